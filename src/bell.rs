@@ -1,0 +1,73 @@
+//! A latched wake-up for the one waiter of a name.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Rung by release messages, by local releases, and when the client closes.
+///
+/// Latched: a ring between "busy" and going to sleep is not lost. The waiter clears it *before* it sends a try, since
+/// a message that arrives while the try is under way may tell of a release after it.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    state: Mutex<State>,
+    rung: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    latched: bool,
+    /// Messages heard so far, own ones included.
+    messages: u64,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        self.state.lock().latched = true;
+        self.rung.notify_all();
+    }
+
+    pub(crate) fn ring_by_message(&self) {
+        let mut state = self.state.lock();
+        state.latched = true;
+        state.messages += 1;
+        drop(state);
+        self.rung.notify_all();
+    }
+
+    pub(crate) fn clear(&self) {
+        self.state.lock().latched = false;
+    }
+
+    /// Waits for a ring, at most for `patience` (`None`: without end). Leaves the latch as it is.
+    pub(crate) fn wait(&self, patience: Option<Duration>) {
+        let give_up = patience.and_then(|p| Instant::now().checked_add(p));
+        let mut state = self.state.lock();
+        while !state.latched {
+            match give_up {
+                Some(at) => {
+                    if self.rung.wait_until(&mut state, at).timed_out() {
+                        return;
+                    }
+                }
+                None => self.rung.wait(&mut state),
+            }
+        }
+    }
+
+    pub(crate) fn messages(&self) -> u64 {
+        self.state.lock().messages
+    }
+
+    /// Waits until the count of messages has reached `count`; false after `patience`.
+    pub(crate) fn wait_for_message(&self, count: u64, patience: Duration) -> bool {
+        let give_up = Instant::now() + patience;
+        let mut state = self.state.lock();
+        while state.messages < count {
+            if self.rung.wait_until(&mut state, give_up).timed_out() {
+                return state.messages >= count;
+            }
+        }
+        true
+    }
+}

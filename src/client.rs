@@ -1,0 +1,123 @@
+//! `LockClient`: makes the locks, and offers the shortcuts.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::builder::Builder;
+use crate::error::Result;
+use crate::fencing::FencedValue;
+use crate::mutex::{ReentrantMutex, ReentrantMutexGuard};
+use crate::shared::Shared;
+
+/// Locks on one Redis server.
+///
+/// # Threads and cloning
+/// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and background
+/// threads. Guards and lock handles are handles too; the threads end with the last of them. Make one client per
+/// process and share it.
+///
+/// A client has no thread until it needs one, then at most two whatever the load (one renews leases, one hears
+/// releases), and one more once an `on_lost` callback is set.
+///
+/// # Forks
+/// In a child process made by `fork()` nothing of the client may be used: verbs fail with
+/// [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them does nothing.
+#[derive(Clone)]
+pub struct LockClient {
+    shared: Arc<Shared>,
+}
+
+impl LockClient {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Connects to `redis://[user:password@]host[:port][/db]` or `redis+unix:///path` with the default settings, and
+    /// checks the server. Blocks at most for the I/O timeout, 2 s; looking up a host name is not bounded.
+    ///
+    /// # Errors
+    /// A URL that cannot be parsed, a server that cannot be reached, is too old, a replica or a cluster node, a wrong
+    /// password, or a user who lacks a permission that locks need.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+    /// let _guard = client.lock("job")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn open(url: &str) -> Result<Self> {
+        Self::builder().url(url).build()
+    }
+
+    /// For other settings than the default ones.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// A handle to the lock of this name; no I/O. A name that cannot work is told by its first verb.
+    #[must_use]
+    pub fn mutex(&self, name: &str) -> ReentrantMutex {
+        ReentrantMutex::new(&self.shared, name)
+    }
+
+    /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the lock is ours.
+    ///
+    /// # Errors
+    /// As [`ReentrantMutex::lock`].
+    pub fn lock(&self, name: &str) -> Result<ReentrantMutexGuard> {
+        self.mutex(name).lock()
+    }
+
+    /// Short for [`mutex(name).try_lock()`](ReentrantMutex::try_lock): one round trip.
+    ///
+    /// # Errors
+    /// As [`ReentrantMutex::lock`].
+    pub fn try_lock(&self, name: &str) -> Result<Option<ReentrantMutexGuard>> {
+        self.mutex(name).try_lock()
+    }
+
+    /// Short for [`mutex(name).try_lock_for(timeout)`](ReentrantMutex::try_lock_for).
+    ///
+    /// # Errors
+    /// As [`ReentrantMutex::lock`].
+    pub fn try_lock_for(&self, name: &str, timeout: Duration) -> Result<Option<ReentrantMutexGuard>> {
+        self.mutex(name).try_lock_for(timeout)
+    }
+
+    /// Short for [`mutex(name).try_lock_until(deadline)`](ReentrantMutex::try_lock_until).
+    ///
+    /// # Errors
+    /// As [`ReentrantMutex::lock`].
+    pub fn try_lock_until(&self, name: &str, deadline: Instant) -> Result<Option<ReentrantMutexGuard>> {
+        self.mutex(name).try_lock_until(deadline)
+    }
+
+    /// A value in Redis that refuses writes of stale holders; no I/O. See [`FencedValue`].
+    #[must_use]
+    pub fn fenced_value(&self, key: &str) -> FencedValue {
+        FencedValue::new(&self.shared, key)
+    }
+
+    /// The random identity of this client: the first part of its holder ids in Redis.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.shared.id.as_str()
+    }
+
+    /// Ends the client for all its handles: wakes waiters with [`Closed`](crate::ErrorKind::Closed), releases what is
+    /// held (guards that still live hold nothing from then on; that is no loss and signals none), settles what is
+    /// unsettled, and joins the threads. Blocks for `timeout` at most, and one I/O timeout more where an answer
+    /// is awaited when it ends.
+    ///
+    /// # Errors
+    /// What could not be released in time, by name: it stays locked until its lease ends.
+    pub fn close(&self, timeout: Duration) -> Result<()> {
+        self.shared.close(timeout)
+    }
+}
+
+impl std::fmt::Debug for LockClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.shared.fmt(f)
+    }
+}

@@ -1,0 +1,87 @@
+//! The clock that leases are counted by, injected so that tests set it.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::lease::Moment;
+
+pub(crate) trait Clock: Send + Sync + fmt::Debug {
+    /// Never goes back, and counts the time the machine was suspended.
+    fn now(&self) -> Moment;
+
+    /// The wall clock since 1970. Only ever *compared* with `now`: a jump forward against it is the cheap sign of
+    /// a virtual machine that was paused without its boot-time clock noticing.
+    fn wall(&self) -> Duration;
+}
+
+#[derive(Debug)]
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    #[cfg(target_os = "linux")]
+    fn now(&self) -> Moment {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Moment::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+    }
+
+    /// `Instant` does not count suspended time everywhere; where there is no safe boot-time clock, a suspended
+    /// laptop is caught by the wall clock's jump instead.
+    #[cfg(not(target_os = "linux"))]
+    fn now(&self) -> Moment {
+        use std::sync::LazyLock;
+        use std::time::Instant;
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        let start = *START;
+        Moment::from_nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(1))
+    }
+
+    fn wall(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+/// A clock that stands still until a test moves it.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct FakeClock {
+    now_nanos: std::sync::atomic::AtomicU64,
+    wall_nanos: std::sync::atomic::AtomicU64,
+}
+
+#[cfg(test)]
+impl FakeClock {
+    pub(crate) fn advance(&self, by: Duration) {
+        self.now_nanos.fetch_add(by.as_nanos() as u64, std::sync::atomic::Ordering::SeqCst);
+        self.jump_wall(by);
+    }
+
+    /// The wall clock alone moves, as after a pause that the boot-time clock did not count.
+    pub(crate) fn jump_wall(&self, by: Duration) {
+        self.wall_nanos.fetch_add(by.as_nanos() as u64, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+impl Clock for FakeClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.now_nanos.load(std::sync::atomic::Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::from_nanos(self.wall_nanos.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_moves_forward() {
+        let a = SystemClock.now();
+        while SystemClock.now() <= a {
+            std::hint::spin_loop();
+        }
+        assert!(SystemClock.wall() > Duration::from_secs(1_700_000_000));
+    }
+}

@@ -1,0 +1,66 @@
+//! Until when a caller is willing to wait, and durations on their way to the wire.
+
+use std::time::{Duration, Instant};
+
+/// The end of a caller's patience. Time comes in as an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deadline {
+    /// A single try.
+    Now,
+    At(Instant),
+    Never,
+}
+
+impl Deadline {
+    /// `timeout` from `now`; one that overflows the clock is for ever.
+    pub(crate) fn after(now: Instant, timeout: Duration) -> Self {
+        now.checked_add(timeout).map_or(Self::Never, Self::At)
+    }
+
+    /// What is left of it: `None` means no end.
+    pub(crate) fn remaining(self, now: Instant) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::At(at) => Some(at.saturating_duration_since(now)),
+            Self::Never => None,
+        }
+    }
+
+    pub(crate) fn has_passed(self, now: Instant) -> bool {
+        self.remaining(now) == Some(Duration::ZERO)
+    }
+}
+
+/// Whole milliseconds, rounded up: a lease must not become shorter on its way to the wire.
+pub(crate) fn ceil_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overflow_is_for_ever() {
+        let now = Instant::now();
+        assert_eq!(Deadline::after(now, Duration::MAX), Deadline::Never);
+        assert_eq!(Deadline::Never.remaining(now), None);
+        assert!(!Deadline::Never.has_passed(now));
+    }
+
+    #[test]
+    fn passes_at_its_instant() {
+        let now = Instant::now();
+        let d = Deadline::after(now, Duration::from_millis(5));
+        assert_eq!(d.remaining(now), Some(Duration::from_millis(5)));
+        assert!(!d.has_passed(now) && d.has_passed(now + Duration::from_millis(5)));
+        assert!(Deadline::Now.has_passed(now));
+    }
+
+    #[test]
+    fn millis_round_up() {
+        assert_eq!(ceil_millis(Duration::from_nanos(1)), 1);
+        assert_eq!(ceil_millis(Duration::from_millis(7)), 7);
+        assert_eq!(ceil_millis(Duration::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,465 @@
+//! A gate in front of a resource that lives in this process.
+
+use std::fmt;
+
+use parking_lot::Mutex;
+
+use super::FencingToken;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A resource inside one process that lets only its newest holder through.
+///
+/// Several threads of a process can each believe that they hold the lock: one was held up, its lease ended, and
+/// another one got it. Put what the lock protects (a value, a file handle, a connection) into a gate, and the late
+/// one is refused. There is no way to the resource but through a [`Claim`], so a read-modify-write is
+/// right without further thought; the [module docs](super) show why the claim has to come first.
+///
+/// A gate is shared by reference or in an [`Arc`](std::sync::Arc), and keeps out threads of *this* process only.
+/// What other processes can reach as well (a file on disk, a row) needs a token stored where it is: see
+/// [`SqlFence`](super::SqlFence).
+///
+/// # What blocks
+///
+/// All methods take one mutex, and nothing else: no I/O, no server. It is held for a comparison, and for as
+/// long as a closure given to [`Claim::read`] or [`Claim::write`] runs. So every method can block for the closures
+/// of other holders, also of one whose lease ended meanwhile; that is what makes the end of [`claim`](Self::claim)
+/// a clean cut. Keep closures short and compute between them. Calling the same gate inside a closure
+/// deadlocks.
+///
+/// # Panics in closures
+///
+/// A closure that panics lets go of the gate: nobody is stranded, nothing is poisoned, the claim stays good. The
+/// resource is left as the closure left it. If half a change is worse than none, prepare the new value outside and
+/// only store it in the closure.
+///
+/// # Examples
+///
+/// ```
+/// use leasehold::ErrorKind;
+/// use leasehold::fencing::{FenceGate, FencingToken};
+///
+/// let balance = FenceGate::new(10);
+///
+/// // The first holder claims, reads, and is held up while it computes.
+/// let first = balance.claim(FencingToken::new(1))?; // guard.fencing_token()
+/// let seen = first.read(|b| *b)?;
+///
+/// // Its lease ended; the second holder does the same and is quicker.
+/// let second = balance.claim(FencingToken::new(2))?;
+/// let also_seen = second.read(|b| *b)?;
+///
+/// let refused = first.write(|b| *b = seen + 1).unwrap_err();
+/// assert_eq!(refused.kind(), ErrorKind::Stale);
+/// second.write(|b| *b = also_seen + 5)?;
+///
+/// assert_eq!(balance.into_inner(), 15);
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+pub struct FenceGate<T> {
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    /// Only ever grows. `None` until the first claim.
+    highest: Option<FencingToken>,
+    resource: T,
+}
+
+impl<T> State<T> {
+    fn refuse_stale(&self, token: FencingToken) -> Result<()> {
+        match self.highest {
+            Some(newer) if newer > token => Err(Error::new(
+                ErrorKind::Stale,
+                format!("fencing token {token} is stale: a newer holder with token {newer} has claimed the resource"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<T> FenceGate<T> {
+    /// A gate in front of `resource` that nobody has claimed yet. Never blocks.
+    ///
+    /// It knows no earlier tokens. Where a resource outlives the process, keep the highest token beside it, and
+    /// [`claim`](Self::claim) once with that token before the gate is used.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::FenceGate;
+    ///
+    /// static JOURNAL: FenceGate<Vec<String>> = FenceGate::new(Vec::new());
+    /// assert_eq!(JOURNAL.highest(), None);
+    /// ```
+    #[must_use]
+    pub const fn new(resource: T) -> Self {
+        Self { state: Mutex::new(State { highest: None, resource }) }
+    }
+
+    /// Claims the resource for the holder with this token: all older claims end here.
+    ///
+    /// Once it has returned, no closure of an older claim is running and none will start: what is read after it
+    /// stays true until this holder changes it, or a newer one claims. The same token may claim again, and all
+    /// claims of one token are equally good: they are one holder's.
+    ///
+    /// Blocks while a closure of any claim runs, see [What blocks](Self#what-blocks).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Stale`] if a newer token has claimed before.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::ErrorKind;
+    /// use leasehold::fencing::{FenceGate, FencingToken};
+    ///
+    /// let gate = FenceGate::new("config");
+    /// gate.claim(FencingToken::new(2))?;
+    /// gate.claim(FencingToken::new(2))?; // the same holder
+    /// assert_eq!(gate.claim(FencingToken::new(1)).unwrap_err().kind(), ErrorKind::Stale);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn claim(&self, token: FencingToken) -> Result<Claim<'_, T>> {
+        let mut state = self.state.lock();
+        state.refuse_stale(token)?;
+        state.highest = Some(token);
+        Ok(Claim { gate: self, token })
+    }
+
+    /// The highest token that has claimed, `None` before the first claim.
+    ///
+    /// For logs and for storing it beside the resource. Blocks while a closure of any claim runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::{FenceGate, FencingToken};
+    ///
+    /// let gate = FenceGate::new(());
+    /// gate.claim(FencingToken::new(7))?;
+    /// assert_eq!(gate.highest(), Some(FencingToken::new(7)));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn highest(&self) -> Option<FencingToken> {
+        self.state.lock().highest
+    }
+
+    /// Takes the gate down and gives the resource back. Never blocks: there can be no claim any more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::FenceGate;
+    ///
+    /// assert_eq!(FenceGate::new(42).into_inner(), 42);
+    /// ```
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.state.into_inner().resource
+    }
+}
+
+impl<T: Default> Default for FenceGate<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+// Without the resource, which need not be `Debug`, and without waiting: a log line must not block on somebody's
+// closure.
+impl<T> fmt::Debug for FenceGate<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("FenceGate");
+        match self.state.try_lock() {
+            Some(state) => out.field("highest", &state.highest),
+            None => out.field("highest", &format_args!("<in use>")),
+        };
+        out.finish_non_exhaustive()
+    }
+}
+
+/// One holder's claim to the resource of a [`FenceGate`]: the way to read and write it.
+///
+/// Good until a newer token claims. Nothing happens on drop: a claim is not a lock, it needs no end.
+///
+/// It can go to another thread (`Send` and `Sync` if `T` is `Send`), and several threads of one holder can use it;
+/// they are kept apart by the mutex of the gate within a closure, but not between two closures.
+pub struct Claim<'a, T> {
+    gate: &'a FenceGate<T>,
+    token: FencingToken,
+}
+
+impl<T> Claim<'_, T> {
+    /// Reads the resource, if this claim is still the newest.
+    ///
+    /// Blocks while another closure runs on this gate. `f` runs under the mutex of the gate: it must not call the
+    /// gate, and others wait until it returns.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Stale`] if a newer token has claimed; `f` was not called.
+    ///
+    /// # Panics
+    ///
+    /// Only if `f` does; the gate stays usable.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::{FenceGate, FencingToken};
+    ///
+    /// let names = FenceGate::new(vec!["ann", "bob"]);
+    /// let claim = names.claim(FencingToken::new(1))?;
+    /// assert_eq!(claim.read(|n| n.len())?, 2);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn read<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R> {
+        self.write(|resource| f(resource))
+    }
+
+    /// Changes the resource, if this claim is still the newest. May be called any number of times.
+    ///
+    /// Blocks while another closure runs on this gate. `f` runs under the mutex of the gate: it must not call the
+    /// gate, and others wait until it returns.
+    ///
+    /// What `f` returns is passed on, so a closure that can fail by itself gives a result in a result.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Stale`] if a newer token has claimed; `f` was not called, the resource is as it was.
+    ///
+    /// # Panics
+    ///
+    /// Only if `f` does; the gate stays usable, the resource is as `f` left it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Write as _;
+    ///
+    /// use leasehold::fencing::{FenceGate, FencingToken};
+    ///
+    /// let journal = FenceGate::new(Vec::new()); // or a File
+    /// // Without a read before it, claim and write may stand in one line.
+    /// journal.claim(FencingToken::new(1))?.write(|j| j.write_all(b"begin\n"))??;
+    /// assert_eq!(journal.into_inner(), b"begin\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R> {
+        let mut state = self.gate.state.lock();
+        // The claim raised the stored token to its own, and that never falls: not stale means exactly equal.
+        state.refuse_stale(self.token)?;
+        Ok(f(&mut state.resource))
+    }
+
+    /// The token that this claim was made with. Never blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::{FenceGate, FencingToken};
+    ///
+    /// let gate = FenceGate::new(());
+    /// assert_eq!(gate.claim(FencingToken::new(3))?.token().get(), 3);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+}
+
+impl<T> fmt::Debug for Claim<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    const A: FencingToken = FencingToken::new(1);
+    const B: FencingToken = FencingToken::new(2);
+
+    fn is_stale<R>(result: Result<R>) -> bool {
+        result.is_err_and(|e| e.kind() == ErrorKind::Stale)
+    }
+
+    /// What many call fencing: the resource compares tokens when a write arrives, and only then.
+    struct ComparesAtTheWrite {
+        highest: FencingToken,
+        value: u32,
+    }
+
+    impl ComparesAtTheWrite {
+        fn write(&mut self, token: FencingToken, value: u32) -> bool {
+            let taken = token >= self.highest;
+            if taken {
+                (self.highest, self.value) = (token, value);
+            }
+            taken
+        }
+    }
+
+    #[test]
+    fn without_a_claim_an_update_is_lost() {
+        let mut resource = ComparesAtTheWrite { highest: FencingToken::new(0), value: 10 };
+        let seen_by_a = resource.value;
+        let seen_by_b = resource.value;
+        assert!(resource.write(A, seen_by_a + 1), "nothing newer was seen yet");
+        assert!(resource.write(B, seen_by_b + 5));
+        assert_eq!(resource.value, 15, "both writes were taken, and the sum should be 16");
+    }
+
+    #[test]
+    fn with_a_claim_the_late_write_is_refused() {
+        let gate = FenceGate::new(10);
+        let a = gate.claim(A).unwrap();
+        let seen_by_a = a.read(|v| *v).unwrap();
+        let b = gate.claim(B).unwrap();
+        let seen_by_b = b.read(|v| *v).unwrap();
+        assert!(is_stale(a.write(|v| *v = seen_by_a + 1)));
+        b.write(|v| *v = seen_by_b + 5).unwrap();
+        assert_eq!(gate.into_inner(), 15);
+    }
+
+    #[test]
+    fn a_write_before_the_next_claim_is_in_what_the_next_holder_reads() {
+        let gate = FenceGate::new(10);
+        let a = gate.claim(A).unwrap();
+        let seen_by_a = a.read(|v| *v).unwrap();
+        a.write(|v| *v = seen_by_a + 1).unwrap();
+        let b = gate.claim(B).unwrap();
+        let seen_by_b = b.read(|v| *v).unwrap();
+        b.write(|v| *v = seen_by_b + 5).unwrap();
+        assert_eq!(gate.into_inner(), 16);
+    }
+
+    #[test]
+    fn older_claims_are_refused_and_equal_ones_are_not() {
+        let gate = FenceGate::new(());
+        let first = gate.claim(B).unwrap();
+        let again = gate.claim(B).unwrap();
+        assert!(is_stale(gate.claim(A)));
+        assert_eq!(gate.highest(), Some(B), "a refused claim changes nothing");
+        first.write(|()| ()).unwrap();
+        again.write(|()| ()).unwrap();
+    }
+
+    #[test]
+    fn an_ended_claim_neither_reads_nor_calls() {
+        let gate = FenceGate::new(0);
+        let a = gate.claim(A).unwrap();
+        let _b = gate.claim(B).unwrap();
+        assert!(is_stale(a.read(|_| unreachable!("read under an ended claim"))));
+        let e = a.write(|_| unreachable!("written under an ended claim")).unwrap_err();
+        assert_eq!(e.to_string(), "fencing token 1 is stale: a newer holder with token 2 has claimed the resource");
+    }
+
+    #[test]
+    fn a_panicking_closure_strands_nobody() {
+        let gate = FenceGate::new(0);
+        let a = gate.claim(A).unwrap();
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            a.write(|v| {
+                *v = 1;
+                panic!("half way");
+            })
+        }));
+        assert!(panic.is_err());
+        assert_eq!(a.read(|v| *v).unwrap(), 1, "its own claim stays good");
+        gate.claim(B).unwrap().write(|v| *v = 2).unwrap();
+        assert_eq!(gate.into_inner(), 2);
+    }
+
+    #[test]
+    fn a_claim_waits_for_the_closure_of_an_older_one() {
+        let gate = FenceGate::new(());
+        let finished = AtomicBool::new(false);
+        let (entered, has_entered) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel();
+        thread::scope(|s| {
+            let (gate, finished) = (&gate, &finished);
+            s.spawn(move || {
+                let a = gate.claim(A).unwrap();
+                a.write(|()| {
+                    entered.send(()).unwrap();
+                    may_go_on.recv().unwrap();
+                    // Time for the other thread to reach its claim; too short only makes the test prove less.
+                    thread::sleep(Duration::from_millis(30));
+                    finished.store(true, Ordering::SeqCst);
+                })
+                .unwrap();
+            });
+            has_entered.recv().unwrap();
+            assert!(format!("{gate:?}").contains("in use"), "Debug must not wait");
+            go_on.send(()).unwrap();
+            let _b = gate.claim(B).unwrap();
+            assert!(finished.load(Ordering::SeqCst));
+        });
+    }
+
+    /// A lock with leases in miniature: tokens are given under exclusion, and some holders outlive theirs.
+    #[test]
+    fn threads_whose_leases_end_early_lose_no_update() {
+        let gate = FenceGate::new(0);
+        let last_token = Mutex::new(0);
+        let refused = AtomicU64::new(0);
+        let add_one = |lease_ends: bool| -> Result<()> {
+            let mut lock = last_token.lock();
+            *lock += 1;
+            let claim = gate.claim(FencingToken::new(*lock))?;
+            let seen = claim.read(|v| *v)?;
+            let lock = (!lease_ends).then_some(lock);
+            if lease_ends {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let written = claim.write(|v| *v = seen + 1);
+            drop(lock);
+            written
+        };
+        thread::scope(|s| {
+            for _ in 0..8 {
+                s.spawn(|| {
+                    for i in 0..200 {
+                        let mut lease_ends = i % 4 == 0;
+                        while is_stale(add_one(lease_ends)) {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            lease_ends = false;
+                        }
+                    }
+                });
+            }
+        });
+        let refused = refused.into_inner();
+        assert!(refused > 0, "no holder was late, so nothing was tested");
+        assert_eq!(gate.highest().unwrap().get(), 1600 + refused, "each try had its own token");
+        assert_eq!(gate.into_inner(), 1600);
+    }
+
+    #[test]
+    fn debug_needs_nothing_of_the_resource() {
+        struct Opaque;
+        let gate = FenceGate::new(Opaque);
+        let claim = gate.claim(A).unwrap();
+        assert_eq!(format!("{gate:?}"), "FenceGate { highest: Some(FencingToken(1)), .. }");
+        assert_eq!(format!("{claim:?}"), "Claim { token: FencingToken(1), .. }");
+    }
+
+    #[test]
+    fn goes_to_other_threads_as_far_as_the_resource_does() {
+        fn assert_send_sync<T: Send + Sync>() {}
+        // `Cell` is `Send` and not `Sync`: the mutex is what makes it shareable.
+        assert_send_sync::<FenceGate<std::cell::Cell<u8>>>();
+        assert_send_sync::<Claim<'_, std::cell::Cell<u8>>>();
+    }
+}

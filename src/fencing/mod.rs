@@ -1,0 +1,85 @@
+//! Helpers that make a resource check fencing tokens.
+//!
+//! A lease is not proof. A holder that is suspended, or waits for a packet that takes its time, can outlive its
+//! lease, and its write arrives when somebody else holds the lock. The lock cannot stop that write; the resource
+//! can, if it remembers the highest [`FencingToken`] it has seen and refuses a lower one. `guard.fencing_token()`
+//! gives the token, this module has the other half: what refuses.
+//!
+//! # Comparing at the write is not enough
+//!
+//! Two workers each add something to a number. `A` got the lock first (token 1), is suspended past its lease, and
+//! `B` gets the lock (token 2). The resource compares tokens when a write arrives:
+//!
+//! ```text
+//!   A, token 1                    B, token 2                    resource: value, token
+//!   ──────────────────────────    ──────────────────────────    ──────────────────────
+//!   read: 10                                                    10, 0
+//!   … suspended, lease ends …     got the lock
+//!                                 read: 10
+//!   write 10 + 1: 1 > 0, taken                                  11, 1
+//!                                 write 10 + 5: 2 > 1, taken    15, 2    A's 1 is lost
+//! ```
+//!
+//! Nothing newer had been seen when `A`'s write arrived, so it was taken; and `B` had read before. Both were told
+//! that all is well.
+//!
+//! So a read-modify-write first *claims* the resource: it raises the stored token to its own, **before** it reads.
+//! Its write then asks for exactly that claim, not for "nothing newer":
+//!
+//! ```text
+//!   A, token 1                    B, token 2                    resource: value, token
+//!   ──────────────────────────    ──────────────────────────    ──────────────────────
+//!   claim: 1 ≥ 0, taken                                         10, 1
+//!   read: 10
+//!   … suspended, lease ends …     got the lock
+//!                                 claim: 2 ≥ 1, taken           10, 2
+//!                                 read: 10
+//!   write 10 + 1: 1 ≠ 2, Stale                                  10, 2    A knows it failed
+//!                                 write 10 + 5: 2 = 2, taken    15, 2
+//! ```
+//!
+//! Had `A`'s write come before `B`'s claim, it would have been taken and `B` would have read 11. Either way every
+//! write that was taken is in what the next holder reads. `A` gets [`ErrorKind::Stale`]: nothing was written, and
+//! if the work still has to be done, it takes the lock again and begins again with a new token.
+//!
+//! # When to claim
+//!
+//! | The holder | needs | because |
+//! |---|---|---|
+//! | reads, computes, writes back (a counter, a document) | a claim, and a write under it | see above |
+//! | overwrites blindly (a heartbeat, who leads) | a compare at the write | what it replaces is not worth keeping |
+//! | lets the resource compute (`SET n = n + 1`) | a compare at the write | it reads and writes in one step |
+//!
+//! In doubt, claim: it costs one small write.
+//!
+//! # Which helper for which resource
+//!
+//! | The resource | Helper | A claim | A compare at the write |
+//! |---|---|---|---|
+//! | lives in this process (a value, a file) | [`FenceGate`] | [`FenceGate::claim`] | claim and write in one line |
+//! | is a row of an SQL table | [`SqlFence`] | [`SqlFence::claim`] | [`SqlFence::write_unclaimed`] |
+//! | is a value in Redis | [`FencedValue`] | [`FencedValue::claim`] | claim and write, two round trips |
+//!
+//! For any other resource the rule is the same, if it can compare and set in one step: store the token beside the
+//! value, let a claim raise it unless it stands higher, let a write ask that it is still exactly the claim.
+//!
+//! # What it cannot do
+//!
+//! - A resource that keeps no token cannot refuse: an e-mail that was sent, a call to somebody else's service.
+//! - Every writer has to go through the check. One that writes past it is not seen.
+//! - The stored token must live as long as the value. A row that is deleted, or a gate that is made anew, has
+//!   forgotten which holders came before.
+//! - A resource is guarded by *one* lock. Tokens of two locks cannot be compared.
+//! - Threads that share one hold have one token, and are not kept apart by it.
+//!
+//! [`ErrorKind::Stale`]: crate::ErrorKind::Stale
+
+mod gate;
+mod sql;
+mod token;
+mod value;
+
+pub use gate::{Claim, FenceGate};
+pub use sql::{Placeholders, SqlFence};
+pub use token::FencingToken;
+pub use value::{FencedValue, ValueClaim};

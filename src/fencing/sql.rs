@@ -1,0 +1,486 @@
+//! The statements that make rows of an SQL table check fencing tokens.
+
+use super::FencingToken;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How a statement marks the places of its bound values.
+///
+/// The order of the values is the same for all of them, so is their number: from left to right as they stand in
+/// the statement, each place bound once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Placeholders {
+    /// `?`: MySQL, MariaDB, SQLite, ODBC.
+    Question,
+    /// `?1`, `?2`: SQLite.
+    Numbered,
+    /// `$1`, `$2`: PostgreSQL and what speaks its protocol. The default: PostgreSQL takes no other, and SQLite
+    /// takes it too.
+    #[default]
+    Dollar,
+}
+
+/// Writes the SQL statements that guard the rows of one table with fencing tokens.
+///
+/// Each row keeps, in a column of its own, the highest token that has claimed it. This type has no connection and
+/// does no I/O: it gives statements for the database library at hand, so nothing here ever blocks, and it can be
+/// made once and shared.
+///
+/// A read-modify-write is three steps; the [module docs](super) show what goes wrong without the first:
+///
+/// 1. run [`claim`](Self::claim), and let [`expect_one`](Self::expect_one) judge the number of affected rows;
+/// 2. read and compute;
+/// 3. run [`write`](Self::write), and let [`expect_one`](Self::expect_one) judge again.
+///
+/// For an overwrite that depends on nothing read, [`write_unclaimed`](Self::write_unclaimed) is enough.
+///
+/// # Binding values
+///
+/// Values are bound from left to right as they stand in the statement, in every style of [`Placeholders`], the token
+/// as [`FencingToken::as_i64`]. A token that is both stored and compared is bound twice: `?` has no way to
+/// name a value again.
+///
+/// # Transactions and isolation
+///
+/// - **Each statement is right by itself** at READ COMMITTED, the default of PostgreSQL, at any level in MySQL, and in
+///   SQLite: an `UPDATE` locks the row (SQLite: the file) and compares with its latest committed version. From
+///   REPEATABLE READ up, PostgreSQL (error 40001) and MariaDB (1020, since 11.6) may refuse instead: begin the
+///   transaction again.
+/// - **Commit the claim before the read** (autocommit does). Then a holder that is held up while it computes keeps
+///   no lock in the database, and the next one gets past it at once.
+/// - Claim, read and write in *one* transaction are right as well, but it is the open transaction that protects
+///   them: the next holder's claim blocks until it ends. Claim first in it: in MySQL an
+///   earlier `SELECT` fixes the snapshot that later ones read.
+/// - Read where the claim was written, not from a replica that may lag behind it.
+///
+/// # Affected rows in MySQL
+///
+/// MySQL and MariaDB count the rows that *changed*, unless the connection asks for those *found* (the capability
+/// `CLIENT_FOUND_ROWS`; client libraries have an option for it, or always set it). Make sure it is set: otherwise
+/// a second claim with the same token, or a write of the same values, affects 0 rows and looks refused.
+///
+/// # Rows that come and go
+///
+/// A row must exist to be claimed: insert it with the token column's default and ignore that it may be there
+/// (`ON CONFLICT DO NOTHING`, `INSERT IGNORE`). A deleted row has forgotten its tokens, and once it is inserted
+/// again, a late holder can write it: mark rows as deleted instead.
+///
+/// # Examples
+///
+/// ```
+/// use leasehold::ErrorKind;
+/// use leasehold::fencing::{FencingToken, Placeholders, SqlFence};
+/// use rusqlite::{Connection, params};
+///
+/// let db = Connection::open_in_memory()?;
+/// db.execute_batch("CREATE TABLE account (name TEXT PRIMARY KEY, balance INTEGER)")?;
+/// db.execute_batch("INSERT INTO account VALUES ('ann', 10)")?;
+///
+/// let fence = SqlFence::new("account", "name", "fence")?.placeholders(Placeholders::Numbered);
+/// db.execute_batch(&fence.add_token_column())?; // once, with the other migrations
+///
+/// let claim = |token: FencingToken| -> Result<(), Box<dyn std::error::Error>> {
+///     let rows = db.execute(&fence.claim(), params![token.as_i64(), "ann", token.as_i64()])?;
+///     Ok(fence.expect_one(rows, token)?)
+/// };
+/// let read = || db.query_row("SELECT balance FROM account WHERE name = 'ann'", [], |row| row.get::<_, i64>(0));
+/// let write = |token: FencingToken, balance: i64| -> Result<usize, Box<dyn std::error::Error>> {
+///     Ok(db.execute(&fence.write(&["balance"])?, params![balance, "ann", token.as_i64()])?)
+/// };
+///
+/// let first = FencingToken::new(1); // guard.fencing_token()
+/// claim(first)?;
+/// let seen = read()?;
+/// // The first holder is suspended here, its lease ends, and the second one gets the lock.
+/// let second = FencingToken::new(2);
+/// claim(second)?;
+/// let also_seen = read()?;
+/// // The first one wakes up.
+/// let refused = fence.expect_one(write(first, seen + 1)?, first).unwrap_err();
+/// assert_eq!(refused.kind(), ErrorKind::Stale);
+/// // The second one does not notice any of that.
+/// fence.expect_one(write(second, also_seen + 5)?, second)?;
+/// assert_eq!(read()?, 15);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqlFence {
+    table: String,
+    id_column: String,
+    token_column: String,
+    placeholders: Placeholders,
+}
+
+impl SqlFence {
+    /// Statements for `table`, whose rows are found by `id_column` (a primary or unique key) and keep their highest
+    /// token in `token_column` (a `BIGINT NOT NULL`, see [`add_token_column`](Self::add_token_column)).
+    ///
+    /// All names go into the statements as they are, without quotes. So a name is made of ASCII letters,
+    /// digits and underscores and does not begin with a digit; the table may have schemas in front
+    /// (`shop.account`); a reserved word of the database at hand cannot be used.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] for any other name, and for an `id_column` that is the `token_column`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::ErrorKind;
+    /// use leasehold::fencing::SqlFence;
+    ///
+    /// assert!(SqlFence::new("shop.account", "id", "fence").is_ok());
+    /// let refused = SqlFence::new("account; DROP TABLE account", "id", "fence").unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn new(
+        table: impl Into<String>,
+        id_column: impl Into<String>,
+        token_column: impl Into<String>,
+    ) -> Result<Self> {
+        let (table, id_column, token_column) = (table.into(), id_column.into(), token_column.into());
+        for part in table.split('.') {
+            require_identifier(part, &table)?;
+        }
+        require_identifier(&id_column, &id_column)?;
+        require_identifier(&token_column, &token_column)?;
+        if same_column(&id_column, &token_column) {
+            return Err(Error::named(
+                ErrorKind::InvalidInput,
+                &table,
+                format!("the token needs a column of its own, {token_column:?} has the id"),
+            ));
+        }
+        Ok(Self { table, id_column, token_column, placeholders: Placeholders::default() })
+    }
+
+    /// How the statements mark the places of bound values. Defaults to [`Placeholders::Dollar`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::{Placeholders, SqlFence};
+    ///
+    /// let fence = SqlFence::new("account", "id", "fence")?;
+    /// assert!(fence.claim().contains("fence = $1"));
+    /// assert!(fence.placeholders(Placeholders::Question).claim().contains("fence = ?"));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn placeholders(mut self, placeholders: Placeholders) -> Self {
+        self.placeholders = placeholders;
+        self
+    }
+
+    /// Raises the token of a row to the holder's own, unless a newer one stands there: run it before reading.
+    ///
+    /// Bind: **token, id, token**. One row affected: claimed, all older claims ended. None: a newer holder has
+    /// claimed the row, or there is no such row. The same token may claim again.
+    ///
+    /// The statement ends with its condition, so where the database knows `RETURNING`, it can be appended to claim
+    /// and read in one round trip.
+    ///
+    /// In the database it waits for open transactions that have changed the row.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::{FencingToken, SqlFence};
+    /// use rusqlite::{Connection, params};
+    ///
+    /// let fence = SqlFence::new("account", "id", "fence")?;
+    /// assert_eq!(fence.claim(), "UPDATE account SET fence = $1 WHERE id = $2 AND fence <= $3");
+    ///
+    /// let db = Connection::open_in_memory()?;
+    /// db.execute_batch("CREATE TABLE account (id, balance, fence); INSERT INTO account VALUES (7, 10, 0);")?;
+    /// let token = FencingToken::new(1).as_i64();
+    /// let balance: i64 = db.query_row(
+    ///     &format!("{} RETURNING balance", fence.claim()),
+    ///     params![token, 7, token],
+    ///     |row| row.get(0),
+    /// )?;
+    /// assert_eq!(balance, 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn claim(&self) -> String {
+        let Self { table, id_column, token_column, .. } = self;
+        let [raised, id, limit] = self.marks(0);
+        format!("UPDATE {table} SET {token_column} = {raised} WHERE {id_column} = {id} AND {token_column} <= {limit}")
+    }
+
+    /// Writes `columns` of a row that this holder has [claimed](Self::claim): only while its claim is the newest.
+    ///
+    /// Bind: **the values in the order of `columns`, id, token**. One row affected: written. None: a newer
+    /// holder has claimed the row, this one never did, or there is no such row; nothing was written. May be run
+    /// any number of times under one claim.
+    ///
+    /// In the database it waits for open transactions that have changed the row.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] for no columns, for a name that [`new`](Self::new) would refuse, for a column
+    /// that comes twice, and for the id or the token column, which are the fence's own.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::SqlFence;
+    ///
+    /// let fence = SqlFence::new("account", "id", "fence")?;
+    /// assert_eq!(
+    ///     fence.write(&["balance", "note"])?,
+    ///     "UPDATE account SET balance = $1, note = $2 WHERE id = $3 AND fence = $4",
+    /// );
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn write(&self, columns: &[&str]) -> Result<String> {
+        let Self { table, id_column, token_column, .. } = self;
+        let assignments = self.assignments(columns)?;
+        let [id, claim] = self.marks(columns.len());
+        Ok(format!("UPDATE {table} SET {assignments} WHERE {id_column} = {id} AND {token_column} = {claim}"))
+    }
+
+    /// Overwrites `columns` of a row without a claim: compares and raises the token in the same statement.
+    ///
+    /// Only for values that do not depend on anything read from the resource, or an update can be lost: the
+    /// [module docs](super) show how.
+    ///
+    /// Bind: **the values in the order of `columns`, token, id, token**. One row affected: written, and all older
+    /// claims ended. None: a newer holder was here, or there is no such row; nothing was written.
+    ///
+    /// In the database it waits for open transactions that have changed the row.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::SqlFence;
+    ///
+    /// let fence = SqlFence::new("leader", "role", "fence")?;
+    /// assert_eq!(
+    ///     fence.write_unclaimed(&["host"])?,
+    ///     "UPDATE leader SET host = $1, fence = $2 WHERE role = $3 AND fence <= $4",
+    /// );
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn write_unclaimed(&self, columns: &[&str]) -> Result<String> {
+        let Self { table, id_column, token_column, .. } = self;
+        let assignments = self.assignments(columns)?;
+        let [raised, id, limit] = self.marks(columns.len());
+        Ok(format!(
+            "UPDATE {table} SET {assignments}, {token_column} = {raised} \
+             WHERE {id_column} = {id} AND {token_column} <= {limit}"
+        ))
+    }
+
+    /// Adds the token column to the table; for a migration, to be run once.
+    ///
+    /// Rows that are there, and rows inserted without a token, get 0, which is older than every token. The column
+    /// must not be `NULL`: nothing compares with that, so such a row could never be claimed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::SqlFence;
+    ///
+    /// let fence = SqlFence::new("account", "id", "fence")?;
+    /// assert_eq!(fence.add_token_column(), "ALTER TABLE account ADD COLUMN fence BIGINT NOT NULL DEFAULT 0");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn add_token_column(&self) -> String {
+        format!("ALTER TABLE {} ADD COLUMN {} BIGINT NOT NULL DEFAULT 0", self.table, self.token_column)
+    }
+
+    /// Judges the number of rows that a statement of this fence affected; takes the integer type of any database
+    /// library. With MySQL see [above](Self#affected-rows-in-mysql).
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Stale`] for 0: a newer holder has claimed the row, nothing was changed. Or there is no such
+    ///   row: the number does not tell.
+    /// - [`ErrorKind::InvalidInput`] for more than 1: the id column is not unique, and all these rows *were*
+    ///   changed, so roll back. The same for a number that cannot count rows.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::ErrorKind;
+    /// use leasehold::fencing::{FencingToken, SqlFence};
+    ///
+    /// let fence = SqlFence::new("account", "id", "fence")?;
+    /// let token = FencingToken::new(34);
+    /// fence.expect_one(1_usize, token)?; // rusqlite
+    /// fence.expect_one(1_u64, token)?; // postgres, mysql, sqlx
+    /// assert_eq!(fence.expect_one(0, token).unwrap_err().kind(), ErrorKind::Stale);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn expect_one(&self, rows: impl TryInto<u64>, token: FencingToken) -> Result<()> {
+        let refuse = |kind, why: String| Err(Error::named(kind, &self.table, why));
+        match rows.try_into() {
+            Ok(1) => Ok(()),
+            Ok(0) => refuse(
+                ErrorKind::Stale,
+                format!(
+                    "fencing token {token} was refused: a newer holder has claimed the row, or there is no such row"
+                ),
+            ),
+            Ok(more) => refuse(
+                ErrorKind::InvalidInput,
+                format!("fencing token {token} changed {more} rows: the column {:?} is not unique", self.id_column),
+            ),
+            Err(_) => refuse(ErrorKind::InvalidInput, "a negative number of affected rows".into()),
+        }
+    }
+
+    /// `a = $1, b = $2`.
+    fn assignments(&self, columns: &[&str]) -> Result<String> {
+        let refuse = |why: String| Err(Error::named(ErrorKind::InvalidInput, &self.table, why));
+        if columns.is_empty() {
+            return refuse("a write needs at least one column".into());
+        }
+        for (i, column) in columns.iter().enumerate() {
+            require_identifier(column, column)?;
+            // A write that sets the token itself could lower it, and one that sets the id would leave it behind.
+            if same_column(column, &self.id_column) || same_column(column, &self.token_column) {
+                return refuse(format!("the column {column:?} is the fence's own and cannot be written"));
+            }
+            // SQLite takes the last one without a word.
+            if columns[..i].iter().any(|earlier| same_column(earlier, column)) {
+                return refuse(format!("the column {column:?} is written twice"));
+            }
+        }
+        let assignments: Vec<_> =
+            columns.iter().enumerate().map(|(i, column)| format!("{column} = {}", self.mark(i + 1))).collect();
+        Ok(assignments.join(", "))
+    }
+
+    /// The next `N` places after the first `bound` ones.
+    fn marks<const N: usize>(&self, bound: usize) -> [String; N] {
+        std::array::from_fn(|i| self.mark(bound + i + 1))
+    }
+
+    /// Place number `n`, counted from 1.
+    fn mark(&self, n: usize) -> String {
+        match self.placeholders {
+            Placeholders::Question => "?".into(),
+            Placeholders::Numbered => format!("?{n}"),
+            Placeholders::Dollar => format!("${n}"),
+        }
+    }
+}
+
+/// Unquoted names are compared without case.
+fn same_column(a: &str, b: &str) -> bool {
+    a.eq_ignore_ascii_case(b)
+}
+
+/// `whole` is the name as the user gave it, of which `part` is checked.
+fn require_identifier(part: &str, whole: &str) -> Result<()> {
+    let begins_well = part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if begins_well && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Ok(());
+    }
+    Err(Error::named(
+        ErrorKind::InvalidInput,
+        whole,
+        "not a plain SQL name: ASCII letters, digits and underscores, not beginning with a digit",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: FencingToken = FencingToken::new(34);
+
+    fn fence() -> SqlFence {
+        SqlFence::new("shop.account", "id", "fence").unwrap()
+    }
+
+    #[test]
+    fn every_style_has_the_same_places() {
+        let styles = [
+            (Placeholders::Question, ["?", "?", "?", "?", "?"]),
+            (Placeholders::Numbered, ["?1", "?2", "?3", "?4", "?5"]),
+            (Placeholders::Dollar, ["$1", "$2", "$3", "$4", "$5"]),
+        ];
+        for (style, [a, b, c, d, e]) in styles {
+            let fence = fence().placeholders(style);
+            assert_eq!(fence.claim(), format!("UPDATE shop.account SET fence = {a} WHERE id = {b} AND fence <= {c}"));
+            assert_eq!(
+                fence.write(&["x", "y"]).unwrap(),
+                format!("UPDATE shop.account SET x = {a}, y = {b} WHERE id = {c} AND fence = {d}")
+            );
+            assert_eq!(
+                fence.write_unclaimed(&["x", "y"]).unwrap(),
+                format!("UPDATE shop.account SET x = {a}, y = {b}, fence = {c} WHERE id = {d} AND fence <= {e}")
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_plain_or_refused() {
+        for good in ["t", "_t", "T9", "a_b", "main.t", "db.dbo.t"] {
+            assert!(SqlFence::new(good, "id", "fence").is_ok(), "{good}");
+        }
+        for bad in [
+            "", ".", "t.", ".t", "a..b", "9t", "a.9t", "a b", "a-b", "a;", "a'", "\"a\"", "`a`", "tä", "a\0", "a\n",
+            "$1",
+        ] {
+            let e = SqlFence::new(bad, "id", "fence").unwrap_err();
+            assert_eq!((e.kind(), e.name()), (ErrorKind::InvalidInput, Some(bad)));
+        }
+        for bad in ["", "a.b", "9", "a=a OR 1", "x--"] {
+            assert!(SqlFence::new("t", bad, "fence").is_err(), "{bad}");
+            assert!(SqlFence::new("t", "id", bad).is_err(), "{bad}");
+            assert!(fence().write(&[bad]).is_err(), "{bad}");
+            assert!(fence().write_unclaimed(&["x", bad]).is_err(), "{bad}");
+        }
+        assert!(SqlFence::new("t", "ID", "id").is_err());
+    }
+
+    #[test]
+    fn a_write_cannot_touch_what_the_fence_stands_on() {
+        for bad in [&[] as &[&str], &["fence"], &["x", "FENCE"], &["Id"], &["x", "y", "X"]] {
+            for refused in [fence().write(bad), fence().write_unclaimed(bad)] {
+                assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput, "{bad:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn affected_rows_of_any_integer_type() {
+        let fence = fence();
+        assert!(fence.expect_one(1_usize, TOKEN).is_ok() && fence.expect_one(1_u64, TOKEN).is_ok());
+        assert!(fence.expect_one(1_i32, TOKEN).is_ok() && fence.expect_one(1_u8, TOKEN).is_ok());
+        let kind = |result: Result<()>| result.unwrap_err().kind();
+        assert_eq!(kind(fence.expect_one(0, TOKEN)), ErrorKind::Stale);
+        assert_eq!(kind(fence.expect_one(2, TOKEN)), ErrorKind::InvalidInput);
+        assert_eq!(kind(fence.expect_one(-1, TOKEN)), ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn refusals_name_the_table_and_the_token() {
+        assert_eq!(
+            fence().expect_one(0, TOKEN).unwrap_err().to_string(),
+            "\"shop.account\": fencing token 34 was refused: a newer holder has claimed the row, \
+             or there is no such row"
+        );
+        assert_eq!(
+            fence().expect_one(3, TOKEN).unwrap_err().to_string(),
+            "\"shop.account\": fencing token 34 changed 3 rows: the column \"id\" is not unique"
+        );
+    }
+
+    #[test]
+    fn send_and_sync() {
+        fn assert_send_sync<T: Send + Sync + 'static>() {}
+        assert_send_sync::<SqlFence>();
+    }
+}

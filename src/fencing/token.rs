@@ -1,0 +1,99 @@
+//! The number that orders the holders of one lock.
+
+use std::fmt;
+
+/// The rank of a holder among all holders of one lock: a later holder has a larger token.
+///
+/// A guard gives it; whoever guards the resource compares it. Every token that a guard gives is below
+/// 2<sup>53</sup>, so it survives an SQL `BIGINT`, a JSON number and a double unchanged. Tokens of different locks
+/// say nothing about each other.
+///
+/// `Display` prints the plain decimal number, for a header or a command line.
+///
+/// # Examples
+///
+/// ```
+/// use leasehold::fencing::FencingToken;
+///
+/// let earlier = FencingToken::new(33);
+/// let later = FencingToken::new(34);
+/// assert!(earlier < later);
+///
+/// // Over to another process and back.
+/// let header = later.to_string();
+/// assert_eq!(header, "34");
+/// assert_eq!(FencingToken::new(header.parse()?), later);
+/// # Ok::<(), std::num::ParseIntError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// The token with this number: for the side of the resource, which gets it as a number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::fencing::FencingToken;
+    ///
+    /// const FIRST: FencingToken = FencingToken::new(1);
+    /// assert_eq!(FIRST.get(), 1);
+    /// ```
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use leasehold::fencing::FencingToken;
+    /// assert_eq!(FencingToken::new(34).get(), 34);
+    /// ```
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number as SQL knows it: what to bind for a `BIGINT` column.
+    ///
+    /// Exact for every token that a guard gives; a number that no `BIGINT` can hold becomes the largest one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use leasehold::fencing::FencingToken;
+    /// assert_eq!(FencingToken::new(34).as_i64(), 34_i64);
+    /// ```
+    #[must_use]
+    pub const fn as_i64(self) -> i64 {
+        // A wrapped number would be negative, so older than everything: it must not change its rank.
+        if self.0 > i64::MAX as u64 { i64::MAX } else { self.0 as i64 }
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_prints_as_its_number() {
+        assert!(FencingToken::new(9) < FencingToken::new(10));
+        assert_eq!(format!("{:>4}", FencingToken::new(10)), "  10");
+    }
+
+    #[test]
+    fn keeps_its_rank_in_sql() {
+        let largest_given = (1 << 53) - 1;
+        assert_eq!(FencingToken::new(largest_given).as_i64(), largest_given as i64);
+        assert_eq!(FencingToken::new(u64::MAX).as_i64(), i64::MAX);
+    }
+}

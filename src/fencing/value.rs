@@ -1,0 +1,107 @@
+//! A value in Redis that refuses the writes of stale holders.
+
+use std::sync::Arc;
+
+use super::token::FencingToken;
+use crate::error::{Error, ErrorKind, Result};
+use crate::shared::Shared;
+use crate::store::FenceAnswer;
+
+/// Bytes under a Redis key, together with the highest fencing token that has claimed them.
+///
+/// Made by [`LockClient::fenced_value`](crate::LockClient::fenced_value); no I/O until a verb. The key is a hash with
+/// the fields `token` and `value`, without a TTL: a resource that forgot its token would take a stale one.
+///
+/// # Examples
+/// ```no_run
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let guard = client.lock("balance-lock")?;
+/// let token = guard.fencing_token().expect("fencing is on");
+/// let balance = client.fenced_value("balance");
+/// let claim = balance.claim(token)?; // before the read
+/// let old: u64 = claim.value().map_or(0, |v| String::from_utf8_lossy(v).parse().unwrap_or(0));
+/// claim.write((old + 1).to_string())?; // refused if a newer holder has claimed it meanwhile
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct FencedValue {
+    shared: Arc<Shared>,
+    key: Arc<str>,
+}
+
+/// A claim on a [`FencedValue`]: what stood there when it was claimed, and the right to replace it as long as no newer
+/// holder claims it. Nothing has to be given back.
+#[derive(Debug, Clone)]
+pub struct ValueClaim {
+    of: FencedValue,
+    token: FencingToken,
+    value: Option<Vec<u8>>,
+}
+
+impl FencedValue {
+    pub(crate) fn new(shared: &Arc<Shared>, key: &str) -> Self {
+        Self { shared: shared.clone(), key: format!("{}{key}", shared.config.key_prefix).into() }
+    }
+
+    /// The Redis key, prefix included.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Claims the value with the token and reads it, in one step. One round trip, at most the I/O timeout. Repeat-safe:
+    /// the same token may claim again.
+    ///
+    /// # Errors
+    /// [`Stale`](ErrorKind::Stale) when a newer token has claimed it; [`WrongType`](ErrorKind::WrongType) when the key
+    /// is something else; any failure to ask the server.
+    pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
+        self.usable()?;
+        match self.shared.store.fence_claim(&self.key, token.get()).map_err(|e| e.for_name(&self.key))? {
+            FenceAnswer::Accepted(value) => Ok(ValueClaim { of: self.clone(), token, value }),
+            FenceAnswer::Refused { standing } => Err(self.stale(token, standing)),
+        }
+    }
+
+    fn usable(&self) -> Result<()> {
+        if self.key.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"));
+        }
+        self.shared.check_usable().map_err(|e| e.for_name(&self.key))
+    }
+
+    #[cold]
+    fn stale(&self, token: FencingToken, standing: Option<u64>) -> Error {
+        let by = standing.map_or("nobody's claim stands any more".to_owned(), |t| format!("token {t} has claimed it"));
+        Error::named(ErrorKind::Stale, &self.key, format!("fencing token {token} is stale: {by}"))
+    }
+}
+
+impl ValueClaim {
+    /// What stood there when it was claimed; `None` for a value that was never written.
+    #[must_use]
+    pub fn value(&self) -> Option<&[u8]> {
+        self.value.as_deref()
+    }
+
+    /// The token of the claim.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Replaces the value if this is still the newest claim. One round trip, at most the I/O timeout. Repeat-safe.
+    ///
+    /// # Errors
+    /// [`Stale`](ErrorKind::Stale) when a newer holder has claimed it: nothing was written. After
+    /// [`Unreachable`](ErrorKind::Unreachable) it may have been; the same call may be made again.
+    pub fn write(&self, value: impl AsRef<[u8]>) -> Result<()> {
+        self.of.usable()?;
+        let store = &self.of.shared.store;
+        let key = &self.of.key;
+        match store.fence_write(key, self.token.get(), value.as_ref()).map_err(|e| e.for_name(key))? {
+            FenceAnswer::Accepted(_) => Ok(()),
+            FenceAnswer::Refused { standing } => Err(self.of.stale(self.token, standing)),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What the store granted to one holder: its lease, and who is to be told when it is lost.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::clock::Clock;
+use crate::deadline::Deadline;
+use crate::holder::Holder;
+use crate::key::LockKeys;
+use crate::lease::{Lease, Moment, State, valid_until};
+
+/// Runs once, on a thread of its own, when a lease is lost.
+pub(crate) type OnLost = Box<dyn FnOnce() + Send>;
+
+/// How the watchdog treats a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upkeep {
+    /// Renewed, until the moment if there is one (`max_hold`).
+    Renewed { until: Option<Moment> },
+    /// A fixed lease: only looked after, so that the holder learns when it was forced out.
+    Fixed,
+}
+
+/// Shared by the guards of a hold, the watchdog and the thread that tells of losses.
+pub(crate) struct Grant {
+    pub(crate) keys: Arc<LockKeys>,
+    pub(crate) holder: Holder,
+    /// The fencing token; 0 for none.
+    pub(crate) token: u64,
+    /// The lease asked for at the acquire and at every renewal.
+    pub(crate) span: Duration,
+    pub(crate) upkeep: Upkeep,
+    pub(crate) lease: Lease,
+    /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
+    pub(crate) place: Mutex<Option<(Moment, u64)>>,
+    clock: Arc<dyn Clock>,
+    told: Mutex<Told>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Told {
+    callbacks: Vec<OnLost>,
+}
+
+/// Condition variables do not count suspended time, so whoever keeps a lease's deadline looks at the clock this often.
+pub(crate) fn tick(span: Duration) -> Duration {
+    (span / 10).min(Duration::from_secs(1)).max(Duration::from_millis(1))
+}
+
+impl Grant {
+    pub(crate) fn new(
+        keys: Arc<LockKeys>,
+        holder: Holder,
+        token: u64,
+        sent_at: Moment,
+        span: Duration,
+        upkeep: Upkeep,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let lease = Lease::new(valid_until(sent_at, span));
+        Self {
+            keys,
+            holder,
+            token,
+            span,
+            upkeep,
+            lease,
+            place: Mutex::new(None),
+            clock,
+            told: Mutex::default(),
+            ended: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.lease.state(self.now())
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.lease.is_held(self.now())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        let now = self.now();
+        if self.lease.is_held(now) { self.lease.until().since(now) } else { Duration::ZERO }
+    }
+
+    /// The server confirmed the hold for `lease` from `sent_at`. The state after it: a confirmation that is read after
+    /// the lease has ended revives nothing.
+    pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> State {
+        self.lease.renewed(self.now(), valid_until(sent_at, lease))
+    }
+
+    /// The server no longer knows the holder.
+    pub(crate) fn lose(&self) -> State {
+        let state = self.lease.lose(self.now());
+        self.wake();
+        state
+    }
+
+    /// Wakes whoever waits for the end of the lease, after it ended.
+    pub(crate) fn wake(&self) {
+        // Taken and dropped: a waiter between its look at the state and its wait must not miss this.
+        drop(self.told.lock());
+        self.ended.notify_all();
+    }
+
+    /// Blocks until the lease is lost (true), released (false), or `timeout` has passed (false). Keeps the deadline
+    /// itself: the watchdog may sit in a connect.
+    pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
+        let deadline = Deadline::after(Instant::now(), timeout);
+        let mut told = self.told.lock();
+        loop {
+            let now = self.now();
+            match self.lease.state(now) {
+                State::Lost => return true,
+                State::Released => return false,
+                State::Held | State::Suspect => {}
+            }
+            let left = deadline.remaining(Instant::now()).unwrap_or(Duration::MAX);
+            if left.is_zero() {
+                return false;
+            }
+            let pause = left.min(tick(self.span)).min(self.lease.until().since(now));
+            self.ended.wait_for(&mut told, pause.max(Duration::from_micros(50)));
+        }
+    }
+
+    pub(crate) fn add_callback(&self, callback: OnLost) {
+        self.told.lock().callbacks.push(callback);
+    }
+
+    pub(crate) fn take_callbacks(&self) -> Vec<OnLost> {
+        std::mem::take(&mut self.told.lock().callbacks)
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("name", &self.keys.name)
+            .field("state", &self.state())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::clock::FakeClock;
+    use crate::holder::ClientId;
+
+    pub(crate) fn grant(name: &str, clock: &Arc<FakeClock>, span: Duration, upkeep: Upkeep) -> Arc<Grant> {
+        let keys = Arc::new(LockKeys::new("", name).unwrap());
+        let holder = ClientId::random().fresh_holder();
+        let clock: Arc<dyn Clock> = clock.clone();
+        Arc::new(Grant::new(keys, holder, 1, clock.now(), span, upkeep, clock))
+    }
+
+    #[test]
+    fn a_suspended_process_sees_the_loss_at_its_first_look() {
+        let clock = Arc::new(FakeClock::default());
+        let g = grant("a", &clock, Duration::from_secs(10), Upkeep::Renewed { until: None });
+        assert!(g.is_held());
+        clock.advance(Duration::from_secs(10));
+        assert!(!g.is_held());
+        assert_eq!(g.confirmed(Moment::from_nanos(0), Duration::from_secs(60)), State::Lost);
+        assert_eq!(g.remaining(), Duration::ZERO);
+    }
+
+    #[test]
+    fn wait_lost_ends_on_loss_release_and_timeout() {
+        let clock = Arc::new(FakeClock::default());
+        let span = Duration::from_secs(10);
+        let lost = grant("a", &clock, span, Upkeep::Fixed);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| lost.wait_lost(Duration::from_secs(60)));
+            lost.lose();
+            assert!(waiter.join().unwrap());
+        });
+        let released = grant("b", &clock, span, Upkeep::Fixed);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| released.wait_lost(Duration::from_secs(60)));
+            released.lease.release(clock.now());
+            released.wake();
+            assert!(!waiter.join().unwrap());
+        });
+        assert!(!grant("c", &clock, span, Upkeep::Fixed).wait_lost(Duration::from_millis(1)));
+    }
+}

@@ -1,0 +1,86 @@
+//! Who holds a lock: client ids and holder ids.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The identity of one client: a lower-case UUID of version 8.
+///
+/// Version 8, because Java's ids are version 4: later scripts must tell our waiters from foreign ones. Nothing else
+/// may look into an id.
+#[derive(Debug)]
+pub(crate) struct ClientId {
+    text: Arc<str>,
+    next: AtomicU64,
+}
+
+impl ClientId {
+    pub(crate) fn random() -> Self {
+        Self::from_bits(rand::random())
+    }
+
+    fn from_bits(bits: u128) -> Self {
+        let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x8 << 76) | (0x2 << 62);
+        let hex = format!("{bits:032x}");
+        let text = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+        Self { text: text.into(), next: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// A holder id that no other acquisition of any client has or will have.
+    ///
+    /// Fresh for every outermost call: an undo, a late renewal or a late release can then only ever touch the
+    /// acquisition it belongs to.
+    pub(crate) fn fresh_holder(&self) -> Holder {
+        Holder(format!("{}:{}", self.text, self.next.fetch_add(1, Ordering::Relaxed)).into())
+    }
+
+    /// Whether a holder id found in Redis is one of this client's.
+    pub(crate) fn owns(&self, holder: &str) -> bool {
+        holder.strip_prefix(&*self.text).is_some_and(|rest| rest.starts_with(':'))
+    }
+}
+
+/// The field under which an acquisition stands in the lock hash: `<client id>:<number>`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Holder(Arc<str>);
+
+impl Holder {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_version_8_and_lower_case() {
+        for bits in [0, u128::MAX, rand::random()] {
+            let id = ClientId::from_bits(bits);
+            let text = id.as_str();
+            assert_eq!(text.len(), 36);
+            assert_eq!(&text[14..15], "8");
+            assert!("89ab".contains(&text[19..20]), "{text}");
+            assert!(text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c)));
+        }
+    }
+
+    #[test]
+    fn holders_never_repeat() {
+        let id = ClientId::random();
+        let (a, b) = (id.fresh_holder(), id.fresh_holder());
+        assert_ne!(a, b);
+        assert!(id.owns(a.as_str()) && !ClientId::random().owns(a.as_str()));
+    }
+}

@@ -1,0 +1,218 @@
+//! One lease as a state machine over injected time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A point on the lease clock (see `clock`): nanoseconds of a clock that also counts suspended time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(duration)))
+    }
+
+    /// The time from `earlier` to `self`, zero if there is none.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What is given away at the end of every lease for clocks that tick at different speeds: 1 % + 2 ms, the drift
+/// allowance of the Redlock algorithm.
+pub(crate) fn margin(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(2)
+}
+
+/// Until when a lease can be trusted that was asked for at `sent`, the instant *before* the first byte went out:
+/// the server counts from when it got the command, which can only be later.
+pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
+    sent.plus(lease.saturating_sub(margin(lease)))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Held,
+    /// A renewal failed or the machine slept, and time remains: the server has not said no.
+    Suspect,
+    /// Final: nothing that arrives later makes it held again.
+    Lost,
+    /// Given up by us. Final, and never a loss.
+    Released,
+}
+
+/// The state and the end of one lease, in one word so that they change together.
+///
+/// `word` = end in nanoseconds with the two lowest bits replaced by the state. Transitions:
+///
+/// | from | to | by |
+/// |---|---|---|
+/// | Held, Suspect | Held, end moved out | `renewed`, before the end |
+/// | Held | Suspect | `suspect` |
+/// | Held, Suspect | Lost | `lose`, or whoever first *looks* after the end |
+/// | Held, Suspect | Released | `release` |
+///
+/// Looking makes a loss stick: without that, thread A could see the lease ended and act on it, and thread B, which
+/// read its clock just before, could store a renewal and make it held again.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    word: AtomicU64,
+}
+
+const STATE_BITS: u64 = 3;
+
+fn pack(state: State, until: Moment) -> u64 {
+    (until.0 & !STATE_BITS) | state as u64
+}
+
+fn unpack(word: u64) -> (State, Moment) {
+    let state = match word & STATE_BITS {
+        0 => State::Held,
+        1 => State::Suspect,
+        2 => State::Lost,
+        _ => State::Released,
+    };
+    (state, Moment(word & !STATE_BITS))
+}
+
+impl Lease {
+    pub(crate) fn new(until: Moment) -> Self {
+        Self { word: AtomicU64::new(pack(State::Held, until)) }
+    }
+
+    /// The state at `now`, a loss by time included.
+    pub(crate) fn state(&self, now: Moment) -> State {
+        self.step(now, |state, until| (state, until))
+    }
+
+    pub(crate) fn is_held(&self, now: Moment) -> bool {
+        let (state, until) = unpack(self.word.load(Ordering::Acquire));
+        match state {
+            State::Held | State::Suspect if now < until => true,
+            State::Held | State::Suspect => matches!(self.state(now), State::Held | State::Suspect),
+            State::Lost | State::Released => false,
+        }
+    }
+
+    /// The end of the lease, also of one that is over.
+    pub(crate) fn until(&self) -> Moment {
+        unpack(self.word.load(Ordering::Acquire)).1
+    }
+
+    /// The server confirmed the hold until `until`. Never shortens, revives nothing. Returns the state after it.
+    pub(crate) fn renewed(&self, now: Moment, until: Moment) -> State {
+        self.step(now, |_, old| (State::Held, old.max(until)))
+    }
+
+    /// The server could not be asked. Ends nothing: only time does, or the server saying that the hold is gone.
+    pub(crate) fn suspect(&self, now: Moment) -> State {
+        self.step(now, |_, until| (State::Suspect, until))
+    }
+
+    /// The server said that the hold is gone. A late "gone" after a release loses nothing.
+    pub(crate) fn lose(&self, now: Moment) -> State {
+        self.step(now, |_, until| (State::Lost, until))
+    }
+
+    /// We give it up. Returns the state *before*: only one caller ever sees it live.
+    pub(crate) fn release(&self, now: Moment) -> State {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            let (state, until) = unpack(word);
+            let next = match state {
+                State::Lost | State::Released => return state,
+                State::Held | State::Suspect if now < until => State::Released,
+                State::Held | State::Suspect => State::Lost,
+            };
+            match self.word.compare_exchange_weak(word, pack(next, until), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if next == State::Lost => return State::Lost,
+                Ok(_) => return state,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Applies `change` to a live lease; a lease that is over, or whose end `now` has reached, stays or becomes Lost.
+    fn step(&self, now: Moment, change: impl Fn(State, Moment) -> (State, Moment)) -> State {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            let (state, until) = unpack(word);
+            if matches!(state, State::Lost | State::Released) {
+                return state;
+            }
+            let (next_state, next_until) = if now < until { change(state, until) } else { (State::Lost, until) };
+            let next_word = pack(next_state, next_until);
+            if next_word == word {
+                return next_state;
+            }
+            match self.word.compare_exchange_weak(word, next_word, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return next_state,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn is_held_until_its_end_and_never_again() {
+        let lease = Lease::new(at(100));
+        assert!(lease.is_held(at(99)));
+        assert!(!lease.is_held(at(100)));
+        assert_eq!(lease.renewed(at(99), at(200)), State::Lost, "somebody has seen it end");
+        assert!(!lease.is_held(at(1)));
+    }
+
+    #[test]
+    fn a_failed_renewal_ends_nothing() {
+        let lease = Lease::new(at(100));
+        assert_eq!(lease.suspect(at(50)), State::Suspect);
+        assert!(lease.is_held(at(99)));
+        assert_eq!(lease.renewed(at(99), at(200)), State::Held);
+        assert!(lease.is_held(at(199)));
+    }
+
+    #[test]
+    fn a_renewal_never_shortens() {
+        let lease = Lease::new(at(1000));
+        lease.renewed(at(10), at(500));
+        assert_eq!(lease.until(), at(1000));
+    }
+
+    #[test]
+    fn late_answers_change_nothing() {
+        let lost = Lease::new(at(100));
+        assert_eq!(lost.lose(at(1)), State::Lost);
+        assert_eq!(lost.renewed(at(2), at(900)), State::Lost);
+        assert_eq!(lost.release(at(2)), State::Lost);
+        let released = Lease::new(at(100));
+        assert_eq!(released.release(at(1)), State::Held);
+        assert_eq!(released.release(at(1)), State::Released);
+        assert_eq!(released.lose(at(2)), State::Released);
+        assert_eq!(released.state(at(500)), State::Released, "time ends nothing that was released");
+        let late = Lease::new(at(100));
+        assert_eq!(late.release(at(100)), State::Lost);
+    }
+
+    #[test]
+    fn the_margin_is_one_percent_and_two_milliseconds() {
+        assert_eq!(valid_until(at(0), Duration::from_secs(30)), at(29_698));
+        assert_eq!(valid_until(at(5), Duration::ZERO), at(5));
+        assert_eq!(valid_until(Moment::from_nanos(u64::MAX), Duration::MAX), Moment::from_nanos(u64::MAX));
+    }
+}

@@ -1,0 +1,234 @@
+//! What all handles of one client share.
+//!
+//! Lock order, where two mutexes are held together: `Stations::map`, then a station's line, then a seat or its bell;
+//! the watchdog's table, then a grant's place. The hold table and `Hold::levels` are never held with another.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hold::Hold;
+use crate::holder::ClientId;
+use crate::losses::Losses;
+use crate::station::Stations;
+use crate::store::LeaseStore;
+use crate::wakeup::Wakeups;
+use crate::watchdog::Watchdog;
+
+/// The settings of a client, frozen when it is built.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) lease: Duration,
+    pub(crate) io_timeout: Duration,
+    pub(crate) key_prefix: String,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) fencing: bool,
+    /// How long a call that is already waiting puts up with a server that cannot be asked.
+    pub(crate) ride_out: Duration,
+}
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) id: ClientId,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) holds: Holds,
+    pub(crate) stations: Stations,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) wakeups: Wakeups,
+    pub(crate) losses: Arc<Losses>,
+    pub(crate) client_name: String,
+    closed: AtomicBool,
+    /// The process that made the client.
+    process: u32,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>) -> Self {
+        let id = ClientId::random();
+        let losses = Arc::new(Losses::default());
+        Self {
+            watchdog: Watchdog::new(client_name.clone(), store.clone(), clock.clone(), losses.clone()),
+            wakeups: Wakeups::new(client_name.clone(), id.as_str(), store.clone()),
+            config,
+            id,
+            clock,
+            store,
+            holds: Holds::default(),
+            stations: Stations::default(),
+            losses,
+            client_name,
+            closed: AtomicBool::new(false),
+            process: std::process::id(),
+        }
+    }
+
+    /// In a fork the threads are gone and the mutexes may be locked for ever: nothing of ours may be touched there.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// # Errors
+    /// `Forked` and `Closed`: every verb begins with this.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.is_forked() {
+            return Err(Error::new(
+                ErrorKind::Forked,
+                "this process is a fork of the one that made the client; make a client of its own",
+            ));
+        }
+        if self.is_closed() { Err(closed()) } else { Ok(()) }
+    }
+
+    /// See [`LockClient::close`](crate::LockClient::close).
+    pub(crate) fn close(&self, timeout: Duration) -> Result<()> {
+        if self.is_forked() {
+            return self.check_usable();
+        }
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let deadline =
+            Instant::now().checked_add(timeout).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
+        self.stations.close();
+        let mut failed = Vec::new();
+        for hold in self.holds.take_all() {
+            if Instant::now() >= deadline {
+                hold.abandon();
+                failed.push(format!("{:?}: the time was up", hold.grant.keys.name));
+            } else if let Err(e) = hold.release_all() {
+                failed.push(e.to_string());
+            }
+        }
+        let dog = self.watchdog.stop(deadline);
+        self.wakeups.nudge();
+        let ear = self.wakeups.stop(deadline);
+        self.losses.stop();
+        self.store.close();
+        let unsettled = self.watchdog.unsettled();
+        if unsettled > 0 {
+            failed.push(format!("{unsettled} unknown outcomes are not settled"));
+        }
+        if !dog || !ear {
+            failed.push("a thread is still in its I/O and ends with it".to_owned());
+        }
+        if failed.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unreachable,
+            format!(
+                "closed, but not everything was released (it stays locked until its lease ends): {}",
+                failed.join("; ")
+            ),
+        ))
+    }
+}
+
+impl Drop for Shared {
+    /// The last handle is gone, so there are no holds. What is unsettled gets one I/O timeout.
+    fn drop(&mut self) {
+        if self.is_forked() || self.is_closed() {
+            return;
+        }
+        let deadline = Instant::now() + self.config.io_timeout;
+        self.closed.store(true, Ordering::Release);
+        self.watchdog.stop(deadline);
+        self.wakeups.nudge();
+        self.wakeups.stop(deadline);
+        self.losses.stop();
+        self.store.close();
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockClient")
+            .field("id", &self.id.as_str())
+            .field("store", &self.store)
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cold]
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
+}
+
+/// Who a hold belongs to in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Re-entered by verbs of this thread.
+    Thread(ThreadId),
+    /// One owned guard; never re-entered.
+    Guard,
+}
+
+/// The holds of a client by lock key: the source of every hold count.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    map: Mutex<HashMap<Arc<str>, Vec<Arc<Hold>>>>,
+}
+
+impl Holds {
+    pub(crate) fn insert(&self, hold: Arc<Hold>) {
+        self.map.lock().entry(hold.grant.keys.lock.clone()).or_default().push(hold);
+    }
+
+    pub(crate) fn remove(&self, hold: &Hold) {
+        let mut map = self.map.lock();
+        if let Some(holds) = map.get_mut(&hold.grant.keys.lock) {
+            holds.retain(|other| !std::ptr::eq(&**other, hold));
+            if holds.is_empty() {
+                map.remove(&hold.grant.keys.lock);
+            }
+        }
+    }
+
+    /// The hold that a verb of this thread re-enters.
+    pub(crate) fn of_thread(&self, lock: &str, thread: ThreadId) -> Option<Arc<Hold>> {
+        let map = self.map.lock();
+        map.get(lock)?.iter().find(|h| h.owner == Owner::Thread(thread)).cloned()
+    }
+
+    /// For how long a thread of this client has the lock, or is just giving it up: no try of another can succeed.
+    pub(crate) fn local(&self, lock: &str) -> Option<Duration> {
+        let map = self.map.lock();
+        map.get(lock)?.iter().filter_map(|hold| hold.blocks_for()).max()
+    }
+
+    /// The live holds under a name.
+    pub(crate) fn under(&self, lock: &str) -> Vec<Arc<Hold>> {
+        self.map.lock().get(lock).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn take_thread(&self, thread: ThreadId) -> Vec<Arc<Hold>> {
+        let mut taken = Vec::new();
+        self.map.lock().retain(|_, holds| {
+            holds.retain(|hold| {
+                let theirs = hold.owner == Owner::Thread(thread);
+                if theirs {
+                    taken.push(hold.clone());
+                }
+                !theirs
+            });
+            !holds.is_empty()
+        });
+        taken
+    }
+
+    pub(crate) fn take_all(&self) -> Vec<Arc<Hold>> {
+        std::mem::take(&mut *self.map.lock()).into_values().flatten().collect()
+    }
+}

@@ -1,0 +1,334 @@
+//! Where threads of one client that want the same name queue up, first come first served.
+//!
+//! Only the head of a queue talks to the server: fifty threads cost it what one does. The role of the head passes on
+//! when it is granted the lock or leaves, also by a panic.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::bell::Bell;
+use crate::deadline::Deadline;
+use crate::key::LockKeys;
+
+/// Acquisitions in a row, with other clients waiting, before a wake-up of theirs is let pass. A client that releases
+/// and takes again on the spot always beats one that a message has to reach first.
+const FIRST_BOUND: u32 = 32;
+/// The bound doubles up to this when a turn that was offered was not taken: a subscription that only lingers.
+const LAST_BOUND: u32 = 1024;
+/// A turn is offered this long: a Java waiter needs up to 5.5 ms from the message to its try.
+const OFFER: Duration = Duration::from_millis(10);
+/// A place nobody uses keeps its memory of others for this long.
+const MEMORY: Duration = Duration::from_secs(1);
+/// Places beyond which unused ones are swept.
+const SWEEP_AT: usize = 256;
+
+#[derive(Debug, Default)]
+pub(crate) struct Stations {
+    map: Mutex<HashMap<Arc<str>, Arc<Station>>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Station {
+    pub(crate) bell: Arc<Bell>,
+    line: Mutex<Line>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    /// Those behind the head.
+    seats: VecDeque<Arc<Seat>>,
+    /// Somebody is the head, or has been made it and is waking up.
+    head: bool,
+    /// Threads that are in the line or about to enter it.
+    members: usize,
+    turns: Turns,
+}
+
+/// How often this client had the lock in a row while others waited.
+#[derive(Debug)]
+struct Turns {
+    in_a_row: u32,
+    bound: u32,
+    /// Messages heard once the one of our own last release has arrived.
+    heard: u64,
+    last: Option<Instant>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { in_a_row: 0, bound: FIRST_BOUND, heard: 0, last: None }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seat {
+    called: Mutex<Call>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    #[default]
+    Wait,
+    Head,
+    Closed,
+}
+
+impl Seat {
+    fn call(&self, call: Call) {
+        let mut called = self.called.lock();
+        if *called == Call::Wait {
+            *called = call;
+        }
+        drop(called);
+        self.changed.notify_one();
+    }
+
+    /// Until called, or until the deadline ([`Call::Wait`]).
+    fn wait(&self, deadline: Deadline) -> Call {
+        let mut called = self.called.lock();
+        while *called == Call::Wait {
+            match deadline {
+                Deadline::Never => self.changed.wait(&mut called),
+                Deadline::Now => break,
+                Deadline::At(at) => {
+                    if self.changed.wait_until(&mut called, at).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        *called
+    }
+}
+
+/// A thread's presence at a station, which is kept while there is one.
+#[derive(Debug)]
+struct Member<'s> {
+    stations: &'s Stations,
+    station: Arc<Station>,
+    name: Arc<str>,
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        self.stations.leave(&self.name, &self.station);
+    }
+}
+
+/// Being the head of a station's line. Dropped, the next one is.
+#[derive(Debug)]
+pub(crate) struct Head<'s> {
+    member: Member<'s>,
+    /// It stood in line before.
+    pub(crate) waited: bool,
+}
+
+pub(crate) enum Queued<'s> {
+    Head(Head<'s>),
+    TimedOut,
+    Closed,
+}
+
+impl Stations {
+    /// Blocks until the caller is the head of the line for the name.
+    pub(crate) fn queue(&self, keys: &LockKeys, deadline: Deadline) -> Queued<'_> {
+        let member = self.enter(&keys.lock);
+        let seat = {
+            let mut line = member.station.line.lock();
+            if !line.head {
+                line.head = true;
+                drop(line);
+                return Queued::Head(Head { member, waited: false });
+            }
+            let seat = Arc::new(Seat::default());
+            line.seats.push_back(seat.clone());
+            seat
+        };
+        match seat.wait(deadline) {
+            // A call that came meanwhile wins: the role must not be lost with a seat that is given up.
+            Call::Wait if member.give_up(&seat) => Queued::TimedOut,
+            Call::Closed if member.give_up(&seat) => Queued::Closed,
+            _ => Queued::Head(Head { member, waited: true }),
+        }
+    }
+
+    fn enter(&self, name: &Arc<str>) -> Member<'_> {
+        let mut map = self.map.lock();
+        if map.len() >= SWEEP_AT {
+            map.retain(|_, station| {
+                let line = station.line.lock();
+                line.members > 0 || line.turns.last.is_some_and(|t| t.elapsed() < MEMORY)
+            });
+        }
+        let station = map.entry(name.clone()).or_default().clone();
+        station.line.lock().members += 1;
+        drop(map);
+        Member { stations: self, station, name: name.clone() }
+    }
+
+    fn leave(&self, name: &Arc<str>, station: &Station) {
+        let mut map = self.map.lock();
+        let mut line = station.line.lock();
+        line.members -= 1;
+        if line.members == 0 && line.turns.last.is_none() {
+            drop(line);
+            map.remove(name);
+        }
+    }
+
+    /// How many messages the waiters of a name have heard; `None` when there never were any.
+    pub(crate) fn messages(&self, name: &str) -> Option<u64> {
+        self.map.lock().get(name).map(|station| station.bell.messages())
+    }
+
+    /// The lock was released by a thread of this client: its own head need not wait for the message. `others` is how
+    /// many other clients listen (a hint: those that are reconnecting do not show), and `heard` the messages that will
+    /// have been heard once that of this release is.
+    pub(crate) fn released(&self, name: &Arc<str>, others: u64, heard: u64) {
+        let mut map = self.map.lock();
+        let station = match map.get(name) {
+            Some(station) => station.clone(),
+            None if others > 0 => map.entry(name.clone()).or_default().clone(),
+            None => return,
+        };
+        let mut line = station.line.lock();
+        if others == 0 {
+            line.turns.in_a_row = 0;
+            line.turns.last = None;
+            if line.members == 0 {
+                drop(line);
+                map.remove(name);
+                return;
+            }
+        } else {
+            line.turns.in_a_row += 1;
+            line.turns.heard = heard;
+            line.turns.last = Some(Instant::now());
+        }
+        drop(line);
+        drop(map);
+        station.bell.ring();
+    }
+
+    /// A release of this client is over without its having freed the lock for sure: the head looks again.
+    pub(crate) fn ring(&self, name: &str) {
+        let station = self.map.lock().get(name).cloned();
+        if let Some(station) = station {
+            station.bell.ring();
+        }
+    }
+
+    /// Wakes everybody, in line and at the head, for good: the client is closed.
+    pub(crate) fn close(&self) {
+        let all: Vec<_> = self.map.lock().values().cloned().collect();
+        for station in all {
+            station.line.lock().seats.iter().for_each(|seat| seat.call(Call::Closed));
+            station.bell.ring();
+        }
+    }
+}
+
+impl Head<'_> {
+    pub(crate) fn bell(&self) -> &Arc<Bell> {
+        &self.member.station.bell
+    }
+
+    /// True once this client has had the lock often enough in a row, with others waiting, that one of them is due.
+    pub(crate) fn owes_a_turn(&self) -> bool {
+        let line = self.member.station.line.lock();
+        line.turns.in_a_row >= line.turns.bound && line.turns.last.is_some_and(|t| t.elapsed() < MEMORY)
+    }
+
+    /// Lets others try first, until one of them has released the lock or [`OFFER`] is over.
+    pub(crate) fn offer_a_turn(&self, patience: Duration) {
+        let heard = self.member.station.line.lock().turns.heard;
+        let taken = self.member.station.bell.wait_for_message(heard + 1, OFFER.min(patience));
+        let mut line = self.member.station.line.lock();
+        line.turns.in_a_row = 0;
+        line.turns.bound = if taken { FIRST_BOUND } else { (line.turns.bound * 2).min(LAST_BOUND) };
+    }
+}
+
+impl Drop for Head<'_> {
+    fn drop(&mut self) {
+        let mut line = self.member.station.line.lock();
+        match line.seats.pop_front() {
+            Some(next) => next.call(Call::Head),
+            None => line.head = false,
+        }
+    }
+}
+
+impl Member<'_> {
+    /// Leaves the line unless the role of the head was handed to this seat already (false).
+    fn give_up(&self, seat: &Arc<Seat>) -> bool {
+        let mut line = self.station.line.lock();
+        let place = line.seats.iter().position(|other| Arc::ptr_eq(other, seat));
+        place.map(|at| line.seats.remove(at)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> LockKeys {
+        LockKeys::new("", "n").unwrap()
+    }
+
+    #[test]
+    fn the_role_passes_in_order_and_the_station_goes_with_its_last_member() {
+        let stations = Stations::default();
+        let Queued::Head(first) = stations.queue(&keys(), Deadline::Never) else { panic!() };
+        assert!(!first.waited);
+        std::thread::scope(|s| {
+            let second = s.spawn(|| match stations.queue(&keys(), Deadline::Never) {
+                Queued::Head(head) => head.waited,
+                _ => false,
+            });
+            while first.member.station.line.lock().seats.is_empty() {
+                std::thread::yield_now();
+            }
+            let short = Deadline::after(Instant::now(), Duration::from_millis(1));
+            assert!(matches!(stations.queue(&keys(), short), Queued::TimedOut));
+            drop(first);
+            assert!(second.join().unwrap());
+        });
+        assert!(stations.map.lock().is_empty());
+    }
+
+    #[test]
+    fn closing_wakes_those_in_line() {
+        let stations = Stations::default();
+        let Queued::Head(first) = stations.queue(&keys(), Deadline::Never) else { panic!() };
+        std::thread::scope(|s| {
+            let second = s.spawn(|| matches!(stations.queue(&keys(), Deadline::Never), Queued::Closed));
+            while first.member.station.line.lock().seats.is_empty() {
+                std::thread::yield_now();
+            }
+            stations.close();
+            assert!(second.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn a_turn_is_owed_after_a_run_with_others_waiting() {
+        let stations = Stations::default();
+        let name: Arc<str> = "n".into();
+        for _ in 0..FIRST_BOUND {
+            stations.released(&name, 1, 0);
+        }
+        let Queued::Head(head) = stations.queue(&keys(), Deadline::Never) else { panic!() };
+        assert!(head.owes_a_turn());
+        head.offer_a_turn(Duration::from_millis(1));
+        assert!(!head.owes_a_turn());
+        assert_eq!(head.member.station.line.lock().turns.bound, 2 * FIRST_BOUND);
+        stations.released(&name, 0, 0);
+        drop(head);
+        assert!(stations.map.lock().is_empty());
+    }
+}

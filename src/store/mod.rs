@@ -1,0 +1,133 @@
+//! Where leases live. Everything above asks a [`LeaseStore`] and gets typed outcomes, never a reply.
+//!
+//! One Redis server is the first implementation; Redlock over several masters comes under the same guards, watchdog
+//! and wait loop.
+
+mod redis;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use self::redis::RedisStore;
+use crate::error::{Error, Result};
+use crate::holder::Holder;
+use crate::key::LockKeys;
+use crate::lease::Moment;
+pub(crate) use crate::script::{FenceAnswer, Standing, TokenRule};
+pub(crate) use crate::wire::{Doubt, Ear, Heard, Subscriber};
+
+/// One acquisition, outermost (`held` = 0) or one level more.
+#[derive(Debug, Clone)]
+pub(crate) struct Acquire<'a> {
+    pub(crate) keys: &'a LockKeys,
+    pub(crate) holder: &'a Holder,
+    pub(crate) lease: Duration,
+    pub(crate) held: u32,
+    pub(crate) token: TokenRule,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// Taken. The lease counts from `sent_at`, the instant before the request went out.
+    Granted { token: u64, sent_at: Moment },
+    /// Held by another, for `ttl` still; `None`: for ever, or nobody knows.
+    Busy { ttl: Option<Duration> },
+    /// The holder had it and has lost it.
+    Gone,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// The hold was not there.
+    NotHeld,
+    /// One level less.
+    Level,
+    /// Freed. `listeners`: how many subscribers the message reached.
+    Freed { listeners: u64 },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Renewal {
+    pub(crate) keys: Arc<LockKeys>,
+    pub(crate) holder: Holder,
+    /// Zero only asks whether the hold is still there.
+    pub(crate) lease: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) enum Renewed {
+    Held { sent_at: Moment },
+    Gone,
+    Failed(Error),
+}
+
+/// The requests of one call whose outcome is unknown, because their connection failed. Each can still run until it is
+/// settled: its connection killed at the server, the server process gone, or its not-after passed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Doubts(Vec<Doubt>);
+
+impl Doubts {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn push(&mut self, doubt: Doubt) {
+        self.0.push(doubt);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Doubt> {
+        self.0.iter()
+    }
+}
+
+/// An acquisition that must not stand: it is removed once nothing of it can run any more.
+#[derive(Debug, Clone)]
+pub(crate) struct Undo {
+    pub(crate) keys: Arc<LockKeys>,
+    pub(crate) holder: Holder,
+    pub(crate) doubts: Doubts,
+    /// From here on the lease has ended by itself, if none of the doubts runs late.
+    pub(crate) expires: Moment,
+}
+
+/// What guards, watchdog and wait loop need from the place where leases live.
+///
+/// Every call is one round trip, or a failure that leaves its doubt in `doubts`. A call that finds doubts there
+/// settles them first, on a connection of its own and in the same write.
+pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
+    fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired>;
+
+    /// Gives up one level of a hold that has `held`.
+    fn release(&self, keys: &LockKeys, holder: &Holder, held: u32, doubts: &mut Doubts) -> Result<Released>;
+
+    /// In the background, on a connection of its own; one answer for each, in order.
+    fn renew(&self, batch: &[Renewal]) -> Vec<Renewed>;
+
+    /// In the background: tries to settle each, and keeps those that are not done.
+    fn settle(&self, undos: &mut Vec<Undo>);
+
+    /// Lengthens one hold at the caller's request, in the foreground.
+    fn extend(&self, renewal: &Renewal) -> Result<Renewed>;
+
+    fn inspect(&self, keys: &LockKeys) -> Result<Option<Standing>>;
+
+    /// Frees the lock whoever holds it; false when it was free. Sent once: a repeat could force out the next holder.
+    fn force_unlock(&self, keys: &LockKeys) -> Result<bool>;
+
+    /// A connection that hears the releases, for the subscriber thread.
+    fn subscriber(&self, read_timeout: Duration) -> Result<Subscriber>;
+
+    /// Publishes on one of our own channels: wakes the subscriber thread.
+    fn publish(&self, channel: &str) -> Result<()>;
+
+    fn fence_claim(&self, key: &str, token: u64) -> Result<FenceAnswer>;
+
+    fn fence_write(&self, key: &str, token: u64, value: &[u8]) -> Result<FenceAnswer>;
+
+    /// Ends all connections; later calls fail with `Closed`.
+    fn close(&self);
+}

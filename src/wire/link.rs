@@ -1,0 +1,300 @@
+//! One connection with what is known of the server at its other end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::request::Stamps;
+use super::{Reply, Request, ServerError, Wire};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::Moment;
+use crate::script;
+
+/// A channel name of the shape that locks use, for asking at connect whether the user may publish there: Redis does
+/// not roll back what a script did before a publish that is refused.
+const PROBE_CHANNEL: &str = "redisson_lock__channel:{leasehold:probe}";
+const PROBE_KEY: &str = "redisson_lock_token:{leasehold:probe}";
+
+/// What a connection learned when it was made.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// `CLIENT KILL ID .. ADDR ..` of this connection, where the server may be asked that.
+    kill: Option<(u64, String)>,
+    /// Which process of the server this is. After a restart connection ids begin again and belong to others.
+    run_id: Option<String>,
+    /// The server's clock in microseconds, read between these two moments.
+    server_micros: u64,
+    asked_at: Moment,
+    answered_at: Moment,
+}
+
+impl Facts {
+    /// The server's clock now is at least this (as long as it is not stepped back).
+    fn server_now_at_least(&self, now: Moment) -> u64 {
+        self.server_micros.saturating_add(micros(now.since(self.answered_at)))
+    }
+
+    fn server_now_at_most(&self, now: Moment) -> u64 {
+        self.server_micros.saturating_add(micros(now.since(self.asked_at)))
+    }
+
+    fn stamps(&self, now: Moment, io_timeout: Duration) -> Stamps {
+        Stamps {
+            // The first part is above every token given before whatever broke the older connections; the second
+            // covers proxies that keep connections over a failover.
+            floor: self.server_micros.max(self.server_now_at_least(now).saturating_sub(1_000_000)),
+            not_after: if self.kill.is_some() { 0 } else { self.server_now_at_most(now) + micros(io_timeout) },
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A request that went out on a connection which then failed: it can still run, until the connection is known to be
+/// gone at the server's end.
+#[derive(Debug, Clone)]
+pub(crate) struct Doubt {
+    facts: Arc<Facts>,
+    not_after: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nothing of it has reached the server.
+    NotSent(Error),
+    /// It may have run, or still run. `stale`: the connection had ended while it lay idle, so the server at its
+    /// other end is probably fine and can be asked again at once.
+    InDoubt { error: Error, doubt: Doubt, stale: bool },
+}
+
+/// What settles a [`Doubt`].
+enum Remedy {
+    /// That server process is gone, or the not-after has passed.
+    None,
+    Kill(Request),
+    Wait(Duration),
+}
+
+/// A live connection. Any error of it is final: after a timeout its replies could be somebody else's.
+pub(crate) struct Link {
+    wire: Box<dyn Wire>,
+    facts: Arc<Facts>,
+    out: Vec<u8>,
+    io_timeout: Duration,
+    clock: Arc<dyn Clock>,
+    /// It has carried a request before, and has lain idle since.
+    was_idle: bool,
+}
+
+/// Sent, not yet answered: how many replies are due, and what is in doubt until they are here.
+pub(crate) struct InFlight {
+    pub(crate) sent_at: Moment,
+    pub(crate) doubt: Doubt,
+}
+
+impl Link {
+    /// Shakes hands on a fresh connection: who we are to the server, who it is, what we may do, and all scripts, in
+    /// one write. Nothing that later needs an answer is left to a first lock call.
+    pub(super) fn greet(
+        mut wire: Box<dyn Wire>,
+        clock: Arc<dyn Clock>,
+        client_name: &str,
+        io_timeout: Duration,
+    ) -> Result<Self> {
+        let mut requests = vec![
+            Request::plain(&["CLIENT", "SETNAME", client_name]),
+            Request::plain(&["CLIENT", "INFO"]),
+            // An id that cannot exist: asks for the permission.
+            Request::plain(&["CLIENT", "KILL", "ID", "9223372036854775807"]),
+            Request::plain(&["INFO", "server"]),
+            Request::plain(&["INFO", "replication"]),
+        ];
+        let told = requests.len();
+        requests.extend(script::ALL.iter().map(|s| Request::plain(&["SCRIPT", "LOAD", s.source])));
+        let probe = requests.len();
+        requests.push(script::connect_probe(PROBE_KEY, PROBE_CHANNEL));
+        requests.push(Request::plain(&["TIME"]));
+
+        let mut out = Vec::new();
+        for request in &requests {
+            request.write(&mut out, Stamps { floor: 0, not_after: 0 }, false);
+        }
+        let asked_at = clock.now();
+        wire.send(&out)?;
+        let mut replies = Vec::with_capacity(requests.len());
+        for _ in &requests {
+            replies.push(wire.recv()?);
+        }
+        let answered_at = clock.now();
+
+        let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };
+        let (server, replication) = (text(3), text(4));
+        check_server(&server, &replication)?;
+        for reply in &replies[told..probe] {
+            script::fail_on_error(reply.clone())?;
+        }
+        refuse_missing_permissions(replies[probe].clone())?;
+        let run_id = field(&server, "run_id:").map(str::to_owned);
+        let id = field(&text(1), "id=").and_then(|id| id.parse().ok());
+        let addr = field(&text(1), "addr=").map(str::to_owned);
+        let may_kill = matches!(replies[2], Reply::Int(_)) && run_id.is_some();
+        let facts = Facts {
+            kill: id.zip(addr).filter(|_| may_kill),
+            run_id,
+            server_micros: server_time(script::fail_on_error(replies.swap_remove(probe + 1))?)?,
+            asked_at,
+            answered_at,
+        };
+        out.clear();
+        Ok(Self { wire, facts: Arc::new(facts), out, io_timeout, clock, was_idle: false })
+    }
+
+    /// From here on an end of the connection may be older than the next request.
+    pub(crate) fn mark_idle(&mut self) {
+        self.was_idle = true;
+    }
+
+    /// Writes the requests in one go. `whole_source`: scripts as EVAL.
+    pub(crate) fn send<'a>(
+        &mut self,
+        requests: impl Iterator<Item = &'a Request>,
+        whole_source: bool,
+    ) -> std::result::Result<InFlight, Failure> {
+        self.out.clear();
+        let sent_at = self.clock.now();
+        let stamps = self.facts.stamps(sent_at, self.io_timeout);
+        for request in requests {
+            request.write(&mut self.out, stamps, whole_source);
+        }
+        let flight = InFlight { sent_at, doubt: Doubt { facts: self.facts.clone(), not_after: stamps.not_after } };
+        match self.wire.send(&self.out) {
+            Ok(()) => Ok(flight),
+            Err(error) => Err(self.in_doubt(error, &flight)),
+        }
+    }
+
+    pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
+        self.wire.recv().map_err(|error| self.in_doubt(error, flight))
+    }
+
+    /// One write, all replies; a script that the server has forgotten is sent once more with its source, which is
+    /// safe because NOSCRIPT guarantees that nothing ran.
+    pub(crate) fn exchange(&mut self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, InFlight), Failure> {
+        let flight = self.send(requests.iter(), false)?;
+        let mut replies = Vec::with_capacity(requests.len());
+        for _ in requests {
+            replies.push(self.recv(&flight)?);
+        }
+        for (reply, request) in replies.iter_mut().zip(requests) {
+            if reply.is_error("NOSCRIPT") && request.is_script() {
+                let again = self.send(std::iter::once(request), true)?;
+                *reply = self.recv(&again)?;
+            }
+        }
+        Ok((replies, flight))
+    }
+
+    fn in_doubt(&self, error: Error, flight: &InFlight) -> Failure {
+        let stale = self.was_idle && error.kind() == ErrorKind::Unreachable && error.message() == super::dial::ENDED;
+        Failure::InDoubt { error, doubt: flight.doubt.clone(), stale }
+    }
+
+    fn remedy(&self, doubt: &Doubt) -> Remedy {
+        let (ours, theirs) = (&self.facts, &doubt.facts);
+        if ours.run_id.is_some() && theirs.run_id.is_some() && ours.run_id != theirs.run_id {
+            return Remedy::None;
+        }
+        if let Some((id, addr)) = &theirs.kill {
+            return Remedy::Kill(Request::plain(&["CLIENT", "KILL", "ID", &id.to_string(), "ADDR", addr]));
+        }
+        let late = doubt.not_after.saturating_sub(ours.server_now_at_least(self.clock.now()));
+        if late == 0 { Remedy::None } else { Remedy::Wait(Duration::from_micros(late)) }
+    }
+
+    /// The kills that must go out in front of a repeat or an undo on this connection, or how long to wait first.
+    pub(crate) fn kills_for<'a>(
+        &self,
+        doubts: impl Iterator<Item = &'a Doubt>,
+    ) -> std::result::Result<Vec<Request>, Duration> {
+        let mut kills = Vec::new();
+        let mut wait = Duration::ZERO;
+        for doubt in doubts {
+            match self.remedy(doubt) {
+                Remedy::None => {}
+                Remedy::Kill(request) => kills.push(request),
+                Remedy::Wait(time) => wait = wait.max(time),
+            }
+        }
+        if wait.is_zero() { Ok(kills) } else { Err(wait) }
+    }
+}
+
+impl Doubt {
+    /// Whether both are doubts about one connection: one kill settles them.
+    pub(crate) fn same_connection(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.facts, &other.facts)
+    }
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.split([' ', '\r', '\n']).find_map(|part| part.strip_prefix(name))
+}
+
+fn check_server(server: &str, replication: &str) -> Result<()> {
+    let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
+    match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
+        Some("cluster") => return unsupported("the server is a cluster node; use a standalone server".into()),
+        Some("sentinel") => return unsupported("the server is a sentinel; connect to the primary it watches".into()),
+        _ => {}
+    }
+    if let Some(version) = field(server, "redis_version:") {
+        let mut numbers = version.split('.').map_while(|n| n.parse::<u32>().ok());
+        let version_pair = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        if version_pair < (6, 2) {
+            return unsupported(format!("the server is Redis {version}; 6.2 or later is needed"));
+        }
+    }
+    if field(replication, "role:") == Some("slave") {
+        return Err(Error::new(ErrorKind::ReadOnly, "the server is a replica; connect to the primary"));
+    }
+    Ok(())
+}
+
+fn refuse_missing_permissions(probe: Reply) -> Result<()> {
+    if matches!(&probe, Reply::Error(e) if e.code == "NOPERM" && e.text.contains("key")) {
+        return Ok(());
+    }
+    let refused = script::connect_probe_answer(probe)?;
+    // Texts of Redis 7, 6.2 and Valkey. A refusal of the probe's own key says nothing about the keys of the locks.
+    let about_commands = |text: &&String| {
+        (text.contains("permission") || text.contains("user executing the script")) && !text.contains("keys")
+    };
+    match refused.iter().find(about_commands) {
+        None => Ok(()),
+        Some(text) => Err(Error::new(
+            ErrorKind::Denied,
+            format!("the user lacks a permission that locks need ({text}); see the crate docs for the ACL rule"),
+        )),
+    }
+}
+
+fn server_time(reply: Reply) -> Result<u64> {
+    let number = |r: &Reply| match r {
+        Reply::Bytes(b) => std::str::from_utf8(b).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    match &reply {
+        Reply::Array(parts) if parts.len() == 2 => number(&parts[0]).zip(number(&parts[1])),
+        _ => None,
+    }
+    .map(|(seconds, micros)| seconds * 1_000_000 + micros)
+    .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("TIME answered {reply:?}")))
+}
+
+impl From<&str> for ServerError {
+    fn from(text: &str) -> Self {
+        Self { code: text.split(' ').next().unwrap_or_default().to_owned(), text: text.to_owned() }
+    }
+}

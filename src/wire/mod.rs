@@ -1,0 +1,24 @@
+//! Connections and one round trip: what travels, over what, and what is known when it fails.
+//!
+//! No retries here. A failure says whether the request can have run ([`Failure`]); what to do about it is decided above.
+
+mod dial;
+mod link;
+mod pool;
+mod reply;
+mod request;
+
+pub(crate) use dial::{Dialer, Ear, Endpoint, Heard, Subscriber};
+pub(crate) use link::{Doubt, Failure, Link};
+pub(crate) use pool::Pool;
+pub(crate) use reply::{Reply, ServerError};
+pub(crate) use request::Request;
+
+use crate::error::Result;
+
+/// A connection in two verbs, so that Redlock can send to all nodes before it reads from the first, and so that
+/// tests can put a fault between any two bytes. Any error of either ends the connection's life.
+pub(crate) trait Wire: Send {
+    fn send(&mut self, bytes: &[u8]) -> Result<()>;
+    fn recv(&mut self) -> Result<Reply>;
+}

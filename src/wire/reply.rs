@@ -1,0 +1,87 @@
+//! What a server answers, and the typed error that an error answer stands for.
+
+use crate::error::{Error, ErrorKind};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Nil,
+    Int(i64),
+    Bytes(Vec<u8>),
+    Array(Vec<Reply>),
+    Error(ServerError),
+}
+
+impl Reply {
+    pub(crate) fn is_error(&self, code: &str) -> bool {
+        matches!(self, Self::Error(e) if e.code == code)
+    }
+}
+
+/// An error answer: its code word, and all of its text with the code in front.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServerError {
+    pub(crate) code: String,
+    pub(crate) text: String,
+}
+
+impl ServerError {
+    /// Redis 6.2 wraps what a command inside a script said (`ERR Error running script (...): WRONGTYPE ...`), so the
+    /// code words are looked for in the text too.
+    fn says(&self, code: &str) -> bool {
+        self.code == code || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
+    }
+
+    pub(crate) fn into_error(self) -> Error {
+        let (kind, advice) = if self.says("NOPERM")
+            || self.says("WRONGPASS")
+            || self.says("NOAUTH")
+            || self.text.contains("The user executing the script can't")
+        {
+            (ErrorKind::Denied, "the server refused this user; check the password and the ACL")
+        } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
+            (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
+        } else if self.says("READONLY") || self.says("NOREPLICAS") || self.says("MISCONF") {
+            (ErrorKind::ReadOnly, "the server takes no writes; connect to the primary")
+        } else if self.says("OOM") {
+            (ErrorKind::Full, "the server has reached its maxmemory; give it more, with the policy noeviction")
+        } else if ["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"].iter().any(|c| self.says(c)) {
+            (ErrorKind::NotReady, "the server cannot serve now; try again later")
+        } else if ["MOVED", "ASK", "CROSSSLOT"].iter().any(|c| self.says(c)) {
+            (ErrorKind::Unsupported, "the server is a cluster node; use a standalone server")
+        } else {
+            (ErrorKind::Server, "the server answered with an error")
+        };
+        Error::new(kind, format!("{advice} ({})", self.text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> ErrorKind {
+        let code = text.split(' ').next().unwrap().to_owned();
+        ServerError { code, text: text.to_owned() }.into_error().kind()
+    }
+
+    #[test]
+    fn error_answers_of_both_generations_are_understood() {
+        assert_eq!(kind("WRONGTYPE Operation against a key"), ErrorKind::WrongType);
+        assert_eq!(kind("ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Op"), ErrorKind::WrongType);
+        assert_eq!(
+            kind("ERR value is not an integer or out of range script: abc, on @user_script:3."),
+            ErrorKind::WrongType
+        );
+        assert_eq!(kind("NOPERM this user has no permissions"), ErrorKind::Denied);
+        assert_eq!(
+            kind("ERR Error running script: The user executing the script can't run this command"),
+            ErrorKind::Denied
+        );
+        assert_eq!(kind("OOM command not allowed when used memory > 'maxmemory'."), ErrorKind::Full);
+        assert_eq!(kind("READONLY You can't write against a read only replica."), ErrorKind::ReadOnly);
+        assert_eq!(kind("LOADING Redis is loading the dataset in memory"), ErrorKind::NotReady);
+        assert_eq!(kind("BUSY Redis is busy running a script."), ErrorKind::NotReady);
+        assert_eq!(kind("MOVED 3999 127.0.0.1:6381"), ErrorKind::Unsupported);
+        assert_eq!(kind("ERR nobody knows"), ErrorKind::Server);
+    }
+}

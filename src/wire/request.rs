@@ -1,0 +1,115 @@
+//! A command on its way: packed as far as it can be before its connection is known.
+
+use crate::script::Script;
+
+#[derive(Debug, Clone)]
+enum Verb {
+    Script(&'static Script),
+    Plain,
+}
+
+/// Values that only the connection knows that the request leaves on (a queued request does not know which one that
+/// will be, and after a failover a floor of the old one would be too low).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamps {
+    /// The fencing token floor, server time in microseconds.
+    pub(crate) floor: u64,
+    /// Server time in microseconds past which an acquire must not run; 0 for no limit.
+    pub(crate) not_after: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    verb: Verb,
+    /// All arguments, packed as RESP bulk strings.
+    body: Vec<u8>,
+    args: usize,
+    stamped: bool,
+}
+
+impl Request {
+    pub(crate) fn plain(words: &[&str]) -> Self {
+        let mut request = Self { verb: Verb::Plain, body: Vec::new(), args: 0, stamped: false };
+        for word in words {
+            request = request.arg(*word);
+        }
+        request
+    }
+
+    pub(crate) fn script(script: &'static Script, keys: &[&[u8]]) -> Self {
+        let mut request = Self { verb: Verb::Script(script), body: Vec::with_capacity(256), args: 0, stamped: false };
+        request = request.arg(keys.len().to_string());
+        for key in keys {
+            request = request.arg(*key);
+        }
+        request
+    }
+
+    pub(crate) fn arg(mut self, value: impl AsRef<[u8]>) -> Self {
+        pack(&mut self.body, value.as_ref());
+        self.args += 1;
+        self
+    }
+
+    /// The connection appends its [`Stamps`] as the last two arguments.
+    pub(crate) fn stamped(mut self) -> Self {
+        self.stamped = true;
+        self
+    }
+
+    pub(crate) fn is_script(&self) -> bool {
+        matches!(self.verb, Verb::Script(_))
+    }
+
+    /// Appends the request in wire form. `whole_source`: as EVAL, which runs and loads a script that the server has
+    /// forgotten in one round trip.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, stamps: Stamps, whole_source: bool) {
+        let verb_words = if matches!(self.verb, Verb::Plain) { 0 } else { 2 };
+        let words = verb_words + self.args + if self.stamped { 2 } else { 0 };
+        out.extend_from_slice(format!("*{words}\r\n").as_bytes());
+        match &self.verb {
+            Verb::Plain => {}
+            Verb::Script(script) if whole_source => {
+                pack(out, b"EVAL");
+                pack(out, script.source.as_bytes());
+            }
+            Verb::Script(script) => {
+                pack(out, b"EVALSHA");
+                pack(out, script.sha().as_bytes());
+            }
+        }
+        out.extend_from_slice(&self.body);
+        if self.stamped {
+            pack(out, stamps.floor.to_string().as_bytes());
+            pack(out, stamps.not_after.to_string().as_bytes());
+        }
+    }
+}
+
+fn pack(out: &mut Vec<u8>, word: &[u8]) {
+    out.push(b'$');
+    out.extend_from_slice(word.len().to_string().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(request: &Request) -> String {
+        let mut out = Vec::new();
+        request.write(&mut out, Stamps { floor: 5, not_after: 0 }, false);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn packs_as_resp() {
+        assert_eq!(text(&Request::plain(&["PING"])), "*1\r\n$4\r\nPING\r\n");
+        assert_eq!(
+            text(&Request::plain(&["GET"]).arg("a\r\n").stamped()),
+            "*4\r\n$3\r\nGET\r\n$3\r\na\r\n\r\n$1\r\n5\r\n$1\r\n0\r\n"
+        );
+    }
+}

