@@ -193,7 +193,11 @@ impl<'a> Attempt<'a> {
             outage.waited = true;
             // A millisecond more than the hint, which Redis rounds down; at most a lease, in case a message was lost.
             let pause = hint.map_or_else(|| poll.next(), |h| h + Duration::from_millis(1)).min(shared.config.lease);
-            head.bell().wait(Some(patience().map_or(pause, |p| p.min(pause))));
+            let rung = head.bell().wait(patience().map_or(pause, |p| p.min(pause)));
+            // Nothing has happened since the last answer that another try could find.
+            if !rung && outage.since.is_none() && deadline.has_passed(Instant::now()) {
+                return Ok(None);
+            }
         }
     }
 }

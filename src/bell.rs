@@ -39,20 +39,16 @@ impl Bell {
         self.state.lock().latched = false;
     }
 
-    /// Waits for a ring, at most for `patience` (`None`: without end). Leaves the latch as it is.
-    pub(crate) fn wait(&self, patience: Option<Duration>) {
-        let give_up = patience.and_then(|p| Instant::now().checked_add(p));
+    /// Waits for a ring, at most for `patience`; false: there was none. Leaves the latch as it is.
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        let give_up = Instant::now() + patience;
         let mut state = self.state.lock();
         while !state.latched {
-            match give_up {
-                Some(at) => {
-                    if self.rung.wait_until(&mut state, at).timed_out() {
-                        return;
-                    }
-                }
-                None => self.rung.wait(&mut state),
+            if self.rung.wait_until(&mut state, give_up).timed_out() {
+                return state.latched;
             }
         }
+        true
     }
 
     pub(crate) fn messages(&self) -> u64 {

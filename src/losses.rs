@@ -83,7 +83,7 @@ impl Losses {
                 false
             });
             if !lost.is_empty() {
-                parking_lot::MutexGuard::unlocked(&mut list, || lost.iter().for_each(|grant| tell(grant)));
+                parking_lot::MutexGuard::unlocked(&mut list, || lost.iter().for_each(tell));
                 continue;
             }
             if list.stop {

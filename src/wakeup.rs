@@ -96,10 +96,11 @@ impl Wakeups {
         let started = self.start(&mut state);
         drop(state);
         // A thread that has just been started, or that connects anew, subscribes to everything by itself.
-        if must_ask && !started {
-            if let Err(e) = self.inner.store.publish(&self.inner.control) {
-                log::debug!("the subscriber could not be woken, it looks again by itself: {e}");
-            }
+        if must_ask
+            && !started
+            && let Err(e) = self.inner.store.publish(&self.inner.control)
+        {
+            log::debug!("the subscriber could not be woken, it looks again by itself: {e}");
         }
         Listening { wakeups: self, channel: channel.clone() }
     }

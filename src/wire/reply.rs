@@ -7,7 +7,7 @@ pub(crate) enum Reply {
     Nil,
     Int(i64),
     Bytes(Vec<u8>),
-    Array(Vec<Reply>),
+    Array(Vec<Self>),
     Error(ServerError),
 }
 

@@ -1,0 +1,293 @@
+//! The plain lock against a real server, undisturbed: exclusion, re-entrancy, waiting, tokens, what operators need.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::ErrorKind;
+
+use crate::rig::{Server, ms, wait_until};
+
+#[test]
+fn one_holder_at_a_time() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.lock("job").unwrap();
+    assert!(guard.is_held());
+    assert_eq!(guard.name(), "job");
+    assert!(b.try_lock("job").unwrap().is_none());
+    assert!(b.try_lock("other").unwrap().is_some());
+    guard.unlock().unwrap();
+    assert!(b.try_lock("job").unwrap().is_some());
+    drop((a, b));
+    server.assert_clean();
+}
+
+#[test]
+fn the_hash_is_redissons() {
+    let server = Server::start();
+    let client = server.client();
+    let outer = client.lock("L").unwrap();
+    let inner = client.lock("L").unwrap();
+    let hash = server.hash("L");
+    let (holder, count) = hash.iter().next().unwrap();
+    assert_eq!((hash.len(), count.as_str()), (1, "2"));
+    assert!(holder.starts_with(&format!("{}:", client.id())));
+    assert!((29_000..=30_000).contains(&server.pttl("L")));
+    assert!(server.cmd::<u64>(&["GET", "redisson_lock_token:{L}"]) > 1_700_000_000_000_000);
+    drop(outer);
+    assert_eq!(server.hash("L").values().next().unwrap(), "1");
+    assert!(inner.is_held());
+    drop(inner);
+    assert!(server.hash("L").is_empty());
+}
+
+#[test]
+fn reentry_counts_and_guards_drop_in_any_order() {
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client());
+    let first = client.lock("n").unwrap();
+    let second = client.try_lock("n").unwrap().unwrap();
+    let third = client.try_lock_for("n", ms(10)).unwrap().unwrap();
+    assert_eq!((first.hold_count(), third.hold_count()), (3, 3));
+    assert_eq!(first.fencing_token(), third.fencing_token());
+    first.unlock().unwrap();
+    third.unlock().unwrap();
+    assert!(second.is_held() && other.try_lock("n").unwrap().is_none());
+    second.unlock().unwrap();
+    assert!(other.try_lock("n").unwrap().is_some());
+}
+
+#[test]
+fn owned_guards_never_reenter_and_move() {
+    let server = Server::start();
+    let client = server.client();
+    let mutex = client.mutex("w");
+    let owned = mutex.lock_owned().unwrap();
+    assert!(mutex.try_lock_owned().unwrap().is_none());
+    assert!(mutex.try_lock().unwrap().is_none(), "the thread's own hold is another one");
+    let bound = client.mutex("v").lock().unwrap();
+    assert!(client.mutex("v").try_lock_owned_for(ms(20)).unwrap().is_none());
+    drop(bound);
+    std::thread::spawn(move || owned.unlock().unwrap()).join().unwrap();
+    assert!(mutex.try_lock_owned_until(Instant::now() + ms(10)).unwrap().is_some());
+}
+
+#[test]
+fn a_waiter_is_woken_by_the_release() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| {
+            let guard = b.lock("job").unwrap();
+            (Instant::now(), guard.is_held())
+        });
+        wait_until("the waiter listens", || server.channels().iter().any(|c| c == "redisson_lock__channel:{job}"));
+        let released = Instant::now();
+        drop(guard);
+        let (woken, held) = waiter.join().unwrap();
+        assert!(held);
+        // Far below the lease of 30 s: it was the message, not the timer.
+        assert!(woken - released < Duration::from_secs(5));
+    });
+}
+
+#[test]
+fn timed_tries_keep_their_deadline_and_leave_nothing() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.lock("job").unwrap();
+    for wait in [1, 30, 120] {
+        let start = Instant::now();
+        assert!(b.try_lock_for("job", ms(wait)).unwrap().is_none());
+        assert!(start.elapsed() >= ms(wait));
+        let start = Instant::now();
+        assert!(b.mutex("job").try_lock_owned_for(ms(wait)).unwrap().is_none());
+        assert!(start.elapsed() >= ms(wait));
+    }
+    assert_eq!(server.hash("job").len(), 1);
+    drop(guard);
+    drop((a, b));
+    server.assert_clean();
+}
+
+#[test]
+fn a_wait_costs_a_handful_of_commands_however_long() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.lock("job").unwrap();
+    // Once before counting: the subscriber connection and its control channel are made by the first wait.
+    assert!(b.try_lock_for("job", ms(50)).unwrap().is_none());
+    wait_until("the channel is let go", || server.channels().iter().all(|c| c.contains("leasehold:")));
+    server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
+    assert!(b.try_lock_for("job", ms(1500)).unwrap().is_none());
+    let calls = server.calls();
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    // Try, ask for the channel, subscribe, try again.
+    assert!(of("evalsha") <= 2 && of("subscribe") <= 1 && of("publish") <= 1, "{calls:?}");
+    drop(guard);
+}
+
+/// However many threads of one client wait, one of them asks the server.
+#[test]
+fn threads_of_one_client_cost_what_one_does() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let waiters: Vec<_> = (0..50).map(|_| s.spawn(|| b.try_lock_for("job", ms(600)).unwrap().is_none())).collect();
+        std::thread::sleep(ms(300));
+        assert!(server.call_count("evalsha") < 15, "{}", server.call_count("evalsha"));
+        for waiter in waiters {
+            assert!(waiter.join().unwrap());
+        }
+    });
+    drop(guard);
+}
+
+#[test]
+fn a_hundred_threads_of_two_clients_never_overlap() {
+    let server = Server::start();
+    let clients = [server.client(), server.client()];
+    let inside = AtomicU32::new(0);
+    let total = std::sync::Mutex::new(0_u32);
+    std::thread::scope(|s| {
+        for n in 0..100 {
+            let client = &clients[n % 2];
+            let (inside, total) = (&inside, &total);
+            s.spawn(move || {
+                for _ in 0..5 {
+                    let guard = client.lock("job").unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    let old = *total.lock().unwrap();
+                    std::thread::yield_now();
+                    *total.lock().unwrap() = old + 1;
+                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(*total.lock().unwrap(), 500);
+    drop(clients);
+    server.assert_clean();
+}
+
+#[test]
+fn a_panic_while_held_releases() {
+    let server = Server::start();
+    let client = server.client();
+    let inner = client.clone();
+    let result = std::thread::spawn(move || {
+        let _guard = inner.lock("job").unwrap();
+        panic!("on purpose");
+    })
+    .join();
+    assert!(result.is_err());
+    assert!(client.try_lock("job").unwrap().is_some());
+}
+
+#[test]
+fn a_thread_that_ends_with_a_forgotten_guard_leaves_no_lock() {
+    let server = Server::start();
+    let client = server.client();
+    let inner = client.clone();
+    std::thread::spawn(move || std::mem::forget(inner.lock("job").unwrap())).join().unwrap();
+    wait_until("the forgotten hold is released", || server.lock_keys().is_empty());
+    assert!(client.try_lock("job").unwrap().is_some());
+}
+
+#[test]
+fn tokens_grow_for_every_hold_and_survive_flushall() {
+    let server = Server::start();
+    let client = server.client();
+    let mut last = 0;
+    let mut take = || {
+        let token = client.lock("t").unwrap().fencing_token().unwrap().get();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    };
+    take();
+    take();
+    server.cmd::<()>(&["FLUSHALL"]);
+    take();
+    server.cmd::<()>(&["DEL", "redisson_lock_token:{t}"]);
+    take();
+    assert!(server.pttl("redisson_lock_token:{t}") > 86_000_000);
+    // A stale counter, as after a failover to a replica that lagged.
+    server.cmd::<()>(&["SET", "redisson_lock_token:{t}", "5"]);
+    take();
+    assert_eq!(server.pttl("redisson_lock_token:{t}"), -1, "a counter without a TTL is Java's");
+}
+
+#[test]
+fn keep_token_and_fencing_off() {
+    let server = Server::start();
+    let client = server.client();
+    drop(client.mutex("j").keep_token().lock().unwrap());
+    assert_eq!(server.pttl("redisson_lock_token:{j}"), -1);
+    let off = server.builder().fencing(false).build().unwrap();
+    assert_eq!(off.lock("x").unwrap().fencing_token(), None);
+    assert_eq!(server.cmd::<u32>(&["EXISTS", "redisson_lock_token:{x}"]), 0);
+}
+
+#[test]
+fn operators_see_and_free() {
+    let server = Server::start();
+    let (client, operator) = (server.client(), server.client());
+    let mutex = operator.mutex("job");
+    assert!(!mutex.is_locked().unwrap());
+    assert!(mutex.holder().unwrap().is_none() && !mutex.force_unlock().unwrap());
+    let guard = client.lock("job").unwrap();
+    let holder = mutex.holder().unwrap().unwrap();
+    assert!(holder.id().starts_with(client.id()) && !holder.is_this_client());
+    assert_eq!(holder.hold_count(), 1);
+    assert!(holder.remaining().unwrap() > ms(29_000));
+    assert!(client.mutex("job").holder().unwrap().unwrap().is_this_client());
+    assert!(mutex.force_unlock().unwrap());
+    assert!(!mutex.is_locked().unwrap());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    let own = client.lock("job").unwrap();
+    assert!(client.mutex("job").force_unlock().unwrap());
+    assert!(!own.is_held(), "a hold of the same client learns at once");
+}
+
+#[test]
+fn a_key_prefix_maps_names_as_redisson_does() {
+    let server = Server::start();
+    let client = server.builder().key_prefix("app:").build().unwrap();
+    let guard = client.lock("x").unwrap();
+    assert_eq!(guard.name(), "x");
+    assert!(!server.hash("app:x").is_empty());
+    assert_eq!(server.cmd::<u32>(&["EXISTS", "redisson_lock_token:{app:x}"]), 1);
+}
+
+#[test]
+fn closing_releases_wakes_and_joins() {
+    let server = Server::start();
+    let (client, other) = (server.builder().client_name("cl").build().unwrap(), server.client());
+    let foreign = other.lock("taken").unwrap();
+    let bound = client.lock("a").unwrap();
+    let owned = client.mutex("b").lock_owned().unwrap();
+    let lost = Arc::new(AtomicU32::new(0));
+    let count = lost.clone();
+    bound.on_lost(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| client.lock("taken").map(drop));
+        wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{taken}")));
+        client.close(Duration::from_secs(5)).unwrap();
+        assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    });
+    assert!(!bound.is_held() && !owned.is_held());
+    assert!(!bound.wait_lost(ms(1)));
+    assert_eq!(bound.ensure_held().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(client.lock("z").unwrap_err().kind(), ErrorKind::Closed);
+    drop((bound, owned));
+    assert_eq!(server.lock_keys(), ["taken"]);
+    drop((foreign, other));
+    server.assert_clean();
+    assert_eq!(lost.load(Ordering::SeqCst), 0, "closing is no loss");
+}

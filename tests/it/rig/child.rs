@@ -1,0 +1,78 @@
+//! The test binary run again as another process, with one ignored test as its program.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, Command, Stdio};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+
+use super::{CAP, signal};
+
+pub(crate) struct Child {
+    process: std::process::Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Child {
+    /// Runs the ignored test `name` (with its module path) in a process of its own.
+    pub(crate) fn spawn(name: &str, env: &[(&str, &str)]) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = unbounded();
+        let stdout = BufReader::new(process.stdout.take().unwrap());
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let stdin = process.stdin.take().unwrap();
+        Self { process, stdin, lines, seen: Vec::new() }
+    }
+
+    /// Waits for a line that contains `@@text`; returns what follows it.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, text: &str) -> String {
+        let wanted = format!("@@{text}");
+        loop {
+            match self.lines.recv_timeout(CAP) {
+                Ok(line) => {
+                    // libtest's own output may stand in front of ours.
+                    if let Some((_, rest)) = line.split_once(&wanted) {
+                        return rest.trim().to_owned();
+                    }
+                    self.seen.push(line);
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("no {wanted:?} from the child; it said {:?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => panic!("the child ended; it said {:?}", self.seen),
+            }
+        }
+    }
+
+    pub(crate) fn say(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").unwrap();
+        self.stdin.flush().unwrap();
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.process.id(), name);
+    }
+
+    pub(crate) fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(mut self) {
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "the child failed; it said {:?}", self.lines.try_iter().collect::<Vec<_>>());
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

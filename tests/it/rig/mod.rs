@@ -1,0 +1,45 @@
+//! What the tests stand on: private servers, a proxy that breaks connections at a chosen point, child processes.
+
+mod child;
+mod proxy;
+mod server;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use child::Child;
+pub(crate) use proxy::{Fault, Proxy};
+pub(crate) use server::Server;
+
+/// The longest that a test waits for something that must happen.
+pub(crate) const CAP: Duration = Duration::from_secs(15);
+
+pub(crate) fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Polls until `done`, at most for [`CAP`].
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < CAP, "waited {CAP:?} in vain for: {what}");
+        std::thread::sleep(ms(2));
+    }
+}
+
+/// The threads of this process whose names begin so (Linux cuts names to 15 characters).
+#[cfg(target_os = "linux")]
+pub(crate) fn threads_named(prefix: &str) -> usize {
+    let prefix = &prefix[..prefix.len().min(15)];
+    std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .filter(|name| name.starts_with(prefix))
+        .count()
+}
+
+/// Sends a signal by name to a process.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill -{name} {pid}");
+}
