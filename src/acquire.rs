@@ -171,6 +171,7 @@ impl<'a> Attempt<'a> {
                     Ok(Tried::Held(hold)) => return Ok(Some(hold)),
                     Ok(Tried::Busy(ttl)) => {
                         outage.is_over();
+                        outage.waited = true;
                         if listening.is_none() && !deadline.has_passed(Instant::now()) {
                             let heard = listening.insert(shared.wakeups.listen(&keys.channel, head.bell()));
                             let limit = shared.config.io_timeout;

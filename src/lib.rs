@@ -1,4 +1,112 @@
-//! Distributed locks over Redis for programs that use threads.
+//! Distributed locks over Redis for programs that use threads: a lease is what you hold, and the guard knows when it is
+//! gone.
+//!
+//! ```no_run
+//! use leasehold::LockClient;
+//!
+//! let client = LockClient::open("redis://127.0.0.1/")?;
+//! let guard = client.lock("job")?; // blocks; renewed in the background until the guard is dropped
+//! // ... one at a time, across threads, processes and machines ...
+//! guard.ensure_held()?; // still ours?
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! A Java process with Redisson and a Rust process with leasehold share these locks: they exclude and wake each other.
+//!
+//! # What holding a lock promises, and what not
+//!
+//! A lock in Redis is a *lease*: it ends by itself when its holder dies, and so it can end under a holder that lives.
+//!
+//! Promised, on every path:
+//! 1. **A guard never believes in a lock it may have lost.** [`is_held`](ReentrantMutexGuard::is_held) is false from
+//!    the first instruction after the lease may have ended, also after a SIGSTOP or a suspended laptop.
+//! 2. **Nothing is left behind.** A lost reply, a dead server, a timed-out wait, a panic or a killed process leaves no
+//!    lock for longer than one lease; wherever the process lives, it is undone as soon as the server answers again.
+//! 3. **Redisson's protocol.** Keys, values, channels and messages are its own.
+//! 4. **One round trip per verb, no polling**, two background threads per client whatever the load.
+//!
+//! Not promised, by any lock that is a lease:
+//! - *That nobody else works at the same time.* Between your last look and your write the process can be suspended for
+//!   longer than the lease. Clocks can be stepped. A hypervisor pause, CRIU or a time namespace that also stops the
+//!   boot-time clock cannot be seen from inside (a jump of the wall clock gives most of them away, a moment late).
+//! - *That one Redis remembers.* A failover to a replica that lags, or a restart without persistence, forgets who holds
+//!   what; the next renewal tells the holder, a third of a lease later.
+//!
+//! The remedy is the **fencing token**: every hold has a number larger than all earlier ones of that name, and a
+//! resource that remembers the highest it has seen refuses the late writer. [`fencing`] has the half that a resource
+//! needs: for a Redis key, for SQL tables, for a resource inside one process.
+//!
+//! So: where a doubled run costs money or time but no truth (a cron job, a cache fill), one Redis and a lock is enough.
+//! Where it costs correctness, use the token at the resource as well.
+//!
+//! # Taking a lock
+//!
+//! | | blocks | answer |
+//! |---|---|---|
+//! | [`lock`](LockClient::lock) | until it is ours | a guard |
+//! | [`try_lock`](LockClient::try_lock) | one round trip | `None`: somebody else has it |
+//! | [`try_lock_for`](LockClient::try_lock_for), [`try_lock_until`](LockClient::try_lock_until) | until then, and one round trip | the same |
+//! | [`mutex(name)`](LockClient::mutex)`.lock_owned()` and its `try_` forms | as above | a guard that can change threads |
+//!
+//! [`ReentrantMutex`] has what only some callers need: a [fixed lease](ReentrantMutex::with_lease), a limit to
+//! [renewal](ReentrantMutex::max_hold), who [holds](ReentrantMutex::holder) it, [freeing](ReentrantMutex::force_unlock)
+//! it by force.
+//!
+//! Name the guard: `let _ = client.lock("job")?` unlocks at once, which the compiler does not see.
+//!
+//! # Waiting
+//!
+//! A waiter is woken by the message of the release; a timer at the end of the holder's lease is the fall-back, so a
+//! lost message costs time and nothing else. Threads of one client queue up inside it, first come first served, and
+//! cost the server what one waiter costs. Between clients there is no order, but none wins for ever.
+//!
+//! # Losing a lock
+//!
+//! Three ways to be told: ask ([`is_held`](ReentrantMutexGuard::is_held),
+//! [`ensure_held`](ReentrantMutexGuard::ensure_held)), block ([`wait_lost`](ReentrantMutexGuard::wait_lost)), or be
+//! called ([`on_lost`](ReentrantMutexGuard::on_lost)). A loss is final: a thread whose hold was lost gets
+//! [`ErrorKind::Lost`] when it asks for the same lock, until all guards of that hold are gone. An unlock signals none.
+//!
+//! # When the server fails
+//!
+//! `Ok(None)` means that somebody else has the lock; an [`Error`] means that we do not know, or that the input is bad.
+//! A first attempt against a dead server fails at once. A call that is already waiting rides out a restart or a
+//! failover for [`ride_out`](Builder::ride_out). When a reply is lost, the request may have run or may still run: the
+//! connection is killed at the server, and then the acquisition is undone, in the background, as soon as the server can
+//! be asked. Every script sets counts instead of adding to them, so all of them may be repeated.
+//!
+//! # Threads, forks, cloning
+//!
+//! See [`LockClient`]. A thread that ends while it holds locks (its guards were forgotten) has them released. A child
+//! process made by `fork()` owns nothing and harms nothing.
+//!
+//! # Log levels
+//!
+//! WARN: a lease was lost, or a release failed. DEBUG: connections, failed renewals, what is being settled. Nothing is
+//! logged at ERROR or INFO, and no passwords or fencing tokens at any level.
+//!
+//! # In Redis
+//!
+//! Redis 6.2 or later, or Valkey 7.2 or later; one standalone primary, by TCP or unix socket. For a lock `N` (a name
+//! with braces, like `a{b}c`, is used as it is, without braces around it):
+//!
+//! | key or channel | what |
+//! |---|---|
+//! | `N` | hash, holder id → hold count, with the lease as its TTL |
+//! | `redisson_lock_token:{N}` | the last fencing token; forgotten a day after the last grant |
+//! | `redisson_lock__channel:{N}` | where releases are published |
+//! | `redisson_lock__channel:{leasehold:<client id>}` | a client's own, to wake its subscriber |
+//!
+//! A user with an ACL needs these:
+//! `~<names> ~redisson_lock_token:* &redisson_lock__channel:* +hset +hdel +hexists +hgetall +hlen +exists +del +pttl
+//! +pexpire +incr +set +time +publish +subscribe +unsubscribe +ping +eval +evalsha +script|load +client|setname
+//! +client|info +client|kill +info` (and `+hget` for [`FencedValue`](fencing::FencedValue)). Without `client|kill` or
+//! `info` an acquire that was lost is refused by time instead, which takes an I/O timeout longer. Use `maxmemory-policy
+//! noeviction`: a lock that is evicted is lost.
+//!
+//! # Versions
+//!
+//! Rust 1.88; a raise is a minor release of its own. No type of another crate is part of this one's interface.
 
 mod acquire;
 mod backoff;

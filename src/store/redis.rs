@@ -87,6 +87,7 @@ impl RedisStore {
         let mut requests = link.kills_for(doubts.iter()).map_err(not_yet)?;
         let kills = requests.len();
         requests.push(request.clone());
+        let repeated = doubts.iter().any(|doubt| link.may_have_run(doubt));
         match link.exchange(&requests) {
             Ok((mut replies, flight)) => {
                 let reply = replies.pop().expect("a reply for every request");
@@ -94,7 +95,7 @@ impl RedisStore {
                     doubts.clear();
                 }
                 pool.adopt(link);
-                Ok(Answered { reply, sent_at: flight.sent_at, repeated: true })
+                Ok(Answered { reply, sent_at: flight.sent_at, repeated })
             }
             Err(Failure::NotSent(error)) => Err(error),
             Err(Failure::InDoubt { error, doubt, .. }) => {
@@ -113,7 +114,7 @@ impl RedisStore {
 struct Answered {
     reply: Reply,
     sent_at: Moment,
-    /// An earlier attempt may have run as well.
+    /// An earlier attempt may have run as well, on the data that answered now.
     repeated: bool,
 }
 
@@ -143,7 +144,8 @@ impl LeaseStore for RedisStore {
     fn release(&self, keys: &LockKeys, holder: &Holder, held: u32, doubts: &mut Doubts) -> Result<Released> {
         let Answered { reply, repeated, .. } = self.ask(keys, script::release(keys, holder, held), doubts)?;
         match script::release_answer(reply)? {
-            // The attempt whose reply was lost did it.
+            // The attempt whose reply was lost did it. After a restart one cannot say that: the hold may have been lost
+            // with the data, and a false alarm is better than none.
             ReleaseAnswer::NotHeld if repeated => Ok(Released::Freed { listeners: 0 }),
             ReleaseAnswer::NotHeld => Ok(Released::NotHeld),
             ReleaseAnswer::Level => Ok(Released::Level),

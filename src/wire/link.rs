@@ -201,9 +201,15 @@ impl Link {
         Failure::InDoubt { error, doubt: flight.doubt.clone(), stale }
     }
 
+    /// False when another process of the server answers now than the one that the request in doubt was sent to.
+    pub(crate) fn may_have_run(&self, doubt: &Doubt) -> bool {
+        let (ours, theirs) = (&self.facts.run_id, &doubt.facts.run_id);
+        ours.is_none() || theirs.is_none() || ours == theirs
+    }
+
     fn remedy(&self, doubt: &Doubt) -> Remedy {
         let (ours, theirs) = (&self.facts, &doubt.facts);
-        if ours.run_id.is_some() && theirs.run_id.is_some() && ours.run_id != theirs.run_id {
+        if !self.may_have_run(doubt) {
             return Remedy::None;
         }
         if let Some((id, addr)) = &theirs.kill {

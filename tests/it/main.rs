@@ -3,5 +3,8 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod fencing_sql;
+mod loss;
 mod mutex;
+mod outcomes;
+mod processes;
 mod rig;

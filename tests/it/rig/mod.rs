@@ -13,7 +13,7 @@ pub(crate) use server::Server;
 /// The longest that a test waits for something that must happen.
 pub(crate) const CAP: Duration = Duration::from_secs(15);
 
-pub(crate) fn ms(n: u64) -> Duration {
+pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 

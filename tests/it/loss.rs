@@ -1,0 +1,206 @@
+//! Loss: the guard knows, and the user is told, by polling, by blocking and by callback.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+
+use crate::rig::{Child, Fault, Proxy, Server, ms, wait_until};
+
+const SHORT: Duration = Duration::from_millis(400);
+
+#[test]
+fn renewal_keeps_a_lock_for_many_leases() {
+    let server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let guards: Vec<_> = (0..50).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
+    std::thread::sleep(SHORT * 5);
+    assert!(guards.iter().all(|g| g.is_held() && g.remaining() > Duration::ZERO));
+    assert_eq!(server.lock_keys().len(), 50);
+    #[cfg(target_os = "linux")]
+    assert!(crate::rig::threads_named("leasehold-dog-") >= 1);
+    drop(guards);
+    assert!(server.lock_keys().is_empty());
+}
+
+#[test]
+fn a_deleted_lock_is_told_in_three_ways() {
+    let server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let guard = client.lock("job").unwrap();
+    let inner = client.lock("job").unwrap();
+    let told = Arc::new(AtomicU32::new(0));
+    let count = told.clone();
+    guard.on_lost(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    std::thread::scope(|s| {
+        let watcher = s.spawn(|| guard.wait_lost(Duration::from_secs(10)));
+        server.cmd::<u32>(&["DEL", "job"]);
+        assert!(watcher.join().unwrap());
+    });
+    assert!(!guard.is_held() && !inner.is_held());
+    assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
+    wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
+    let late = told.clone();
+    guard.on_lost(move || {
+        late.fetch_add(10, Ordering::SeqCst);
+    });
+    wait_until("a callback set after the loss runs", || told.load(Ordering::SeqCst) == 11);
+    // Never quietly taken again, until every guard is gone.
+    assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(inner.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(client.try_lock("job").unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert!(client.lock("job").unwrap().is_held());
+}
+
+#[test]
+fn unlocking_signals_no_loss() {
+    let server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let told = Arc::new(AtomicU32::new(0));
+    for _ in 0..3 {
+        let guard = client.lock("job").unwrap();
+        let count = told.clone();
+        guard.on_lost(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        assert!(!guard.wait_lost(ms(5)));
+        guard.unlock().unwrap();
+    }
+    std::thread::sleep(SHORT * 2);
+    assert_eq!(told.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_fixed_lease_ends_unless_extended() {
+    let server = Server::start();
+    let client = server.client();
+    let mutex = client.mutex("job").with_lease(ms(300));
+    let guard = mutex.lock().unwrap();
+    guard.extend(ms(900)).unwrap();
+    assert!(guard.remaining() > ms(700) && server.pttl("job") > 700);
+    guard.extend(ms(50)).unwrap();
+    assert!(guard.remaining() > ms(500), "never shortened");
+    assert!(guard.wait_lost(Duration::from_secs(10)));
+    assert_eq!(guard.extend(ms(100)).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    // We stop believing a margin before the server forgets.
+    assert!(server.client().try_lock_for("job", Duration::from_secs(5)).unwrap().is_some());
+}
+
+#[test]
+fn a_forced_out_holder_of_a_fixed_lease_learns_of_it_too() {
+    let server = Server::start();
+    let client = server.client();
+    let guard = client.mutex("job").with_lease(Duration::from_secs(2)).lock().unwrap();
+    assert!(server.client().mutex("job").force_unlock().unwrap());
+    assert!(guard.wait_lost(ms(1500)), "well before its lease ends");
+}
+
+#[test]
+fn max_hold_ends_the_hold_of_a_hung_holder() {
+    let server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let guard = client.mutex("job").max_hold(ms(600)).lock().unwrap();
+    assert!(!guard.wait_lost(ms(500)), "renewed so far");
+    assert!(guard.wait_lost(Duration::from_secs(10)));
+    assert!(server.client().try_lock_for("job", Duration::from_secs(5)).unwrap().is_some());
+}
+
+#[test]
+fn a_failed_renewal_shortens_nothing_and_is_tried_again() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = leasehold::LockClient::builder().url(proxy.url()).lease(ms(1200)).build().unwrap();
+    let guard = client.lock("job").unwrap();
+    for fault in [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(2), Fault::Garbage] {
+        proxy.inject("job", fault);
+        std::thread::sleep(ms(500));
+        assert!(guard.is_held(), "{fault:?}");
+    }
+    proxy.wait_hits(4);
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn a_server_that_stays_away_ends_every_hold_in_time() {
+    let mut server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let told = Arc::new(AtomicU32::new(0));
+    let guards: Vec<_> = (0..10).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
+    for guard in &guards {
+        let told = told.clone();
+        guard.on_lost(move || {
+            told.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    server.kill();
+    wait_until("nobody believes in a lock", || guards.iter().all(|g| !g.is_held()));
+    wait_until("every holder is told", || told.load(Ordering::SeqCst) == 10);
+    server.start_again();
+    for guard in guards {
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    }
+    assert!(client.lock("n1").unwrap().is_held());
+}
+
+/// One key that has become something else must not keep the others from being renewed.
+#[test]
+fn one_broken_lock_harms_no_other() {
+    let server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let broken = client.lock("broken").unwrap();
+    let healthy = client.lock("healthy").unwrap();
+    server.cmd::<()>(&["SET", "broken", "a string"]);
+    assert!(broken.wait_lost(Duration::from_secs(10)));
+    std::thread::sleep(SHORT * 2);
+    assert!(healthy.is_held());
+    server.cmd::<u32>(&["DEL", "broken"]);
+}
+
+/// The process is suspended past its lease: the first instruction after it must not believe.
+#[test]
+fn a_suspended_holder_does_not_believe_when_it_wakes() {
+    let server = Server::start();
+    let mut child = Child::spawn("loss::holder_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    child.expect("held");
+    child.signal("STOP");
+    let other = server.client();
+    let mine = other.lock("job").unwrap();
+    child.signal("CONT");
+    child.say("look");
+    assert_eq!(child.expect("is_held="), "false");
+    assert_eq!(child.expect("unlock="), "Lost");
+    assert!(mine.is_held());
+    assert_eq!(server.hash("job").len(), 1);
+    child.wait();
+}
+
+#[test]
+fn a_killed_holder_is_followed_when_its_lease_ends() {
+    let server = Server::start();
+    let mut child = Child::spawn("loss::holder_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    child.expect("held");
+    child.kill();
+    assert!(server.pttl("job") > 0);
+    let client = server.client();
+    assert!(client.lock("job").unwrap().is_held());
+    drop(client);
+    server.assert_clean();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn holder_process() {
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let client = leasehold::LockClient::builder().url(url).lease(ms(700)).build().unwrap();
+    let guard = client.lock("job").unwrap();
+    println!("@@held");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    println!("@@is_held={}", guard.is_held());
+    println!("@@unlock={:?}", guard.unlock().unwrap_err().kind());
+}

@@ -1,0 +1,236 @@
+//! Unknown outcomes: a reply lost at any byte leaves no lock beyond what the caller knows, and never two holders.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{ErrorKind, LockClient};
+
+use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+
+/// Long enough that a lock left behind would be seen: no test may pass because a lease ended.
+const LEASE: Duration = Duration::from_secs(60);
+
+fn client(proxy: &Proxy) -> LockClient {
+    LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(250)).build().unwrap()
+}
+
+const ALL_FAULTS: [Fault; 9] = [
+    Fault::CutBeforeSend,
+    Fault::CutRequestAt(1),
+    Fault::CutRequestAt(120),
+    Fault::CutAfterApplied,
+    Fault::CutReplyAt(1),
+    Fault::CutReplyAt(6),
+    Fault::BlackHoleReply,
+    Fault::StallReply(ms(700)),
+    Fault::Garbage,
+];
+
+#[test]
+fn a_lost_acquire_leaves_no_lock() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    for (round, fault) in ALL_FAULTS.into_iter().enumerate() {
+        let client = client(&proxy);
+        // A connection that has just been made: its end cannot have been an old one's, so the call fails.
+        let name = format!("fresh{round}");
+        proxy.inject(&name, fault);
+        match client.try_lock(&name) {
+            Err(e) => {
+                assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {e:?}");
+                assert_eq!(e.name(), Some(&*name));
+            }
+            // Cut short in its sleep, the connection was replaced and the same request repeated.
+            Ok(Some(guard)) => guard.unlock().unwrap(),
+            Ok(None) => panic!("{fault:?}: nobody else has it"),
+        }
+        wait_until(&format!("{fault:?} leaves no lock"), || server.lock_keys().is_empty());
+        assert!(client.try_lock(&name).unwrap().is_some(), "{fault:?}");
+    }
+    proxy.wait_hits(ALL_FAULTS.len() as u32);
+}
+
+#[test]
+fn a_lost_release_frees_the_lock_all_the_same() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    for (round, fault) in ALL_FAULTS.into_iter().enumerate() {
+        let client = client(&proxy);
+        let name = format!("r{round}");
+        let guard = client.lock(&name).unwrap();
+        proxy.inject(&name, fault);
+        match guard.unlock() {
+            Ok(()) => {}
+            Err(e) => assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {e:?}"),
+        }
+        wait_until(&format!("{fault:?} frees the lock"), || server.lock_keys().is_empty());
+    }
+    proxy.wait_hits(ALL_FAULTS.len() as u32);
+}
+
+/// A re-entry or inner release in doubt sends nothing after it: the outer hold must not be touched.
+#[test]
+fn a_lost_reentry_or_inner_release_leaves_the_outer_hold_alone() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    for fault in ALL_FAULTS {
+        let client = client(&proxy);
+        let outer = client.lock("n").unwrap();
+        proxy.inject("n", fault);
+        if let Ok(inner) = client.lock("n") {
+            drop(inner);
+        }
+        assert!(outer.is_held(), "{fault:?}");
+        let inner = client.lock("n").unwrap();
+        assert_eq!(inner.hold_count(), 2);
+        proxy.inject("n", fault);
+        let _ = inner.unlock();
+        assert!(outer.is_held() && outer.hold_count() == 1, "{fault:?}");
+        assert_eq!(server.hash("n").len(), 1, "{fault:?}");
+        outer.unlock().unwrap();
+        assert!(server.lock_keys().is_empty(), "{fault:?}: the last release takes the hold whatever its count");
+    }
+}
+
+/// The request itself is late: the undo must not run before it and be overtaken.
+#[test]
+fn an_acquire_that_arrives_late_does_not_stand() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = client(&proxy);
+    drop(client.lock("warm").unwrap());
+    proxy.inject("late", Fault::Hold);
+    assert_eq!(client.try_lock("late").unwrap_err().kind(), ErrorKind::Unreachable);
+    // The connection in doubt is killed at the server before anything else is said of the lock.
+    wait_until("the undo has been settled", || {
+        server.call_count("client|kill") >= 2 || server.call_count("client") >= 2
+    });
+    proxy.release_held();
+    proxy.wait_hits(1);
+    assert!(client.try_lock("late").unwrap().is_some());
+    wait_until("nothing is left", || server.lock_keys().is_empty());
+    drop(client);
+    assert!(server.lock_keys().is_empty());
+}
+
+/// The same without the permission to kill: the acquire carries a not-after.
+#[test]
+fn without_the_right_to_kill_a_late_acquire_is_refused() {
+    let server = Server::start();
+    server.cmd::<()>(&["ACL", "SETUSER", "meek", "on", ">pw", "~*", "&*", "+@all", "-client|kill"]);
+    let proxy = Proxy::start(&server);
+    let url = format!("{}?user=meek&pass=pw", proxy.url());
+    let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(250)).build().unwrap();
+    drop(client.lock("warm").unwrap());
+    for (name, fault) in
+        [("a", Fault::CutAfterApplied), ("b", Fault::BlackHoleReply), ("c", Fault::StallReply(ms(600)))]
+    {
+        proxy.inject(&format!("lock:{name}"), fault);
+        let outcome = client.try_lock(&format!("lock:{name}"));
+        assert!(outcome.is_err(), "{fault:?}");
+        wait_until("the lost acquire is undone", || server.lock_keys().is_empty());
+    }
+    proxy.inject("late", Fault::Hold);
+    assert!(client.try_lock("late").is_err());
+    // Past its not-after (one I/O timeout), with the connection still up at the server.
+    let start = Instant::now();
+    wait_until("the not-after has passed", || start.elapsed() > ms(600));
+    proxy.release_held();
+    wait_until("the late acquire has run", || {
+        server.call_count("evalsha") > 0 && client.try_lock("late").is_ok_and(|g| g.is_some())
+    });
+    wait_until("nothing is left", || server.lock_keys().is_empty());
+}
+
+#[test]
+fn a_server_that_is_suspended_and_continued_keeps_no_lock_of_ours() {
+    let server = Server::start();
+    let client = server.builder().lease(LEASE).io_timeout(ms(200)).build().unwrap();
+    drop(client.lock("warm").unwrap());
+    server.suspend();
+    // In the server's socket buffer, to run when it wakes up.
+    assert_eq!(client.try_lock("asleep").unwrap_err().kind(), ErrorKind::Unreachable);
+    server.resume();
+    let other = server.client();
+    wait_until("the late grant is undone", || other.try_lock("asleep").unwrap().is_some());
+    assert_eq!(client.lock("asleep").unwrap().hold_count(), 1);
+    drop((client, other));
+    server.assert_clean();
+}
+
+#[test]
+fn a_waiting_call_rides_out_a_lost_reply_and_a_restart() {
+    let mut server = Server::start();
+    let (a, b) = (server.client(), server.builder().io_timeout(ms(300)).build().unwrap());
+    let guard = a.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.lock("job").map(|guard| guard.is_held()));
+        wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{job}")));
+        server.kill();
+        std::thread::sleep(ms(400));
+        server.start_again();
+        assert!(waiter.join().unwrap().unwrap(), "the server came back empty, so the lock was free");
+    });
+    assert!(guard.is_held(), "it cannot know yet");
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[test]
+fn every_reply_of_a_waiting_call_may_be_lost() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(3), Fault::BlackHoleReply] {
+        for skip in 1..4 {
+            let (holder, waiter) = (server.client(), client(&proxy));
+            let guard = holder.lock("job").unwrap();
+            proxy.inject_after("job", skip, fault);
+            std::thread::scope(|s| {
+                let waiting = s.spawn(|| waiter.lock("job").map(|g| g.unlock().is_ok()));
+                wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{job}")));
+                drop(guard);
+                let outcome = waiting.join().unwrap();
+                assert!(outcome.is_ok(), "{fault:?} after {skip}: {outcome:?}");
+            });
+            drop(waiter);
+            wait_until(&format!("{fault:?} after {skip} leaves no lock"), || server.lock_keys().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_first_attempt_against_a_dead_server_fails_at_once_and_the_client_recovers() {
+    let mut server = Server::start();
+    let client = server.client();
+    drop(client.lock("job").unwrap());
+    server.kill();
+    let start = Instant::now();
+    assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Unreachable);
+    assert_eq!(client.try_lock_for("job", LEASE).unwrap_err().kind(), ErrorKind::Unreachable);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    server.start_again();
+    assert!(client.try_lock("job").unwrap().is_some());
+}
+
+/// A restart ends every idle connection of the pool: no caller pays for that.
+#[test]
+fn a_restart_between_two_calls_is_not_seen() {
+    let mut server = Server::start();
+    let client = server.client();
+    std::thread::scope(|s| {
+        for n in 0..8 {
+            let client = &client;
+            s.spawn(move || drop(client.lock(&format!("n{n}")).unwrap()));
+        }
+    });
+    server.restart();
+    for _ in 0..6 {
+        client.lock("job").unwrap().unlock().unwrap();
+    }
+    let lines = server.client_lines();
+    for line in lines.iter().filter(|l| l.contains("name=leasehold")) {
+        let id = line.split([' ', '=']).nth(1).unwrap();
+        server.cmd::<u32>(&["CLIENT", "KILL", "ID", id]);
+    }
+    client.lock("job").unwrap().unlock().unwrap();
+    server.cmd::<()>(&["SCRIPT", "FLUSH"]);
+    client.lock("job").unwrap().unlock().unwrap();
+}
