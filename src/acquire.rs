@@ -154,14 +154,14 @@ impl<'a> Attempt<'a> {
         let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
         let mut outage = Outage::new(head.waited, shared.config.ride_out);
         let patience = || deadline.remaining(Instant::now());
-        if shared.holds.local(&keys.lock).is_none() && head.owes_a_turn() {
-            let heard = listening.insert(shared.wakeups.listen(&keys.channel, head.bell()));
-            heard.is_heard(patience().unwrap_or(shared.config.io_timeout).min(shared.config.io_timeout));
-            head.offer_a_turn(patience().unwrap_or(Duration::MAX));
-        }
         loop {
             if shared.is_closed() {
                 return Err(closed().for_name(&keys.name));
+            }
+            if head.owes_a_turn() && shared.holds.local(&keys.lock).is_none() {
+                let heard = listening.get_or_insert_with(|| shared.wakeups.listen(&keys.channel, head.bell()));
+                heard.is_heard(patience().unwrap_or(shared.config.io_timeout).min(shared.config.io_timeout));
+                head.offer_a_turn(patience().unwrap_or(Duration::MAX));
             }
             // Before the try is sent: a message that comes while it is under way may tell of a later release.
             head.bell().clear();

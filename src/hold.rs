@@ -1,10 +1,9 @@
 //! What every guard owns: one hold of one lock, and how it is given up.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, OnLost};
@@ -20,14 +19,15 @@ pub(crate) struct Hold {
     shared: Arc<Shared>,
     pub(crate) grant: Arc<Grant>,
     pub(crate) owner: Owner,
-    /// The hold count: how many guards there are. Told to the server, never asked from it.
-    levels: Mutex<u32>,
+    /// The hold count: how many guards there are. Told to the server, never asked from it. Changed only by the one
+    /// thread that the hold, or its single owned guard, belongs to.
+    levels: AtomicU32,
 }
 
 impl Hold {
     /// Enters a grant into the hold table and the watchdog: from here on it is found, renewed and released.
     pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner) -> Result<Arc<Self>> {
-        let hold = Arc::new(Self { shared: shared.clone(), grant: Arc::new(grant), owner, levels: Mutex::new(1) });
+        let hold = Arc::new(Self { shared: shared.clone(), grant: Arc::new(grant), owner, levels: AtomicU32::new(1) });
         if matches!(owner, Owner::Thread(_)) {
             remember_thread(shared);
         }
@@ -82,7 +82,7 @@ impl Hold {
     }
 
     pub(crate) fn count(&self) -> u32 {
-        if self.shared.is_forked() { 0 } else { *self.levels.lock() }
+        if self.shared.is_forked() { 0 } else { self.levels.load(Ordering::Acquire) }
     }
 
     /// How long this hold keeps other threads of the client from the lock, for certain. Also while its release is
@@ -102,15 +102,14 @@ impl Hold {
     /// sent after it: an undo through the general path would release the live outer hold.
     pub(crate) fn reenter(&self, lease: Duration, acquire: impl FnOnce(u32) -> Result<Reentered>) -> Result<()> {
         self.ensure_held()?;
-        let mut levels = self.levels.lock();
-        let held = *levels;
+        let held = self.levels.load(Ordering::Acquire);
         if held == u32::MAX {
             return Err(Error::named(ErrorKind::InvalidInput, self.name(), "re-entered 2^32 - 1 times"));
         }
         match acquire(held)? {
             Reentered::Yes { sent_at } => match self.grant.confirmed(sent_at, lease) {
                 State::Held | State::Suspect => {
-                    *levels = held + 1;
+                    self.levels.store(held + 1, Ordering::Release);
                     Ok(())
                 }
                 State::Lost => Err(self.lost()),
@@ -152,12 +151,8 @@ impl Hold {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        let held = {
-            let mut levels = self.levels.lock();
-            let held = *levels;
-            *levels = held.saturating_sub(1);
-            held
-        };
+        let held = self.levels.load(Ordering::Acquire);
+        self.levels.store(held.saturating_sub(1), Ordering::Release);
         if held > 1 {
             return self.release_inner(held);
         }

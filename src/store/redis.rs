@@ -272,7 +272,9 @@ impl Background {
         let mut link = self.take_or_dial(&mut place)?;
         match self.send(&mut link, requests) {
             Ok((replies, sent_at)) => {
-                *place = Some(link);
+                if !replies.iter().any(Reply::is_demotion) {
+                    *place = Some(link);
+                }
                 Ok((replies, sent_at))
             }
             Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => Err(error),

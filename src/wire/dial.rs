@@ -86,7 +86,12 @@ impl Dialer {
 
     /// A bare connection for a subscriber: reads block until something comes, or for `read_timeout`.
     pub(crate) fn dial_subscriber(&self, read_timeout: Duration) -> Result<Subscriber> {
-        let wire = self.connect(read_timeout)?;
+        let mut wire = self.connect(self.io_timeout)?;
+        let mut name = Vec::new();
+        super::Request::plain(&["CLIENT", "SETNAME", &self.client_name]).write_unstamped(&mut name);
+        wire.send(&name)?;
+        wire.recv()?;
+        wire.connection.set_read_timeout(Some(read_timeout)).map_err(|e| to_error(e, &self.endpoint))?;
         Ok(Subscriber { connection: wire.connection, endpoint: self.endpoint.clone() })
     }
 

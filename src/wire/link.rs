@@ -119,7 +119,7 @@ impl Link {
 
         let mut out = Vec::new();
         for request in &requests {
-            request.write(&mut out, Stamps { floor: 0, not_after: 0 }, false);
+            request.write_unstamped(&mut out);
         }
         let asked_at = clock.now();
         wire.send(&out)?;

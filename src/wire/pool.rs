@@ -265,7 +265,12 @@ impl Pool {
         }
         link.in_flight = false;
         // The connection first: its next leader can send while we still wake the others.
-        drop(link);
+        let replies = batch.outcomes.iter().chain(std::iter::once(&own_outcome));
+        if replies.flatten().any(|answer| answer.reply.is_demotion()) {
+            link.broken();
+        } else {
+            drop(link);
+        }
         drop(batch);
         own_outcome
     }
@@ -280,7 +285,11 @@ impl Pending<'_> {
             Stage::Sent { mut link, flight, request } => match link.get().recv(&flight) {
                 Ok(reply) => {
                     link.in_flight = false;
-                    drop(link);
+                    if reply.is_demotion() {
+                        link.broken();
+                    } else {
+                        drop(link);
+                    }
                     self.pool.loaded(&request, Answer { reply, sent_at: flight.sent_at })
                 }
                 Err(failure) => {

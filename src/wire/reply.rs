@@ -15,6 +15,15 @@ impl Reply {
     pub(crate) fn is_error(&self, code: &str) -> bool {
         matches!(self, Self::Error(e) if e.code == code)
     }
+
+    /// The server has become a replica: whoever connects anew may find the primary.
+    pub(crate) fn is_demotion(&self) -> bool {
+        match self {
+            Self::Error(e) => e.says("READONLY"),
+            Self::Array(parts) => parts.iter().any(Self::is_demotion),
+            _ => false,
+        }
+    }
 }
 
 /// An error answer: its code word, and all of its text with the code in front.

@@ -61,6 +61,11 @@ impl Request {
         matches!(self.verb, Verb::Script(_))
     }
 
+    /// Appends the request in wire form, for a connection that is not a [`Link`](super::Link) yet.
+    pub(crate) fn write_unstamped(&self, out: &mut Vec<u8>) {
+        self.write(out, Stamps { floor: 0, not_after: 0 }, false);
+    }
+
     /// Appends the request in wire form. `whole_source`: as EVAL, which runs and loads a script that the server has
     /// forgotten in one round trip.
     pub(crate) fn write(&self, out: &mut Vec<u8>, stamps: Stamps, whole_source: bool) {
