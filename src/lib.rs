@@ -95,7 +95,6 @@
 //! | `N` | hash, holder id → hold count, with the lease as its TTL |
 //! | `redisson_lock_token:{N}` | the last fencing token; forgotten a day after the last grant |
 //! | `redisson_lock__channel:{N}` | where releases are published |
-//! | `redisson_lock__channel:{leasehold:<client id>}` | a client's own, to wake its subscriber |
 //!
 //! A user with an ACL needs these:
 //! `~<names> ~redisson_lock_token:* &redisson_lock__channel:* +hset +hdel +hexists +hgetall +hlen +exists +del +pttl

@@ -55,7 +55,7 @@ impl Shared {
         let losses = Arc::new(Losses::default());
         Self {
             watchdog: Watchdog::new(client_name.clone(), store.clone(), clock.clone(), losses.clone()),
-            wakeups: Wakeups::new(client_name.clone(), id.as_str(), store.clone()),
+            wakeups: Wakeups::new(client_name.clone(), store.clone()),
             config,
             id,
             clock,
@@ -111,7 +111,6 @@ impl Shared {
             }
         }
         let dog = self.watchdog.stop(deadline);
-        self.wakeups.nudge();
         let ear = self.wakeups.stop(deadline);
         self.losses.stop();
         self.store.close();
@@ -144,7 +143,6 @@ impl Drop for Shared {
         let deadline = Instant::now() + self.config.io_timeout;
         self.closed.store(true, Ordering::Release);
         self.watchdog.stop(deadline);
-        self.wakeups.nudge();
         self.wakeups.stop(deadline);
         self.losses.stop();
         self.store.close();

@@ -1,8 +1,7 @@
 //! Release messages for waiters: one subscriber connection and thread per client.
 //!
 //! A message is a hint to try again, never a grant, and never the only hope: every wait has a timer of its own. The
-//! thread reads; whoever wants a channel puts it on the list and wakes the thread by a message on a private channel,
-//! because nobody else can write to a connection while it is being read.
+//! thread reads; whoever wants a channel asks for it directly, on the same connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,13 +12,15 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::backoff::Backoff;
 use crate::bell::Bell;
-use crate::error::Result;
-use crate::store::{Ear, Heard, LeaseStore};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Heard, LeaseStore, Mouth};
 
 /// How long a read waits. Between reads the thread looks whether it should stop or let a channel go.
 const TICK: Duration = Duration::from_millis(500);
 /// A silent connection is asked for a sign of life this often: a half-open one would be deaf for ever.
 const PING_AFTER: Duration = Duration::from_secs(10);
+/// How long the sign may take.
+const GRACE: Duration = Duration::from_secs(3);
 /// A channel is kept this long after its last waiter, so that contention does not cost a SUBSCRIBE and an UNSUBSCRIBE
 /// for every hand-over.
 const LINGER: Duration = Duration::from_secs(1);
@@ -32,14 +33,16 @@ pub(crate) struct Wakeups {
 struct Inner {
     client_name: String,
     store: Arc<dyn LeaseStore>,
-    /// Our private channel. Named like a lock's, so that one ACL rule covers both.
-    control: String,
     state: Mutex<State>,
     changed: Condvar,
 }
 
+/// Every request for a channel is written under this mutex, so that the server gets them in the order in which the map
+/// changed. They are few bytes into a socket buffer, and a write has a timeout.
 struct State {
     channels: HashMap<Arc<str>, Channel>,
+    /// The asking half of the present connection.
+    mouth: Option<Mouth>,
     phase: Phase,
 }
 
@@ -67,12 +70,11 @@ pub(crate) struct Listening<'w> {
 }
 
 impl Wakeups {
-    pub(crate) fn new(client_name: String, client_id: &str, store: Arc<dyn LeaseStore>) -> Self {
+    pub(crate) fn new(client_name: String, store: Arc<dyn LeaseStore>) -> Self {
         let inner = Inner {
             client_name,
             store,
-            control: format!("redisson_lock__channel:{{leasehold:{client_id}}}"),
-            state: Mutex::new(State { channels: HashMap::new(), phase: Phase::NotStarted }),
+            state: Mutex::new(State { channels: HashMap::new(), mouth: None, phase: Phase::NotStarted }),
             changed: Condvar::new(),
         };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
@@ -81,6 +83,7 @@ impl Wakeups {
     /// Rings `bell` at every message on `channel`, until the answer is dropped. Does not wait for the server.
     pub(crate) fn listen(&self, channel: &Arc<str>, bell: &Arc<Bell>) -> Listening<'_> {
         let mut state = self.inner.state.lock();
+        let known = state.channels.contains_key(channel);
         let entry = state.channels.entry(channel.clone()).or_insert_with(|| Channel {
             bell: bell.clone(),
             waiters: 0,
@@ -89,19 +92,18 @@ impl Wakeups {
         });
         entry.waiters += 1;
         entry.idle_since = None;
-        if !Arc::ptr_eq(&entry.bell, bell) {
-            entry.bell = bell.clone();
-        }
-        let must_ask = !entry.confirmed;
-        let started = self.start(&mut state);
-        drop(state);
-        // A thread that has just been started, or that connects anew, subscribes to everything by itself.
-        if must_ask
-            && !started
-            && let Err(e) = self.inner.store.publish(&self.inner.control)
+        entry.bell = bell.clone();
+        self.start(&mut state);
+        // Without a connection there is nobody to ask: a new one subscribes to everything in the map.
+        if !known
+            && let Some(mouth) = &mut state.mouth
+            && let Err(e) = mouth.subscribe(&[channel])
         {
-            log::debug!("the subscriber could not be woken, it looks again by itself: {e}");
+            log::debug!("the subscriber connection ended: {e}");
+            mouth.close();
+            state.mouth = None;
         }
+        drop(state);
         Listening { wakeups: self, channel: channel.clone() }
     }
 
@@ -121,6 +123,10 @@ impl Wakeups {
             }
             Phase::Running | Phase::Stopping => state.phase = Phase::Stopping,
         }
+        // Ends the thread's read, whatever the server does.
+        if let Some(mouth) = state.mouth.take() {
+            mouth.close();
+        }
         self.inner.changed.notify_all();
         while state.phase != Phase::Ended {
             if self.inner.changed.wait_until(&mut state, deadline).timed_out() && state.phase != Phase::Ended {
@@ -134,16 +140,9 @@ impl Wakeups {
         true
     }
 
-    /// Makes the thread look at its list now rather than at its next tick.
-    pub(crate) fn nudge(&self) {
-        if self.inner.state.lock().phase == Phase::Running {
-            let _ = self.inner.store.publish(&self.inner.control);
-        }
-    }
-
-    fn start(&self, state: &mut State) -> bool {
+    fn start(&self, state: &mut State) {
         if state.phase != Phase::NotStarted {
-            return false;
+            return;
         }
         let inner = self.inner.clone();
         let name = format!("leasehold-ear-{}", inner.client_name);
@@ -151,12 +150,8 @@ impl Wakeups {
             Ok(handle) => {
                 *self.thread.lock() = Some(handle);
                 state.phase = Phase::Running;
-                true
             }
-            Err(e) => {
-                log::warn!("no thread for release messages, waiting by timer: {e}");
-                false
-            }
+            Err(e) => log::warn!("no thread for release messages, waiting by timer: {e}"),
         }
     }
 }
@@ -214,6 +209,8 @@ impl Inner {
                 Err(e) => log::debug!("the subscriber connection ended, connecting again: {e}"),
             }
             let mut state = self.state.lock();
+            state.mouth = None;
+            state.channels.retain(|_, c| c.waiters > 0);
             state.channels.values_mut().for_each(|c| c.confirmed = false);
             if state.phase == Phase::Running {
                 self.changed.wait_for(&mut state, pause.next());
@@ -223,33 +220,41 @@ impl Inner {
 
     /// The life of one connection. Returns when it is time to stop.
     fn listen_once(&self, pause: &mut Backoff) -> Result<()> {
-        let mut subscriber = self.store.subscriber(TICK)?;
-        let mut ear = subscriber.ear();
-        ear.subscribe(&self.control)?;
-        let mut last_sign = Instant::now();
-        let mut first = true;
-        loop {
-            if !self.follow_the_list(&mut ear)? {
+        let (mut ear, mut mouth) = self.store.listen(TICK)?;
+        {
+            let mut state = self.state.lock();
+            if state.phase != Phase::Running {
                 return Ok(());
             }
-            if std::mem::take(&mut first) {
-                pause.reset();
-                // Messages were lost while nobody listened.
-                self.state.lock().channels.values().for_each(|c| c.bell.ring());
+            let channels: Vec<&str> = state.channels.keys().map(|name| &**name).collect();
+            if !channels.is_empty() {
+                mouth.subscribe(&channels)?;
             }
-            match ear.hear()? {
-                Heard::Message { channel } => {
-                    last_sign = Instant::now();
-                    if channel != self.control.as_bytes() {
-                        self.ring(&channel);
+            state.mouth = Some(mouth);
+        }
+        let mut last_sign = Instant::now();
+        loop {
+            let heard = ear.hear();
+            if self.state.lock().phase != Phase::Running {
+                return Ok(());
+            }
+            match heard? {
+                Heard::Message { channel } => self.ring(&channel),
+                Heard::Subscribed { channel } => {
+                    pause.reset();
+                    self.confirm(&channel);
+                }
+                Heard::Sign => {}
+                Heard::Silence => {
+                    if last_sign.elapsed() > PING_AFTER + GRACE {
+                        return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection is silent"));
                     }
+                    self.tend(last_sign.elapsed() > PING_AFTER)?;
+                    continue;
                 }
-                Heard::Silence if last_sign.elapsed() > PING_AFTER => {
-                    ear.ping()?;
-                    last_sign = Instant::now();
-                }
-                Heard::Silence => {}
             }
+            last_sign = Instant::now();
+            self.tend(false)?;
         }
     }
 
@@ -261,31 +266,31 @@ impl Inner {
         }
     }
 
-    /// Subscribes to what is wanted and lets go of what is not. False when it is time to stop.
-    fn follow_the_list(&self, ear: &mut Ear<'_>) -> Result<bool> {
-        loop {
-            let mut state = self.state.lock();
-            if state.phase != Phase::Running {
-                return Ok(false);
-            }
-            if let Some(channel) = state.channels.iter().find(|(_, c)| !c.confirmed).map(|(name, _)| name.clone()) {
-                drop(state);
-                ear.subscribe(&channel)?;
-                if let Some(entry) = self.state.lock().channels.get_mut(&channel) {
-                    entry.confirmed = true;
-                }
-                self.changed.notify_all();
-                continue;
-            }
-            let idle = |c: &Channel| c.idle_since.is_some_and(|since| since.elapsed() > LINGER);
-            let Some(channel) = state.channels.iter().find(|(_, c)| idle(c)).map(|(name, _)| name.clone()) else {
-                return Ok(true);
-            };
-            // Forgotten first: a waiter that comes now finds no entry and asks for a new subscription, which this
-            // thread makes after the unsubscribe below.
-            state.channels.remove(&channel);
-            drop(state);
-            ear.unsubscribe(&channel)?;
+    /// Messages before this were heard by nobody, so the waiter must look again: rung first and confirmed second, or a
+    /// waiter that has just been told would find the ring of its own subscription.
+    fn confirm(&self, channel: &[u8]) {
+        let Ok(channel) = std::str::from_utf8(channel) else { return };
+        if let Some(entry) = self.state.lock().channels.get_mut(channel) {
+            entry.bell.ring();
+            entry.confirmed = true;
         }
+        self.changed.notify_all();
+    }
+
+    /// Lets go of channels that nobody has waited on for a while, and asks a silent server for a sign of life.
+    fn tend(&self, ping: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        let State { channels, mouth: Some(mouth), .. } = &mut *state else { return Ok(()) };
+        let idle: Vec<Arc<str>> = channels
+            .iter()
+            // One that is not confirmed yet stays: its confirmation must not be taken for that of a successor.
+            .filter(|(_, c)| c.confirmed && c.idle_since.is_some_and(|since| since.elapsed() > LINGER))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in idle {
+            channels.remove(&name);
+            mouth.unsubscribe(&name)?;
+        }
+        if ping { mouth.ping() } else { Ok(()) }
     }
 }

@@ -14,7 +14,7 @@ use crate::holder::Holder;
 use crate::key::LockKeys;
 use crate::lease::Moment;
 pub(crate) use crate::script::{FenceAnswer, Standing, TokenRule};
-pub(crate) use crate::wire::{Doubt, Ear, Heard, Subscriber};
+pub(crate) use crate::wire::{Doubt, Ear, Heard, Mouth};
 
 /// One acquisition, outermost (`held` = 0) or one level more.
 #[derive(Debug, Clone)]
@@ -118,11 +118,8 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
     /// Frees the lock whoever holds it; false when it was free. Sent once: a repeat could force out the next holder.
     fn force_unlock(&self, keys: &LockKeys) -> Result<bool>;
 
-    /// A connection that hears the releases, for the subscriber thread.
-    fn subscriber(&self, read_timeout: Duration) -> Result<Subscriber>;
-
-    /// Publishes on one of our own channels: wakes the subscriber thread.
-    fn publish(&self, channel: &str) -> Result<()>;
+    /// A connection that hears the releases: one half to read from, one to ask for channels with.
+    fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)>;
 
     fn fence_claim(&self, key: &str, token: u64) -> Result<FenceAnswer>;
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Acquire, Acquired, Doubts, LeaseStore, Released, Renewal, Renewed, Subscriber, Undo};
+use super::{Acquire, Acquired, Doubts, LeaseStore, Released, Renewal, Renewed, Undo};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
 use crate::key::LockKeys;
 use crate::lease::Moment;
 use crate::script::{self, AcquireAnswer, FenceAnswer, ReleaseAnswer, RenewAnswer, Standing};
-use crate::wire::{Dialer, Doubt, Failure, Link, Pool, Reply, Request};
+use crate::wire::{Dialer, Doubt, Ear, Failure, Link, Mouth, Pool, Reply, Request};
 
 /// Holds renewed by one run of the script: a script keeps the server from everybody else while it runs.
 const RENEW_CHUNK: usize = 200;
@@ -210,15 +210,8 @@ impl LeaseStore for RedisStore {
         }
     }
 
-    fn subscriber(&self, read_timeout: Duration) -> Result<Subscriber> {
-        self.background.dialer.dial_subscriber(read_timeout)
-    }
-
-    fn publish(&self, channel: &str) -> Result<()> {
-        match self.pool.call(Request::plain(&["PUBLISH", channel, "0"])) {
-            Ok(answer) => script::fail_on_error(answer.reply).map(drop),
-            Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => Err(error),
-        }
+    fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
+        self.background.dialer.listen(read_timeout)
     }
 
     fn fence_claim(&self, key: &str, token: u64) -> Result<FenceAnswer> {

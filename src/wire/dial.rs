@@ -14,6 +14,11 @@ use crate::error::{Error, ErrorKind, Result};
 /// The message of an [`ErrorKind::Unreachable`] that means: the other end closed the connection.
 pub(super) const ENDED: &str = "the connection to the server ended";
 
+/// Probes that find a peer that is gone without a word.
+pub(super) fn keepalive() -> socket2::TcpKeepalive {
+    socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
+}
+
 /// A server's address, taken apart and checked; nothing is connected.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
@@ -40,9 +45,7 @@ impl Endpoint {
         if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
             return Err(Error::new(ErrorKind::InvalidInput, "rediss:// (TLS) is not supported by this version"));
         }
-        let keepalive =
-            socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2));
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
         // Closing drops what our kernel has not sent yet: one request less that could still run.
         let tcp = tcp.set_linger_time(Duration::ZERO);
         #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
@@ -52,6 +55,10 @@ impl Endpoint {
         // RESP2 whatever the URL says: every server has it, and no push can come between two replies.
         let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
         Ok(Self { info: info.set_tcp_settings(tcp).set_redis_settings(redis) })
+    }
+
+    pub(super) fn info(&self) -> &ConnectionInfo {
+        &self.info
     }
 
     fn client(&self) -> Result<redis::Client> {
@@ -71,7 +78,7 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub(crate) fn dial(&self) -> Result<Link> {
-        let wire = self.connect(self.io_timeout)?;
+        let wire = self.connect()?;
         log::debug!("connected to {:?}", self.endpoint);
         Link::greet(Box::new(wire), self.clock.clone(), &self.client_name, self.io_timeout).map_err(|e| {
             match e.kind() {
@@ -84,22 +91,11 @@ impl Dialer {
         })
     }
 
-    /// A bare connection for a subscriber: reads block until something comes, or for `read_timeout`.
-    pub(crate) fn dial_subscriber(&self, read_timeout: Duration) -> Result<Subscriber> {
-        let mut wire = self.connect(self.io_timeout)?;
-        let mut name = Vec::new();
-        super::Request::plain(&["CLIENT", "SETNAME", &self.client_name]).write_unstamped(&mut name);
-        wire.send(&name)?;
-        wire.recv()?;
-        wire.connection.set_read_timeout(Some(read_timeout)).map_err(|e| to_error(e, &self.endpoint))?;
-        Ok(Subscriber { connection: wire.connection, endpoint: self.endpoint.clone() })
-    }
-
-    fn connect(&self, read_timeout: Duration) -> Result<RedisWire> {
+    fn connect(&self) -> Result<RedisWire> {
         let fail = |e| to_error(e, &self.endpoint);
         let connection = self.endpoint.client()?.get_connection_with_timeout(self.io_timeout).map_err(fail)?;
         // The crate resets both to none after the connect.
-        connection.set_read_timeout(Some(read_timeout)).map_err(fail)?;
+        connection.set_read_timeout(Some(self.io_timeout)).map_err(fail)?;
         connection.set_write_timeout(Some(self.io_timeout)).map_err(fail)?;
         Ok(RedisWire { connection, endpoint: self.endpoint.clone() })
     }
@@ -120,57 +116,7 @@ impl Wire for RedisWire {
     }
 }
 
-/// A connection that listens. One thread drives it; see `wakeup`.
-pub(crate) struct Subscriber {
-    connection: redis::Connection,
-    endpoint: Endpoint,
-}
-
-/// What a subscriber's read brought.
-pub(crate) enum Heard {
-    Message {
-        channel: Vec<u8>,
-    },
-    /// Nothing within the read timeout.
-    Silence,
-}
-
-/// The listening side of a [`Subscriber`] connection.
-pub(crate) struct Ear<'a> {
-    pubsub: redis::PubSub<'a>,
-    endpoint: Endpoint,
-}
-
-impl Subscriber {
-    pub(crate) fn ear(&mut self) -> Ear<'_> {
-        Ear { pubsub: self.connection.as_pubsub(), endpoint: self.endpoint.clone() }
-    }
-}
-
-/// After any error the connection must be given up: a late confirmation would swallow the next message.
-impl Ear<'_> {
-    pub(crate) fn subscribe(&mut self, channel: &str) -> Result<()> {
-        self.pubsub.subscribe(channel).map_err(|e| to_error(e, &self.endpoint))
-    }
-
-    pub(crate) fn unsubscribe(&mut self, channel: &str) -> Result<()> {
-        self.pubsub.unsubscribe(channel).map_err(|e| to_error(e, &self.endpoint))
-    }
-
-    pub(crate) fn ping(&mut self) -> Result<()> {
-        self.pubsub.ping::<redis::Value>().map(drop).map_err(|e| to_error(e, &self.endpoint))
-    }
-
-    pub(crate) fn hear(&mut self) -> Result<Heard> {
-        match self.pubsub.get_message() {
-            Ok(message) => Ok(Heard::Message { channel: message.get_channel_name().as_bytes().to_vec() }),
-            Err(e) if e.is_timeout() => Ok(Heard::Silence),
-            Err(e) => Err(to_error(e, &self.endpoint)),
-        }
-    }
-}
-
-fn to_reply(value: Value) -> Reply {
+pub(super) fn to_reply(value: Value) -> Reply {
     match value {
         Value::Int(n) => Reply::Int(n),
         Value::BulkString(bytes) => Reply::Bytes(bytes),
@@ -186,7 +132,7 @@ fn to_reply(value: Value) -> Reply {
 }
 
 #[cold]
-fn to_error(e: redis::RedisError, endpoint: &Endpoint) -> Error {
+pub(super) fn to_error(e: redis::RedisError, endpoint: &Endpoint) -> Error {
     if e.is_timeout() {
         return Error::new(
             ErrorKind::Unreachable,

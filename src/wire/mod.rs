@@ -3,12 +3,14 @@
 //! No retries here. A failure says whether the request can have run ([`Failure`]); what to do about it is decided above.
 
 mod dial;
+mod ear;
 mod link;
 mod pool;
 mod reply;
 mod request;
 
-pub(crate) use dial::{Dialer, Ear, Endpoint, Heard, Subscriber};
+pub(crate) use dial::{Dialer, Endpoint};
+pub(crate) use ear::{Ear, Heard, Mouth};
 pub(crate) use link::{Doubt, Failure, Link};
 pub(crate) use pool::Pool;
 pub(crate) use reply::{Reply, ServerError};
