@@ -69,14 +69,17 @@ fn acquire(
     owner: Owner,
 ) -> Result<Option<Arc<Hold>>> {
     let mut attempt = Attempt::new(shared, keys, terms, owner);
-    if deadline == Deadline::Now {
-        return match attempt.try_once()? {
-            Tried::Held(hold) => Ok(Some(hold)),
-            Tried::Busy(_) => Ok(None),
-        };
+    // With nobody in line, there is no line to join: the way of every uncontended lock.
+    let mut told = None;
+    if deadline == Deadline::Now || !shared.stations.is_known(&keys.lock) && shared.holds.local(&keys.lock).is_none() {
+        match attempt.try_once()? {
+            Tried::Held(hold) => return Ok(Some(hold)),
+            Tried::Busy(_) if deadline == Deadline::Now => return Ok(None),
+            Tried::Busy(ttl) => told = Some(ttl),
+        }
     }
     match shared.stations.queue(keys, deadline) {
-        Queued::Head(head) => attempt.contend(&head, deadline),
+        Queued::Head(head) => attempt.contend(&head, deadline, told.filter(|_| !head.waited)),
         Queued::TimedOut => Ok(None),
         Queued::Closed => Err(closed().for_name(&keys.name)),
     }
@@ -148,11 +151,17 @@ impl<'a> Attempt<'a> {
         });
     }
 
-    fn contend(&mut self, head: &Head<'_>, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
+    /// As the head of the line. `told`: what a try just now was told.
+    fn contend(
+        &mut self,
+        head: &Head<'_>,
+        deadline: Deadline,
+        mut told: Option<Option<Duration>>,
+    ) -> Result<Option<Arc<Hold>>> {
         let Self { shared, keys, .. } = *self;
         let mut listening = None;
         let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
-        let mut outage = Outage::new(head.waited, shared.config.ride_out);
+        let mut outage = Outage::new(head.waited || told.is_some(), shared.config.ride_out);
         let patience = || deadline.remaining(Instant::now());
         loop {
             if shared.is_closed() {
@@ -167,7 +176,7 @@ impl<'a> Attempt<'a> {
             head.bell().clear();
             let hint = match shared.holds.local(&keys.lock) {
                 Some(remaining) => Some(remaining),
-                None => match self.try_once() {
+                None => match told.take().map_or_else(|| self.try_once(), |ttl| Ok(Tried::Busy(ttl))) {
                     Ok(Tried::Held(hold)) => return Ok(Some(hold)),
                     Ok(Tried::Busy(ttl)) => {
                         outage.is_over();

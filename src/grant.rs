@@ -84,10 +84,6 @@ impl Grant {
         self.lease.state(self.now())
     }
 
-    pub(crate) fn is_held(&self) -> bool {
-        self.lease.is_held(self.now())
-    }
-
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.now();
         if self.lease.is_held(now) { self.lease.until().since(now) } else { Duration::ZERO }
@@ -170,9 +166,9 @@ pub(crate) mod tests {
     fn a_suspended_process_sees_the_loss_at_its_first_look() {
         let clock = Arc::new(FakeClock::default());
         let g = grant("a", &clock, Duration::from_secs(10), Upkeep::Renewed { until: None });
-        assert!(g.is_held());
+        assert!(g.lease.is_held(g.now()));
         clock.advance(Duration::from_secs(10));
-        assert!(!g.is_held());
+        assert!(!g.lease.is_held(g.now()));
         assert_eq!(g.confirmed(Moment::from_nanos(0), Duration::from_secs(60)), State::Lost);
         assert_eq!(g.remaining(), Duration::ZERO);
     }

@@ -53,7 +53,8 @@ impl Hold {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        !self.shared.is_forked() && self.grant.is_held()
+        let now = self.grant.now();
+        !self.shared.is_forked_at(now) && self.grant.lease.is_held(now)
     }
 
     pub(crate) fn remaining(&self) -> Duration {

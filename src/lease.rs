@@ -12,6 +12,10 @@ impl Moment {
         Self(nanos)
     }
 
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
     pub(crate) fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }

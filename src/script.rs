@@ -75,17 +75,16 @@ pub(crate) enum AcquireAnswer {
 }
 
 pub(crate) fn acquire(keys: &LockKeys, holder: &Holder, lease: Duration, held: u32, rule: TokenRule) -> Request {
-    let token = match rule {
-        TokenRule::Off => "-1".to_owned(),
-        TokenRule::KeptForEver => "0".to_owned(),
-        TokenRule::Expires => ceil_millis(TOKEN_TTL).to_string(),
-    };
-    Request::script(&MUTEX_ACQUIRE, &[keys.lock.as_bytes(), keys.token.as_bytes()])
+    let request = Request::script(&MUTEX_ACQUIRE, &[keys.lock.as_bytes(), keys.token.as_bytes()])
         .arg(holder.as_str())
-        .arg(ceil_millis(lease).to_string())
-        .arg(held.to_string())
-        .arg(token)
-        .stamped()
+        .number(ceil_millis(lease))
+        .number(u64::from(held));
+    match rule {
+        TokenRule::Off => request.arg("-1"),
+        TokenRule::KeptForEver => request.number(0),
+        TokenRule::Expires => request.number(ceil_millis(TOKEN_TTL)),
+    }
+    .stamped()
 }
 
 pub(crate) fn acquire_answer(reply: Reply) -> Result<AcquireAnswer> {
@@ -113,7 +112,7 @@ pub(crate) enum ReleaseAnswer {
 pub(crate) fn release(keys: &LockKeys, holder: &Holder, held: u32) -> Request {
     Request::script(&MUTEX_RELEASE, &[keys.lock.as_bytes()])
         .arg(holder.as_str())
-        .arg(held.to_string())
+        .number(u64::from(held))
         .arg(&*keys.channel)
 }
 
@@ -141,7 +140,7 @@ pub(crate) fn renew<'a>(holds: impl Iterator<Item = (&'a LockKeys, &'a Holder, D
         request = request.arg(holder.as_str());
     }
     for (_, _, lease) in holds {
-        request = request.arg(ceil_millis(lease).to_string());
+        request = request.number(ceil_millis(lease));
     }
     request
 }
@@ -220,11 +219,11 @@ pub(crate) enum FenceAnswer {
 }
 
 pub(crate) fn fence_claim(key: &str, token: u64) -> Request {
-    Request::script(&FENCE_CLAIM, &[key.as_bytes()]).arg(token.to_string())
+    Request::script(&FENCE_CLAIM, &[key.as_bytes()]).number(token)
 }
 
 pub(crate) fn fence_write(key: &str, token: u64, value: &[u8]) -> Request {
-    Request::script(&FENCE_WRITE, &[key.as_bytes()]).arg(token.to_string()).arg(value)
+    Request::script(&FENCE_WRITE, &[key.as_bytes()]).number(token).arg(value)
 }
 
 pub(crate) fn fence_answer(reply: Reply) -> Result<FenceAnswer> {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::holder::ClientId;
+use crate::lease::Moment;
 use crate::losses::Losses;
 use crate::station::Stations;
 use crate::store::LeaseStore;
@@ -47,7 +48,13 @@ pub(crate) struct Shared {
     closed: AtomicBool,
     /// The process that made the client.
     process: u32,
+    /// When it was last seen to be this one, in nanoseconds of the lease clock.
+    process_seen: AtomicU64,
 }
+
+/// Asking for the process id is a system call, five times as dear as the rest of `is_held`. No fork is done in so short a
+/// time (it copies the page tables; the fastest take a few times as long), so whoever asks again this soon is no child.
+const NO_FORK_WITHIN: Duration = Duration::from_micros(10);
 
 impl Shared {
     pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>) -> Self {
@@ -66,12 +73,26 @@ impl Shared {
             client_name,
             closed: AtomicBool::new(false),
             process: std::process::id(),
+            process_seen: AtomicU64::new(0),
         }
     }
 
     /// In a fork the threads are gone and the mutexes may be locked for ever: nothing of ours may be touched there.
     pub(crate) fn is_forked(&self) -> bool {
-        std::process::id() != self.process
+        self.is_forked_at(self.clock.now())
+    }
+
+    /// [`is_forked`](Self::is_forked) for one who has just read the lease clock.
+    pub(crate) fn is_forked_at(&self, now: Moment) -> bool {
+        let seen = Moment::from_nanos(self.process_seen.load(Ordering::Relaxed));
+        if now.since(seen) < NO_FORK_WITHIN && now >= seen {
+            return false;
+        }
+        let forked = std::process::id() != self.process;
+        if !forked {
+            self.process_seen.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        forked
     }
 
     pub(crate) fn is_closed(&self) -> bool {

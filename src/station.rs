@@ -180,6 +180,11 @@ impl Stations {
         }
     }
 
+    /// Whether there is a line, or a memory of others who wait.
+    pub(crate) fn is_known(&self, name: &str) -> bool {
+        self.map.lock().contains_key(name)
+    }
+
     /// How many messages the waiters of a name have heard; `None` when there never were any.
     pub(crate) fn messages(&self, name: &str) -> Option<u64> {
         self.map.lock().get(name).map(|station| station.bell.messages())

@@ -63,9 +63,9 @@ impl RedisStore {
 
     /// One repeatable request. Without doubts it goes through the pool; with doubts it follows their settlement on a
     /// connection of its own, so that nothing in doubt can run after it.
-    fn ask(&self, keys: &LockKeys, request: Request, doubts: &mut Doubts) -> Result<Answered> {
+    fn ask(&self, keys: &LockKeys, request: impl Fn() -> Request, doubts: &mut Doubts) -> Result<Answered> {
         if doubts.is_empty() {
-            match self.pool_of(keys).call(request.clone()) {
+            match self.pool_of(keys).call(request()) {
                 Ok(answer) => return Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
                 Err(Failure::NotSent(error)) => return Err(error),
                 Err(Failure::InDoubt { error, doubt, stale }) => {
@@ -78,15 +78,15 @@ impl RedisStore {
                 }
             }
         }
-        self.ask_again(keys, &request, doubts)
+        self.ask_again(keys, request(), doubts)
     }
 
-    fn ask_again(&self, keys: &LockKeys, request: &Request, doubts: &mut Doubts) -> Result<Answered> {
+    fn ask_again(&self, keys: &LockKeys, request: Request, doubts: &mut Doubts) -> Result<Answered> {
         let pool = self.pool_of(keys);
         let mut link = pool.dial()?;
         let mut requests = link.kills_for(doubts.iter()).map_err(not_yet)?;
         let kills = requests.len();
-        requests.push(request.clone());
+        requests.push(request);
         let repeated = doubts.iter().any(|doubt| link.may_have_run(doubt));
         match link.exchange(&requests) {
             Ok((mut replies, flight)) => {
@@ -106,7 +106,7 @@ impl RedisStore {
     }
 
     /// What changes nothing that a later run of it would spoil: no doubt has to be remembered.
-    fn ask_freely(&self, keys: &LockKeys, request: Request) -> Result<Answered> {
+    fn ask_freely(&self, keys: &LockKeys, request: impl Fn() -> Request) -> Result<Answered> {
         self.ask(keys, request, &mut Doubts::default())
     }
 }
@@ -130,7 +130,7 @@ fn not_yet(wait: Duration) -> Error {
 impl LeaseStore for RedisStore {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
         let Acquire { keys, holder, lease, held, token } = *acquire;
-        let answered = self.ask(keys, script::acquire(keys, holder, lease, held, token), doubts)?;
+        let answered = self.ask(keys, || script::acquire(keys, holder, lease, held, token), doubts)?;
         match script::acquire_answer(answered.reply)? {
             AcquireAnswer::Granted { token } => Ok(Acquired::Granted { token, sent_at: answered.sent_at }),
             AcquireAnswer::Busy { ttl } => Ok(Acquired::Busy { ttl }),
@@ -142,7 +142,7 @@ impl LeaseStore for RedisStore {
     }
 
     fn release(&self, keys: &LockKeys, holder: &Holder, held: u32, doubts: &mut Doubts) -> Result<Released> {
-        let Answered { reply, repeated, .. } = self.ask(keys, script::release(keys, holder, held), doubts)?;
+        let Answered { reply, repeated, .. } = self.ask(keys, || script::release(keys, holder, held), doubts)?;
         match script::release_answer(reply)? {
             // The attempt whose reply was lost did it. After a restart one cannot say that: the hold may have been lost
             // with the data, and a false alarm is better than none.
@@ -189,7 +189,7 @@ impl LeaseStore for RedisStore {
     }
 
     fn extend(&self, renewal: &Renewal) -> Result<Renewed> {
-        let request = renewal_request(std::slice::from_ref(renewal));
+        let request = || renewal_request(std::slice::from_ref(renewal));
         let Answered { reply, sent_at, .. } = self.ask_freely(&renewal.keys, request)?;
         match script::renew_answers(reply)?.pop() {
             Some(RenewAnswer::Held) => Ok(Renewed::Held { sent_at }),
@@ -200,7 +200,7 @@ impl LeaseStore for RedisStore {
     }
 
     fn inspect(&self, keys: &LockKeys) -> Result<Option<Standing>> {
-        script::inspect_answer(self.ask_freely(keys, script::inspect(keys))?.reply)
+        script::inspect_answer(self.ask_freely(keys, || script::inspect(keys))?.reply)
     }
 
     fn force_unlock(&self, keys: &LockKeys) -> Result<bool> {

@@ -38,7 +38,7 @@ impl Request {
 
     pub(crate) fn script(script: &'static Script, keys: &[&[u8]]) -> Self {
         let mut request = Self { verb: Verb::Script(script), body: Vec::with_capacity(256), args: 0, stamped: false };
-        request = request.arg(keys.len().to_string());
+        request = request.number(keys.len() as u64);
         for key in keys {
             request = request.arg(*key);
         }
@@ -47,6 +47,12 @@ impl Request {
 
     pub(crate) fn arg(mut self, value: impl AsRef<[u8]>) -> Self {
         pack(&mut self.body, value.as_ref());
+        self.args += 1;
+        self
+    }
+
+    pub(crate) fn number(mut self, value: u64) -> Self {
+        pack_number(&mut self.body, value);
         self.args += 1;
         self
     }
@@ -71,7 +77,9 @@ impl Request {
     pub(crate) fn write(&self, out: &mut Vec<u8>, stamps: Stamps, whole_source: bool) {
         let verb_words = if matches!(self.verb, Verb::Plain) { 0 } else { 2 };
         let words = verb_words + self.args + if self.stamped { 2 } else { 0 };
-        out.extend_from_slice(format!("*{words}\r\n").as_bytes());
+        out.push(b'*');
+        digits(out, words as u64);
+        out.extend_from_slice(b"\r\n");
         match &self.verb {
             Verb::Plain => {}
             Verb::Script(script) if whole_source => {
@@ -85,18 +93,42 @@ impl Request {
         }
         out.extend_from_slice(&self.body);
         if self.stamped {
-            pack(out, stamps.floor.to_string().as_bytes());
-            pack(out, stamps.not_after.to_string().as_bytes());
+            pack_number(out, stamps.floor);
+            pack_number(out, stamps.not_after);
         }
     }
 }
 
 fn pack(out: &mut Vec<u8>, word: &[u8]) {
     out.push(b'$');
-    out.extend_from_slice(word.len().to_string().as_bytes());
+    digits(out, word.len() as u64);
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(word);
     out.extend_from_slice(b"\r\n");
+}
+
+fn pack_number(out: &mut Vec<u8>, value: u64) {
+    let length = value.checked_ilog10().map_or(1, |log| u64::from(log) + 1);
+    out.push(b'$');
+    digits(out, length);
+    out.extend_from_slice(b"\r\n");
+    digits(out, value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Without the allocation of `to_string`: a request has half a dozen numbers, and this is the path of every lock call.
+fn digits(out: &mut Vec<u8>, mut value: u64) {
+    let mut text = [0; 20];
+    let mut at = text.len();
+    loop {
+        at -= 1;
+        text[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&text[at..]);
 }
 
 #[cfg(test)]
@@ -107,6 +139,14 @@ mod tests {
         let mut out = Vec::new();
         request.write(&mut out, Stamps { floor: 5, not_after: 0 }, false);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_packed_as_their_text() {
+        for n in [0, 9, 10, 99, 100, 1_763_700_000_000_001, u64::MAX] {
+            let (number, word) = (Request::plain(&["X"]).number(n), Request::plain(&["X"]).arg(n.to_string()));
+            assert_eq!(text(&number), text(&word));
+        }
     }
 
     #[test]
