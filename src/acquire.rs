@@ -12,7 +12,7 @@ use crate::holder::Holder;
 use crate::key::LockKeys;
 use crate::lease::State;
 use crate::shared::{Owner, Shared, closed};
-use crate::station::{Head, Queued};
+use crate::station::{Head, Queued, Relay, Relayed};
 use crate::store::{Acquire, Acquired, Doubts, TokenRule, Undo};
 
 /// What an outermost acquire asks for.
@@ -69,17 +69,14 @@ fn acquire(
     owner: Owner,
 ) -> Result<Option<Arc<Hold>>> {
     let mut attempt = Attempt::new(shared, keys, terms, owner);
-    // With nobody in line, there is no line to join: the way of every uncontended lock.
-    let mut told = None;
-    if deadline == Deadline::Now || !shared.stations.is_known(&keys.lock) && shared.holds.local(&keys.lock).is_none() {
-        match attempt.try_once()? {
-            Tried::Held(hold) => return Ok(Some(hold)),
-            Tried::Busy(_) if deadline == Deadline::Now => return Ok(None),
-            Tried::Busy(ttl) => told = Some(ttl),
-        }
+    if deadline == Deadline::Now {
+        return match attempt.try_once()? {
+            Tried::Held(hold) => Ok(Some(hold)),
+            Tried::Busy(_) => Ok(None),
+        };
     }
-    match shared.stations.queue(keys, deadline) {
-        Queued::Head(head) => attempt.contend(&head, deadline, told.filter(|_| !head.waited)),
+    match shared.stations.queue(keys, deadline, || attempt.as_relay()) {
+        Queued::Head(mut head) => attempt.contend(&mut head, deadline),
         Queued::TimedOut => Ok(None),
         Queued::Closed => Err(closed().for_name(&keys.name)),
     }
@@ -110,19 +107,21 @@ impl<'a> Attempt<'a> {
         let Self { shared, keys, terms, .. } = *self;
         let request = Acquire { keys, holder: &self.holder, lease: terms.lease, held: 0, token: terms.token };
         let acquired = shared.store.acquire(&request, &mut self.doubts);
+        self.judge(acquired)
+    }
+
+    /// Makes a hold of a grant, unless its lease has ended while we waited for the answer.
+    fn judge(&mut self, acquired: Result<Acquired>) -> Result<Tried> {
+        let Self { shared, keys, terms, .. } = *self;
         match acquired.map_err(|e| e.for_name(&keys.name))? {
             Acquired::Granted { token, sent_at } => {
                 let upkeep = match (terms.renewed, terms.max_hold) {
                     (true, max_hold) => Upkeep::Renewed { until: max_hold.map(|most| sent_at.plus(most)) },
                     (false, _) => Upkeep::Fixed,
                 };
-                let holder = self.holder.clone();
-                let clock = shared.clock.clone();
+                let (holder, clock) = (self.holder.clone(), shared.clock.clone());
                 let grant = Grant::new(keys.clone(), holder, token, sent_at, terms.lease, upkeep, clock);
-                // From here on the hold undoes what is to be undone.
-                let doubts = std::mem::take(&mut self.doubts);
                 if grant.state() == State::Lost {
-                    self.doubts = doubts;
                     self.give_up();
                     return Err(Error::named(
                         ErrorKind::Unreachable,
@@ -140,6 +139,10 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    fn as_relay(&self) -> Relay {
+        Relay::new(self.holder.clone(), self.terms.lease, self.terms.token)
+    }
+
     /// What has been sent must not stand: undone in the background, and never under this holder again.
     fn give_up(&mut self) {
         let holder = std::mem::replace(&mut self.holder, self.shared.id.fresh_holder());
@@ -151,65 +154,95 @@ impl<'a> Attempt<'a> {
         });
     }
 
-    /// As the head of the line. `told`: what a try just now was told.
-    fn contend(
-        &mut self,
-        head: &Head<'_>,
-        deadline: Deadline,
-        mut told: Option<Option<Duration>>,
-    ) -> Result<Option<Arc<Hold>>> {
+    /// As the head of the line.
+    fn contend(&mut self, head: &mut Head<'_>, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
         let Self { shared, keys, .. } = *self;
         let mut listening = None;
         let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
-        let mut outage = Outage::new(head.waited || told.is_some(), shared.config.ride_out);
-        let patience = || deadline.remaining(Instant::now());
+        let mut outage = Outage::new(head.relay.is_some(), shared.config.ride_out);
+        // Left in the line before this thread was the head: it may have been sent already.
+        let mut sent = head.collect();
+        let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
         loop {
-            if shared.is_closed() {
+            if sent.is_none() && shared.is_closed() {
                 return Err(closed().for_name(&keys.name));
             }
-            if head.owes_a_turn() && shared.holds.local(&keys.lock).is_none() {
-                let heard = listening.get_or_insert_with(|| shared.wakeups.listen(&keys.channel, head.bell()));
-                heard.is_heard(patience().unwrap_or(shared.config.io_timeout).min(shared.config.io_timeout));
-                head.offer_a_turn(patience().unwrap_or(Duration::MAX));
+            if sent.is_none() && head.owes_a_turn() && shared.holds.local(&keys.lock).is_none() {
+                listening.get_or_insert_with(|| shared.wakeups.listen(&keys.channel, head.bell()));
+                head.offer_a_turn(patience(Duration::MAX));
             }
             // Before the try is sent: a message that comes while it is under way may tell of a later release.
             head.bell().clear();
-            let hint = match shared.holds.local(&keys.lock) {
-                Some(remaining) => Some(remaining),
-                None => match told.take().map_or_else(|| self.try_once(), |ttl| Ok(Tried::Busy(ttl))) {
-                    Ok(Tried::Held(hold)) => return Ok(Some(hold)),
-                    Ok(Tried::Busy(ttl)) => {
-                        outage.is_over();
+            let tried = match (sent.take(), shared.holds.local(&keys.lock)) {
+                (Some(Relayed::Sent { acquired, doubts }), _) => {
+                    self.doubts = doubts;
+                    self.judge(acquired)
+                }
+                (_, None) => self.try_once(),
+                (_, Some(remaining)) => match self.wait_for_local(head, patience(until_after(remaining))) {
+                    Some(tried) => tried,
+                    None if deadline.has_passed(Instant::now()) => return Ok(None),
+                    None => {
                         outage.waited = true;
-                        if listening.is_none() && !deadline.has_passed(Instant::now()) {
-                            let heard = listening.insert(shared.wakeups.listen(&keys.channel, head.bell()));
-                            let limit = shared.config.io_timeout;
-                            if heard.is_heard(patience().map_or(limit, |p| p.min(limit))) {
-                                // A release between the try and the subscription was heard by nobody.
-                                continue;
-                            }
-                        }
-                        ttl.inspect(|_| poll.reset())
+                        continue;
                     }
-                    Err(e) => match outage.pause(&e) {
-                        Some(pause) if !deadline.has_passed(Instant::now()) => Some(pause),
-                        _ => return Err(e),
-                    },
                 },
             };
-            if deadline.has_passed(Instant::now()) {
-                return Ok(None);
-            }
+            let hint = match tried {
+                Ok(Tried::Held(hold)) => return Ok(Some(hold)),
+                Ok(Tried::Busy(ttl)) => {
+                    outage.is_over();
+                    if listening.is_none() && !deadline.has_passed(Instant::now()) {
+                        listening = Some(shared.wakeups.listen(&keys.channel, head.bell()));
+                        if shared.wakeups.hears(&keys.channel) {
+                            // A release between the try and the subscription was heard by nobody. If the server has
+                            // yet to confirm it, the bell rings when it does.
+                            continue;
+                        }
+                    }
+                    ttl.inspect(|_| poll.reset())
+                }
+                Err(e) => match outage.pause(&e) {
+                    Some(pause) if !deadline.has_passed(Instant::now()) => Some(pause),
+                    _ => return Err(e),
+                },
+            };
             outage.waited = true;
-            // A millisecond more than the hint, which Redis rounds down; at most a lease, in case a message was lost.
-            let pause = hint.map_or_else(|| poll.next(), |h| h + Duration::from_millis(1)).min(shared.config.lease);
-            let rung = head.bell().wait(patience().map_or(pause, |p| p.min(pause)));
+            // At most a lease, in case a message is lost; much less while none can be heard.
+            let most = if shared.wakeups.hears(&keys.channel) { shared.config.lease } else { DEAF };
+            let pause = hint.map_or_else(|| poll.next(), until_after).min(most);
+            let rung = head.bell().wait(patience(pause));
             // Nothing has happened since the last answer that another try could find.
             if !rung && outage.since.is_none() && deadline.has_passed(Instant::now()) {
                 return Ok(None);
             }
         }
     }
+
+    /// A thread of this client has the lock: its release takes our try along. `None`: look again.
+    fn wait_for_local(&mut self, head: &Head<'_>, patience: Duration) -> Option<Result<Tried>> {
+        let may_relay = self.doubts.is_empty() && !head.owes_a_turn();
+        if !may_relay {
+            head.bell().wait(patience);
+            return None;
+        }
+        let relay = Arc::new(self.as_relay());
+        match head.wait_with(&relay, patience)? {
+            Relayed::NotSent => None,
+            Relayed::Sent { acquired, doubts } => {
+                self.doubts = doubts;
+                Some(self.judge(acquired))
+            }
+        }
+    }
+}
+
+/// How often a waiter that hears no messages looks by itself.
+const DEAF: Duration = Duration::from_millis(500);
+
+/// A millisecond more than a TTL, which Redis rounds down.
+fn until_after(ttl: Duration) -> Duration {
+    ttl + Duration::from_millis(1)
 }
 
 impl Drop for Attempt<'_> {

@@ -9,7 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, OnLost};
 use crate::lease::{Moment, State};
 use crate::shared::{Owner, Shared, closed};
-use crate::store::{Doubts, Released, Renewal, Renewed, Undo};
+use crate::station::TakenRelay;
+use crate::store::{Acquire, Doubts, HandedOver, Released, Renewal, Renewed, Undo};
 
 /// How long past the end of its lease a background release is still tried.
 const UNDO_SLACK: Duration = Duration::from_secs(1);
@@ -207,7 +208,10 @@ impl Hold {
         let Grant { keys, holder, .. } = &*self.grant;
         let heard_before = self.shared.stations.messages(&keys.lock).unwrap_or(0);
         let mut doubts = Doubts::default();
-        let outcome = self.shared.store.release(keys, holder, 1, &mut doubts);
+        let outcome = match self.shared.stations.take_relay(&keys.lock) {
+            Some(relay) => self.hand_over(relay, &mut doubts),
+            None => self.shared.store.release(keys, holder, 1, &mut doubts),
+        };
         if let Ok(Released::Freed { listeners }) = outcome {
             // Nobody else could publish on this channel while we had the lock, so our own message is the next.
             let own = u64::from(listeners > 0 && self.shared.wakeups.hears(&keys.channel));
@@ -223,6 +227,22 @@ impl Hold {
             Ok(Released::NotHeld) => Err(self.lost()),
             Ok(_) => Ok(()),
             Err(e) => Err(e.for_name(self.name())),
+        }
+    }
+
+    /// Sends the try of this client's next thread right behind our release.
+    fn hand_over(&self, relay: TakenRelay, doubts: &mut Doubts) -> Result<Released> {
+        let Grant { keys, holder, .. } = &*self.grant;
+        let next = Acquire { keys, holder: &relay.holder, lease: relay.lease, held: 0, token: relay.token };
+        match self.shared.store.hand_over(holder, doubts, &next) {
+            Some(HandedOver { released, acquired, doubts }) => {
+                relay.deliver(acquired, doubts);
+                released
+            }
+            None => {
+                drop(relay);
+                self.shared.store.release(keys, holder, 1, doubts)
+            }
         }
     }
 

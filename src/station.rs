@@ -5,13 +5,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::bell::Bell;
 use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::holder::Holder;
 use crate::key::LockKeys;
+use crate::store::{Acquired, Doubts, TokenRule};
 
 /// Acquisitions in a row, with other clients waiting, before a wake-up of theirs is let pass. A client that releases
 /// and takes again on the spot always beats one that a message has to reach first.
@@ -42,9 +46,87 @@ struct Line {
     seats: VecDeque<Arc<Seat>>,
     /// Somebody is the head, or has been made it and is waking up.
     head: bool,
+    /// The head's try, for whoever of this client frees the lock to send right behind the release.
+    relay: Option<Arc<Relay>>,
     /// Threads that are in the line or about to enter it.
     members: usize,
     turns: Turns,
+}
+
+/// A try that travels with the release of another thread: one round trip for both.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    pub(crate) holder: Holder,
+    pub(crate) lease: Duration,
+    pub(crate) token: TokenRule,
+    outcome: Mutex<Option<Relayed>>,
+    delivered: Condvar,
+    taken: AtomicBool,
+}
+
+/// What became of a relayed try.
+#[derive(Debug)]
+pub(crate) enum Relayed {
+    NotSent,
+    Sent { acquired: Result<Acquired>, doubts: Doubts },
+}
+
+impl Relay {
+    pub(crate) fn new(holder: Holder, lease: Duration, token: TokenRule) -> Self {
+        Self {
+            holder,
+            lease,
+            token,
+            outcome: Mutex::new(None),
+            delivered: Condvar::new(),
+            taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Set under the line's mutex, when it leaves the line.
+    fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Acquire)
+    }
+
+    fn deliver(&self, relayed: Relayed) {
+        self.outcome.lock().get_or_insert(relayed);
+        self.delivered.notify_one();
+    }
+
+    fn wait(&self) -> Relayed {
+        let mut outcome = self.outcome.lock();
+        loop {
+            match outcome.take() {
+                Some(relayed) => return relayed,
+                None => self.delivered.wait(&mut outcome),
+            }
+        }
+    }
+}
+
+/// A relay that somebody took, who owes its owner an outcome, also after a panic.
+#[derive(Debug)]
+pub(crate) struct TakenRelay(Arc<Relay>);
+
+impl TakenRelay {
+    pub(crate) fn deliver(self, acquired: Result<Acquired>, doubts: Doubts) {
+        self.0.deliver(Relayed::Sent { acquired, doubts });
+    }
+}
+
+impl std::ops::Deref for TakenRelay {
+    type Target = Relay;
+
+    fn deref(&self) -> &Relay {
+        &self.0
+    }
+}
+
+impl Drop for TakenRelay {
+    fn drop(&mut self) {
+        // Does nothing after a delivery.
+        self.0.deliver(Relayed::NotSent);
+    }
 }
 
 /// How often this client had the lock in a row while others waited.
@@ -63,8 +145,16 @@ impl Default for Turns {
     }
 }
 
-#[derive(Debug, Default)]
+impl Turns {
+    fn is_owed(&self) -> bool {
+        self.in_a_row >= self.bound && self.last.is_some_and(|last| last.elapsed() < MEMORY)
+    }
+}
+
+#[derive(Debug)]
 struct Seat {
+    /// Its owner's try, which goes out with the release before its turn even while the owner is still waking up.
+    relay: Arc<Relay>,
     called: Mutex<Call>,
     changed: Condvar,
 }
@@ -123,8 +213,8 @@ impl Drop for Member<'_> {
 #[derive(Debug)]
 pub(crate) struct Head<'s> {
     member: Member<'s>,
-    /// It stood in line before.
-    pub(crate) waited: bool,
+    /// The try it brought, if it stood in line before.
+    pub(crate) relay: Option<Arc<Relay>>,
 }
 
 pub(crate) enum Queued<'s> {
@@ -134,17 +224,19 @@ pub(crate) enum Queued<'s> {
 }
 
 impl Stations {
-    /// Blocks until the caller is the head of the line for the name.
-    pub(crate) fn queue(&self, keys: &LockKeys, deadline: Deadline) -> Queued<'_> {
+    /// Blocks until the caller is the head of the line for the name. `try_of` is asked for a try to leave in the line, if
+    /// there is one.
+    pub(crate) fn queue(&self, keys: &LockKeys, deadline: Deadline, try_of: impl FnOnce() -> Relay) -> Queued<'_> {
         let member = self.enter(&keys.lock);
         let seat = {
             let mut line = member.station.line.lock();
             if !line.head {
                 line.head = true;
                 drop(line);
-                return Queued::Head(Head { member, waited: false });
+                return Queued::Head(Head { member, relay: None });
             }
-            let seat = Arc::new(Seat::default());
+            let relay = Arc::new(try_of());
+            let seat = Arc::new(Seat { relay, called: Mutex::default(), changed: Condvar::new() });
             line.seats.push_back(seat.clone());
             seat
         };
@@ -152,7 +244,7 @@ impl Stations {
             // A call that came meanwhile wins: the role must not be lost with a seat that is given up.
             Call::Wait if member.give_up(&seat) => Queued::TimedOut,
             Call::Closed if member.give_up(&seat) => Queued::Closed,
-            _ => Queued::Head(Head { member, waited: true }),
+            _ => Queued::Head(Head { member, relay: Some(seat.relay.clone()) }),
         }
     }
 
@@ -180,9 +272,13 @@ impl Stations {
         }
     }
 
-    /// Whether there is a line, or a memory of others who wait.
-    pub(crate) fn is_known(&self, name: &str) -> bool {
-        self.map.lock().contains_key(name)
+    /// The try of the head of the line, to be sent behind the release that is about to go out.
+    pub(crate) fn take_relay(&self, name: &str) -> Option<TakenRelay> {
+        let map = self.map.lock();
+        let mut line = map.get(name)?.line.lock();
+        let relay = line.relay.take()?;
+        relay.taken.store(true, Ordering::Release);
+        Some(TakenRelay(relay))
     }
 
     /// How many messages the waiters of a name have heard; `None` when there never were any.
@@ -242,10 +338,29 @@ impl Head<'_> {
         &self.member.station.bell
     }
 
+    /// Leaves a try with the line and waits for a ring, at most for `patience`. `None`: nobody took the try.
+    pub(crate) fn wait_with(&self, relay: &Arc<Relay>, patience: Duration) -> Option<Relayed> {
+        self.member.station.line.lock().relay = Some(relay.clone());
+        // Left first, looked second: a release before this has rung already, one after it takes the try along.
+        self.member.station.bell.wait(patience);
+        let untouched = self.member.station.line.lock().relay.take().is_some();
+        // Whoever took it is bounded by the I/O timeouts.
+        if untouched { None } else { Some(relay.wait()) }
+    }
+
+    /// What became of the try that this head left while it stood in line. `None`: nobody took it, and nobody will.
+    pub(crate) fn collect(&mut self) -> Option<Relayed> {
+        let relay = self.relay.take()?;
+        // Either it is still there, or it was never put there because a turn is owed, or somebody took it.
+        let mut line = self.member.station.line.lock();
+        let untouched = line.relay.take().is_some();
+        drop(line);
+        if untouched || !relay.is_taken() { None } else { Some(relay.wait()) }
+    }
+
     /// True once this client has had the lock often enough in a row, with others waiting, that one of them is due.
     pub(crate) fn owes_a_turn(&self) -> bool {
-        let line = self.member.station.line.lock();
-        line.turns.in_a_row >= line.turns.bound && line.turns.last.is_some_and(|t| t.elapsed() < MEMORY)
+        self.member.station.line.lock().turns.is_owed()
     }
 
     /// Lets others try first, until one of them has released the lock or [`OFFER`] is over.
@@ -261,8 +376,14 @@ impl Head<'_> {
 impl Drop for Head<'_> {
     fn drop(&mut self) {
         let mut line = self.member.station.line.lock();
+        line.relay = None;
         match line.seats.pop_front() {
-            Some(next) => next.call(Call::Head),
+            Some(next) => {
+                if !line.turns.is_owed() {
+                    line.relay = Some(next.relay.clone());
+                }
+                next.call(Call::Head);
+            }
             None => line.head = false,
         }
     }
@@ -281,6 +402,10 @@ impl Member<'_> {
 mod tests {
     use super::*;
 
+    fn relay() -> Relay {
+        Relay::new(crate::holder::ClientId::random().fresh_holder(), Duration::from_secs(1), TokenRule::Off)
+    }
+
     fn keys() -> LockKeys {
         LockKeys::new("", "n").unwrap()
     }
@@ -288,18 +413,18 @@ mod tests {
     #[test]
     fn the_role_passes_in_order_and_the_station_goes_with_its_last_member() {
         let stations = Stations::default();
-        let Queued::Head(first) = stations.queue(&keys(), Deadline::Never) else { panic!() };
-        assert!(!first.waited);
+        let Queued::Head(first) = stations.queue(&keys(), Deadline::Never, relay) else { panic!() };
+        assert!(first.relay.is_none());
         std::thread::scope(|s| {
-            let second = s.spawn(|| match stations.queue(&keys(), Deadline::Never) {
-                Queued::Head(head) => head.waited,
+            let second = s.spawn(|| match stations.queue(&keys(), Deadline::Never, relay) {
+                Queued::Head(head) => head.relay.is_some(),
                 _ => false,
             });
             while first.member.station.line.lock().seats.is_empty() {
                 std::thread::yield_now();
             }
             let short = Deadline::after(Instant::now(), Duration::from_millis(1));
-            assert!(matches!(stations.queue(&keys(), short), Queued::TimedOut));
+            assert!(matches!(stations.queue(&keys(), short, relay), Queued::TimedOut));
             drop(first);
             assert!(second.join().unwrap());
         });
@@ -309,9 +434,9 @@ mod tests {
     #[test]
     fn closing_wakes_those_in_line() {
         let stations = Stations::default();
-        let Queued::Head(first) = stations.queue(&keys(), Deadline::Never) else { panic!() };
+        let Queued::Head(first) = stations.queue(&keys(), Deadline::Never, relay) else { panic!() };
         std::thread::scope(|s| {
-            let second = s.spawn(|| matches!(stations.queue(&keys(), Deadline::Never), Queued::Closed));
+            let second = s.spawn(|| matches!(stations.queue(&keys(), Deadline::Never, relay), Queued::Closed));
             while first.member.station.line.lock().seats.is_empty() {
                 std::thread::yield_now();
             }
@@ -327,7 +452,7 @@ mod tests {
         for _ in 0..FIRST_BOUND {
             stations.released(&name, 1, 0);
         }
-        let Queued::Head(head) = stations.queue(&keys(), Deadline::Never) else { panic!() };
+        let Queued::Head(head) = stations.queue(&keys(), Deadline::Never, relay) else { panic!() };
         assert!(head.owes_a_turn());
         head.offer_a_turn(Duration::from_millis(1));
         assert!(!head.owes_a_turn());

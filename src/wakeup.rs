@@ -80,7 +80,8 @@ impl Wakeups {
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
-    /// Rings `bell` at every message on `channel`, until the answer is dropped. Does not wait for the server.
+    /// Rings `bell` at every message on `channel`, and once when the server has confirmed the subscription, until the
+    /// answer is dropped. Does not wait for the server.
     pub(crate) fn listen(&self, channel: &Arc<str>, bell: &Arc<Bell>) -> Listening<'_> {
         let mut state = self.inner.state.lock();
         let known = state.channels.contains_key(channel);
@@ -152,25 +153,6 @@ impl Wakeups {
                 state.phase = Phase::Running;
             }
             Err(e) => log::warn!("no thread for release messages, waiting by timer: {e}"),
-        }
-    }
-}
-
-impl Listening<'_> {
-    /// Waits until messages on the channel are heard, at most for `patience`. False: wait by timer only.
-    pub(crate) fn is_heard(&self, patience: Duration) -> bool {
-        let give_up = Instant::now() + patience;
-        let mut state = self.wakeups.inner.state.lock();
-        loop {
-            if state.phase != Phase::Running {
-                return false;
-            }
-            if state.channels.get(&self.channel).is_some_and(|c| c.confirmed) {
-                return true;
-            }
-            if self.wakeups.inner.changed.wait_until(&mut state, give_up).timed_out() {
-                return state.channels.get(&self.channel).is_some_and(|c| c.confirmed);
-            }
         }
     }
 }
@@ -274,7 +256,6 @@ impl Inner {
             entry.bell.ring();
             entry.confirmed = true;
         }
-        self.changed.notify_all();
     }
 
     /// Lets go of channels that nobody has waited on for a while, and asks a silent server for a sign of life.

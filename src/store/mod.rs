@@ -46,6 +46,14 @@ pub(crate) enum Released {
     Freed { listeners: u64 },
 }
 
+/// The two outcomes of a hand-over; the doubts of the second are the next holder's.
+#[derive(Debug)]
+pub(crate) struct HandedOver {
+    pub(crate) released: Result<Released>,
+    pub(crate) acquired: Result<Acquired>,
+    pub(crate) doubts: Doubts,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Renewal {
     pub(crate) keys: Arc<LockKeys>,
@@ -103,6 +111,10 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
 
     /// Gives up one level of a hold that has `held`.
     fn release(&self, keys: &LockKeys, holder: &Holder, held: u32, doubts: &mut Doubts) -> Result<Released>;
+
+    /// Frees the lock (the last level of a hold) and tries it for `next`, in one write: a hand-over between two threads
+    /// of this client. `None`: not now; nothing was sent.
+    fn hand_over(&self, holder: &Holder, doubts: &mut Doubts, next: &Acquire<'_>) -> Option<HandedOver>;
 
     /// In the background, on a connection of its own; one answer for each, in order.
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed>;

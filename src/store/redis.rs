@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Acquire, Acquired, Doubts, LeaseStore, Released, Renewal, Renewed, Undo};
+use super::{Acquire, Acquired, Doubts, HandedOver, LeaseStore, Released, Renewal, Renewed, Undo};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
@@ -91,10 +91,12 @@ impl RedisStore {
         match link.exchange(&requests) {
             Ok((mut replies, flight)) => {
                 let reply = replies.pop().expect("a reply for every request");
-                if replies.iter().take(kills).all(|r| matches!(r, Reply::Int(_))) {
-                    doubts.clear();
-                }
                 pool.adopt(link);
+                // With a kill refused, what is in doubt can still run: as if this attempt had not been answered.
+                for kill in replies.into_iter().take(kills) {
+                    script::fail_on_error(kill)?;
+                }
+                doubts.clear();
                 Ok(Answered { reply, sent_at: flight.sent_at, repeated })
             }
             Err(Failure::NotSent(error)) => Err(error),
@@ -131,26 +133,37 @@ impl LeaseStore for RedisStore {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
         let Acquire { keys, holder, lease, held, token } = *acquire;
         let answered = self.ask(keys, || script::acquire(keys, holder, lease, held, token), doubts)?;
-        match script::acquire_answer(answered.reply)? {
-            AcquireAnswer::Granted { token } => Ok(Acquired::Granted { token, sent_at: answered.sent_at }),
-            AcquireAnswer::Busy { ttl } => Ok(Acquired::Busy { ttl }),
-            AcquireAnswer::Gone => Ok(Acquired::Gone),
-            AcquireAnswer::TooLate => {
-                Err(Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout"))
-            }
-        }
+        acquired(answered.reply, answered.sent_at)
     }
 
     fn release(&self, keys: &LockKeys, holder: &Holder, held: u32, doubts: &mut Doubts) -> Result<Released> {
         let Answered { reply, repeated, .. } = self.ask(keys, || script::release(keys, holder, held), doubts)?;
-        match script::release_answer(reply)? {
-            // The attempt whose reply was lost did it. After a restart one cannot say that: the hold may have been lost
-            // with the data, and a false alarm is better than none.
-            ReleaseAnswer::NotHeld if repeated => Ok(Released::Freed { listeners: 0 }),
-            ReleaseAnswer::NotHeld => Ok(Released::NotHeld),
-            ReleaseAnswer::Level => Ok(Released::Level),
-            ReleaseAnswer::Freed { receivers } => Ok(Released::Freed { listeners: receivers }),
-        }
+        released(reply, repeated)
+    }
+
+    fn hand_over(&self, holder: &Holder, doubts: &mut Doubts, next: &Acquire<'_>) -> Option<HandedOver> {
+        let keys = next.keys;
+        let release = script::release(keys, holder, 1);
+        let acquire = script::acquire(keys, next.holder, next.lease, next.held, next.token);
+        let (first, second) = self.pool_of(keys).call_two(&release, &acquire)?;
+        let mut next_doubts = Doubts::default();
+        let acquired = match second {
+            Ok(answer) => acquired(answer.reply, answer.sent_at),
+            Err(Failure::NotSent(error)) => Err(error),
+            Err(Failure::InDoubt { error, doubt, .. }) => {
+                next_doubts.push(doubt);
+                Err(error)
+            }
+        };
+        let released = match first {
+            Ok(answer) => released(answer.reply, false),
+            Err(Failure::NotSent(error)) => Err(error),
+            Err(Failure::InDoubt { error, doubt, stale }) => {
+                doubts.push(doubt);
+                if stale { self.release(keys, holder, 1, doubts) } else { Err(error) }
+            }
+        };
+        Some(HandedOver { released, acquired, doubts: next_doubts })
     }
 
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
@@ -237,6 +250,29 @@ impl RedisStore {
             Ok(answer) => script::fence_answer(answer.reply),
             Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => Err(error),
         }
+    }
+}
+
+fn acquired(reply: Reply, sent_at: Moment) -> Result<Acquired> {
+    match script::acquire_answer(reply)? {
+        AcquireAnswer::Granted { token } => Ok(Acquired::Granted { token, sent_at }),
+        AcquireAnswer::Busy { ttl } => Ok(Acquired::Busy { ttl }),
+        AcquireAnswer::Gone => Ok(Acquired::Gone),
+        AcquireAnswer::TooLate => {
+            Err(Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout"))
+        }
+    }
+}
+
+/// `repeated`: an earlier attempt of the same release may have run on the data that answered now.
+fn released(reply: Reply, repeated: bool) -> Result<Released> {
+    match script::release_answer(reply)? {
+        // The attempt whose reply was lost did it. After a restart one cannot say that: the hold may have been lost with
+        // the data, and a false alarm is better than none.
+        ReleaseAnswer::NotHeld if repeated => Ok(Released::Freed { listeners: 0 }),
+        ReleaseAnswer::NotHeld => Ok(Released::NotHeld),
+        ReleaseAnswer::Level => Ok(Released::Level),
+        ReleaseAnswer::Freed { receivers } => Ok(Released::Freed { listeners: receivers }),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     pub(crate) sent_at: Moment,
 }
 
-type Outcome = std::result::Result<Answer, Failure>;
+pub(crate) type Outcome = std::result::Result<Answer, Failure>;
 
 pub(crate) struct Pool {
     dialer: Dialer,
@@ -128,6 +128,41 @@ impl Pool {
             }
         };
         Pending { pool: self, stage }
+    }
+
+    /// Two requests in one write, the second right behind the first, if a connection is free at once. The outcome of
+    /// the second is its own: its reply may be lost when that of the first is here.
+    pub(crate) fn call_two(&self, first: &Request, second: &Request) -> Option<(Outcome, Outcome)> {
+        let link = self.state.lock().free.pop()?;
+        let mut link = Borrowed::new(self, link);
+        link.in_flight = true;
+        let flight = match link.get().send([first, second].into_iter(), false) {
+            Ok(flight) => flight,
+            Err(failure) => {
+                link.broken();
+                return Some((Err(copy(&failure)), Err(failure)));
+            }
+        };
+        let mut outcomes = [first, second].map(|_| {
+            let reply = link.get().recv(&flight)?;
+            Ok(Answer { reply, sent_at: flight.sent_at })
+        });
+        link.in_flight = false;
+        if outcomes.iter().any(|o: &Outcome| o.as_ref().map_or(true, |answer| answer.reply.is_demotion())) {
+            link.broken();
+        } else {
+            drop(link);
+        }
+        for (outcome, request) in outcomes.iter_mut().zip([first, second]) {
+            if let Ok(answer) = outcome
+                && answer.reply.is_error("NOSCRIPT")
+            {
+                let answer = Answer { reply: answer.reply.clone(), sent_at: answer.sent_at };
+                *outcome = self.loaded(request, answer);
+            }
+        }
+        let [first, second] = outcomes;
+        Some((first, second))
     }
 
     /// A connection outside of the pool, for a conversation of its own.
