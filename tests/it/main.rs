@@ -8,3 +8,4 @@ mod mutex;
 mod outcomes;
 mod processes;
 mod rig;
+mod stress;
