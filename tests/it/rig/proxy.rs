@@ -46,6 +46,7 @@ struct State {
     rule: Mutex<Option<Rule>>,
     hits: AtomicU32,
     release_held: AtomicBool,
+    held_over: AtomicBool,
     refuse: AtomicBool,
     silent: AtomicBool,
     stop: AtomicBool,
@@ -100,8 +101,10 @@ impl Proxy {
         wait_until("the injected fault happens", || self.state.hits.load(Ordering::SeqCst) >= n);
     }
 
+    /// Sends the held request, and waits until the server has answered it or ended its connection.
     pub(crate) fn release_held(&self) {
         self.state.release_held.store(true, Ordering::SeqCst);
+        wait_until("the held request is over", || self.state.held_over.load(Ordering::SeqCst));
     }
 
     /// New connections are closed at once, or no longer.
@@ -124,7 +127,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::SeqCst);
-        self.release_held();
+        self.state.release_held.store(true, Ordering::SeqCst);
         self.cut_all();
         let _ = UnixStream::connect(&self.path);
         if let Some(acceptor) = self.acceptor.take() {
@@ -208,6 +211,7 @@ fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request:
             wait_until("a held request is released", || state.release_held.load(Ordering::SeqCst));
             let _ = server.write_all(request);
             let _ = read_reply(server);
+            state.held_over.store(true, Ordering::SeqCst);
             false
         }
         Fault::Garbage => {

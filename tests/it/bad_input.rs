@@ -1,0 +1,169 @@
+//! Input that cannot work is told as such, before anything is sent.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use leasehold::{Error, ErrorKind, LockClient};
+
+use crate::rig::{Server, ms};
+
+const SECRET: &str = "s3cr3t-pw";
+const BAD_LEASES: [Duration; 5] =
+    [Duration::ZERO, ms(19), Duration::from_nanos(1), Duration::from_secs(366 * 24 * 60 * 60), Duration::MAX];
+
+/// Everything that an error says, its causes included.
+fn words(e: &Error) -> String {
+    let mut all = format!("{e} {e:?}");
+    let mut cause = e.source();
+    while let Some(c) = cause {
+        all += &format!(" {c} {c:?}");
+        cause = c.source();
+    }
+    all
+}
+
+#[track_caller]
+fn invalid<T: std::fmt::Debug>(result: leasehold::Result<T>, name: Option<&str>, says: &str) {
+    let e = result.unwrap_err();
+    assert_eq!((e.kind(), e.name()), (ErrorKind::InvalidInput, name), "{e:?}");
+    assert!(e.to_string().contains(says), "{e} does not say {says:?}");
+    assert!(!words(&e).contains(SECRET), "{e:?}");
+}
+
+#[test]
+fn names_that_cannot_work_are_refused_by_every_verb() {
+    let server = Server::start();
+    let client = server.client();
+    let before = server.call_count("evalsha");
+    for (name, says) in [("", "empty"), ("a{b", "braces"), ("a{}b", "braces"), ("a}b", "braces"), ("{", "braces")] {
+        let mutex = client.mutex(name);
+        let named = Some(name);
+        invalid(client.lock(name), named, says);
+        invalid(mutex.try_lock(), named, says);
+        invalid(mutex.try_lock_for(ms(10)), named, says);
+        invalid(mutex.lock_owned(), named, says);
+        invalid(mutex.try_lock_owned(), named, says);
+        invalid(mutex.is_locked(), named, says);
+        invalid(mutex.holder(), named, says);
+        invalid(mutex.force_unlock(), named, says);
+    }
+    // Not quoted: a message of a megabyte helps nobody.
+    let long = "x".repeat(1 << 20);
+    invalid(client.lock(&long), None, "1024");
+    assert!(client.lock(&long).unwrap_err().to_string().len() < 200);
+    invalid(client.lock(&"x".repeat(1025)), None, "1024");
+    drop(client.lock(&"x".repeat(1024)).unwrap());
+
+    let prefixed = server.builder().key_prefix("p".repeat(1000)).build().unwrap();
+    invalid(prefixed.lock(&"x".repeat(25)), None, "prefix");
+    drop(prefixed.lock(&"x".repeat(24)).unwrap());
+    // An open brace in the prefix spoils every name that does not close it.
+    let braced = server.builder().key_prefix("app{").build().unwrap();
+    invalid(braced.lock("job"), Some("job"), "braces");
+    drop(braced.lock("job}").unwrap());
+
+    // One script run each for the locks and releases that worked, and the probes of the connects: nothing for the rest.
+    assert!(server.call_count("evalsha") - before <= 6 + 3);
+    drop((client, prefixed, braced));
+    server.assert_clean();
+}
+
+#[test]
+fn leases_out_of_range_are_refused_wherever_they_are_given() {
+    let server = Server::start();
+    let client = server.client();
+    for bad in BAD_LEASES {
+        let mutex = client.mutex("job").with_lease(bad);
+        invalid(mutex.lock(), Some("job"), "lease");
+        invalid(mutex.try_lock_owned_for(ms(10)), Some("job"), "lease");
+        invalid(server.builder().lease(bad).build(), None, "lease");
+        let guard = client.lock("job").unwrap();
+        invalid(guard.extend(bad), Some("job"), "lease");
+        assert!(guard.is_held());
+        guard.unlock().unwrap();
+    }
+    // A good lease given after a bad one counts.
+    drop(client.mutex("job").with_lease(Duration::ZERO).with_lease(ms(500)).lock().unwrap());
+    drop(client);
+    server.assert_clean();
+}
+
+#[test]
+fn settings_are_checked_against_each_other() {
+    let server = Server::start();
+    let ok = || server.builder();
+    invalid(LockClient::builder().build(), None, "Builder::url");
+    invalid(LockClient::builder().connect_lazily().build(), None, "Builder::url");
+    invalid(ok().lease(ms(500)).io_timeout(ms(500)).build(), None, "io_timeout");
+    invalid(ok().io_timeout(Duration::from_secs(31)).build(), None, "io_timeout");
+    invalid(ok().io_timeout(Duration::ZERO).build(), None, "io_timeout");
+    invalid(ok().io_timeout(Duration::MAX).build(), None, "io_timeout");
+    invalid(ok().connections(0).build(), None, "connections");
+    invalid(ok().connections(1025).build(), None, "connections");
+    invalid(ok().max_hold(Duration::ZERO).build(), None, "max_hold");
+    invalid(ok().key_prefix("p".repeat(1024)).build(), None, "key_prefix");
+    for bad in ["", "with space", "line\nfeed", "ümlaut", &"n".repeat(65)] {
+        invalid(ok().client_name(bad).build(), None, "client_name");
+    }
+    drop(ok().client_name("a-B_3.c:d").connections(1).lease(ms(400)).io_timeout(ms(399)).build().unwrap());
+    drop(ok().lease(ms(20)).build().unwrap());
+    server.assert_clean();
+}
+
+/// A lazy client is told of a bad URL at once: only what needs the server waits for the first verb.
+#[test]
+fn urls_that_cannot_work_say_what_would() {
+    let scheme = "redis://[user:password@]host[:port][/db]";
+    for url in [
+        "",
+        "no url",
+        "localhost:6379",
+        "http://localhost/",
+        "redis:///",
+        "redis://localhost:notaport/",
+        "redis://localhost:99999/",
+        "redis://localhost/notadb",
+        "redis+unix:///tmp/x?db=notadb",
+        "redis://:s3cr3t-pw@localhost:notaport/",
+        "http://user:s3cr3t-pw@localhost/",
+        "redis://user:s3cr3t-pw@localhost/x",
+        "redis+unix:///tmp/x?db=x&pass=s3cr3t-pw",
+    ] {
+        // No host at all: the client library may take it for the local one.
+        if url == "redis:///" && LockClient::builder().url(url).connect_lazily().build().is_ok() {
+            continue;
+        }
+        invalid(LockClient::open(url), None, scheme);
+        invalid(LockClient::builder().url(url).connect_lazily().build(), None, scheme);
+    }
+    for url in ["rediss://localhost/", "rediss://user:s3cr3t-pw@localhost/", "rediss://localhost/#insecure"] {
+        invalid(LockClient::open(url), None, "TLS");
+    }
+}
+
+#[test]
+fn no_debug_or_error_shows_the_password() {
+    let server = Server::start();
+    server.cmd::<()>(&["ACL", "SETUSER", "u", "on", &format!(">{SECRET}"), "~*", "&*", "+@all"]);
+    let url = format!("{}?user=u&pass={SECRET}", server.url());
+    let builder = LockClient::builder().url(&url);
+    assert!(!format!("{builder:?}").contains(SECRET));
+    let client = builder.build().unwrap();
+    let mutex = client.mutex("job");
+    let guard = mutex.lock().unwrap();
+    let value = client.fenced_value("v");
+    let shown = format!("{client:?} {client:#?} {mutex:?} {mutex:#?} {guard:?} {value:?} {:?}", mutex.holder());
+    assert!(!shown.contains(SECRET), "{shown}");
+    drop(guard);
+
+    // A server that nobody is at, one that refuses this password, one that does not know the user.
+    let nobody = LockClient::open(&format!("redis+unix:///nonexistent/s?user=u&pass={SECRET}")).unwrap_err();
+    let wrong = LockClient::open(&format!("{url}x")).unwrap_err();
+    let unknown = LockClient::open(&format!("{}?user=who&pass={SECRET}", server.url())).unwrap_err();
+    let lazy = LockClient::builder().url(format!("redis://u:{SECRET}@127.0.0.1:1/")).connect_lazily().build().unwrap();
+    let closed_port = lazy.lock("job").unwrap_err();
+    assert_eq!(closed_port.kind(), ErrorKind::Unreachable);
+    for e in [nobody, wrong, unknown, closed_port] {
+        assert!(!words(&e).contains(SECRET), "{e:?}");
+    }
+}
