@@ -6,7 +6,7 @@
 -- ARGV[3] the count this holder has now, 0 for an outermost acquire
 -- ARGV[4] what becomes of the token: -1 none is given, 0 its key is kept for ever, else the TTL of a new key in ms
 -- ARGV[5] floor: a token below it is raised to the server's clock
--- ARGV[6] not-after: server time in microseconds past which this must not run any more, 0 for no such limit
+-- ARGV[6] not-after: server time in microseconds past which an outermost acquire must not run any more, 0 for no limit
 -- Returns {1, token or 0} acquired | {0, pttl} held by another | {2, 0} the holder had it and has lost it | {3, 0} too late
 -- Repeat-safe: yes. The count is set, not added to, and the holder is fresh for every outermost call, so a repeat finds
 -- its own field; a repeated outermost acquire gives a higher token, and nobody was given the lock in between.
@@ -46,7 +46,7 @@ if held == 0 then
       if ttl > 0 then
         redis.call('set', KEYS[2], string.format('%.0f', token), 'px', ttl)
       else
-        redis.call('set', KEYS[2], string.format('%.0f', token), 'keepttl')
+        redis.call('set', KEYS[2], string.format('%.0f', token))
       end
     end
   end

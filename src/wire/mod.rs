@@ -8,6 +8,7 @@ mod link;
 mod pool;
 mod reply;
 mod request;
+mod slot;
 
 pub(crate) use dial::{Dialer, Endpoint};
 pub(crate) use ear::{Ear, Heard, Mouth};

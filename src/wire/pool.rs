@@ -8,25 +8,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
+use super::Request;
 use super::dial::Dialer;
-use super::link::{Doubt, Failure, InFlight, Link};
-use super::{Reply, Request};
+use super::link::{Failure, InFlight, Link};
+use super::slot::{Answer, Batch, Outcome, Slot, SlotState, copy};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease::Moment;
 
 /// Bounds what the last of a batch waits for the first.
 const BATCH: usize = 128;
-
-/// A reply, and the instant before the first byte of its request went out.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) reply: Reply,
-    pub(crate) sent_at: Moment,
-}
-
-pub(crate) type Outcome = std::result::Result<Answer, Failure>;
 
 pub(crate) struct Pool {
     dialer: Dialer,
@@ -41,30 +32,6 @@ struct State {
     open: usize,
     queue: VecDeque<Arc<Slot>>,
     closed: bool,
-}
-
-/// A queued request and the place where its caller waits.
-struct Slot {
-    request: Request,
-    state: Mutex<SlotState>,
-    changed: Condvar,
-}
-
-enum SlotState {
-    Queued,
-    /// A leader has sent it and will bring the outcome, whatever happens.
-    Sent,
-    /// Lead: with this connection, or make one (a place in `open` is reserved).
-    Lead(Option<Link>),
-    Done(Outcome),
-    Taken,
-}
-
-impl Slot {
-    fn set(&self, state: SlotState) {
-        *self.state.lock() = state;
-        self.changed.notify_one();
-    }
 }
 
 /// A request that was sent, or waits to be: [`finish`](Self::finish) brings the outcome.
@@ -113,7 +80,7 @@ impl Pool {
                 Err(error) => Pending { pool: self, stage: Stage::Failed(Failure::NotSent(error)) },
             };
         }
-        let slot = Arc::new(Slot { request, state: Mutex::new(SlotState::Queued), changed: Condvar::new() });
+        let slot = Arc::new(Slot::new(request));
         state.queue.push_back(slot.clone());
         Pending { pool: self, stage: Stage::Queued(slot) }
     }
@@ -269,7 +236,7 @@ impl Pool {
         for slot in &followers {
             *slot.state.lock() = SlotState::Sent;
         }
-        let mut batch = Batch { followers, outcomes: VecDeque::new(), doubt: None };
+        let mut batch = Batch::new(followers);
         let requests = std::iter::once(&own.request).chain(batch.followers.iter().map(|s| &s.request));
         link.in_flight = true;
         let flight = match link.get().send(requests, false) {
@@ -439,47 +406,6 @@ impl Drop for Borrowed<'_> {
             Some(link) => self.pool.give_back(link),
             None if !self.returned => self.pool.lose_place(None),
             None => {}
-        }
-    }
-}
-
-/// The followers of a leader, each of whom is told something whatever happens to the leader.
-struct Batch {
-    followers: Vec<Arc<Slot>>,
-    outcomes: VecDeque<Outcome>,
-    doubt: Option<Doubt>,
-}
-
-impl Batch {
-    /// Everybody whose reply is missing shares the failure.
-    fn fail(&mut self, failure: Failure) -> Failure {
-        while self.outcomes.len() < self.followers.len() {
-            self.outcomes.push_back(Err(copy(&failure)));
-        }
-        failure
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        for slot in self.followers.drain(..) {
-            let outcome = self.outcomes.pop_front().unwrap_or_else(|| {
-                let error = Error::new(ErrorKind::Unreachable, "the thread that carried this request panicked");
-                Err(match &self.doubt {
-                    Some(doubt) => Failure::InDoubt { error, doubt: doubt.clone(), stale: false },
-                    None => Failure::NotSent(error),
-                })
-            });
-            slot.set(SlotState::Done(outcome));
-        }
-    }
-}
-
-fn copy(failure: &Failure) -> Failure {
-    match failure {
-        Failure::NotSent(error) => Failure::NotSent(error.clone()),
-        Failure::InDoubt { error, doubt, stale } => {
-            Failure::InDoubt { error: error.clone(), doubt: doubt.clone(), stale: *stale }
         }
     }
 }

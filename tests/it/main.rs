@@ -8,4 +8,6 @@ mod mutex;
 mod outcomes;
 mod processes;
 mod rig;
+mod scripts;
 mod stress;
+mod tidy;

@@ -1,0 +1,132 @@
+//! A holder that is suspended past its lease wakes up, and its late write is refused: by an SQLite table and by a Redis
+//! key.
+//!
+//! The suspension is real: the program runs itself as a second process, sends it SIGSTOP between its read and its
+//! write, takes the lock when the lease has ended, does its own work, and sends SIGCONT. The late process does not
+//! ask whether it still has the lock, as if it had been suspended between the question and the write: no library can
+//! close that gap. The resource can, because it remembers the highest fencing token that has claimed it.
+//!
+//! `cargo run --example fencing_sqlite -- redis://127.0.0.1/`
+
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use leasehold::fencing::{FencedValue, FencingToken, Placeholders, SqlFence};
+use leasehold::{ErrorKind, LockClient};
+use rusqlite::{Connection, params};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let mut args = std::env::args().skip(1);
+    let url = args.next().unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
+    match args.next() {
+        Some(file) => late_holder(&url, &file),
+        None => play(&url),
+    }
+}
+
+fn connect(url: &str) -> leasehold::Result<LockClient> {
+    LockClient::builder().url(url).lease(Duration::from_millis(700)).build()
+}
+
+fn fence() -> leasehold::Result<SqlFence> {
+    Ok(SqlFence::new("account", "id", "fence")?.placeholders(Placeholders::Numbered))
+}
+
+/// Claims the row *before* it reads: from here on an older holder can no longer write.
+fn claim_and_read(db: &Connection, token: FencingToken) -> Outcome<i64> {
+    let fence = fence()?;
+    fence.expect_one(db.execute(&fence.claim(), params![token.as_i64(), 1, token.as_i64()])?, token)?;
+    Ok(db.query_row("SELECT balance FROM account WHERE id = 1", [], |row| row.get(0))?)
+}
+
+/// Writes under exactly that claim.
+fn write(db: &Connection, token: FencingToken, balance: i64) -> Outcome<()> {
+    let fence = fence()?;
+    fence.expect_one(db.execute(&fence.write(&["balance"])?, params![balance, 1, token.as_i64()])?, token)?;
+    Ok(())
+}
+
+fn number(bytes: Option<&[u8]>) -> i64 {
+    bytes.and_then(|b| std::str::from_utf8(b).ok()?.parse().ok()).unwrap_or(0)
+}
+
+fn deposit(db: &Connection, value: &FencedValue, token: FencingToken, amount: i64) -> Outcome<()> {
+    let balance = claim_and_read(db, token)?;
+    let claim = value.claim(token)?;
+    claim.write((number(claim.value()) + amount).to_string())?;
+    write(db, token, balance + amount)
+}
+
+fn late_holder(url: &str, file: &str) -> Outcome<()> {
+    let client = connect(url)?;
+    let db = Connection::open(file)?;
+    let guard = client.lock("account:1")?;
+    let token = guard.fencing_token().expect("fencing is on");
+    let balance = claim_and_read(&db, token)?;
+    let claim = client.fenced_value("fencing-example").claim(token)?;
+    println!("read, about to write");
+    // Suspended here, for longer than its lease; wakes up and writes without another look.
+    std::io::stdin().read_line(&mut String::new())?;
+    let sqlite = write(&db, token, balance + 1000).unwrap_err();
+    let redis = claim.write("1000").unwrap_err();
+    assert_eq!(redis.kind(), ErrorKind::Stale);
+    println!("SQLite refused the late write: {sqlite}");
+    println!("Redis refused the late write: {redis}");
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    Ok(())
+}
+
+fn play(url: &str) -> Outcome<()> {
+    let dir = std::env::temp_dir().join(format!("leasehold-fencing-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    let outcome = play_in(url, &dir.join("account.db").display().to_string());
+    std::fs::remove_dir_all(&dir)?;
+    outcome
+}
+
+fn play_in(url: &str, file: &str) -> Outcome<()> {
+    let db = Connection::open(file)?;
+    db.execute_batch("CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL)")?;
+    db.execute_batch(&fence()?.add_token_column())?;
+    db.execute("INSERT INTO account (id, balance) VALUES (1, 0)", [])?;
+
+    let mut late = Command::new(std::env::current_exe()?)
+        .args([url, file])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(late.stdout.take().expect("it is piped")).lines();
+    println!("process {}: {}", late.id(), lines.next().ok_or("the other process ended")??);
+    signal(late.id(), "STOP")?;
+    println!("process {} is suspended", late.id());
+
+    let client = connect(url)?;
+    let guard = client.lock("account:1")?;
+    let token = guard.fencing_token().expect("fencing is on");
+    println!("its lease has ended: this process has the lock, with a larger token");
+    let value = client.fenced_value("fencing-example");
+    deposit(&db, &value, token, 10)?;
+    guard.unlock()?;
+
+    signal(late.id(), "CONT")?;
+    drop(late.stdin.take());
+    for line in lines {
+        println!("process {}: {}", late.id(), line?);
+    }
+    if !late.wait()?.success() {
+        return Err("the late process was not refused as it should be".into());
+    }
+    let balance: i64 = db.query_row("SELECT balance FROM account WHERE id = 1", [], |row| row.get(0))?;
+    println!("the balance is {balance}, as the holder of the lock left it");
+    assert_eq!(balance, 10);
+    Ok(())
+}
+
+fn signal(pid: u32, name: &str) -> Outcome<()> {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status()?.success();
+    if sent { Ok(()) } else { Err(format!("kill -{name} {pid} failed").into()) }
+}

@@ -1,0 +1,52 @@
+//! Cron-style: many processes wake up at the same time, one of them runs the job.
+//!
+//! `try_lock` and not `lock`: those that come second have nothing to do. Whoever runs the job keeps the lock for a
+//! minimum time as well: clocks differ between machines, and without it a process whose clock is a little behind would
+//! wake up when the job is already over, find the lock free, and run it once more.
+//!
+//! Not for jobs that must run exactly once: a holder can lose its lease while it works. Such a job hands the fencing
+//! token to what it changes (see `fencing_sqlite`).
+//!
+//! `cargo run --example leader -- redis://127.0.0.1/`
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{LockClient, Result};
+
+/// More than the clocks of the machines differ by.
+const MINIMUM_HOLD: Duration = Duration::from_millis(300);
+
+fn main() -> Result<()> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
+    let runs = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        // Each stands for a process of its own, with clocks up to 200 ms apart.
+        let processes: Vec<_> = (0..8)
+            .map(|n| {
+                let (url, runs) = (&url, &runs);
+                scope.spawn(move || process(n, url, runs))
+            })
+            .collect();
+        processes.into_iter().try_for_each(|process| process.join().expect("no process panics"))
+    })?;
+    let runs = runs.load(Ordering::SeqCst);
+    println!("the job ran {runs} time(s)");
+    assert_eq!(runs, 1);
+    Ok(())
+}
+
+fn process(n: u32, url: &str, runs: &AtomicU32) -> Result<()> {
+    let client = LockClient::open(url)?;
+    std::thread::sleep(Duration::from_millis(u64::from(n) * 25));
+    let Some(guard) = client.try_lock("cron:report")? else {
+        println!("process {n}: somebody else runs it");
+        return Ok(());
+    };
+    let started = Instant::now();
+    println!("process {n}: runs the job");
+    runs.fetch_add(1, Ordering::SeqCst);
+    // ... the job ...
+    std::thread::sleep(MINIMUM_HOLD.saturating_sub(started.elapsed()));
+    guard.unlock()
+}

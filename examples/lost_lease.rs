@@ -1,0 +1,47 @@
+//! Losing a lock, and the three ways to be told: by asking, by blocking, by callback.
+//!
+//! Here an operator frees the lock by force. A pause longer than the lease, a failover or a restart of the server would
+//! look the same to the holder. It is told at the next renewal, a third of the lease later, or at once when the lease
+//! has ended by time.
+//!
+//! `cargo run --example lost_lease -- redis://127.0.0.1/`
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use leasehold::{ErrorKind, LockClient, Result};
+
+fn main() -> Result<()> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
+    let client = LockClient::builder().url(&url).lease(Duration::from_secs(1)).build()?;
+    let operator = LockClient::open(&url)?;
+
+    let guard = client.lock("job")?;
+    let (called, callback) = mpsc::channel();
+    guard.on_lost(move || {
+        let _ = called.send("on_lost: called on a thread of its own");
+    });
+
+    std::thread::scope(|scope| {
+        // A guard is bound to its thread, but another may look at it.
+        let blocked = scope.spawn(|| guard.wait_lost(Duration::from_secs(10)));
+        println!("the operator frees the lock: {}", operator.mutex("job").force_unlock()?);
+        assert!(blocked.join().expect("the watching thread does not panic"));
+        println!("wait_lost: returned");
+        Ok(())
+    })?;
+
+    assert!(!guard.is_held());
+    println!("is_held: false");
+    println!("{}", callback.recv_timeout(Duration::from_secs(10)).expect("the callback runs"));
+
+    // Checked before each step that must not overlap with somebody else's.
+    assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
+    // A thread whose hold is lost does not quietly get a new one while it still believes in the old.
+    assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Lost);
+    println!("unlock: {}", guard.unlock().unwrap_err());
+
+    client.lock("job")?.unlock()?;
+    println!("the lost guard is gone: the lock can be taken again");
+    Ok(())
+}
