@@ -140,8 +140,9 @@ impl Builder {
         let url = self.url.as_deref().ok_or_else(|| invalid("a URL is needed: Builder::url"))?;
         let dialer = |io_timeout| {
             Ok::<_, Error>(Dialer {
-                endpoint: Endpoint::parse(url, io_timeout)?,
+                endpoint: Endpoint::parse(url)?,
                 client_name: self.client_name.clone(),
+                key_prefix: self.key_prefix.clone(),
                 io_timeout,
                 clock: clock.clone(),
             })

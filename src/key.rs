@@ -53,6 +53,12 @@ impl LockKeys {
     }
 }
 
+/// A channel and a token key of the shape that locks under this prefix use, which no lock of ours has in use.
+pub(crate) fn probe_names(prefix: &str) -> (String, String) {
+    let name = format!("{prefix}leasehold:probe");
+    (prefixed("redisson_lock__channel", &name), prefixed("redisson_lock_token", &name))
+}
+
 /// Redisson's rule for auxiliary names: a name with an opening brace anywhere is taken to carry its own hash tag.
 fn prefixed(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::{Terms, acquire_for_thread, acquire_owned};
 use crate::deadline::Deadline;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::guard_methods;
 use crate::hold::Hold;
 use crate::key::LockKeys;
@@ -40,7 +40,8 @@ pub struct ReentrantMutex {
     shared: Arc<Shared>,
     keys: Result<Arc<LockKeys>>,
     terms: Terms,
-    bad_lease: Option<crate::Error>,
+    /// Told by the first verb.
+    bad_terms: Option<Error>,
 }
 
 impl ReentrantMutex {
@@ -54,7 +55,7 @@ impl ReentrantMutex {
         };
         // Told by the first verb: making a handle cannot fail.
         let keys = LockKeys::new(&config.key_prefix, name).map(Arc::new);
-        Self { shared: shared.clone(), keys, terms, bad_lease: None }
+        Self { shared: shared.clone(), keys, terms, bad_terms: None }
     }
 
     /// A fixed lease: the lock is held for `lease` and not renewed. Between 20 ms and 365 days; one out of range is
@@ -63,16 +64,22 @@ impl ReentrantMutex {
     /// For work whose longest time is known: a hung holder loses the lock by itself.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
-        self.bad_lease = check_lease(lease).err();
+        if let Err(e) = check_lease(lease) {
+            self.bad_terms = Some(e);
+        }
         self.terms.lease = lease;
         self.terms.renewed = false;
         self
     }
 
     /// Renewed, but not for ever: once it has been held for `most`, renewal stops, and the lock is lost when the
-    /// last lease ends, up to one lease later. The answer to a holder that hangs. Without effect on a fixed lease.
+    /// last lease ends, up to one lease later. The answer to a holder that hangs. Without effect on a fixed lease; zero is
+    /// told by the first verb as bad input.
     #[must_use]
     pub fn max_hold(mut self, most: Duration) -> Self {
+        if most.is_zero() {
+            self.bad_terms = Some(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease"));
+        }
         self.terms.max_hold = Some(most);
         self
     }
@@ -206,7 +213,7 @@ impl ReentrantMutex {
 
     fn usable(&self) -> Result<&Arc<LockKeys>> {
         let keys = self.keys.as_ref().map_err(Clone::clone)?;
-        match &self.bad_lease {
+        match &self.bad_terms {
             Some(e) => Err(e.clone().for_name(&keys.name)),
             None => self.shared.check_usable().map(|()| keys).map_err(|e| e.for_name(&keys.name)),
         }

@@ -185,9 +185,13 @@ impl Inner {
     fn run(&self) {
         let _last_will = LastWill(self);
         let mut pause = Backoff::new(Duration::from_millis(10), TICK);
+        let mut told = false;
         while self.state.lock().phase == Phase::Running {
             match self.listen_once(&mut pause) {
                 Ok(()) => return,
+                Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut told, true) => {
+                    log::warn!("release messages cannot be heard, waiting by timer: {e}");
+                }
                 Err(e) => log::debug!("the subscriber connection ended, connecting again: {e}"),
             }
             let mut state = self.state.lock();

@@ -36,6 +36,10 @@ if held == 0 then
   -- Before the hash is written: a counter that is no integer, or a full server, must leave nothing taken.
   if ARGV[4] ~= '-1' then
     token = redis.call('incr', KEYS[2])
+    -- Lua's numbers are doubles: from here on two holds could get the same token.
+    if token >= 9007199254740992 then
+      return redis.error_reply('ERR the fencing token is not an integer below 2^53')
+    end
     if token < tonumber(ARGV[5]) then
       local ttl = tonumber(ARGV[4])
       -- A counter without a TTL is Java's: if ours expired it, Java would begin again at 1.
@@ -54,6 +58,13 @@ end
 
 redis.call('hset', KEYS[1], ARGV[1], held + 1)
 if pttl < tonumber(ARGV[2]) then
-  redis.call('pexpire', KEYS[1], ARGV[2])
+  local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
+  if type(set) == 'table' then
+    -- Refused, say for want of permission: a lock without a TTL would stand for ever.
+    if pttl == -2 then
+      redis.call('hdel', KEYS[1], ARGV[1])
+    end
+    return set
+  end
 end
 return {1, token}

@@ -1,23 +1,19 @@
-//! Making connections with the `redis` crate: the only file that knows its connection types.
+//! Making connections: addresses, log-in, and what the `redis` crate's errors mean.
 
+use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redis::io::tcp::{TcpSettings, socket2};
-use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, Value};
+use redis::{ConnectionInfo, IntoConnectionInfo, Value};
 
 use super::link::Link;
-use super::{Reply, ServerError, Wire};
+use super::stream::Stream;
+use super::{Reply, Request, ServerError, Wire};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The message of an [`ErrorKind::Unreachable`] that means: the other end closed the connection.
 pub(super) const ENDED: &str = "the connection to the server ended";
-
-/// Probes that find a peer that is gone without a word.
-pub(super) fn keepalive() -> socket2::TcpKeepalive {
-    socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
-}
 
 /// A server's address, taken apart and checked; nothing is connected.
 #[derive(Clone)]
@@ -33,7 +29,11 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn parse(url: &str, io_timeout: Duration) -> Result<Self> {
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        // Before the crate sees it, which cannot even parse it without its TLS features.
+        if ["rediss:", "valkeys:"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Err(Error::new(ErrorKind::InvalidInput, "rediss:// (TLS) is not supported by this version"));
+        }
         // The crate's message is not repeated: it may quote the URL, and the URL may hold a password.
         let info = url.into_connection_info().map_err(|_| {
             Error::new(
@@ -42,27 +42,11 @@ impl Endpoint {
                  redis+unix:///path[?db=..&user=..&pass=..]",
             )
         })?;
-        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            return Err(Error::new(ErrorKind::InvalidInput, "rediss:// (TLS) is not supported by this version"));
-        }
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
-        // Closing drops what our kernel has not sent yet: one request less that could still run.
-        let tcp = tcp.set_linger_time(Duration::ZERO);
-        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-        let tcp = tcp.set_user_timeout(io_timeout);
-        #[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
-        let _ = io_timeout;
-        // RESP2 whatever the URL says: every server has it, and no push can come between two replies.
-        let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-        Ok(Self { info: info.set_tcp_settings(tcp).set_redis_settings(redis) })
+        Ok(Self { info })
     }
 
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
-    }
-
-    fn client(&self) -> Result<redis::Client> {
-        redis::Client::open(self.info.clone()).map_err(|e| to_error(e, self))
     }
 }
 
@@ -71,6 +55,7 @@ impl Endpoint {
 pub(crate) struct Dialer {
     pub(crate) endpoint: Endpoint,
     pub(crate) client_name: String,
+    pub(crate) key_prefix: String,
     /// For the connect, and for each write and each reply.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
@@ -78,41 +63,60 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub(crate) fn dial(&self) -> Result<Link> {
-        let wire = self.connect()?;
+        let wire = RedisWire::connect(&self.endpoint, self.io_timeout)?;
         log::debug!("connected to {:?}", self.endpoint);
-        Link::greet(Box::new(wire), self.clock.clone(), &self.client_name, self.io_timeout).map_err(|e| {
-            match e.kind() {
+        Link::greet(Box::new(wire), self.clock.clone(), &self.client_name, &self.key_prefix, self.io_timeout).map_err(
+            |e| match e.kind() {
                 ErrorKind::Unreachable | ErrorKind::Protocol => {
                     Error::new(e.kind(), format!("{:?} did not complete the handshake: {}", self.endpoint, e.message()))
                         .caused_by(e)
                 }
                 _ => e,
-            }
-        })
-    }
-
-    fn connect(&self) -> Result<RedisWire> {
-        let fail = |e| to_error(e, &self.endpoint);
-        let connection = self.endpoint.client()?.get_connection_with_timeout(self.io_timeout).map_err(fail)?;
-        // The crate resets both to none after the connect.
-        connection.set_read_timeout(Some(self.io_timeout)).map_err(fail)?;
-        connection.set_write_timeout(Some(self.io_timeout)).map_err(fail)?;
-        Ok(RedisWire { connection, endpoint: self.endpoint.clone() })
+            },
+        )
     }
 }
 
 struct RedisWire {
-    connection: redis::Connection,
+    stream: Stream,
+    parser: redis::Parser,
     endpoint: Endpoint,
+    io_timeout: Duration,
+}
+
+impl RedisWire {
+    fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
+        let stream = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e.into(), endpoint))?;
+        let mut wire = Self { stream, parser: redis::Parser::new(), endpoint: endpoint.clone(), io_timeout };
+        let redis = endpoint.info().redis_settings();
+        if let Some(password) = redis.password() {
+            wire.log_in(&Request::plain(&["AUTH", redis.username().unwrap_or("default"), password]))?;
+        }
+        if redis.db() != 0 {
+            wire.log_in(&Request::plain(&["SELECT", &redis.db().to_string()]))?;
+        }
+        Ok(wire)
+    }
+
+    fn log_in(&mut self, request: &Request) -> Result<()> {
+        let mut bytes = Vec::new();
+        request.write_unstamped(&mut bytes);
+        self.send(&bytes)?;
+        match self.recv()? {
+            Reply::Error(e) => Err(e.into_error()),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Wire for RedisWire {
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.connection.send_packed_command(bytes).map_err(|e| to_error(e, &self.endpoint))
+        self.stream.write_all(bytes).map_err(|e| to_error(e.into(), &self.endpoint))
     }
 
     fn recv(&mut self) -> Result<Reply> {
-        self.connection.recv_response().map(to_reply).map_err(|e| to_error(e, &self.endpoint))
+        let mut reader = self.stream.until(Instant::now() + self.io_timeout);
+        self.parser.parse_value(&mut reader).map(to_reply).map_err(|e| to_error(e, &self.endpoint))
     }
 }
 
@@ -141,14 +145,6 @@ pub(super) fn to_error(e: redis::RedisError, endpoint: &Endpoint) -> Error {
         .caused_by(e);
     }
     let (kind, message) = match e.kind() {
-        redis::ErrorKind::AuthenticationFailed => {
-            (ErrorKind::Denied, format!("{endpoint:?} refused the user name or password"))
-        }
-        // The handshake of the crate itself (AUTH, SELECT): an answer, not a fault of the connection.
-        redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => {
-            let text = format!("{} {}", e.code().unwrap_or_default(), e.detail().unwrap_or_default());
-            return ServerError::from(text.as_str()).into_error().caused_by(e);
-        }
         redis::ErrorKind::Io if e.is_connection_refusal() => {
             (ErrorKind::Unreachable, format!("no server listens at {endpoint:?}"))
         }

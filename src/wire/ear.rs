@@ -4,15 +4,11 @@
 //! while it reads, except by waking the reader with a message of its own, one command and one thread hop more for every
 //! first wait (`redis-client.md` §4).
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-#[cfg(unix)]
-use std::os::unix::net::UnixStream;
+use std::io::{self, Write};
 use std::time::Duration;
 
-use redis::io::tcp::socket2;
-
-use super::dial::{Dialer, Endpoint, keepalive, to_error, to_reply};
+use super::dial::{Dialer, Endpoint, to_error, to_reply};
+use super::stream::Stream;
 use super::{Reply, Request};
 use crate::error::Result;
 
@@ -45,18 +41,11 @@ pub(crate) struct Mouth {
     endpoint: Endpoint,
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    #[cfg(unix)]
-    Unix(UnixStream),
-}
-
 impl Dialer {
     /// Connects and logs in; reads then wait for `read_timeout`.
     pub(crate) fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
         let fail = |e: io::Error| to_error(e.into(), &self.endpoint);
         let stream = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
-        stream.set_timeouts(self.io_timeout, self.io_timeout).map_err(fail)?;
         let twin = stream.try_clone().map_err(fail)?;
         let mut ear = Ear { stream, parser: redis::Parser::new(), endpoint: self.endpoint.clone() };
         let mut mouth = Mouth { stream: twin, endpoint: self.endpoint.clone() };
@@ -123,85 +112,12 @@ impl Mouth {
 
     /// Ends the read of the other half, too.
     pub(crate) fn close(&self) {
-        let _ = match &self.stream {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            #[cfg(unix)]
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
+        self.stream.shutdown();
     }
 
     fn say(&mut self, request: &Request) -> Result<()> {
         let mut bytes = Vec::new();
         request.write_unstamped(&mut bytes);
         self.stream.write_all(&bytes).map_err(|e| to_error(e.into(), &self.endpoint))
-    }
-}
-
-impl Stream {
-    fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<Self> {
-        match endpoint.info().addr() {
-            redis::ConnectionAddr::Tcp(host, port) => {
-                let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
-                for address in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, timeout) {
-                        Ok(stream) => {
-                            stream.set_nodelay(true)?;
-                            socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
-                            return Ok(Self::Tcp(stream));
-                        }
-                        Err(e) => last = e,
-                    }
-                }
-                Err(last)
-            }
-            #[cfg(unix)]
-            redis::ConnectionAddr::Unix(path) => Ok(Self::Unix(UnixStream::connect(path)?)),
-            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of address is not supported")),
-        }
-    }
-
-    fn try_clone(&self) -> io::Result<Self> {
-        match self {
-            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
-        }
-    }
-
-    fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
-        let (read, write) = (Some(read), Some(write));
-        match self {
-            Self::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.flush(),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.flush(),
-        }
     }
 }

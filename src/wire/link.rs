@@ -7,13 +7,9 @@ use super::request::Stamps;
 use super::{Reply, Request, ServerError, Wire};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::key::probe_names;
 use crate::lease::Moment;
 use crate::script;
-
-/// A channel name of the shape that locks use, for asking at connect whether the user may publish there: Redis does
-/// not roll back what a script did before a publish that is refused.
-const PROBE_CHANNEL: &str = "redisson_lock__channel:{leasehold:probe}";
-const PROBE_KEY: &str = "redisson_lock_token:{leasehold:probe}";
 
 /// What a connection learned when it was made.
 #[derive(Debug)]
@@ -101,6 +97,7 @@ impl Link {
         mut wire: Box<dyn Wire>,
         clock: Arc<dyn Clock>,
         client_name: &str,
+        key_prefix: &str,
         io_timeout: Duration,
     ) -> Result<Self> {
         let mut requests = vec![
@@ -114,7 +111,10 @@ impl Link {
         let told = requests.len();
         requests.extend(script::ALL.iter().map(|s| Request::plain(&["SCRIPT", "LOAD", s.source])));
         let probe = requests.len();
-        requests.push(script::connect_probe(PROBE_KEY, PROBE_CHANNEL));
+        // Whether the user may publish is asked here: Redis does not roll back what a script did before a publish that is
+        // refused. Under the prefix, because the ACL may permit no more than that.
+        let (channel, key) = probe_names(key_prefix);
+        requests.push(script::connect_probe(&key, &channel));
         requests.push(Request::plain(&["TIME"]));
 
         let mut out = Vec::new();

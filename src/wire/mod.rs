@@ -9,6 +9,7 @@ mod pool;
 mod reply;
 mod request;
 mod slot;
+mod stream;
 
 pub(crate) use dial::{Dialer, Endpoint};
 pub(crate) use ear::{Ear, Heard, Mouth};

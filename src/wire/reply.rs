@@ -49,8 +49,10 @@ impl ServerError {
             (ErrorKind::Denied, "the server refused this user; check the password and the ACL")
         } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
             (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
-        } else if self.says("READONLY") || self.says("NOREPLICAS") || self.says("MISCONF") {
-            (ErrorKind::ReadOnly, "the server takes no writes; connect to the primary")
+        } else if self.says("READONLY") {
+            (ErrorKind::ReadOnly, "the server is a replica; connect to the primary")
+        } else if self.says("NOREPLICAS") || self.says("MISCONF") {
+            (ErrorKind::ReadOnly, "the server takes no writes now, because it cannot save or replicate them")
         } else if self.says("OOM") {
             (ErrorKind::Full, "the server has reached its maxmemory; give it more, with the policy noeviction")
         } else if ["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"].iter().any(|c| self.says(c)) {

@@ -279,7 +279,6 @@ fn a_permission_taken_away_later_leaves_no_lock_for_ever() {
         if let Err(e) = client.try_lock("job").and_then(|guard| guard.unwrap().unlock()) {
             assert_eq!((e.kind(), e.name()), (ErrorKind::Denied, Some("job")), "without {command}: {e:?}");
         }
-        // BUG: without pexpire the lock is written and then stands without an end.
         for key in server.lock_keys() {
             assert_ne!(server.pttl(&key), -1, "without {command} the lock {key} never ends");
         }
@@ -329,7 +328,6 @@ fn keys_and_channels_of_one_prefix_are_enough() {
         fails_somehow(&server, &url, command);
     }
     let url = acl.user(&[&strict[..], &["resetchannels", "&redisson_lock__channel:{app:*"]].concat());
-    // BUG: the probe's channel is outside of the prefix, so the connect is refused.
     whole_life(&server, &url, "strict channels").unwrap();
     server.assert_clean();
 }
@@ -423,7 +421,6 @@ fn a_token_key_that_is_no_number_is_told_before_anything_is_taken() {
         server.cmd::<()>(&["SET", token, far]);
         let next = || client.try_lock("job").map(|guard| guard.unwrap().fencing_token().unwrap().get());
         let tokens: Vec<u64> = (0..4).map_while(|_| next().ok()).collect();
-        // BUG: above 2^53 Lua rounds the counter, so neighbours get the same token.
         assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "from {far}: {tokens:?}");
         assert!(server.lock_keys().is_empty(), "from {far}");
     }
@@ -779,7 +776,6 @@ fn a_server_whose_queue_is_full_is_unreachable_within_the_timeout() {
     let client = client(&server);
     works(&client, "job");
     server.suspend();
-    // BUG: UnixStream::connect blocks until the server accepts again.
     let (url, handle) = (server.url(), client.clone());
     let returned = bounded(move || {
         for _ in 0..5 {
@@ -942,7 +938,6 @@ fn an_answer_that_trickles_without_end_is_given_up() {
             std::thread::sleep(ms(40));
         }
     });
-    // BUG: the I/O timeout is that of one read, not of one reply.
     let url = fake.url();
     let returned = bounded(move || drop(fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build())));
     assert_eq!(returned, Some(()), "it goes on reading");

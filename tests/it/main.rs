@@ -2,6 +2,9 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+mod bad_input;
+mod bad_servers;
+mod examples;
 mod fencing_sql;
 mod loss;
 mod mutex;

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Shows the main job: a worker pool of several processes under one lock, while one is killed in its critical section, one is
+# suspended past its lease, and the server is killed and comes back empty. Fails loudly if one increment is lost.
+set -eu
+cd "$(dirname "$0")/.."
+
+command -v cargo >/dev/null 2>&1 || {
+    echo "try.sh: Rust is needed; see https://rustup.rs" >&2
+    exit 1
+}
+LEASEHOLD_SERVER=$(sh tests/server.sh)
+export LEASEHOLD_SERVER
+echo "server: $LEASEHOLD_SERVER (a private one, on a unix socket of its own)" >&2
+echo "building the example (once)" >&2
+cargo build --quiet --example worker_pool
+exec cargo run --quiet --example worker_pool

@@ -1,0 +1,138 @@
+//! The socket of a connection, with every wait on it bounded.
+//!
+//! Our own and not a `redis::Connection`, which has no bound for the connect of a unix socket (it blocks while the
+//! server's queue is full), and starts its read timeout again with every byte that trickles in.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+#[cfg(unix)]
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use redis::io::tcp::socket2;
+
+use super::dial::Endpoint;
+
+/// Probes that find a peer that is gone without a word.
+fn keepalive() -> socket2::TcpKeepalive {
+    socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
+}
+
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Reads and writes wait for `timeout` each, too.
+    pub(super) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<Self> {
+        let stream = match endpoint.info().addr() {
+            redis::ConnectionAddr::Tcp(host, port) => Self::Tcp(connect_tcp(host, *port, timeout)?),
+            #[cfg(unix)]
+            redis::ConnectionAddr::Unix(path) => {
+                let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+                // On Linux it bounds the connect as well; elsewhere a full queue refuses at once.
+                socket.set_write_timeout(Some(timeout))?;
+                socket.connect(&socket2::SockAddr::unix(path)?)?;
+                Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket)))
+            }
+            _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of address is not supported")),
+        };
+        stream.set_timeouts(timeout, timeout)?;
+        Ok(stream)
+    }
+
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+        }
+    }
+
+    pub(super) fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
+        let (read, write) = (Some(read), Some(write));
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
+        }
+    }
+
+    pub(super) fn shutdown(&self) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// For one reply that arrives in pieces: no read begins after `deadline`.
+    pub(super) fn until(&mut self, deadline: Instant) -> Until<'_> {
+        Until { stream: self, deadline, first: true }
+    }
+}
+
+fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                let socket = socket2::SockRef::from(&stream);
+                socket.set_tcp_keepalive(&keepalive())?;
+                // Closing drops what our kernel has not sent yet: one request less that could still run.
+                socket.set_linger(Some(Duration::ZERO))?;
+                #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+                socket.set_tcp_user_timeout(Some(timeout))?;
+                return Ok(stream);
+            }
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.flush(),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.flush(),
+        }
+    }
+}
+
+pub(super) struct Until<'s> {
+    stream: &'s mut Stream,
+    deadline: Instant,
+    first: bool,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !std::mem::take(&mut self.first) && Instant::now() >= self.deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.read(buffer)
+    }
+}

@@ -1,0 +1,64 @@
+//! Every example runs against a real server and says that all went well.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::rig::Server;
+
+/// The directory of the built examples; `cargo test --test it` alone does not build them.
+fn examples() -> &'static PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--examples"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .unwrap();
+        assert!(built.success(), "the examples are built");
+        std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples")
+    })
+}
+
+/// Runs an example and returns its last line.
+fn run(name: &str, url: Option<&str>) -> String {
+    let output = Command::new(examples().join(name)).args(url).output().unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{name}: {stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    stdout.lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn the_small_ones() {
+    let server = Server::start();
+    for (name, last_line) in [
+        ("quickstart", "released: now it does"),
+        ("leader", "the job ran 1 time(s)"),
+        ("lost_lease", "the lost guard is gone: the lock can be taken again"),
+        ("fixed_lease", "and the lock is free for the next"),
+        ("owned_pool", "6 jobs done"),
+        ("fencing_sqlite", "the balance is 10, as the holder of the lock left it"),
+    ] {
+        assert_eq!(run(name, Some(&server.url())), last_line, "{name}");
+        server.cmd::<()>(&["FLUSHALL"]);
+    }
+    server.assert_clean();
+}
+
+#[test]
+fn the_worker_pool_is_exact_under_faults() {
+    assert!(run("worker_pool", None).ends_with(": exact"));
+}
+
+/// A new example has to be put on the list above.
+#[test]
+fn none_is_left_out() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut names: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
+        .collect();
+    names.sort();
+    let listed = ["fencing_sqlite", "fixed_lease", "leader", "lost_lease", "owned_pool", "quickstart", "worker_pool"];
+    assert_eq!(names, listed);
+}
