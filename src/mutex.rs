@@ -40,8 +40,6 @@ pub struct ReentrantMutex {
     shared: Arc<Shared>,
     keys: Result<Arc<LockKeys>>,
     terms: Terms,
-    /// Told by the first verb.
-    bad_terms: Option<Error>,
 }
 
 impl ReentrantMutex {
@@ -55,7 +53,7 @@ impl ReentrantMutex {
         };
         // Told by the first verb: making a handle cannot fail.
         let keys = LockKeys::new(&config.key_prefix, name).map(Arc::new);
-        Self { shared: shared.clone(), keys, terms, bad_terms: None }
+        Self { shared: shared.clone(), keys, terms }
     }
 
     /// A fixed lease: the lock is held for `lease` and not renewed. Between 20 ms and 365 days; one out of range is
@@ -64,9 +62,6 @@ impl ReentrantMutex {
     /// For work whose longest time is known: a hung holder loses the lock by itself.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
-        if let Err(e) = check_lease(lease) {
-            self.bad_terms = Some(e);
-        }
         self.terms.lease = lease;
         self.terms.renewed = false;
         self
@@ -77,9 +72,6 @@ impl ReentrantMutex {
     /// told by the first verb as bad input.
     #[must_use]
     pub fn max_hold(mut self, most: Duration) -> Self {
-        if most.is_zero() {
-            self.bad_terms = Some(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease"));
-        }
         self.terms.max_hold = Some(most);
         self
     }
@@ -213,10 +205,14 @@ impl ReentrantMutex {
 
     fn usable(&self) -> Result<&Arc<LockKeys>> {
         let keys = self.keys.as_ref().map_err(Clone::clone)?;
-        match &self.bad_terms {
-            Some(e) => Err(e.clone().for_name(&keys.name)),
-            None => self.shared.check_usable().map(|()| keys).map_err(|e| e.for_name(&keys.name)),
+        let told = |e: Error| e.for_name(&keys.name);
+        if !self.terms.renewed {
+            check_lease(self.terms.lease).map_err(told)?;
         }
+        if self.terms.max_hold.is_some_and(|most| most.is_zero()) {
+            return Err(told(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease")));
+        }
+        self.shared.check_usable().map(|()| keys).map_err(told)
     }
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<ReentrantMutexGuard>> {

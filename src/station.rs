@@ -20,6 +20,9 @@ use crate::store::{Acquired, Doubts, TokenRule};
 /// Acquisitions in a row, with other clients waiting, before a wake-up of theirs is let pass. A client that releases
 /// and takes again on the spot always beats one that a message has to reach first.
 const FIRST_BOUND: u32 = 32;
+/// A run is over after this long as well (times as much as the bound has grown), if it had a few turns.
+const FIRST_SPAN: Duration = Duration::from_millis(4);
+const SHORTEST_RUN: u32 = 4;
 /// The bound doubles up to this when a turn that was offered was not taken: a subscription that only lingers.
 const LAST_BOUND: u32 = 1024;
 /// A turn is offered this long: a Java waiter needs up to 5.5 ms from the message to its try.
@@ -136,18 +139,22 @@ struct Turns {
     bound: u32,
     /// Messages heard once the one of our own last release has arrived.
     heard: u64,
+    /// When the run began.
+    first: Option<Instant>,
     last: Option<Instant>,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { in_a_row: 0, bound: FIRST_BOUND, heard: 0, last: None }
+        Self { in_a_row: 0, bound: FIRST_BOUND, heard: 0, first: None, last: None }
     }
 }
 
 impl Turns {
     fn is_owed(&self) -> bool {
-        self.in_a_row >= self.bound && self.last.is_some_and(|last| last.elapsed() < MEMORY)
+        let span = FIRST_SPAN * (self.bound / FIRST_BOUND);
+        let long = self.in_a_row >= SHORTEST_RUN && self.first.is_some_and(|first| first.elapsed() > span);
+        (long || self.in_a_row >= self.bound) && self.last.is_some_and(|last| last.elapsed() < MEMORY)
     }
 }
 
@@ -306,6 +313,9 @@ impl Stations {
                 return;
             }
         } else {
+            if line.turns.in_a_row == 0 {
+                line.turns.first = Some(Instant::now());
+            }
             line.turns.in_a_row += 1;
             line.turns.heard = heard;
             line.turns.last = Some(Instant::now());

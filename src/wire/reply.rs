@@ -45,6 +45,8 @@ impl ServerError {
             || self.says("WRONGPASS")
             || self.says("NOAUTH")
             || self.text.contains("The user executing the script can't")
+            // Valkey 9.
+            || self.text.contains("ACL failure in script")
         {
             (ErrorKind::Denied, "the server refused this user; check the password and the ACL")
         } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {

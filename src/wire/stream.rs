@@ -95,11 +95,19 @@ fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream
 }
 
 impl Read for Stream {
+    /// On Linux a read with a timeout ends with EINTR when the process is stopped and continued, without any signal
+    /// handler: nothing has happened to the connection.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.read(buffer),
+        loop {
+            let outcome = match self {
+                Self::Tcp(stream) => stream.read(buffer),
+                #[cfg(unix)]
+                Self::Unix(stream) => stream.read(buffer),
+            };
+            match outcome {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                outcome => return outcome,
+            }
         }
     }
 }

@@ -164,10 +164,17 @@ struct Acl<'s> {
 impl Acl<'_> {
     /// The user `u` from scratch, with the documented rule and then these changes.
     fn user(&self, changes: &[&str]) -> String {
-        let allowed: Vec<String> =
-            NEEDED.iter().chain(&HELPFUL).chain([&TO_KILL]).map(|command| format!("+{command}")).collect();
+        // Left out rather than taken away again: Redis 6.2 cannot take away a subcommand.
+        let (left_out, changes): (Vec<&str>, Vec<&str>) = changes.iter().partition(|word| word.starts_with('-'));
+        let allowed: Vec<String> = NEEDED
+            .iter()
+            .chain(&HELPFUL)
+            .chain([&TO_KILL])
+            .filter(|command| !left_out.iter().any(|word| word[1..] == ***command))
+            .map(|command| format!("+{command}"))
+            .collect();
         let password = format!(">{SECRET}");
-        let mut words = vec!["ACL", "SETUSER", "u", "reset", "on", &password];
+        let mut words = vec!["ACL", "SETUSER", "u", "reset", "on", &password, "resetchannels"];
         words.extend(KEYS_AND_CHANNELS);
         words.extend(allowed.iter().map(|word| &**word));
         words.extend(changes);
@@ -270,7 +277,7 @@ fn fails_somehow(server: &Server, url: &str, command: &str) {
 fn a_permission_taken_away_later_leaves_no_lock_for_ever() {
     let server = Server::start();
     let acl = Acl { server: &server };
-    for command in NEEDED {
+    for command in NEEDED.into_iter().filter(|command| server.major() >= 7 || !command.contains('|')) {
         let url = acl.user(&[]);
         let client = settings(&url).key_prefix("app:").build().unwrap();
         works(&client, "job");
@@ -503,6 +510,10 @@ fn too_few_replicas_and_a_disk_that_cannot_be_written() {
     for (says, ill, well) in
         [("NOREPLICAS", &few as &dyn Fn(), &enough as &dyn Fn()), ("MISCONF", &cannot_save, &can_save)]
     {
+        if says == "NOREPLICAS" && server.major() < 7 {
+            // Redis 6.2 does not ask for replicas inside scripts.
+            continue;
+        }
         let guard = client.lock("held").unwrap();
         ill();
         all_verbs_fail(&client, "job", ErrorKind::ReadOnly, says);
@@ -598,6 +609,10 @@ fn a_server_that_hangs_in_a_command_is_unreachable() {
 
 #[test]
 fn a_loading_server_is_not_ready() {
+    if Server::start().major() < 7 {
+        // It has no setting that makes loading slow enough to be met.
+        return;
+    }
     // Slow to load, and answering meanwhile.
     let args = ["--key-load-delay", "40000", "--loading-process-events-interval-bytes", "1024"];
     let mut server = Server::start_with(&args);

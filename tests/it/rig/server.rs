@@ -119,6 +119,13 @@ impl Server {
         cmd.query(&mut self.connect()).unwrap_or_else(|e| panic!("{words:?}: {e}"))
     }
 
+    /// 6, or 7 and more: what the server says of its compatibility with Redis.
+    pub(crate) fn major(&self) -> u32 {
+        let info: String = self.cmd(&["INFO", "server"]);
+        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
+        version.split('.').next().unwrap().parse().unwrap()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().unwrap().id()
     }
