@@ -10,6 +10,7 @@ mod loss;
 mod mutex;
 mod outcomes;
 mod processes;
+mod restarts;
 mod rig;
 mod scripts;
 mod stress;

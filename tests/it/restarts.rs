@@ -1,0 +1,90 @@
+//! The server restarts, is emptied, or loses a connection: what holders and waiters notice, and what grows all the same.
+
+use std::time::{Duration, Instant};
+
+use leasehold::ErrorKind;
+
+use crate::rig::{Server, wait_until};
+
+const LEASE: Duration = Duration::from_millis(900);
+
+/// With its data on disk the server comes back with the hold, and renewal goes on as if nothing had been.
+#[test]
+fn a_restart_with_data_keeps_the_hold() {
+    let mut server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let client = server.builder().lease(Duration::from_secs(3)).build().unwrap();
+    let guard = client.lock("job").unwrap();
+    server.restart();
+    assert_eq!(server.hash("job").len(), 1);
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(guard.is_held(), "renewed over new connections");
+    assert!(server.client().try_lock("job").unwrap().is_none());
+    guard.unlock().unwrap();
+}
+
+/// Without its data the server has forgotten the hold: the holder is told at the next renewal, and the next holder's
+/// token is larger although the counter is gone.
+#[test]
+fn a_restart_without_data_is_a_loss_and_tokens_grow_over_it() {
+    let mut server = Server::start();
+    let client = server.builder().lease(LEASE).build().unwrap();
+    let mut last = 0;
+    for _ in 0..3 {
+        let guard = client.lock("job").unwrap();
+        let token = guard.fencing_token().unwrap().get();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        server.restart();
+        assert!(guard.wait_lost(Duration::from_secs(10)));
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    }
+    let other = server.client().lock("job").unwrap();
+    assert!(other.fencing_token().unwrap().get() > last);
+}
+
+#[test]
+fn flushall_is_a_loss_for_the_holder() {
+    let server = Server::start();
+    let client = server.builder().lease(LEASE).build().unwrap();
+    let guard = client.lock("job").unwrap();
+    server.cmd::<()>(&["FLUSHALL"]);
+    assert!(guard.wait_lost(Duration::from_secs(10)));
+}
+
+/// Every connection is killed while a call waits, the subscriber's too, and the lock is released while nobody listens.
+#[test]
+fn a_release_that_nobody_heard_is_found_after_the_reconnect() {
+    let server = Server::start();
+    let (holder, waiter) = (server.client(), server.client());
+    for _ in 0..3 {
+        let guard = holder.lock("job").unwrap();
+        std::thread::scope(|s| {
+            let waiting = s.spawn(|| waiter.lock("job").map(|g| g.unlock()));
+            wait_until("the waiter listens", || !server.channels().is_empty());
+            server.cmd::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            let start = Instant::now();
+            drop(guard);
+            waiting.join().unwrap().unwrap().unwrap();
+            // Far below the lease of 30 s, after which the timer would have found it.
+            assert!(start.elapsed() < Duration::from_secs(10));
+        });
+    }
+}
+
+/// The subscriber connection is black-holed: waiters go on by timer, and close does not wait for it.
+#[test]
+fn a_waiter_that_hears_nothing_looks_by_itself() {
+    let server = Server::start();
+    server.cmd::<()>(&["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe"]);
+    let holder = server.client();
+    let url = format!("{}?user=deaf&pass=pw", server.url());
+    let waiter = leasehold::LockClient::open(&url).unwrap();
+    let guard = holder.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let waiting = s.spawn(|| waiter.lock("job").map(|g| g.unlock()));
+        wait_until("the waiter has tried", || server.call_count("evalsha") >= 4);
+        drop(guard);
+        waiting.join().unwrap().unwrap().unwrap();
+    });
+    waiter.close(Duration::from_secs(5)).unwrap();
+}
