@@ -11,7 +11,7 @@ use crate::hold::{Hold, Reentered};
 use crate::holder::Holder;
 use crate::key::LockKeys;
 use crate::lease::State;
-use crate::shared::{Owner, Shared, closed};
+use crate::shared::{Call, Owner, Shared, closed};
 use crate::station::{Head, Queued, Relay, Relayed};
 use crate::store::{Acquire, Acquired, Doubts, TokenRule, Undo};
 
@@ -68,7 +68,7 @@ fn acquire(
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<Arc<Hold>>> {
-    let mut attempt = Attempt::new(shared, keys, terms, owner);
+    let mut attempt = Attempt::new(shared, keys, terms, owner)?;
     if deadline == Deadline::Now {
         return match attempt.try_once()? {
             Tried::Held(hold) => Ok(Some(hold)),
@@ -79,6 +79,7 @@ fn acquire(
         Queued::Head(mut head) => attempt.contend(&mut head, deadline),
         Queued::TimedOut => Ok(None),
         Queued::Closed => Err(closed().for_name(&keys.name)),
+        Queued::Outage(error) => Err(error),
     }
 }
 
@@ -96,11 +97,15 @@ struct Attempt<'a> {
     owner: Owner,
     holder: Holder,
     doubts: Doubts,
+    /// Last: what is in doubt is handed over before the call counts as over.
+    _call: Call,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(shared: &'a Arc<Shared>, keys: &'a Arc<LockKeys>, terms: &'a Terms, owner: Owner) -> Self {
-        Self { shared, keys, terms, owner, holder: shared.id.fresh_holder(), doubts: Doubts::default() }
+    fn new(shared: &'a Arc<Shared>, keys: &'a Arc<LockKeys>, terms: &'a Terms, owner: Owner) -> Result<Self> {
+        let call = shared.begin_call().map_err(|e| e.for_name(&keys.name))?;
+        let holder = shared.id.fresh_holder();
+        Ok(Self { shared, keys, terms, owner, holder, doubts: Doubts::default(), _call: call })
     }
 
     fn try_once(&mut self) -> Result<Tried> {
@@ -162,23 +167,40 @@ impl<'a> Attempt<'a> {
         let mut outage = Outage::new(head.relay.is_some(), shared.config.ride_out);
         // Left in the line before this thread was the head: it may have been sent already.
         let mut sent = head.collect();
+        let mut ask_anyway = false;
         let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
         loop {
-            if sent.is_none() && shared.is_closed() {
-                return Err(closed().for_name(&keys.name));
-            }
             if sent.is_none() && head.owes_a_turn() && shared.holds.local(&keys.lock).is_none() {
                 listening.get_or_insert_with(|| shared.wakeups.listen(&keys.channel, head.bell()));
                 head.offer_a_turn(patience(Duration::MAX));
             }
             // Before the try is sent: a message that comes while it is under way may tell of a later release.
             head.bell().clear();
-            let tried = match (sent.take(), shared.holds.local(&keys.lock)) {
+            if sent.is_none() && shared.is_closed() {
+                return Err(closed().for_name(&keys.name));
+            }
+            // One more try at the deadline, because something may have happened, but no second one.
+            let last = deadline.has_passed(Instant::now());
+            let local = if std::mem::take(&mut ask_anyway) { None } else { shared.holds.local(&keys.lock) };
+            let tried = match (sent.take(), local) {
                 (Some(Relayed::Sent { acquired, doubts }), _) => {
                     self.doubts = doubts;
                     self.judge(acquired)
                 }
                 (_, None) => self.try_once(),
+                (_, Some(remaining)) if remaining > shared.config.lease => {
+                    // A hold for long, which may have ended otherwise: asked about once a lease.
+                    let until = Instant::now() + shared.config.lease;
+                    match self.wait_for_local(head, patience(shared.config.lease)) {
+                        Some(tried) => tried,
+                        None if deadline.has_passed(Instant::now()) => return Ok(None),
+                        None => {
+                            outage.waited = true;
+                            ask_anyway = Instant::now() >= until;
+                            continue;
+                        }
+                    }
+                }
                 (_, Some(remaining)) => match self.wait_for_local(head, patience(until_after(remaining))) {
                     Some(tried) => tried,
                     None if deadline.has_passed(Instant::now()) => return Ok(None),
@@ -189,9 +211,15 @@ impl<'a> Attempt<'a> {
                 },
             };
             let hint = match tried {
-                Ok(Tried::Held(hold)) => return Ok(Some(hold)),
+                Ok(Tried::Held(hold)) => {
+                    head.outage_is_over();
+                    return Ok(Some(hold));
+                }
                 Ok(Tried::Busy(ttl)) => {
-                    outage.is_over();
+                    outage.is_over(head);
+                    if last {
+                        return Ok(None);
+                    }
                     if listening.is_none() && !deadline.has_passed(Instant::now()) {
                         listening = Some(shared.wakeups.listen(&keys.channel, head.bell()));
                         if shared.wakeups.hears(&keys.channel) {
@@ -202,7 +230,7 @@ impl<'a> Attempt<'a> {
                     }
                     ttl.inspect(|_| poll.reset())
                 }
-                Err(e) => match outage.pause(&e) {
+                Err(e) => match outage.pause(head, &e) {
                     Some(pause) if !deadline.has_passed(Instant::now()) => Some(pause),
                     _ => return Err(e),
                 },
@@ -213,7 +241,7 @@ impl<'a> Attempt<'a> {
             let pause = hint.map_or_else(|| poll.next(), until_after).min(most);
             let rung = head.bell().wait(patience(pause));
             // Nothing has happened since the last answer that another try could find.
-            if !rung && outage.since.is_none() && deadline.has_passed(Instant::now()) {
+            if !rung && !outage.goes_on && deadline.has_passed(Instant::now()) {
                 return Ok(None);
             }
         }
@@ -254,30 +282,34 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// How long a call puts up with a server that cannot be asked: a call that has not waited yet, not at all.
+/// How long a call puts up with a server that cannot be asked: a call that has not waited yet, not at all. Counted by the
+/// line, so that those behind do not each begin anew.
 struct Outage {
     waited: bool,
     ride_out: Duration,
-    since: Option<Instant>,
+    goes_on: bool,
     pause: Backoff,
 }
 
 impl Outage {
     fn new(waited: bool, ride_out: Duration) -> Self {
         let pause = Backoff::new(Duration::from_millis(20), Duration::from_millis(250));
-        Self { waited, ride_out, since: None, pause }
+        Self { waited, ride_out, goes_on: false, pause }
     }
 
-    fn is_over(&mut self) {
-        self.since = None;
-        self.pause.reset();
+    fn is_over(&mut self, head: &Head<'_>) {
+        if std::mem::take(&mut self.goes_on) {
+            self.pause.reset();
+        }
+        head.outage_is_over();
     }
 
-    fn pause(&mut self, error: &Error) -> Option<Duration> {
+    fn pause(&mut self, head: &Head<'_>, error: &Error) -> Option<Duration> {
         if !self.waited || !error.kind().is_outage() {
             return None;
         }
-        let since = *self.since.get_or_insert_with(Instant::now);
+        self.goes_on = true;
+        let since = head.outage_goes_on(error);
         (since.elapsed() < self.ride_out).then(|| self.pause.next())
     }
 }

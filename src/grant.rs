@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -33,6 +34,10 @@ pub(crate) struct Grant {
     /// The lease asked for at the acquire and at every renewal.
     pub(crate) span: Duration,
     pub(crate) upkeep: Upkeep,
+    /// The instant before the acquire went out, from which the first renewal counts.
+    pub(crate) asked_at: Moment,
+    /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand in Redis.
+    longest: AtomicU64,
     pub(crate) lease: Lease,
     /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
     pub(crate) place: Mutex<Option<(Moment, u64)>>,
@@ -68,12 +73,23 @@ impl Grant {
             token,
             span,
             upkeep,
+            asked_at: sent_at,
+            longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
             place: Mutex::new(None),
             clock,
             told: Mutex::default(),
             ended: Condvar::new(),
         }
+    }
+
+    /// Before a lease goes out that may be longer than those before.
+    pub(crate) fn asks_for(&self, lease: Duration) {
+        self.longest.fetch_max(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn longest(&self) -> Duration {
+        Duration::from_nanos(self.longest.load(Ordering::Relaxed))
     }
 
     pub(crate) fn now(&self) -> Moment {

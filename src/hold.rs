@@ -108,6 +108,7 @@ impl Hold {
         if held == u32::MAX {
             return Err(Error::named(ErrorKind::InvalidInput, self.name(), "re-entered 2^32 - 1 times"));
         }
+        self.grant.asks_for(lease);
         match acquire(held)? {
             Reentered::Yes { sent_at } => match self.grant.confirmed(sent_at, lease) {
                 State::Held | State::Suspect => {
@@ -128,6 +129,7 @@ impl Hold {
     pub(crate) fn extend(&self, lease: Duration) -> Result<()> {
         self.ensure_held()?;
         let renewal = Renewal { keys: self.grant.keys.clone(), holder: self.grant.holder.clone(), lease };
+        self.grant.asks_for(lease);
         match self.shared.store.extend(&renewal).map_err(|e| e.for_name(self.name()))? {
             Renewed::Held { sent_at } => match self.grant.confirmed(sent_at, lease) {
                 State::Held | State::Suspect => Ok(()),
@@ -146,6 +148,8 @@ impl Hold {
     pub(crate) fn tell_lost(&self) {
         self.grant.lose();
         self.shared.losses.look();
+        // Threads of this client sleep for as long as they think that it is held here.
+        self.shared.stations.ring(&self.grant.keys.lock);
     }
 
     /// Gives up one level. What `unlock` and Drop of every guard do.
@@ -208,7 +212,9 @@ impl Hold {
         let Grant { keys, holder, .. } = &*self.grant;
         let heard_before = self.shared.stations.messages(&keys.lock).unwrap_or(0);
         let mut doubts = Doubts::default();
-        let outcome = match self.shared.stations.take_relay(&keys.lock) {
+        // A closing client takes nothing any more, for nobody.
+        let open = !self.shared.is_closed();
+        let outcome = match open.then(|| self.shared.stations.take_relay(&keys.lock)).flatten() {
             Some(relay) => self.hand_over(relay, &mut doubts),
             None => self.shared.store.release(keys, holder, 1, &mut doubts),
         };
@@ -267,7 +273,7 @@ impl Hold {
     }
 
     fn expires(&self) -> Moment {
-        self.grant.lease.until().max(self.grant.now()).plus(self.grant.span / 10).plus(UNDO_SLACK)
+        self.grant.now().plus(self.grant.longest()).plus(UNDO_SLACK)
     }
 
     #[cold]

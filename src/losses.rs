@@ -58,9 +58,9 @@ impl Losses {
     pub(crate) fn stop(&self) {
         self.list.lock().stop = true;
         self.changed.notify_one();
-        if let Some(handle) = self.thread.lock().take() {
-            // The last handle of a client may be dropped by one of its own callbacks, never by this thread: it runs
-            // no foreign code.
+        let handle = self.thread.lock().take();
+        if let Some(handle) = handle {
+            // It runs no foreign code and drops none, so it comes to an end, and it is not the one that calls this.
             let _ = handle.join();
         }
     }
@@ -70,11 +70,12 @@ impl Losses {
         loop {
             let mut pause = Duration::from_secs(3600);
             let mut lost = Vec::new();
+            let mut never = Vec::new();
             list.watched.retain(|grant| {
                 let now = grant.now();
                 match grant.lease.state(now) {
                     State::Lost => lost.push(grant.clone()),
-                    State::Released => drop(grant.take_callbacks()),
+                    State::Released => never.extend(grant.take_callbacks()),
                     State::Held | State::Suspect => {
                         pause = pause.min(tick(grant.span)).min(grant.lease.until().since(now));
                         return true;
@@ -82,8 +83,13 @@ impl Losses {
                 }
                 false
             });
-            if !lost.is_empty() {
-                parking_lot::MutexGuard::unlocked(&mut list, || lost.iter().for_each(tell));
+            if !lost.is_empty() || !never.is_empty() {
+                // Not under the mutex, and those that never run are dropped elsewhere too: what they captured may be the
+                // last handle of a client, or a guard.
+                parking_lot::MutexGuard::unlocked(&mut list, || {
+                    lost.iter().for_each(tell);
+                    drop_elsewhere(never);
+                });
                 continue;
             }
             if list.stop {
@@ -91,6 +97,12 @@ impl Losses {
             }
             self.changed.wait_for(&mut list, pause.max(Duration::from_micros(50)));
         }
+    }
+}
+
+fn drop_elsewhere(callbacks: Vec<OnLost>) {
+    if !callbacks.is_empty() {
+        let _ = std::thread::Builder::new().name("leasehold-on-lost".into()).spawn(move || drop(callbacks));
     }
 }
 

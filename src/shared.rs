@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -40,12 +40,15 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) holds: Holds,
-    pub(crate) stations: Stations,
+    pub(crate) stations: Arc<Stations>,
     pub(crate) watchdog: Watchdog,
     pub(crate) wakeups: Wakeups,
     pub(crate) losses: Arc<Losses>,
     pub(crate) client_name: String,
     closed: AtomicBool,
+    /// Acquiring calls that are under way: `close` waits for what they still have to undo.
+    calls: Mutex<usize>,
+    calls_changed: Condvar,
     /// The process that made the client.
     process: u32,
     /// When it was last seen to be this one, in nanoseconds of the lease clock.
@@ -60,18 +63,27 @@ impl Shared {
     pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>) -> Self {
         let id = ClientId::random();
         let losses = Arc::new(Losses::default());
+        let stations = Arc::new(Stations::default());
         Self {
-            watchdog: Watchdog::new(client_name.clone(), store.clone(), clock.clone(), losses.clone()),
+            watchdog: Watchdog::new(
+                client_name.clone(),
+                store.clone(),
+                clock.clone(),
+                losses.clone(),
+                stations.clone(),
+            ),
             wakeups: Wakeups::new(client_name.clone(), store.clone()),
             config,
             id,
             clock,
             store,
             holds: Holds::default(),
-            stations: Stations::default(),
+            stations,
             losses,
             client_name,
             closed: AtomicBool::new(false),
+            calls: Mutex::new(0),
+            calls_changed: Condvar::new(),
             process: std::process::id(),
             process_seen: AtomicU64::new(0),
         }
@@ -111,6 +123,26 @@ impl Shared {
         if self.is_closed() { Err(closed()) } else { Ok(()) }
     }
 
+    /// Counts an acquiring call in, until the answer is dropped.
+    ///
+    /// # Errors
+    /// `Closed`. Counted first and checked second: a close either sees the call and waits for it, or is seen by it.
+    pub(crate) fn begin_call(self: &Arc<Self>) -> Result<Call> {
+        *self.calls.lock() += 1;
+        let call = Call(self.clone());
+        if self.is_closed() { Err(closed()) } else { Ok(call) }
+    }
+
+    fn calls_are_over(&self, deadline: Instant) -> bool {
+        let mut calls = self.calls.lock();
+        while *calls > 0 {
+            if self.calls_changed.wait_until(&mut calls, deadline).timed_out() {
+                return *calls == 0;
+            }
+        }
+        true
+    }
+
     /// See [`LockClient::close`](crate::LockClient::close).
     pub(crate) fn close(&self, timeout: Duration) -> Result<()> {
         if self.is_forked() {
@@ -130,6 +162,10 @@ impl Shared {
             } else if let Err(e) = hold.release_all() {
                 failed.push(e.to_string());
             }
+        }
+        // What they were granted meanwhile they give back, and what is in doubt they leave to the watchdog.
+        if !self.calls_are_over(deadline) {
+            failed.push("a lock call is still waiting for the server".to_owned());
         }
         let dog = self.watchdog.stop(deadline);
         let ear = self.wakeups.stop(deadline);
@@ -183,6 +219,17 @@ impl std::fmt::Debug for Shared {
 #[cold]
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was closed")
+}
+
+/// An acquiring call under way.
+#[derive(Debug)]
+pub(crate) struct Call(Arc<Shared>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        *self.0.calls.lock() -= 1;
+        self.0.calls_changed.notify_all();
+    }
 }
 
 /// Who a hold belongs to in this process.

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::bell::Bell;
 use crate::deadline::Deadline;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::key::LockKeys;
 use crate::store::{Acquired, Doubts, TokenRule};
@@ -54,6 +54,8 @@ struct Line {
     /// Threads that are in the line or about to enter it.
     members: usize,
     turns: Turns,
+    /// Since when the server cannot be asked, as far as the heads of this line know, and what it said.
+    outage: Option<(Instant, Error)>,
 }
 
 /// A try that travels with the release of another thread: one round trip for both.
@@ -228,6 +230,8 @@ pub(crate) enum Queued<'s> {
     Head(Head<'s>),
     TimedOut,
     Closed,
+    /// The server cannot be asked: whoever comes now, or has no time left, is told at once.
+    Outage(Error),
 }
 
 impl Stations {
@@ -242,6 +246,9 @@ impl Stations {
                 drop(line);
                 return Queued::Head(Head { member, relay: None });
             }
+            if let Some((_, error)) = &line.outage {
+                return Queued::Outage(error.clone());
+            }
             let relay = Arc::new(try_of());
             let seat = Arc::new(Seat { relay, called: Mutex::default(), changed: Condvar::new() });
             line.seats.push_back(seat.clone());
@@ -249,7 +256,11 @@ impl Stations {
         };
         match seat.wait(deadline) {
             // A call that came meanwhile wins: the role must not be lost with a seat that is given up.
-            Call::Wait if member.give_up(&seat) => Queued::TimedOut,
+            Call::Wait if member.give_up(&seat) => match &member.station.line.lock().outage {
+                // Nobody knows whether somebody else has it.
+                Some((_, error)) => Queued::Outage(error.clone()),
+                None => Queued::TimedOut,
+            },
             Call::Closed if member.give_up(&seat) => Queued::Closed,
             _ => Queued::Head(Head { member, relay: Some(seat.relay.clone()) }),
         }
@@ -366,6 +377,18 @@ impl Head<'_> {
         let untouched = line.relay.take().is_some();
         drop(line);
         if untouched || !relay.is_taken() { None } else { Some(relay.wait()) }
+    }
+
+    /// Since when the line has been in an outage, with this error the latest word of it.
+    pub(crate) fn outage_goes_on(&self, error: &Error) -> Instant {
+        let mut line = self.member.station.line.lock();
+        let since = line.outage.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        line.outage = Some((since, error.clone()));
+        since
+    }
+
+    pub(crate) fn outage_is_over(&self) {
+        self.member.station.line.lock().outage = None;
     }
 
     /// True once this client has had the lock often enough in a row, with others waiting, that one of them is due.

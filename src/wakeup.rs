@@ -176,7 +176,10 @@ impl Drop for LastWill<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.phase = Phase::Ended;
-        state.channels.values().for_each(|c| c.bell.ring());
+        for channel in state.channels.values_mut() {
+            channel.confirmed = false;
+            channel.bell.ring();
+        }
         self.0.changed.notify_all();
     }
 }
@@ -197,7 +200,11 @@ impl Inner {
             let mut state = self.state.lock();
             state.mouth = None;
             state.channels.retain(|_, c| c.waiters > 0);
-            state.channels.values_mut().for_each(|c| c.confirmed = false);
+            for channel in state.channels.values_mut() {
+                channel.confirmed = false;
+                // Those who sleep for a whole lease must know that nobody hears for them now.
+                channel.bell.ring();
+            }
             if state.phase == Phase::Running {
                 self.changed.wait_for(&mut state, pause.next());
             }

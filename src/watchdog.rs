@@ -18,12 +18,16 @@ use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Upkeep, tick};
 use crate::lease::{Moment, State, margin};
 use crate::losses::Losses;
+use crate::station::Stations;
 use crate::store::{Doubts, LeaseStore, Renewal, Renewed, Undo};
 
 /// Unknown outcomes kept while the server cannot be asked; past it the oldest goes first.
 const MOST_UNDOS: usize = 10_000;
 /// How long a background release is tried beyond the lease it removes, for clocks that differ.
 const UNDO_SLACK: Duration = Duration::from_secs(1);
+
+/// Redisson's default lease.
+const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
 
 pub(crate) struct Watchdog {
     inner: Arc<Inner>,
@@ -35,6 +39,8 @@ struct Inner {
     store: Arc<dyn LeaseStore>,
     clock: Arc<dyn Clock>,
     losses: Arc<Losses>,
+    /// Threads of this client that wait for a hold of this client to end.
+    stations: Arc<Stations>,
     table: Mutex<Table>,
     changed: Condvar,
 }
@@ -68,6 +74,7 @@ impl Watchdog {
         store: Arc<dyn LeaseStore>,
         clock: Arc<dyn Clock>,
         losses: Arc<Losses>,
+        stations: Arc<Stations>,
     ) -> Self {
         let table = Table {
             due: BTreeMap::new(),
@@ -78,7 +85,8 @@ impl Watchdog {
             planned: None,
             phase: Phase::NotStarted,
         };
-        let inner = Inner { client_name, store, clock, losses, table: Mutex::new(table), changed: Condvar::new() };
+        let (table, changed) = (Mutex::new(table), Condvar::new());
+        let inner = Inner { client_name, store, clock, losses, stations, table, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
@@ -89,7 +97,8 @@ impl Watchdog {
     pub(crate) fn watch(&self, grant: &Arc<Grant>) -> Result<(), Error> {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
-        let due = self.inner.clock.now().plus(grant.span / 3);
+        // From when it was asked for: an answer that took its time has used up some of the lease.
+        let due = grant.asked_at.plus(period(grant));
         self.inner.enter(&mut table, grant, due);
         Ok(())
     }
@@ -363,13 +372,14 @@ impl Inner {
                 if state == State::Lost {
                     self.ended_by_time(grant);
                 }
-                sent_at.plus(grant.span / 3)
+                sent_at.plus(period(grant))
             }
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
                     log::warn!("the hold of {:?} is gone from the server", grant.keys.name);
                 }
                 self.losses.look();
+                self.stations.ring(&grant.keys.lock);
                 now
             }
             Renewed::Failed(error) => {
@@ -385,11 +395,12 @@ impl Inner {
         log::warn!("the lease of {:?} ended before it was renewed", grant.keys.name);
         grant.wake();
         self.losses.look();
+        self.stations.ring(&grant.keys.lock);
         let undo = Undo {
             keys: grant.keys.clone(),
             holder: grant.holder.clone(),
             doubts: Doubts::default(),
-            expires: self.clock.now().plus(grant.span).plus(UNDO_SLACK),
+            expires: self.clock.now().plus(grant.longest()).plus(UNDO_SLACK),
         };
         self.remember(&mut self.table.lock(), undo);
     }
@@ -399,9 +410,11 @@ impl Inner {
         if undos.is_empty() {
             return;
         }
+        let before = undos.len();
         self.store.settle(&mut undos);
         let mut table = self.table.lock();
-        table.settle_from = if undos.is_empty() {
+        // One batch a turn: what is due for renewal goes first.
+        table.settle_from = if undos.len() < before {
             round.settle_pause.reset();
             Moment::from_nanos(0)
         } else {
@@ -410,6 +423,14 @@ impl Inner {
         // Older ones first.
         undos.append(&mut table.undos);
         table.undos = undos;
+    }
+}
+
+/// How often a grant is visited. A long fixed lease as often as others: its holder may be forced out any time.
+fn period(grant: &Grant) -> Duration {
+    match grant.upkeep {
+        Upkeep::Renewed { .. } => grant.span / 3,
+        Upkeep::Fixed => grant.span.min(MOST_BETWEEN_LOOKS) / 3,
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::token::FencingToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shared::Shared;
-use crate::store::FenceAnswer;
+use crate::store::{Doubts, FenceAnswer};
 
 /// Bytes under a Redis key, together with the highest fencing token that has claimed them.
 ///
@@ -31,11 +33,13 @@ pub struct FencedValue {
 
 /// A claim on a [`FencedValue`]: what stood there when it was claimed, and the right to replace it as long as no newer
 /// holder claims it. Nothing has to be given back.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ValueClaim {
     of: FencedValue,
     token: FencingToken,
     value: Option<Vec<u8>>,
+    /// Writes of this claim whose replies were lost: each is stopped before the next one goes out.
+    doubts: Mutex<Doubts>,
 }
 
 impl FencedValue {
@@ -58,7 +62,7 @@ impl FencedValue {
     pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
         self.usable()?;
         match self.shared.store.fence_claim(&self.key, token.get()).map_err(|e| e.for_name(&self.key))? {
-            FenceAnswer::Accepted(value) => Ok(ValueClaim { of: self.clone(), token, value }),
+            FenceAnswer::Accepted(value) => Ok(ValueClaim { of: self.clone(), token, value, doubts: Mutex::default() }),
             FenceAnswer::Refused { standing } => Err(self.stale(token, standing)),
         }
     }
@@ -90,7 +94,8 @@ impl ValueClaim {
         self.token
     }
 
-    /// Replaces the value if this is still the newest claim. One round trip, at most the I/O timeout. Repeat-safe.
+    /// Replaces the value if this is still the newest claim. One round trip; bounded by a few I/O timeouts when the
+    /// server hangs. Repeat-safe: a write whose reply was lost cannot run after a later one of the same claim.
     ///
     /// # Errors
     /// [`Stale`](ErrorKind::Stale) when a newer holder has claimed it: nothing was written. After
@@ -99,7 +104,8 @@ impl ValueClaim {
         self.of.usable()?;
         let store = &self.of.shared.store;
         let key = &self.of.key;
-        match store.fence_write(key, self.token.get(), value.as_ref()).map_err(|e| e.for_name(key))? {
+        let mut doubts = self.doubts.lock();
+        match store.fence_write(key, self.token.get(), value.as_ref(), &mut doubts).map_err(|e| e.for_name(key))? {
             FenceAnswer::Accepted(_) => Ok(()),
             FenceAnswer::Refused { standing } => Err(self.of.stale(self.token, standing)),
         }

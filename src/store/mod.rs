@@ -119,7 +119,7 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
     /// In the background, on a connection of its own; one answer for each, in order.
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed>;
 
-    /// In the background: tries to settle each, and keeps those that are not done.
+    /// In the background: tries to settle the first few, and keeps those that are not done.
     fn settle(&self, undos: &mut Vec<Undo>);
 
     /// Lengthens one hold at the caller's request, in the foreground.
@@ -135,7 +135,8 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
 
     fn fence_claim(&self, key: &str, token: u64) -> Result<FenceAnswer>;
 
-    fn fence_write(&self, key: &str, token: u64, value: &[u8]) -> Result<FenceAnswer>;
+    /// With the doubts of earlier writes of the same claim, which must not run after this one.
+    fn fence_write(&self, key: &str, token: u64, value: &[u8], doubts: &mut Doubts) -> Result<FenceAnswer>;
 
     /// Ends all connections; later calls fail with `Closed`.
     fn close(&self);

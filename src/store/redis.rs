@@ -64,8 +64,12 @@ impl RedisStore {
     /// One repeatable request. Without doubts it goes through the pool; with doubts it follows their settlement on a
     /// connection of its own, so that nothing in doubt can run after it.
     fn ask(&self, keys: &LockKeys, request: impl Fn() -> Request, doubts: &mut Doubts) -> Result<Answered> {
+        self.ask_through(self.pool_of(keys), request, doubts)
+    }
+
+    fn ask_through(&self, pool: &Pool, request: impl Fn() -> Request, doubts: &mut Doubts) -> Result<Answered> {
         if doubts.is_empty() {
-            match self.pool_of(keys).call(request()) {
+            match pool.call(request()) {
                 Ok(answer) => return Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
                 Err(Failure::NotSent(error)) => return Err(error),
                 Err(Failure::InDoubt { error, doubt, stale }) => {
@@ -78,12 +82,15 @@ impl RedisStore {
                 }
             }
         }
-        self.ask_again(keys, request(), doubts)
+        self.ask_again(pool, request(), doubts)
     }
 
-    fn ask_again(&self, keys: &LockKeys, request: Request, doubts: &mut Doubts) -> Result<Answered> {
-        let pool = self.pool_of(keys);
+    fn ask_again(&self, pool: &Pool, request: Request, doubts: &mut Doubts) -> Result<Answered> {
         let mut link = pool.dial()?;
+        if let Err(wait) = link.kills_for(doubts.iter()) {
+            // At most an I/O timeout, after which the earlier attempt is refused by its not-after.
+            std::thread::sleep(wait);
+        }
         let mut requests = link.kills_for(doubts.iter()).map_err(not_yet)?;
         let kills = requests.len();
         requests.push(request);
@@ -96,7 +103,6 @@ impl RedisStore {
                 for kill in replies.into_iter().take(kills) {
                     script::fail_on_error(kill)?;
                 }
-                doubts.clear();
                 Ok(Answered { reply, sent_at: flight.sent_at, repeated })
             }
             Err(Failure::NotSent(error)) => Err(error),
@@ -133,12 +139,23 @@ impl LeaseStore for RedisStore {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
         let Acquire { keys, holder, lease, held, token } = *acquire;
         let answered = self.ask(keys, || script::acquire(keys, holder, lease, held, token), doubts)?;
-        acquired(answered.reply, answered.sent_at)
+        let outcome = acquired(answered.reply, answered.sent_at);
+        // Only an answer about the lock settles the earlier attempts: with an error (a full server, say) what they did
+        // still stands.
+        if outcome.is_ok() {
+            doubts.clear();
+        }
+        outcome
     }
 
     fn release(&self, keys: &LockKeys, holder: &Holder, held: u32, doubts: &mut Doubts) -> Result<Released> {
         let Answered { reply, repeated, .. } = self.ask(keys, || script::release(keys, holder, held), doubts)?;
-        released(reply, repeated)
+        // Inner levels leave the field where it is: if it is not there, no earlier attempt took it.
+        let outcome = released(reply, repeated && held == 1);
+        if outcome.is_ok() {
+            doubts.clear();
+        }
+        outcome
     }
 
     fn hand_over(&self, holder: &Holder, doubts: &mut Doubts, next: &Acquire<'_>) -> Option<HandedOver> {
@@ -182,15 +199,22 @@ impl LeaseStore for RedisStore {
 
     fn settle(&self, undos: &mut Vec<Undo>) {
         let mut kept = Vec::new();
-        while !undos.is_empty() {
-            let chunk: Vec<Undo> = undos.drain(..undos.len().min(SETTLE_CHUNK)).collect();
-            match self.background.settle(&chunk) {
-                Ok(done) => kept.extend(chunk.into_iter().zip(done).filter(|(_, done)| !done).map(|(undo, _)| undo)),
-                Err(error) => {
-                    log::debug!("{} unknown outcomes cannot be settled yet: {error}", chunk.len() + undos.len());
-                    kept.extend(chunk);
-                    break;
+        let chunk: Vec<Undo> = undos.drain(..undos.len().min(SETTLE_CHUNK)).collect();
+        match self.background.settle(&chunk) {
+            Ok(done) => {
+                for (mut undo, settled) in chunk.into_iter().zip(done) {
+                    match settled {
+                        Settled::Done => continue,
+                        // Refused, for want of permission, say: from here on its lease ends it.
+                        Settled::NothingUnderWay => undo.doubts.clear(),
+                        Settled::NotYet => {}
+                    }
+                    kept.push(undo);
                 }
+            }
+            Err(error) => {
+                log::debug!("{} unknown outcomes cannot be settled yet: {error}", chunk.len() + undos.len());
+                kept.extend(chunk);
             }
         }
         kept.append(undos);
@@ -228,11 +252,17 @@ impl LeaseStore for RedisStore {
     }
 
     fn fence_claim(&self, key: &str, token: u64) -> Result<FenceAnswer> {
-        self.ask_fence(script::fence_claim(key, token))
+        let request = || script::fence_claim(key, token);
+        script::fence_answer(self.ask_through(&self.pool, request, &mut Doubts::default())?.reply)
     }
 
-    fn fence_write(&self, key: &str, token: u64, value: &[u8]) -> Result<FenceAnswer> {
-        self.ask_fence(script::fence_write(key, token, value))
+    fn fence_write(&self, key: &str, token: u64, value: &[u8], doubts: &mut Doubts) -> Result<FenceAnswer> {
+        let request = || script::fence_write(key, token, value);
+        let answer = script::fence_answer(self.ask_through(&self.pool, request, doubts)?.reply);
+        if answer.is_ok() {
+            doubts.clear();
+        }
+        answer
     }
 
     fn close(&self) {
@@ -240,15 +270,6 @@ impl LeaseStore for RedisStore {
         // A renewal under way keeps its connection until it is answered; the thread that waits for it drops it.
         if let Some(mut link) = self.background.link.try_lock() {
             *link = None;
-        }
-    }
-}
-
-impl RedisStore {
-    fn ask_fence(&self, request: Request) -> Result<FenceAnswer> {
-        match self.pool.call(request) {
-            Ok(answer) => script::fence_answer(answer.reply),
-            Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => Err(error),
         }
     }
 }
@@ -330,8 +351,8 @@ impl Background {
         outcome.map(|(replies, flight)| (replies, flight.sent_at))
     }
 
-    /// Kills the connections in doubt, then releases, in one write. Returns for each undo whether it is done.
-    fn settle(&self, undos: &[Undo]) -> Result<Vec<bool>> {
+    /// Kills the connections in doubt, then releases, in one write.
+    fn settle(&self, undos: &[Undo]) -> Result<Vec<Settled>> {
         let mut place = self.link.lock();
         // Always a fresh connection: its handshake tells which process of the server answers now.
         *place = None;
@@ -368,7 +389,7 @@ impl Background {
         let releases = undos.iter().zip(&plans).filter(|(_, plan)| plan.ready);
         requests.extend(releases.map(|(undo, _)| script::release(&undo.keys, &undo.holder, 1)));
         if requests.is_empty() {
-            return Ok(vec![false; undos.len()]);
+            return Ok(undos.iter().map(|_| Settled::NotYet).collect());
         }
         let (replies, _) = match link.exchange(&requests) {
             Ok(done) => done,
@@ -379,12 +400,27 @@ impl Background {
         Ok(plans
             .into_iter()
             .map(|plan| {
-                plan.ready
-                    && releases.next().is_some_and(|reply| script::release_answer(reply.clone()).is_ok())
-                    && plan.kills.iter().all(|at| matches!(replies[*at], Reply::Int(_)))
+                if !plan.ready {
+                    return Settled::NotYet;
+                }
+                let released = releases.next().is_some_and(|reply| script::release_answer(reply.clone()).is_ok());
+                let killed = plan.kills.iter().all(|at| matches!(replies[*at], Reply::Int(_)));
+                match (killed, released) {
+                    (true, true) => Settled::Done,
+                    (true, false) => Settled::NothingUnderWay,
+                    (false, _) => Settled::NotYet,
+                }
             })
             .collect())
     }
+}
+
+/// How far an undo has come.
+enum Settled {
+    Done,
+    /// Nothing of it can run any more, but the release was refused.
+    NothingUnderWay,
+    NotYet,
 }
 
 /// What one undo needs before its release may be believed.

@@ -53,6 +53,7 @@ fn micros(duration: Duration) -> u64 {
 #[derive(Debug, Clone)]
 pub(crate) struct Doubt {
     facts: Arc<Facts>,
+    /// 0: what was sent may run at any time, and does no harm then.
     not_after: u64,
 }
 
@@ -165,10 +166,14 @@ impl Link {
         self.out.clear();
         let sent_at = self.clock.now();
         let stamps = self.facts.stamps(sent_at, self.io_timeout);
+        let mut not_after = 0;
         for request in requests {
             request.write(&mut self.out, stamps, whole_source);
+            if request.is_stamped() {
+                not_after = stamps.not_after;
+            }
         }
-        let flight = InFlight { sent_at, doubt: Doubt { facts: self.facts.clone(), not_after: stamps.not_after } };
+        let flight = InFlight { sent_at, doubt: Doubt { facts: self.facts.clone(), not_after } };
         match self.wire.send(&self.out) {
             Ok(()) => Ok(flight),
             Err(error) => Err(self.in_doubt(error, &flight)),

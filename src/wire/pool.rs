@@ -110,10 +110,17 @@ impl Pool {
                 return Some((Err(copy(&failure)), Err(failure)));
             }
         };
-        let mut outcomes = [first, second].map(|_| {
+        let mut receive = || {
             let reply = link.get().recv(&flight)?;
             Ok(Answer { reply, sent_at: flight.sent_at })
-        });
+        };
+        let first_outcome: Outcome = receive();
+        // Any error is final for the connection: no second timeout for what can no longer be trusted.
+        let second_outcome = match &first_outcome {
+            Ok(_) => receive(),
+            Err(failure) => Err(copy(failure)),
+        };
+        let mut outcomes = [first_outcome, second_outcome];
         link.in_flight = false;
         if outcomes.iter().any(|o: &Outcome| o.as_ref().map_or(true, |answer| answer.reply.is_demotion())) {
             link.broken();

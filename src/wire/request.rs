@@ -63,6 +63,10 @@ impl Request {
         self
     }
 
+    pub(crate) fn is_stamped(&self) -> bool {
+        self.stamped
+    }
+
     pub(crate) fn is_script(&self) -> bool {
         matches!(self.verb, Verb::Script(_))
     }

@@ -207,3 +207,45 @@ fn holder_process() {
     println!("@@is_held={}", guard.is_held());
     println!("@@unlock={:?}", guard.unlock().unwrap_err().kind());
 }
+
+/// The callback of a hold that is never lost owns the last handle of the client: dropping it must hang nothing.
+#[test]
+fn a_callback_may_own_the_client() {
+    let server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let guard = client.lock("job").unwrap();
+    let captured = client.clone();
+    guard.on_lost(move || drop(captured));
+    std::thread::sleep(ms(100));
+    drop(guard);
+    drop(client);
+    server.assert_clean();
+}
+
+/// The hold that a thread of the same client waits for is gone long before its lease would have ended.
+#[test]
+fn a_local_waiter_follows_a_hold_that_was_forced_out() {
+    let server = Server::start();
+    let client = server.builder().lease(ms(900)).build().unwrap();
+    let guard = client.mutex("job").with_lease(Duration::from_secs(3600)).lock_owned().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| client.lock("job").map(|g| g.is_held()));
+        std::thread::sleep(ms(100));
+        assert!(server.client().mutex("job").force_unlock().unwrap());
+        assert!(waiter.join().unwrap().unwrap());
+    });
+    drop(guard);
+}
+
+/// Renewal counts from when the lock was asked for: an answer that took its time has used up some of the lease.
+#[test]
+fn a_grant_that_was_answered_late_is_renewed_in_time() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client =
+        leasehold::LockClient::builder().url(proxy.url()).lease(ms(1200)).io_timeout(ms(1100)).build().unwrap();
+    proxy.inject("job", Fault::StallReply(ms(900)));
+    let guard = client.lock("job").unwrap();
+    assert!(!guard.wait_lost(ms(1500)));
+    proxy.wait_hits(1);
+}

@@ -291,3 +291,49 @@ fn closing_releases_wakes_and_joins() {
     server.assert_clean();
     assert_eq!(lost.load(Ordering::SeqCst), 0, "closing is no loss");
 }
+
+/// Threads that wait while the client closes may be granted the lock by the very release that the close sends.
+#[test]
+fn closing_under_waiting_threads_leaves_no_lock() {
+    let server = Server::start();
+    for _ in 0..30 {
+        let client = server.client();
+        let guard = client.mutex("job").lock_owned().unwrap();
+        std::thread::scope(|s| {
+            let waiters: Vec<_> = (0..3).map(|_| s.spawn(|| client.mutex("job").lock_owned().map(drop))).collect();
+            std::thread::sleep(ms(3));
+            client.close(Duration::from_secs(5)).unwrap();
+            for waiter in waiters {
+                assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+            }
+        });
+        drop(guard);
+        assert!(server.lock_keys().is_empty());
+    }
+}
+
+/// Messages of others' releases must not carry a timed try beyond its deadline, try after try.
+#[test]
+fn a_timed_try_keeps_its_deadline_in_a_crowd() {
+    let server = Server::start();
+    let (crowd, one) = ([server.client(), server.client()], server.client());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for n in 0..4 {
+            let (client, stop) = (&crowd[n % 2], &stop);
+            s.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    drop(client.lock("job").unwrap());
+                }
+            });
+        }
+        let mut late = Duration::ZERO;
+        for _ in 0..100 {
+            let start = Instant::now();
+            drop(one.try_lock_for("job", ms(2)).unwrap());
+            late = late.max(start.elapsed().saturating_sub(ms(2)));
+        }
+        stop.store(true, Ordering::SeqCst);
+        assert!(late < Duration::from_secs(1), "{late:?}");
+    });
+}

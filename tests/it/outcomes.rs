@@ -121,8 +121,12 @@ fn without_the_right_to_kill_a_late_acquire_is_refused() {
         [("a", Fault::CutAfterApplied), ("b", Fault::BlackHoleReply), ("c", Fault::StallReply(ms(600)))]
     {
         proxy.inject(&format!("lock:{name}"), fault);
-        let outcome = client.try_lock(&format!("lock:{name}"));
-        assert!(outcome.is_err(), "{fault:?}");
+        match client.try_lock(&format!("lock:{name}")) {
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{fault:?}"),
+            // The connection had ended in its sleep, as far as one can tell: repeated once the first attempt is too late.
+            Ok(Some(guard)) => guard.unlock().unwrap(),
+            Ok(None) => panic!("{fault:?}: nobody else has it"),
+        }
         wait_until("the lost acquire is undone", || server.lock_keys().is_empty());
     }
     proxy.inject("late", Fault::Hold);
@@ -248,4 +252,44 @@ fn a_restart_between_two_calls_is_not_seen() {
     client.lock("job").unwrap().unlock().unwrap();
     server.cmd::<()>(&["SCRIPT", "FLUSH"]);
     client.lock("job").unwrap().unlock().unwrap();
+}
+
+/// The repeat is answered, but with an error: what the first attempt did still stands, and is undone.
+#[test]
+fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = client(&proxy);
+    drop(client.lock("warm").unwrap());
+    proxy.inject("job", Fault::StallThenCut(ms(100)));
+    std::thread::scope(|s| {
+        let call = s.spawn(|| client.try_lock("job").map(drop));
+        wait_until("the first attempt has run", || server.lock_keys() == ["job"]);
+        server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        assert_eq!(call.join().unwrap().unwrap_err().kind(), ErrorKind::Full);
+    });
+    wait_until("what it did is undone", || server.lock_keys().is_empty());
+}
+
+/// A seat behind a head that rides out an outage: nobody knows whether somebody else has the lock.
+#[test]
+fn an_outage_is_never_told_as_somebody_else() {
+    let mut server = Server::start();
+    let client = server.builder().io_timeout(ms(200)).ride_out(Duration::from_secs(3)).build().unwrap();
+    let holder = server.client();
+    let guard = holder.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let start = Instant::now();
+        let waiters: Vec<_> = (0..4).map(|_| s.spawn(|| client.lock("job").map(drop))).collect();
+        wait_until("they wait", || !server.channels().is_empty());
+        server.kill();
+        let late = client.try_lock_for("job", ms(1500));
+        assert!(late.is_err(), "{late:?}");
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Unreachable);
+        }
+        // One outage for all of them, not one after the other.
+        assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    });
+    drop(guard);
 }

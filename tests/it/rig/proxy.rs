@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     BlackHoleReply,
     /// The reply comes this much later.
     StallReply(Duration),
+    /// It is applied; the connection ends this much later, without a reply.
+    StallThenCut(Duration),
     /// Kept back while the client sees a silent connection; sent when told to, whether or not the client is still there.
     Hold,
     /// Something that is not RESP comes back.
@@ -206,6 +208,11 @@ fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request:
             let Some(reply) = read_reply(server) else { return false };
             std::thread::sleep(pause);
             client.write_all(&reply).is_ok()
+        }
+        Fault::StallThenCut(pause) => {
+            let _ = exchange(client, server, request, Some(0));
+            std::thread::sleep(pause);
+            false
         }
         Fault::Hold => {
             wait_until("a held request is released", || state.release_held.load(Ordering::SeqCst));
