@@ -188,27 +188,19 @@ impl<'a> Attempt<'a> {
                     self.judge(acquired)
                 }
                 (_, None) => self.try_once(),
-                (_, Some(remaining)) if remaining > shared.config.lease => {
-                    // A hold for long, which may have ended otherwise: asked about once a lease.
-                    let until = Instant::now() + shared.config.lease;
-                    match self.wait_for_local(head, patience(shared.config.lease)) {
+                (_, Some(remaining)) => {
+                    // At most a lease: a hold for longer may have ended otherwise, and then the server is asked.
+                    let start = Instant::now();
+                    match self.wait_for_local(head, patience(until_after(remaining).min(shared.config.lease))) {
                         Some(tried) => tried,
                         None if deadline.has_passed(Instant::now()) => return Ok(None),
                         None => {
                             outage.waited = true;
-                            ask_anyway = Instant::now() >= until;
+                            ask_anyway = start.elapsed() >= shared.config.lease;
                             continue;
                         }
                     }
                 }
-                (_, Some(remaining)) => match self.wait_for_local(head, patience(until_after(remaining))) {
-                    Some(tried) => tried,
-                    None if deadline.has_passed(Instant::now()) => return Ok(None),
-                    None => {
-                        outage.waited = true;
-                        continue;
-                    }
-                },
             };
             let hint = match tried {
                 Ok(Tried::Held(hold)) => {

@@ -73,7 +73,8 @@ impl Builder {
         self
     }
 
-    /// The longest that a connect, a write or a wait for a reply may take; looking up a host name is not bounded. Must
+    /// The longest that a connect, a write or a wait for a reply may take, each; a call against a server that hangs can
+    /// meet two or three of them. Looking up a host name is not bounded. Must
     /// be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less; renewals never wait
     /// longer than a quarter of the lease.
     pub fn io_timeout(mut self, timeout: Duration) -> Self {
@@ -81,7 +82,8 @@ impl Builder {
         self
     }
 
-    /// The most connections that lock calls share, 1 to 1024; when all are busy, calls are sent together over the next
+    /// The most connections that lock calls keep and share, 1 to 1024 (a call that repeats after a fault makes one more
+    /// for itself); when all are busy, calls are sent together over the next
     /// one that comes free. The background threads have one each besides. Defaults to 4.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;

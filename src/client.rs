@@ -106,7 +106,7 @@ impl LockClient {
 
     /// Ends the client for all its handles: wakes waiters with [`Closed`](crate::ErrorKind::Closed), releases what is
     /// held (guards that still live hold nothing from then on; that is no loss and signals none), settles what is
-    /// unsettled, and joins the threads. Blocks for `timeout` at most, and one I/O timeout more where an answer
+    /// unsettled, and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more where an answer
     /// is awaited when it ends.
     ///
     /// # Errors

@@ -82,7 +82,8 @@ macro_rules! guard_methods {
             }
 
             /// Gives up this level of the hold, and with the last level the lock; what dropping the guard does, with
-            /// the outcome told. One round trip, bounded by the I/O timeout.
+            /// the outcome told. One round trip; when the server hangs, a few I/O timeouts (for a connection, for the
+            /// reply).
             ///
             /// # Errors
             /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost before: what was done under it may have
@@ -95,7 +96,7 @@ macro_rules! guard_methods {
         }
 
         impl Drop for $guard {
-            /// Gives up this level, blocking for one round trip and at most the I/O timeout. Never panics; a failure
+            /// Gives up this level, blocking for one round trip, or a few I/O timeouts when the server hangs. Never panics; a failure
             /// is logged at WARN, and what is in doubt is undone in the background. In a forked child it does nothing.
             fn drop(&mut self) {
                 if self.given_up {

@@ -82,7 +82,7 @@
 //!
 //! # Log levels
 //!
-//! WARN: a lease was lost, or a release failed. DEBUG: connections, failed renewals, what is being settled. Nothing is
+//! WARN: a lease was lost, a release failed, or release messages cannot be heard for want of permission. DEBUG: connections, failed renewals, what is being settled. Nothing is
 //! logged at ERROR or INFO, and no passwords or fencing tokens at any level.
 //!
 //! # In Redis

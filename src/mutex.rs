@@ -106,7 +106,8 @@ impl ReentrantMutex {
         self.acquire(Deadline::Never).map(|guard| guard.expect("without a deadline there is no giving up"))
     }
 
-    /// Takes the lock if it is free: one round trip. `None`: somebody else has it.
+    /// Takes the lock if it is free: one round trip, or a few I/O timeouts when the server hangs. `None`: somebody else
+    /// has it.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).

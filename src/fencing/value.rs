@@ -53,7 +53,7 @@ impl FencedValue {
         &self.key
     }
 
-    /// Claims the value with the token and reads it, in one step. One round trip, at most the I/O timeout. Repeat-safe:
+    /// Claims the value with the token and reads it, in one step. One round trip, or a few I/O timeouts. Repeat-safe:
     /// the same token may claim again.
     ///
     /// # Errors
