@@ -10,7 +10,7 @@
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use leasehold::fencing::{FencedValue, FencingToken, Placeholders, SqlFence};
@@ -80,6 +80,16 @@ fn late_holder(url: &str, file: &str) -> Outcome<()> {
     Ok(())
 }
 
+/// The second process. Killed when this program gives up: suspended, it would stay for ever.
+struct Late(Child);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn play(url: &str) -> Outcome<()> {
     let dir = std::env::temp_dir().join(format!("leasehold-fencing-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
@@ -94,15 +104,17 @@ fn play_in(url: &str, file: &str) -> Outcome<()> {
     db.execute_batch(&fence()?.add_token_column())?;
     db.execute("INSERT INTO account (id, balance) VALUES (1, 0)", [])?;
 
-    let mut late = Command::new(std::env::current_exe()?)
+    let late = Command::new(std::env::current_exe()?)
         .args([url, file])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut lines = BufReader::new(late.stdout.take().expect("it is piped")).lines();
-    println!("process {}: {}", late.id(), lines.next().ok_or("the other process ended")??);
-    signal(late.id(), "STOP")?;
-    println!("process {} is suspended", late.id());
+    let mut late = Late(late);
+    let id = late.0.id();
+    let mut lines = BufReader::new(late.0.stdout.take().expect("it is piped")).lines();
+    println!("process {}: {}", id, lines.next().ok_or("the other process ended")??);
+    signal(id, "STOP")?;
+    println!("process {} is suspended", id);
 
     let client = connect(url)?;
     let guard = client.lock("account:1")?;
@@ -112,12 +124,12 @@ fn play_in(url: &str, file: &str) -> Outcome<()> {
     deposit(&db, &value, token, 10)?;
     guard.unlock()?;
 
-    signal(late.id(), "CONT")?;
-    drop(late.stdin.take());
+    signal(id, "CONT")?;
+    drop(late.0.stdin.take());
     for line in lines {
-        println!("process {}: {}", late.id(), line?);
+        println!("process {}: {}", id, line?);
     }
-    if !late.wait()?.success() {
+    if !late.0.wait()?.success() {
         return Err("the late process was not refused as it should be".into());
     }
     let balance: i64 = db.query_row("SELECT balance FROM account WHERE id = 1", [], |row| row.get(0))?;

@@ -6,23 +6,32 @@
 //! LEASEHOLD_SERVER, or redis-server) and the workers, plays the faults, and checks the result. The lock keeps the
 //! workers apart for speed; what keeps the total exact is the fencing token, which the table checks: for a third of a
 //! lease after the restart two workers may both believe that they have the lock.
+//!
+//! Nothing outlives it, whatever ends it (Ctrl-C, SIGTERM, SIGKILL): a second process, the sweeper, reads from a pipe which
+//! processes to end, and the end of that pipe is the signal to do so.
+//!
+//! Where it is wrong: a hand-over is timed by the workers' own lines, so the write of a line is in it; and which turns
+//! had to wait is worked out from those lines, so a wait of less than a line's time counts as none.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold::fencing::{FencingToken, Placeholders, SqlFence};
-use leasehold::{LockClient, ReentrantMutexGuard};
+use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const WORKERS: usize = 5;
-const JOBS: i64 = 400;
+/// So many that the slowest hundredth of the hand-overs is more than one of them.
+const JOBS: i64 = 1000;
 const LEASE: Duration = Duration::from_millis(1500);
 const WORK: Duration = Duration::from_millis(4);
 /// Which worker meets which fate, in its how-manieth job.
@@ -36,12 +45,14 @@ fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["worker", number, url, file, fate] => worker(number.parse()?, url, file, fate.parse()?),
+        ["sweep", dir] => sweep(Path::new(dir)),
         _ => {
             let dir = std::env::temp_dir().join(format!("lh-pool-{}", std::process::id()));
-            std::fs::create_dir_all(&dir)?;
-            let outcome = supervise(&dir);
-            std::fs::remove_dir_all(&dir)?;
-            outcome
+            let sweeper = Sweeper::start(&dir)?;
+            std::fs::create_dir(&dir)?;
+            let outcome = supervise(&dir, &sweeper);
+            // The sweeper removes the directory, now or when this process is killed before it comes here.
+            outcome.and(sweeper.end())
         }
     }
 }
@@ -58,7 +69,10 @@ fn micros() -> u64 {
 
 /// What a worker tells its supervisor, one line each.
 fn tell(event: &str) {
-    println!("{} {event}", micros());
+    if writeln!(std::io::stdout(), "{} {event}", micros()).is_err() {
+        // Nobody reads it: the supervisor is gone, and the sweeper is on its way.
+        std::process::exit(1);
+    }
 }
 
 fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
@@ -67,6 +81,7 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
     db.busy_timeout(Duration::from_secs(10))?;
     let mut jobs = 0;
     loop {
+        tell("ask");
         // A first attempt against a dead server fails at once; a call that is already waiting rides it out.
         let guard = match client.lock("pool") {
             Ok(guard) => guard,
@@ -78,17 +93,22 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
         };
         tell("take");
         jobs += 1;
-        let outcome = one_job(&mut db, &guard, jobs == fate);
-        let released = guard.unlock();
+        let outcome = one_job(&mut db, &guard, number, jobs == fate);
+        // Told before it is sent: the next holder may have the lock before the reply is here.
         tell("free");
+        let released = guard.unlock();
         match outcome {
             Ok(true) => {}
             Ok(false) => {
                 tell("done");
                 return Ok(());
             }
-            // Refused: nothing was written, so the job is still to be done, by whoever comes next.
-            Err(e) => tell(&format!("refused {e}")),
+            // Refused: nothing was written, so the job is still to be done, by whoever comes next. Any other failure is
+            // one of this program, and ends it.
+            Err(e) => match e.downcast_ref::<leasehold::Error>() {
+                Some(stale) if stale.kind() == ErrorKind::Stale => tell(&format!("refused {stale}")),
+                _ => return Err(e),
+            },
         }
         if let Err(e) = released {
             tell(&format!("unlock {e}"));
@@ -97,16 +117,20 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
 }
 
 /// Read, work, write. False when there is nothing left to do.
-fn one_job(db: &mut Connection, guard: &ReentrantMutexGuard, fateful: bool) -> Outcome<bool> {
+fn one_job(db: &mut Connection, guard: &ReentrantMutexGuard, number: usize, fateful: bool) -> Outcome<bool> {
     let token: FencingToken = guard.fencing_token().ok_or("fencing is on by default")?;
     let fence = fence()?;
     // Claimed *before* it is read: from here on no older holder can write any more.
     fence.expect_one(db.execute(&fence.claim(), params![token.as_i64(), 1, token.as_i64()])?, token)?;
     let total: i64 = db.query_row("SELECT total FROM result WHERE id = 1", [], |row| row.get(0))?;
+    // Each prefers a share of its own. If all took the first one, the mark of a job done meanwhile would refuse a late
+    // write as well, and the token would not be needed. The total is what all shares have in common.
     let next = db
-        .query_row("SELECT id, amount FROM job WHERE done = 0 ORDER BY id LIMIT 1", [], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
-        })
+        .query_row(
+            "SELECT id, amount FROM job WHERE done = 0 ORDER BY id % ?1 = ?2 DESC, id LIMIT 1",
+            params![WORKERS as i64, number as i64],
+            |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)),
+        )
         .optional()?;
     let Some((job, amount)) = next else { return Ok(false) };
     std::thread::sleep(WORK);
@@ -130,20 +154,21 @@ fn one_job(db: &mut Connection, guard: &ReentrantMutexGuard, fateful: bool) -> O
 struct Server {
     program: String,
     dir: PathBuf,
-    process: Child,
+    process: Swept,
+    sweeper: Sweeper,
 }
 
 impl Server {
-    fn start(dir: &Path) -> Outcome<Self> {
+    fn start(dir: &Path, sweeper: &Sweeper) -> Outcome<Self> {
         let program = std::env::var("LEASEHOLD_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let process = Self::launch(&program, dir)?;
-        let server = Self { program, dir: dir.to_owned(), process };
+        let process = Self::launch(&program, dir, sweeper)?;
+        let server = Self { program, dir: dir.to_owned(), process, sweeper: sweeper.clone() };
         server.wait_ready()?;
         Ok(server)
     }
 
-    fn launch(program: &str, dir: &Path) -> Outcome<Child> {
-        Command::new(program)
+    fn launch(program: &str, dir: &Path, sweeper: &Sweeper) -> Outcome<Swept> {
+        let process = Command::new(program)
             .args(["--port", "0", "--save", "", "--appendonly", "no"])
             .arg("--unixsocket")
             .arg(dir.join("s"))
@@ -152,7 +177,8 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|e| format!("{program} cannot be started ({e}); set LEASEHOLD_SERVER").into())
+            .map_err(|e| format!("{program} cannot be started ({e}); set LEASEHOLD_SERVER"))?;
+        sweeper.watch(process)
     }
 
     fn url(&self) -> String {
@@ -171,8 +197,7 @@ impl Server {
     }
 
     fn kill(&mut self) -> Outcome<()> {
-        self.process.kill()?;
-        self.process.wait()?;
+        self.process.end();
         std::fs::remove_file(self.dir.join("s")).or_else(|e| match e.kind() {
             std::io::ErrorKind::NotFound => Ok(()),
             _ => Err(e),
@@ -181,11 +206,12 @@ impl Server {
     }
 
     fn start_again(&mut self) -> Outcome<()> {
-        self.process = Self::launch(&self.program, &self.dir)?;
+        self.process = Self::launch(&self.program, &self.dir, &self.sweeper)?;
         self.wait_ready()
     }
 
-    /// Commands that clients sent, as far as the locks are concerned. Not counted by the workers themselves.
+    /// Commands that clients sent, as far as the locks are concerned (what a connection asks when it is made is not).
+    /// Told by the server and not by the workers; `eval` and `evalsha` never run inside a script, so none counts twice.
     fn commands(&self) -> Outcome<u64> {
         let mut connection = redis::Client::open(self.url())?.get_connection()?;
         let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection)?;
@@ -197,25 +223,95 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
+// ---------------------------------------------------------------- what ends with the supervisor
+
+/// Ends the processes it was told of, also when the supervisor had no chance to: `Drop` does not run on a signal.
+#[derive(Clone)]
+struct Sweeper {
+    process: Arc<Mutex<Child>>,
+}
+
+/// A process that the sweeper knows of as long as it lives.
+struct Swept {
+    process: Child,
+    sweeper: Sweeper,
+}
+
+impl Sweeper {
+    fn start(dir: &Path) -> Outcome<Self> {
+        let process = Command::new(std::env::current_exe()?)
+            .arg("sweep")
+            .arg(dir)
+            .stdin(Stdio::piped())
+            // A group of its own: Ctrl-C goes to the whole group of the supervisor.
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { process: Arc::new(Mutex::new(process)) })
+    }
+
+    fn tell(&self, line: &str) -> Outcome<()> {
+        let mut process = self.process.lock().map_err(|_| "a thread panicked")?;
+        Ok(writeln!(process.stdin.as_mut().ok_or("the sweeper has been ended")?, "{line}")?)
+    }
+
+    fn watch(&self, process: Child) -> Outcome<Swept> {
+        let swept = Swept { process, sweeper: self.clone() };
+        self.tell(&format!("watch {}", swept.process.id()))?;
+        Ok(swept)
+    }
+
+    fn end(&self) -> Outcome<()> {
+        let mut process = self.process.lock().map_err(|_| "a thread panicked")?;
+        drop(process.stdin.take());
+        if process.wait()?.success() { Ok(()) } else { Err("the sweeper failed".into()) }
+    }
+}
+
+impl Swept {
+    fn end(&mut self) {
+        let pid = self.process.id();
         let _ = self.process.kill();
+        // Forgotten before it is reaped: from then on the number may be another process's.
+        let _ = self.sweeper.tell(&format!("forget {pid}"));
         let _ = self.process.wait();
     }
+}
+
+impl Drop for Swept {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn sweep(dir: &Path) -> Outcome<()> {
+    let mut pids = std::collections::BTreeSet::new();
+    for line in std::io::stdin().lines() {
+        match line?.split_once(' ') {
+            Some(("watch", pid)) => drop(pids.insert(pid.to_owned())),
+            Some(("forget", pid)) => drop(pids.remove(pid)),
+            _ => return Err("the sweeper does not understand".into()),
+        }
+    }
+    if !pids.is_empty() {
+        // Fails where one of them has ended by itself. SIGKILL also ends what is suspended.
+        let _ = Command::new("kill").arg("-KILL").args(&pids).stderr(Stdio::null()).status();
+    }
+    // What is being killed may still make a file.
+    let removed = || std::fs::remove_dir_all(dir).is_ok() || !dir.exists();
+    let gone = (0..100).any(|_| {
+        removed() || {
+            std::thread::sleep(Duration::from_millis(20));
+            false
+        }
+    });
+    if gone { Ok(()) } else { Err(format!("{} cannot be removed", dir.display()).into()) }
 }
 
 // ---------------------------------------------------------------- the supervisor
 
 struct Worker {
-    process: Child,
+    process: Swept,
     stdin: ChildStdin,
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 struct Event {
@@ -224,16 +320,25 @@ struct Event {
     what: String,
 }
 
-fn hire(number: usize, url: &str, file: &Path, fate: u32, events: &Sender<Event>) -> Outcome<Worker> {
-    let mut process = Command::new(std::env::current_exe()?)
-        .args(["worker", &number.to_string(), url])
-        .arg(file)
+/// What all workers are given.
+struct Post<'a> {
+    url: &'a str,
+    file: &'a Path,
+    events: Sender<Event>,
+    sweeper: &'a Sweeper,
+}
+
+fn hire(number: usize, fate: u32, post: &Post<'_>) -> Outcome<Worker> {
+    let process = Command::new(std::env::current_exe()?)
+        .args(["worker", &number.to_string(), post.url])
+        .arg(post.file)
         .arg(fate.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let lines = BufReader::new(process.stdout.take().ok_or("no stdout")?).lines();
-    let events = events.clone();
+    let mut process = post.sweeper.watch(process)?;
+    let lines = BufReader::new(process.process.stdout.take().ok_or("no stdout")?).lines();
+    let events = post.events.clone();
     std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
             let Some((at, what)) = line.split_once(' ') else { continue };
@@ -242,8 +347,9 @@ fn hire(number: usize, url: &str, file: &Path, fate: u32, events: &Sender<Event>
                 return;
             }
         }
+        let _ = events.send(Event { at: micros(), worker: number, what: "gone".to_owned() });
     });
-    let stdin = process.stdin.take().ok_or("no stdin")?;
+    let stdin = process.process.stdin.take().ok_or("no stdin")?;
     Ok(Worker { process, stdin })
 }
 
@@ -261,8 +367,8 @@ struct Faults {
     refused: Option<String>,
 }
 
-fn supervise(dir: &Path) -> Outcome<()> {
-    let mut server = Server::start(dir)?;
+fn supervise(dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
+    let mut server = Server::start(dir, sweeper)?;
     let url = server.url();
     let file = dir.join("result.db");
     let db = Connection::open(&file)?;
@@ -278,10 +384,11 @@ fn supervise(dir: &Path) -> Outcome<()> {
     println!("{WORKERS} worker processes, {JOBS} jobs, a lease of {LEASE:?}");
 
     let (sender, events) = channel();
+    let post = Post { url: &url, file: &file, events: sender, sweeper };
     let mut workers = BTreeMap::new();
     for number in 0..WORKERS {
         let fate = [KILLED, SUSPENDED].iter().find(|(who, _)| *who == number).map_or(0, |(_, job)| *job);
-        workers.insert(number, hire(number, &url, &file, fate, &sender)?);
+        workers.insert(number, hire(number, fate, &post)?);
     }
     let mut log = Vec::new();
     let mut faults = Faults::default();
@@ -289,7 +396,9 @@ fn supervise(dir: &Path) -> Outcome<()> {
     let start = Instant::now();
     let mut done = 0;
     let mut takes = 0;
+    let mut replaced = false;
     let mut asleep = None;
+    let mut finished = Vec::new();
     while done < WORKERS {
         if start.elapsed() > GIVE_UP {
             return Err("the workers do not come to an end".into());
@@ -300,34 +409,45 @@ fn supervise(dir: &Path) -> Outcome<()> {
                 println!("  worker {} is killed in its critical section", event.worker);
                 workers.remove(&event.worker);
                 faults.killed = Some(micros());
-                workers.insert(WORKERS, hire(WORKERS, &url, &file, 0, &sender)?);
+                workers.insert(WORKERS, hire(WORKERS, 0, &post)?);
             }
             "critical" => {
                 println!("  worker {} is suspended between its read and its write", event.worker);
-                let worker = workers.get_mut(&event.worker).ok_or("the worker is gone")?;
-                signal(worker.process.id(), "STOP")?;
+                signal(workers.get(&event.worker).ok_or("the worker is gone")?.process.process.id(), "STOP")?;
                 asleep = Some((micros(), takes));
-                // Nothing but SIGCONT keeps it from writing now.
-                worker.stdin.write_all(b"\n")?;
             }
-            "done" => done += 1,
-            "take" => takes += 1,
+            "done" => {
+                done += 1;
+                finished.push(event.worker);
+            }
+            "gone" if workers.contains_key(&event.worker) && !finished.contains(&event.worker) => {
+                return Err(format!("worker {} ended before its work was done", event.worker).into());
+            }
+            "take" => {
+                takes += 1;
+                replaced |= event.worker == WORKERS;
+            }
             _ => {}
         }
         if let Some((from, before)) = asleep
             && takes >= before + SLEEPS_THROUGH
         {
             println!("  worker {} is continued, {SLEEPS_THROUGH} turns of others later", SUSPENDED.0);
-            signal(workers.get(&SUSPENDED.0).ok_or("the worker is gone")?.process.id(), "CONT")?;
+            let worker = workers.get_mut(&SUSPENDED.0).ok_or("the worker is gone")?;
+            // It stands before a line that has come meanwhile: what it does when it wakes up is write.
+            worker.stdin.write_all(b"\n")?;
+            signal(worker.process.process.id(), "CONT")?;
             faults.suspended = Some((from, micros()));
             asleep = None;
         }
-        note_refusal(&event, &mut faults);
+        note_refusal(&event, &mut faults)?;
         log.push(event);
-        if takes % 50 == 0 && log.last().is_some_and(|e| e.what == "take") {
+        if takes % 100 == 0 && log.last().is_some_and(|e| e.what == "take") {
             println!("  {takes} turns taken");
         }
-        if faults.down.is_none() && faults.killed.is_some() && faults.suspended.is_some() && takes > 180 {
+        // Not before the killed one's lease has ended and its successor has had a turn: an empty server has forgotten that
+        // lease, and a process that starts while there is no server has nothing to wait with.
+        if faults.down.is_none() && replaced && faults.suspended.is_some() && takes > 180 {
             commands += server.commands()?;
             println!("  the server is killed; it comes back empty");
             let from = micros();
@@ -340,19 +460,23 @@ fn supervise(dir: &Path) -> Outcome<()> {
     commands += server.commands()?;
     drop(workers);
     for event in events.try_iter() {
-        note_refusal(&event, &mut faults);
+        note_refusal(&event, &mut faults)?;
         log.push(event);
     }
     report(&db, log, &faults, commands)
 }
 
-fn note_refusal(event: &Event, faults: &mut Faults) {
-    if event.worker == SUSPENDED.0
-        && faults.refused.is_none()
-        && let Some(text) = event.what.strip_prefix("refused ")
-    {
-        faults.refused = Some(text.to_owned());
+/// The first that the suspended one tells after it was continued has to be the refusal: a later one is of another write.
+fn note_refusal(event: &Event, faults: &mut Faults) -> Outcome<()> {
+    if event.worker != SUSPENDED.0 || faults.suspended.is_none() || faults.refused.is_some() {
+        return Ok(());
     }
+    if let Some(text) = event.what.strip_prefix("refused ") {
+        faults.refused = Some(text.to_owned());
+    } else if matches!(event.what.as_str(), "ask" | "take" | "done") {
+        return Err("the suspended worker's late write was taken".into());
+    }
+    Ok(())
 }
 
 // ---------------------------------------------------------------- the report
@@ -362,7 +486,7 @@ fn report(db: &Connection, mut log: Vec<Event>, faults: &Faults, commands: u64) 
     let holds = holds(&log, faults);
     time_line(&holds, faults);
     hand_overs(&holds, faults);
-    println!("commands sent per turn: {:.2}", commands as f64 / holds.len() as f64);
+    commands_per_wait(&holds, commands);
 
     let total: i64 = db.query_row("SELECT total FROM result WHERE id = 1", [], |row| row.get(0))?;
     let done: i64 = db.query_row("SELECT count(*) FROM job WHERE done = 1", [], |row| row.get(0))?;
@@ -383,26 +507,32 @@ fn report(db: &Connection, mut log: Vec<Event>, faults: &Faults, commands: u64) 
 
 struct Held {
     worker: usize,
+    asked: u64,
     from: u64,
     to: u64,
 }
 
 fn holds(log: &[Event], faults: &Faults) -> Vec<Held> {
-    let mut open: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut asked: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut open: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
     let mut holds = Vec::new();
     for event in log {
         match event.what.as_str() {
-            "take" => drop(open.insert(event.worker, event.at)),
+            "ask" => drop(asked.insert(event.worker, event.at)),
+            "take" => {
+                let asked = asked.remove(&event.worker).unwrap_or(event.at);
+                open.insert(event.worker, (asked, event.at));
+            }
             "free" => {
-                if let Some(from) = open.remove(&event.worker) {
-                    holds.push(Held { worker: event.worker, from, to: event.at });
+                if let Some((asked, from)) = open.remove(&event.worker) {
+                    holds.push(Held { worker: event.worker, asked, from, to: event.at });
                 }
             }
             _ => {}
         }
     }
-    if let (Some(from), Some(to)) = (open.remove(&KILLED.0), faults.killed) {
-        holds.push(Held { worker: KILLED.0, from, to });
+    if let (Some((asked, from)), Some(to)) = (open.remove(&KILLED.0), faults.killed) {
+        holds.push(Held { worker: KILLED.0, asked, from, to });
     }
     holds.sort_by_key(|held| held.from);
     holds
@@ -434,29 +564,47 @@ fn time_line(holds: &[Held], faults: &Faults) {
     println!("  server   {}\n", (0..COLUMNS).map(|c| if down(c) { 'X' } else { ' ' }).collect::<String>());
 }
 
-/// From a release to the next holder in another process, where no fault is in between.
+/// From a release to the next holder in another process, where no fault is in between: after a kill or a suspension the
+/// next one waits for the end of the lease, and after the restart for connections.
 fn hand_overs(holds: &[Held], faults: &Faults) {
-    let faulty = |from: u64, to: u64| {
-        let near = |a: u64, b: u64| a <= to && b + LEASE.as_micros() as u64 >= from;
-        faults.killed.is_some_and(|at| near(at, at))
-            || faults.suspended.is_some_and(|(a, b)| near(a, b))
-            || faults.down.is_some_and(|(a, b)| near(a, b))
+    let faulty = |before: &Held, after: &Held| {
+        let killed = faults.killed == Some(before.to);
+        let ended_by_time = before.to > after.from;
+        let lease = LEASE.as_micros() as u64;
+        let restart = faults.down.is_some_and(|(a, b)| a <= after.from && b + lease >= before.to);
+        killed || ended_by_time || restart
     };
     let changes: Vec<_> = holds.windows(2).filter(|pair| pair[0].worker != pair[1].worker).collect();
-    let mut pauses: Vec<u64> = changes
-        .iter()
-        .filter(|pair| !faulty(pair[0].to, pair[1].from))
-        .map(|pair| pair[1].from.saturating_sub(pair[0].to))
-        .collect();
+    let mut pauses: Vec<u64> =
+        changes.iter().filter(|pair| !faulty(&pair[0], &pair[1])).map(|pair| pair[1].from - pair[0].to).collect();
     pauses.sort_unstable();
     let at = |share: f64| pauses.get(((pauses.len() as f64 * share) as usize).min(pauses.len().saturating_sub(1)));
     let text = |micros: Option<&u64>| micros.map_or("-".to_owned(), |m| format!("{:.2} ms", *m as f64 / 1000.0));
     println!(
-        "the lock was taken {} times and changed hands {} times; from release to next holder: p50 {}, p99 {}, longest {}",
+        "the lock was taken {} times and changed hands {} times; from release to next holder: p50 {}, p99 {}, longest {} \
+         (of {}, without those that a fault delayed)",
         holds.len(),
         changes.len(),
         text(at(0.5)),
         text(at(0.99)),
-        text(pauses.last())
+        text(pauses.last()),
+        pauses.len(),
+    );
+}
+
+/// A turn that finds the lock free costs two commands, an acquire and a release; the rest was sent for those that waited.
+fn commands_per_wait(holds: &[Held], commands: u64) {
+    let waits = holds.windows(2).filter(|pair| {
+        // A lease that ended by time ended when the next one began, whatever its holder believed.
+        pair[0].worker != pair[1].worker && pair[0].to.min(pair[1].from) > pair[1].asked
+    });
+    let waits = waits.count() as u64;
+    let without = 2 * (holds.len() as u64 - waits);
+    println!(
+        "{commands} commands for {} turns, {waits} of which had to wait: {:.1} a turn, {:.1} a wait (acquire and release \
+         included)",
+        holds.len(),
+        commands as f64 / holds.len() as f64,
+        commands.saturating_sub(without) as f64 / waits as f64,
     );
 }
