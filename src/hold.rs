@@ -167,6 +167,10 @@ impl Hold {
 
     /// An inner level. Sent once: the count in Redis is told, not trusted, and the next verb corrects it.
     fn release_inner(&self, held: u32) -> Result<()> {
+        // Given up as a whole already, by a close: as for the outermost level, there is nothing left to do or to report.
+        if self.grant.state() == State::Released {
+            return Ok(());
+        }
         self.ensure_held()?;
         let Grant { keys, holder, .. } = &*self.grant;
         match self.shared.store.release(keys, holder, held, &mut Doubts::default()) {

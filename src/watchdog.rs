@@ -263,7 +263,7 @@ impl Inner {
         self.mistrust_a_jump(&mut table, round, now);
         if table.phase == Phase::Stopping {
             drop(table);
-            self.settle(round);
+            while self.settle(round) {}
             return false;
         }
         if let Some(batch) = self.take_due(&mut table, now) {
@@ -405,16 +405,18 @@ impl Inner {
         self.remember(&mut self.table.lock(), undo);
     }
 
-    fn settle(&self, round: &mut Round) {
+    /// One batch. True: it got somewhere, and there is more.
+    fn settle(&self, round: &mut Round) -> bool {
         let mut undos = std::mem::take(&mut self.table.lock().undos);
         if undos.is_empty() {
-            return;
+            return false;
         }
         let before = undos.len();
         self.store.settle(&mut undos);
         let mut table = self.table.lock();
         // One batch a turn: what is due for renewal goes first.
-        table.settle_from = if undos.len() < before {
+        let progress = undos.len() < before;
+        table.settle_from = if progress {
             round.settle_pause.reset();
             Moment::from_nanos(0)
         } else {
@@ -423,6 +425,7 @@ impl Inner {
         // Older ones first.
         undos.append(&mut table.undos);
         table.undos = undos;
+        progress && !table.undos.is_empty()
     }
 }
 

@@ -88,8 +88,9 @@ impl RedisStore {
     fn ask_again(&self, pool: &Pool, request: Request, doubts: &mut Doubts) -> Result<Answered> {
         let mut link = pool.dial()?;
         if let Err(wait) = link.kills_for(doubts.iter()) {
-            // At most an I/O timeout, after which the earlier attempt is refused by its not-after.
-            std::thread::sleep(wait);
+            // After an I/O timeout the earlier attempt is refused by its not-after; it is longer only if the server's clock
+            // was stepped back, and for that no caller waits.
+            std::thread::sleep(wait.min(pool.io_timeout()));
         }
         let mut requests = link.kills_for(doubts.iter()).map_err(not_yet)?;
         let kills = requests.len();

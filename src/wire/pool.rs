@@ -52,6 +52,10 @@ impl Pool {
         Self { dialer, most, state: Mutex::new(state) }
     }
 
+    pub(crate) fn io_timeout(&self) -> Duration {
+        self.dialer.io_timeout
+    }
+
     /// One request, one reply.
     ///
     /// # Errors

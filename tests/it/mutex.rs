@@ -269,6 +269,7 @@ fn closing_releases_wakes_and_joins() {
     let (client, other) = (server.builder().client_name("cl").build().unwrap(), server.client());
     let foreign = other.lock("taken").unwrap();
     let bound = client.lock("a").unwrap();
+    let inner = client.lock("a").unwrap();
     let owned = client.mutex("b").lock_owned().unwrap();
     let lost = Arc::new(AtomicU32::new(0));
     let count = lost.clone();
@@ -285,7 +286,9 @@ fn closing_releases_wakes_and_joins() {
     assert!(!bound.wait_lost(ms(1)));
     assert_eq!(bound.ensure_held().unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(client.lock("z").unwrap_err().kind(), ErrorKind::Closed);
-    drop((bound, owned));
+    inner.unlock().unwrap();
+    bound.unlock().unwrap();
+    drop(owned);
     assert_eq!(server.lock_keys(), ["taken"]);
     drop((foreign, other));
     server.assert_clean();
