@@ -14,6 +14,7 @@ use crate::wire::{Dialer, Endpoint};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
+const DEFAULT_WAITER_TIMEOUT: Duration = Duration::from_secs(5);
 const MOST_CONNECTIONS: usize = 1024;
 
 /// Settings for a [`LockClient`]; made by [`LockClient::builder`].
@@ -40,6 +41,7 @@ pub struct Builder {
     max_hold: Option<Duration>,
     fencing: bool,
     ride_out: Option<Duration>,
+    waiter_timeout: Duration,
     lazy: bool,
 }
 
@@ -55,6 +57,7 @@ impl Builder {
             max_hold: None,
             fencing: true,
             ride_out: None,
+            waiter_timeout: DEFAULT_WAITER_TIMEOUT,
             lazy: false,
         }
     }
@@ -122,6 +125,14 @@ impl Builder {
         self
     }
 
+    /// How long a waiter that died can hold up the others: its place in the queue of a [fair
+    /// lock](crate::FairMutex), or the sign of a waiting writer that keeps new [readers](crate::RwLock) out. One that
+    /// lives renews its sign at a third of it, one command each time. Between 200 ms and 5 minutes. Defaults to 5 s.
+    pub fn waiter_timeout(mut self, timeout: Duration) -> Self {
+        self.waiter_timeout = timeout;
+        self
+    }
+
     /// [`build`](Self::build) does not connect: a server that is down shows at the first lock call instead.
     pub fn connect_lazily(mut self) -> Self {
         self.lazy = true;
@@ -162,6 +173,7 @@ impl Builder {
             max_hold: self.max_hold,
             fencing: self.fencing,
             ride_out: self.ride_out.unwrap_or(self.lease),
+            waiter_timeout: self.waiter_timeout,
         };
         Ok(LockClient::new(Shared::new(config, self.client_name, Arc::new(store), clock)))
     }
@@ -184,6 +196,12 @@ impl Builder {
         }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));
+        }
+        if !(Duration::from_millis(200)..=Duration::from_secs(300)).contains(&self.waiter_timeout) {
+            return Err(invalid(format!(
+                "a waiter_timeout of {:?} is not between 200 ms and 5 minutes",
+                self.waiter_timeout
+            )));
         }
         let named_well = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
         if self.client_name.is_empty() || self.client_name.len() > 64 || !self.client_name.chars().all(named_well) {
@@ -213,6 +231,7 @@ impl std::fmt::Debug for Builder {
             .field("max_hold", &self.max_hold)
             .field("fencing", &self.fencing)
             .field("ride_out", &self.ride_out)
+            .field("waiter_timeout", &self.waiter_timeout)
             .finish_non_exhaustive()
     }
 }

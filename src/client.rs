@@ -4,9 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::builder::Builder;
+use crate::counting::CountingSemaphore;
 use crate::error::Result;
+use crate::fair::FairMutex;
 use crate::fencing::FencedValue;
+use crate::latch::CountDownLatch;
 use crate::mutex::{ReentrantMutex, ReentrantMutexGuard};
+use crate::rwlock::RwLock;
+use crate::semaphore::Semaphore;
 use crate::shared::Shared;
 
 /// Locks on one Redis server.
@@ -58,6 +63,37 @@ impl LockClient {
     #[must_use]
     pub fn mutex(&self, name: &str) -> ReentrantMutex {
         ReentrantMutex::new(&self.shared, name)
+    }
+
+    /// A handle to the fair lock of this name: first come, first served; no I/O.
+    #[must_use]
+    pub fn fair(&self, name: &str) -> FairMutex {
+        FairMutex::new(&self.shared, name)
+    }
+
+    /// A handle to the read-write lock of this name; no I/O.
+    #[must_use]
+    pub fn rw_lock(&self, name: &str) -> RwLock {
+        RwLock::new(&self.shared, name)
+    }
+
+    /// A handle to the count-down latch of this name; no I/O.
+    #[must_use]
+    pub fn latch(&self, name: &str) -> CountDownLatch {
+        CountDownLatch::new(&self.shared, name)
+    }
+
+    /// A handle to the semaphore of this name, whose permits have leases; no I/O.
+    #[must_use]
+    pub fn semaphore(&self, name: &str) -> Semaphore {
+        Semaphore::new(&self.shared, name)
+    }
+
+    /// A handle to the counting semaphore of this name, whose permits a crash leaks; no I/O. Mostly
+    /// [`semaphore`](Self::semaphore) is the right one.
+    #[must_use]
+    pub fn counting_semaphore(&self, name: &str) -> CountingSemaphore {
+        CountingSemaphore::new(&self.shared, name)
     }
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the lock is ours.

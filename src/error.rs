@@ -41,6 +41,9 @@ pub enum ErrorKind {
     Forked,
     /// A newer holder has claimed the resource: this fencing token is stale.
     Stale,
+    /// It cannot be had as things stand, and waiting would not help: a read hold made a write hold, more permits than a
+    /// semaphore has, a latch set while it counts, a lock of another kind under the same name.
+    Conflict,
     /// Any other error answer of the server; the message has its words.
     Server,
 }

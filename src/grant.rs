@@ -172,7 +172,7 @@ pub(crate) mod tests {
     use crate::holder::ClientId;
 
     pub(crate) fn grant(name: &str, clock: &Arc<FakeClock>, span: Duration, upkeep: Upkeep) -> Arc<Grant> {
-        let keys = Arc::new(LockKeys::new("", name).unwrap());
+        let keys = Arc::new(LockKeys::new("", name, crate::key::Kind::Mutex).unwrap());
         let holder = ClientId::random().fresh_holder();
         let clock: Arc<dyn Clock> = clock.clone();
         Arc::new(Grant::new(keys, holder, 1, clock.now(), span, upkeep, clock))

@@ -1,9 +1,9 @@
 //! The methods that every guard has, written once.
 
 /// Implements the common methods, `Debug` and `Drop` for a guard with a field `hold: Arc<Hold>` and a field
-/// `given_up: bool`. Every noun's guards behave the same because they are the same code.
+/// `given_up: bool`, which is a level of one side of its hold. Every noun's guards behave the same because they are the same code.
 macro_rules! guard_methods {
-    ($guard:ty) => {
+    ($guard:ty, $side:expr) => {
         impl $guard {
             /// The name of the lock, as it was asked for.
             #[must_use]
@@ -15,7 +15,7 @@ macro_rules! guard_methods {
             /// ended, also when the process or the machine was suspended meanwhile. Once false, false for ever.
             ///
             /// No I/O, and no mutex: two clock reads. True is not proof for what comes *after* the call; see
-            /// [`fencing_token`](Self::fencing_token).
+            /// [`fencing`](crate::fencing).
             #[must_use]
             pub fn is_held(&self) -> bool {
                 self.hold.is_held()
@@ -53,16 +53,6 @@ macro_rules! guard_methods {
                 self.hold.on_lost(Box::new(callback));
             }
 
-            /// The fencing token of this hold: larger than that of every earlier hold of this name. `None` when the
-            /// client was built with `fencing(false)`.
-            ///
-            /// Hand it to the resource with every write, and let the resource refuse smaller ones:
-            /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
-            #[must_use]
-            pub fn fencing_token(&self) -> Option<crate::fencing::FencingToken> {
-                (self.hold.grant.token > 0).then(|| crate::fencing::FencingToken::new(self.hold.grant.token))
-            }
-
             /// How many guards share this hold.
             #[must_use]
             pub fn hold_count(&self) -> u32 {
@@ -91,7 +81,7 @@ macro_rules! guard_methods {
             /// background until it answers, or the lease has ended.
             pub fn unlock(mut self) -> crate::Result<()> {
                 self.given_up = true;
-                self.hold.release_level()
+                self.hold.release_level($side)
             }
         }
 
@@ -107,7 +97,7 @@ macro_rules! guard_methods {
                     std::mem::forget(self.hold.clone());
                     return;
                 }
-                if let Err(e) = self.hold.release_level() {
+                if let Err(e) = self.hold.release_level($side) {
                     log::warn!("releasing a lock failed: {e}");
                 }
             }
@@ -125,4 +115,22 @@ macro_rules! guard_methods {
     };
 }
 
+/// The fencing token of a guard that keeps everybody else out.
+macro_rules! token_method {
+    ($guard:ty) => {
+        impl $guard {
+            /// The fencing token of this hold: larger than that of every earlier hold of this name. `None` when the
+            /// client was built with `fencing(false)`.
+            ///
+            /// Hand it to the resource with every write, and let the resource refuse smaller ones:
+            /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
+            #[must_use]
+            pub fn fencing_token(&self) -> Option<crate::fencing::FencingToken> {
+                (self.hold.grant.token > 0).then(|| crate::fencing::FencingToken::new(self.hold.grant.token))
+            }
+        }
+    };
+}
+
 pub(crate) use guard_methods;
+pub(crate) use token_method;

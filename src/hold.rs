@@ -1,16 +1,18 @@
 //! What every guard owns: one hold of one lock, and how it is given up.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, OnLost};
+use crate::key::Kind;
 use crate::lease::{Moment, State};
 use crate::shared::{Owner, Shared, closed};
 use crate::station::TakenRelay;
-use crate::store::{Acquire, Doubts, HandedOver, Released, Renewal, Renewed, Undo};
+use crate::store::{Doubts, HandedOver, Levels, Released, Renewal, Renewed, Undo};
+use crate::wakeup::Subscription;
 
 /// How long past the end of its lease a background release is still tried.
 const UNDO_SLACK: Duration = Duration::from_secs(1);
@@ -20,15 +22,35 @@ pub(crate) struct Hold {
     shared: Arc<Shared>,
     pub(crate) grant: Arc<Grant>,
     pub(crate) owner: Owner,
-    /// The hold count: how many guards there are. Told to the server, never asked from it. Changed only by the one
-    /// thread that the hold, or its single owned guard, belongs to.
-    levels: AtomicU32,
+    /// How many guards of each side there are, reads in the upper half. Told to the server, never asked from it. Changed
+    /// only by the one thread that the hold, or its single owned guard, belongs to.
+    levels: AtomicU64,
+}
+
+/// Which side of a hold a guard is a level of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The lock; of a read-write lock, its write side.
+    Main,
+    /// The read side of a read-write lock.
+    Read,
+}
+
+impl Side {
+    const fn one(self) -> u64 {
+        match self {
+            Self::Main => 1,
+            Self::Read => 1 << 32,
+        }
+    }
 }
 
 impl Hold {
     /// Enters a grant into the hold table and the watchdog: from here on it is found, renewed and released.
     pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner) -> Result<Arc<Self>> {
-        let hold = Arc::new(Self { shared: shared.clone(), grant: Arc::new(grant), owner, levels: AtomicU32::new(1) });
+        let side = if grant.keys.kind == Kind::Read { Side::Read } else { Side::Main };
+        let levels = AtomicU64::new(side.one());
+        let hold = Arc::new(Self { shared: shared.clone(), grant: Arc::new(grant), owner, levels });
         if matches!(owner, Owner::Thread(_)) {
             remember_thread(shared);
         }
@@ -84,12 +106,22 @@ impl Hold {
     }
 
     pub(crate) fn count(&self) -> u32 {
-        if self.shared.is_forked() { 0 } else { self.levels.load(Ordering::Acquire) }
+        let Levels { main, reads } = if self.shared.is_forked() { Levels::NONE } else { self.levels() };
+        main.saturating_add(reads)
+    }
+
+    pub(crate) fn levels(&self) -> Levels {
+        let word = self.levels.load(Ordering::Acquire);
+        Levels { main: word as u32, reads: (word >> 32) as u32 }
     }
 
     /// How long this hold keeps other threads of the client from the lock, for certain. Also while its release is
     /// under way: the one who releases rings when it is over.
     pub(crate) fn blocks_for(&self) -> Option<Duration> {
+        let released = self.grant.state() == State::Released;
+        if !self.grant.keys.kind.is_exclusive() || (self.levels().main == 0 && !released) {
+            return None;
+        }
         match self.grant.state() {
             State::Held | State::Suspect => Some(self.grant.remaining()),
             State::Released => Some(self.shared.config.io_timeout),
@@ -102,17 +134,19 @@ impl Hold {
     /// # Errors
     /// `Lost` when the hold is gone: it is never quietly taken again. A failure changes nothing here, and nothing is
     /// sent after it: an undo through the general path would release the live outer hold.
-    pub(crate) fn reenter(&self, lease: Duration, acquire: impl FnOnce(u32) -> Result<Reentered>) -> Result<()> {
+    pub(crate) fn reenter(
+        &self,
+        side: Side,
+        lease: Duration,
+        acquire: impl FnOnce() -> Result<Reentered>,
+    ) -> Result<()> {
         self.ensure_held()?;
-        let held = self.levels.load(Ordering::Acquire);
-        if held == u32::MAX {
-            return Err(Error::named(ErrorKind::InvalidInput, self.name(), "re-entered 2^32 - 1 times"));
-        }
+        self.check_room(side)?;
         self.grant.asks_for(lease);
-        match acquire(held)? {
+        match acquire()? {
             Reentered::Yes { sent_at } => match self.grant.confirmed(sent_at, lease) {
                 State::Held | State::Suspect => {
-                    self.levels.store(held + 1, Ordering::Release);
+                    self.levels.fetch_add(side.one(), Ordering::AcqRel);
                     Ok(())
                 }
                 State::Lost => Err(self.lost()),
@@ -123,6 +157,23 @@ impl Hold {
                 Err(self.lost())
             }
         }
+    }
+
+    /// A read level inside a write hold: known here only.
+    pub(crate) fn nest_read(&self) -> Result<()> {
+        self.ensure_held()?;
+        self.check_room(Side::Read)?;
+        self.levels.fetch_add(Side::Read.one(), Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn check_room(&self, side: Side) -> Result<()> {
+        let Levels { main, reads } = self.levels();
+        let held = if side == Side::Main { main } else { reads };
+        if held < u32::MAX {
+            return Ok(());
+        }
+        Err(Error::named(ErrorKind::InvalidInput, self.name(), "re-entered 2^32 - 1 times"))
     }
 
     /// Lengthens the lease to at least `lease` from now.
@@ -153,27 +204,39 @@ impl Hold {
     }
 
     /// Gives up one level. What `unlock` and Drop of every guard do.
-    pub(crate) fn release_level(&self) -> Result<()> {
+    pub(crate) fn release_level(&self, side: Side) -> Result<()> {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        let held = self.levels.load(Ordering::Acquire);
-        self.levels.store(held.saturating_sub(1), Ordering::Release);
-        if held > 1 {
-            return self.release_inner(held);
+        self.levels.fetch_sub(side.one(), Ordering::AcqRel);
+        match (self.levels(), side) {
+            (Levels::NONE, _) => self.release_all(),
+            // Known here only.
+            (Levels { main: 1.., .. }, Side::Read) if self.grant.state() == State::Released => Ok(()),
+            (Levels { main: 1.., .. }, Side::Read) => self.ensure_held(),
+            (left, _) => self.release_to(left),
         }
-        self.release_all()
     }
 
-    /// An inner level. Sent once: the count in Redis is told, not trusted, and the next verb corrects it.
-    fn release_inner(&self, held: u32) -> Result<()> {
+    /// An inner level, or the last write level above read levels. Sent once: the count in Redis is told, not trusted, and
+    /// the next verb corrects it. Only a downgrade is seen to in the background, because readers wait for it.
+    fn release_to(&self, left: Levels) -> Result<()> {
         // Given up as a whole already, by a close: as for the outermost level, there is nothing left to do or to report.
         if self.grant.state() == State::Released {
             return Ok(());
         }
         self.ensure_held()?;
         let Grant { keys, holder, .. } = &*self.grant;
-        match self.shared.store.release(keys, holder, held, &mut Doubts::default()) {
+        let mut doubts = Doubts::default();
+        let outcome = self.shared.store.release(keys, holder, left, &mut doubts);
+        // A hold that reads only keeps this client's readers out no more.
+        if left.main == 0 && keys.kind == Kind::Write {
+            if outcome.is_err() {
+                self.undo(doubts, left);
+            }
+            self.shared.stations.ring(&keys.lock);
+        }
+        match outcome {
             Ok(Released::Level | Released::Freed { .. }) => Ok(()),
             Ok(Released::NotHeld) => {
                 self.tell_lost();
@@ -197,7 +260,7 @@ impl Hold {
                 Ok(())
             }
             State::Lost => {
-                self.undo(Doubts::default());
+                self.undo(Doubts::default(), Levels::NONE);
                 self.leave_table();
                 self.shared.losses.look();
                 Err(self.lost())
@@ -217,41 +280,64 @@ impl Hold {
         let heard_before = self.shared.stations.messages(&keys.lock).unwrap_or(0);
         let mut doubts = Doubts::default();
         // A closing client takes nothing any more, for nobody.
-        let open = !self.shared.is_closed();
-        let outcome = match open.then(|| self.shared.stations.take_relay(&keys.lock)).flatten() {
+        let may_hand_over = matches!(keys.kind, Kind::Mutex | Kind::Write) && !self.shared.is_closed();
+        let outcome = match may_hand_over.then(|| self.shared.stations.take_relay(&keys.lock)).flatten() {
             Some(relay) => self.hand_over(relay, &mut doubts),
-            None => self.shared.store.release(keys, holder, 1, &mut doubts),
+            None => self.shared.store.release(keys, holder, Levels::NONE, &mut doubts),
         };
-        if let Ok(Released::Freed { listeners }) = outcome {
-            // Nobody else could publish on this channel while we had the lock, so our own message is the next.
-            let own = u64::from(listeners > 0 && self.shared.wakeups.hears(&keys.channel));
-            self.shared.holds.remove(self);
-            self.shared.stations.released(&keys.lock, listeners - own, heard_before + own);
-            return Ok(());
-        }
-        if outcome.is_err() {
-            self.undo(doubts);
-        }
-        self.leave_table();
         match outcome {
-            Ok(Released::NotHeld) => Err(self.lost()),
-            Ok(_) => Ok(()),
-            Err(e) => Err(e.for_name(self.name())),
+            Ok(Released::Freed { listeners, next }) => {
+                self.shared.holds.remove(self);
+                self.tell_freed(listeners, next.as_deref(), heard_before);
+                Ok(())
+            }
+            // Other readers stay, so nobody can get in who could not before.
+            Ok(Released::Level) => {
+                self.shared.holds.remove(self);
+                Ok(())
+            }
+            Ok(Released::NotHeld) => {
+                self.leave_table();
+                Err(self.lost())
+            }
+            Err(e) => {
+                self.undo(doubts, Levels::NONE);
+                self.leave_table();
+                Err(e.for_name(self.name()))
+            }
+        }
+    }
+
+    /// Wakes whoever of this client may get in now: sooner than the message does.
+    fn tell_freed(&self, listeners: u64, next: Option<&str>, heard_before: u64) {
+        let Grant { keys, .. } = &*self.grant;
+        match keys.kind {
+            Kind::Mutex | Kind::Write => {
+                // Nobody else could publish on this channel while we had the lock, so our own message is the next.
+                let subscription = Subscription { channel: keys.channel.clone(), by_pattern: false };
+                let own = u64::from(listeners > 0 && self.shared.wakeups.hears(&subscription));
+                self.shared.stations.released(&keys.lock, listeners - own, heard_before + own);
+            }
+            Kind::Fair => {
+                if let Some(next) = next.filter(|next| self.shared.id.owns(next)) {
+                    self.shared.wakeups.ring(&keys.channel_of_waiter(next));
+                }
+            }
+            _ => self.shared.stations.ring(&keys.lock),
         }
     }
 
     /// Sends the try of this client's next thread right behind our release.
     fn hand_over(&self, relay: TakenRelay, doubts: &mut Doubts) -> Result<Released> {
         let Grant { keys, holder, .. } = &*self.grant;
-        let next = Acquire { keys, holder: &relay.holder, lease: relay.lease, held: 0, token: relay.token };
-        match self.shared.store.hand_over(holder, doubts, &next) {
+        match self.shared.store.hand_over(keys, holder, doubts, &relay.request()) {
             Some(HandedOver { released, acquired, doubts }) => {
                 relay.deliver(acquired, doubts);
                 released
             }
             None => {
                 drop(relay);
-                self.shared.store.release(keys, holder, 1, doubts)
+                self.shared.store.release(keys, holder, Levels::NONE, doubts)
             }
         }
     }
@@ -262,15 +348,26 @@ impl Hold {
         self.shared.watchdog.leave(&self.grant);
         self.grant.wake();
         if before != State::Released {
-            self.undo(Doubts::default());
+            self.undo(Doubts::default(), Levels::NONE);
         }
         self.leave_table();
     }
 
-    fn undo(&self, doubts: Doubts) {
+    /// Ends what this process does for the hold, and leaves it in Redis until its lease ends there.
+    pub(crate) fn forget(&self) {
+        if !self.shared.is_forked() {
+            self.grant.lease.release(self.grant.now());
+            self.shared.watchdog.leave(&self.grant);
+            self.grant.wake();
+            self.leave_table();
+        }
+    }
+
+    fn undo(&self, doubts: Doubts, left: Levels) {
         self.shared.watchdog.undo(Undo {
             keys: self.grant.keys.clone(),
             holder: self.grant.holder.clone(),
+            left,
             doubts,
             expires: self.expires(),
         });

@@ -49,6 +49,25 @@ impl ClientId {
 pub(crate) struct Holder(Arc<str>);
 
 impl Holder {
+    /// An acquisition of permits: 12 random bytes in hex. With the number of a permit in four bytes more it is the id
+    /// that Redisson knows the permit by.
+    pub(crate) fn random_permits() -> Self {
+        Self(format!("{:024x}", rand::random::<u128>() >> 32).into())
+    }
+
+    /// Such a holder from its text.
+    pub(crate) fn parse_permits(text: &str) -> Option<Self> {
+        let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        (text.len() == 24 && text.chars().all(is_digit)).then(|| Self(text.into()))
+    }
+
+    /// The bytes of such a holder.
+    pub(crate) fn permit_bytes(&self) -> Vec<u8> {
+        let digits = self.0.as_bytes().chunks_exact(2);
+        let byte = |pair| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        digits.map(|pair| byte(pair).unwrap_or_default()).collect()
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -74,6 +93,14 @@ mod tests {
             assert!("89ab".contains(&text[19..20]), "{text}");
             assert!(text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c)));
         }
+    }
+
+    #[test]
+    fn permits_are_twelve_bytes() {
+        let holder = Holder::random_permits();
+        let bytes = holder.permit_bytes();
+        assert_eq!(bytes.len(), 12);
+        assert_eq!(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>(), holder.as_str());
     }
 
     #[test]

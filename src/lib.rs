@@ -97,9 +97,12 @@
 //! | `redisson_lock__channel:{N}` | where releases are published |
 //!
 //! A user with an ACL needs these:
-//! `~<names> ~redisson_lock_token:* &redisson_lock__channel:* +hset +hdel +hexists +hgetall +hlen +exists +del +pttl
-//! +pexpire +incr +set +time +publish +subscribe +unsubscribe +ping +eval +evalsha +script|load +client|setname
-//! +client|info +client|kill +info` (and `+hget` for [`FencedValue`](fencing::FencedValue)). Without `client|kill` or
+//! `~<names> ~{<names>}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~leasehold_writer:*
+//! ~leasehold_once:* &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__*
+//! +hset +hget +hdel +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat
+//! +persist +time +lindex +lrange +lpush +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zrange +zrangebyscore
+//! +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha +script|load +client|setname
+//! +client|info +client|kill +info`. Without `client|kill` or
 //! `info` an acquire that was lost is refused by time instead, which takes an I/O timeout longer. Use `maxmemory-policy
 //! noeviction`: a lock that is evicted is lost.
 //!
@@ -111,29 +114,44 @@ mod acquire;
 mod backoff;
 mod bell;
 mod builder;
+mod claim;
 mod client;
 mod clock;
+mod counter;
+mod counting;
 mod deadline;
 mod error;
+mod fair;
 pub mod fencing;
 mod grant;
 mod guard;
+mod handle;
 mod hold;
 mod holder;
 mod key;
+mod latch;
 mod lease;
 mod limits;
 mod losses;
 mod mutex;
+mod rwlock;
 mod script;
+mod semaphore;
 mod shared;
 mod station;
 mod store;
+mod wait;
 mod wakeup;
 mod watchdog;
 mod wire;
 
 pub use builder::Builder;
 pub use client::LockClient;
+pub use counting::{CountingPermit, CountingSemaphore};
 pub use error::{Error, ErrorKind, Result};
-pub use mutex::{LockHolder, OwnedMutexGuard, ReentrantMutex, ReentrantMutexGuard};
+pub use fair::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};
+pub use handle::LockHolder;
+pub use latch::CountDownLatch;
+pub use mutex::{OwnedMutexGuard, ReentrantMutex, ReentrantMutexGuard};
+pub use rwlock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use semaphore::{PermitId, Semaphore, SemaphorePermit};

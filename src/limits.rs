@@ -9,6 +9,22 @@ pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(20);
 /// Longer than this is a mistake in units, and a lock that a crash leaves behind for good.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// How long the answer to a request that must not run twice is remembered, and so for how long it may be repeated.
+pub(crate) const ONCE: Duration = Duration::from_secs(60);
+
+/// Redisson's counts are Java `int`s.
+pub(crate) const MOST_PERMITS: u32 = i32::MAX as u32;
+/// A script takes permits with leases one by one, and keeps the server from everybody else meanwhile.
+pub(crate) const MOST_PERMITS_AT_ONCE: u32 = 10_000;
+
+/// Permits or a count: 1 to `most`.
+pub(crate) fn check_count(count: u32, most: u32) -> Result<()> {
+    if (1..=most).contains(&count) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidInput, format!("{count} is not between 1 and {most}")))
+}
+
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
         return Ok(());

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
 use crate::holder::ClientId;
+use crate::key::{Kind, LockKeys, waiters_pattern};
 use crate::lease::Moment;
 use crate::losses::Losses;
 use crate::station::Stations;
@@ -32,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) fencing: bool,
     /// How long a call that is already waiting puts up with a server that cannot be asked.
     pub(crate) ride_out: Duration,
+    /// How long a waiter that died can hold up others: its place in a fair queue, or a writer's marker.
+    pub(crate) waiter_timeout: Duration,
 }
 
 pub(crate) struct Shared {
@@ -72,7 +75,7 @@ impl Shared {
                 losses.clone(),
                 stations.clone(),
             ),
-            wakeups: Wakeups::new(client_name.clone(), store.clone()),
+            wakeups: Wakeups::new(client_name.clone(), store.clone(), waiters_pattern(id.as_str())),
             config,
             id,
             clock,
@@ -154,6 +157,7 @@ impl Shared {
         let deadline =
             Instant::now().checked_add(timeout).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
         self.stations.close();
+        self.wakeups.ring_all();
         let mut failed = Vec::new();
         for hold in self.holds.take_all() {
             if Instant::now() >= deadline {
@@ -268,10 +272,14 @@ impl Holds {
         map.get(lock)?.iter().find(|h| h.owner == Owner::Thread(thread)).cloned()
     }
 
-    /// For how long a thread of this client has the lock, or is just giving it up: no try of another can succeed.
-    pub(crate) fn local(&self, lock: &str) -> Option<Duration> {
+    /// For how long a thread of this client has the lock for itself, or is just giving it up: no try of another can
+    /// succeed. Whoever must take a place in a queue in Redis, or leave a marker there, has to try all the same.
+    pub(crate) fn blocks(&self, keys: &LockKeys) -> Option<Duration> {
+        if !matches!(keys.kind, Kind::Mutex | Kind::Read | Kind::Write) {
+            return None;
+        }
         let map = self.map.lock();
-        map.get(lock)?.iter().filter_map(|hold| hold.blocks_for()).max()
+        map.get(&keys.lock)?.iter().filter_map(|hold| hold.blocks_for()).max()
     }
 
     /// The live holds under a name.

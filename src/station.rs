@@ -15,7 +15,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::key::LockKeys;
-use crate::store::{Acquired, Doubts, TokenRule};
+use crate::store::{Acquire, Acquired, Doubts, TokenRule, Waiting};
 
 /// Acquisitions in a row, with other clients waiting, before a wake-up of theirs is let pass. A client that releases
 /// and takes again on the spot always beats one that a message has to reach first.
@@ -61,9 +61,11 @@ struct Line {
 /// A try that travels with the release of another thread: one round trip for both.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    pub(crate) holder: Holder,
-    pub(crate) lease: Duration,
-    pub(crate) token: TokenRule,
+    keys: Arc<LockKeys>,
+    holder: Holder,
+    lease: Duration,
+    token: TokenRule,
+    waiting: Waiting,
     outcome: Mutex<Option<Relayed>>,
     delivered: Condvar,
     taken: AtomicBool,
@@ -77,15 +79,22 @@ pub(crate) enum Relayed {
 }
 
 impl Relay {
-    pub(crate) fn new(holder: Holder, lease: Duration, token: TokenRule) -> Self {
+    pub(crate) fn new(request: &Acquire<'_>) -> Self {
         Self {
-            holder,
-            lease,
-            token,
+            keys: Arc::new(request.keys.clone()),
+            holder: request.holder.clone(),
+            lease: request.lease,
+            token: request.token,
+            waiting: request.waiting,
             outcome: Mutex::new(None),
             delivered: Condvar::new(),
             taken: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn request(&self) -> Acquire<'_> {
+        let Self { keys, holder, lease, token, waiting, .. } = self;
+        Acquire { keys, holder, lease: *lease, held: 0, token: *token, waiting: *waiting }
     }
 
     /// Set under the line's mutex, when it leaves the line.
@@ -163,7 +172,7 @@ impl Turns {
 #[derive(Debug)]
 struct Seat {
     /// Its owner's try, which goes out with the release before its turn even while the owner is still waking up.
-    relay: Arc<Relay>,
+    relay: Option<Arc<Relay>>,
     called: Mutex<Call>,
     changed: Condvar,
 }
@@ -207,14 +216,17 @@ impl Seat {
 /// A thread's presence at a station, which is kept while there is one.
 #[derive(Debug)]
 struct Member<'s> {
-    stations: &'s Stations,
+    /// `None`: a station of its own, for one who queues in Redis.
+    stations: Option<&'s Stations>,
     station: Arc<Station>,
     name: Arc<str>,
 }
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
-        self.stations.leave(&self.name, &self.station);
+        if let Some(stations) = self.stations {
+            stations.leave(&self.name, &self.station);
+        }
     }
 }
 
@@ -222,8 +234,10 @@ impl Drop for Member<'_> {
 #[derive(Debug)]
 pub(crate) struct Head<'s> {
     member: Member<'s>,
-    /// The try it brought, if it stood in line before.
-    pub(crate) relay: Option<Arc<Relay>>,
+    /// It stood in line before.
+    pub(crate) stood: bool,
+    /// The try it brought from there.
+    relay: Option<Arc<Relay>>,
 }
 
 pub(crate) enum Queued<'s> {
@@ -235,21 +249,37 @@ pub(crate) enum Queued<'s> {
 }
 
 impl Stations {
+    /// The head of a line of its own: for a waiter whose place is in a queue in Redis, so that the line may not decide.
+    pub(crate) fn alone(&self, keys: &LockKeys) -> Head<'_> {
+        let member = Member { stations: None, station: Arc::default(), name: keys.lock.clone() };
+        Head { member, stood: false, relay: None }
+    }
+
+    /// Whether a thread of this client waits for the name: whoever comes queues up behind it.
+    pub(crate) fn has_line(&self, name: &str) -> bool {
+        self.map.lock().get(name).is_some_and(|station| station.line.lock().head)
+    }
+
     /// Blocks until the caller is the head of the line for the name. `try_of` is asked for a try to leave in the line, if
     /// there is one.
-    pub(crate) fn queue(&self, keys: &LockKeys, deadline: Deadline, try_of: impl FnOnce() -> Relay) -> Queued<'_> {
+    pub(crate) fn queue(
+        &self,
+        keys: &LockKeys,
+        deadline: Deadline,
+        try_of: impl FnOnce() -> Option<Relay>,
+    ) -> Queued<'_> {
         let member = self.enter(&keys.lock);
         let seat = {
             let mut line = member.station.line.lock();
             if !line.head {
                 line.head = true;
                 drop(line);
-                return Queued::Head(Head { member, relay: None });
+                return Queued::Head(Head { member, stood: false, relay: None });
             }
             if let Some((_, error)) = &line.outage {
                 return Queued::Outage(error.clone());
             }
-            let relay = Arc::new(try_of());
+            let relay = try_of().map(Arc::new);
             let seat = Arc::new(Seat { relay, called: Mutex::default(), changed: Condvar::new() });
             line.seats.push_back(seat.clone());
             seat
@@ -262,7 +292,7 @@ impl Stations {
                 None => Queued::TimedOut,
             },
             Call::Closed if member.give_up(&seat) => Queued::Closed,
-            _ => Queued::Head(Head { member, relay: Some(seat.relay.clone()) }),
+            _ => Queued::Head(Head { member, stood: true, relay: seat.relay.clone() }),
         }
     }
 
@@ -277,7 +307,7 @@ impl Stations {
         let station = map.entry(name.clone()).or_default().clone();
         station.line.lock().members += 1;
         drop(map);
-        Member { stations: self, station, name: name.clone() }
+        Member { stations: Some(self), station, name: name.clone() }
     }
 
     fn leave(&self, name: &Arc<str>, station: &Station) {
@@ -413,7 +443,7 @@ impl Drop for Head<'_> {
         match line.seats.pop_front() {
             Some(next) => {
                 if !line.turns.is_owed() {
-                    line.relay = Some(next.relay.clone());
+                    line.relay.clone_from(&next.relay);
                 }
                 next.call(Call::Head);
             }
@@ -435,22 +465,24 @@ impl Member<'_> {
 mod tests {
     use super::*;
 
-    fn relay() -> Relay {
-        Relay::new(crate::holder::ClientId::random().fresh_holder(), Duration::from_secs(1), TokenRule::Off)
+    fn relay() -> Option<Relay> {
+        let holder = crate::holder::ClientId::random().fresh_holder();
+        let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::Off, Waiting::No);
+        Some(Relay::new(&Acquire { keys: &keys(), holder: &holder, lease, held: 0, token, waiting }))
     }
 
     fn keys() -> LockKeys {
-        LockKeys::new("", "n").unwrap()
+        LockKeys::new("", "n", crate::key::Kind::Mutex).unwrap()
     }
 
     #[test]
     fn the_role_passes_in_order_and_the_station_goes_with_its_last_member() {
         let stations = Stations::default();
         let Queued::Head(first) = stations.queue(&keys(), Deadline::Never, relay) else { panic!() };
-        assert!(first.relay.is_none());
+        assert!(!first.stood && stations.has_line("n"));
         std::thread::scope(|s| {
             let second = s.spawn(|| match stations.queue(&keys(), Deadline::Never, relay) {
-                Queued::Head(head) => head.relay.is_some(),
+                Queued::Head(head) => head.stood && head.relay.is_some(),
                 _ => false,
             });
             while first.member.station.line.lock().seats.is_empty() {

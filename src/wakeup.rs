@@ -30,8 +30,18 @@ pub(crate) struct Wakeups {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What a waiter listens to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    pub(crate) channel: Arc<str>,
+    /// One of the channels that end in a holder of this client: one pattern subscription serves all of them.
+    pub(crate) by_pattern: bool,
+}
+
 struct Inner {
     client_name: String,
+    /// The channels of this client's own waiters.
+    pattern: Arc<str>,
     store: Arc<dyn LeaseStore>,
     state: Mutex<State>,
     changed: Condvar,
@@ -40,7 +50,10 @@ struct Inner {
 /// Every request for a channel is written under this mutex, so that the server gets them in the order in which the map
 /// changed. They are few bytes into a socket buffer, and a write has a timeout.
 struct State {
-    channels: HashMap<Arc<str>, Channel>,
+    /// By channel; the pattern under its own name.
+    topics: HashMap<Arc<str>, Topic>,
+    /// The user may not subscribe to the pattern (an ACL names channels): each waiter's channel stands for itself.
+    no_pattern: bool,
     /// The asking half of the present connection.
     mouth: Option<Mouth>,
     phase: Phase,
@@ -54,8 +67,9 @@ enum Phase {
     Ended,
 }
 
-struct Channel {
-    bell: Arc<Bell>,
+struct Topic {
+    /// One under a channel's own name; under the pattern, one for each waiter.
+    bells: HashMap<Arc<str>, Arc<Bell>>,
     waiters: usize,
     /// When the last waiter left.
     idle_since: Option<Instant>,
@@ -66,51 +80,58 @@ struct Channel {
 /// A waiter's interest in a channel.
 pub(crate) struct Listening<'w> {
     wakeups: &'w Wakeups,
-    channel: Arc<str>,
+    subscription: Subscription,
 }
 
 impl Wakeups {
-    pub(crate) fn new(client_name: String, store: Arc<dyn LeaseStore>) -> Self {
-        let inner = Inner {
-            client_name,
-            store,
-            state: Mutex::new(State { channels: HashMap::new(), mouth: None, phase: Phase::NotStarted }),
-            changed: Condvar::new(),
-        };
+    /// `pattern`: of the channels that end in a holder of this client.
+    pub(crate) fn new(client_name: String, store: Arc<dyn LeaseStore>, pattern: String) -> Self {
+        let state = State { topics: HashMap::new(), no_pattern: false, mouth: None, phase: Phase::NotStarted };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let inner = Inner { client_name, pattern: pattern.into(), store, state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
-    /// Rings `bell` at every message on `channel`, and once when the server has confirmed the subscription, until the
+    /// Rings `bell` at every message on the channel, and once when the server has confirmed the subscription, until the
     /// answer is dropped. Does not wait for the server.
-    pub(crate) fn listen(&self, channel: &Arc<str>, bell: &Arc<Bell>) -> Listening<'_> {
+    pub(crate) fn listen(&self, subscription: Subscription, bell: &Arc<Bell>) -> Listening<'_> {
         let mut state = self.inner.state.lock();
-        let known = state.channels.contains_key(channel);
-        let entry = state.channels.entry(channel.clone()).or_insert_with(|| Channel {
-            bell: bell.clone(),
-            waiters: 0,
-            idle_since: None,
-            confirmed: false,
-        });
-        entry.waiters += 1;
-        entry.idle_since = None;
-        entry.bell = bell.clone();
+        let name = self.inner.topic_of(&state, &subscription).clone();
+        let known = state.topics.contains_key(&name);
+        let topic = state.topics.entry(name.clone()).or_insert_with(Topic::new);
+        topic.waiters += 1;
+        topic.idle_since = None;
+        topic.bells.insert(subscription.channel.clone(), bell.clone());
         self.start(&mut state);
         // Without a connection there is nobody to ask: a new one subscribes to everything in the map.
         if !known
             && let Some(mouth) = &mut state.mouth
-            && let Err(e) = mouth.subscribe(&[channel])
+            && let Err(e) = self.inner.subscribe(mouth, &name)
         {
             log::debug!("the subscriber connection ended: {e}");
             mouth.close();
             state.mouth = None;
         }
         drop(state);
-        Listening { wakeups: self, channel: channel.clone() }
+        Listening { wakeups: self, subscription }
     }
 
     /// Whether messages on the channel reach us now.
-    pub(crate) fn hears(&self, channel: &str) -> bool {
-        self.inner.state.lock().channels.get(channel).is_some_and(|c| c.confirmed)
+    pub(crate) fn hears(&self, subscription: &Subscription) -> bool {
+        let state = self.inner.state.lock();
+        state.topics.get(self.inner.topic_of(&state, subscription)).is_some_and(|topic| topic.confirmed)
+    }
+
+    /// Wakes the waiter on a channel, if it is one of this client: its message is on the way.
+    pub(crate) fn ring(&self, channel: &str) {
+        if let Some(bell) = self.inner.bell_of(channel) {
+            bell.ring();
+        }
+    }
+
+    /// Wakes everybody: the client is closed.
+    pub(crate) fn ring_all(&self) {
+        self.inner.state.lock().topics.values().for_each(Topic::ring);
     }
 
     /// Asks the thread to end and waits for it until `deadline`; false: it is still in its read.
@@ -160,10 +181,15 @@ impl Wakeups {
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
         let mut state = self.wakeups.inner.state.lock();
-        if let Some(entry) = state.channels.get_mut(&self.channel) {
-            entry.waiters -= 1;
-            if entry.waiters == 0 {
-                entry.idle_since = Some(Instant::now());
+        let name = self.wakeups.inner.topic_of(&state, &self.subscription).clone();
+        if let Some(topic) = state.topics.get_mut(&name) {
+            topic.waiters -= 1;
+            if topic.waiters == 0 {
+                topic.idle_since = Some(Instant::now());
+            }
+            // The bell of a channel stays for its next waiter; that of a pattern's waiter is its own.
+            if name != self.subscription.channel {
+                topic.bells.remove(&self.subscription.channel);
             }
         }
     }
@@ -176,15 +202,56 @@ impl Drop for LastWill<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.phase = Phase::Ended;
-        for channel in state.channels.values_mut() {
-            channel.confirmed = false;
-            channel.bell.ring();
+        for topic in state.topics.values_mut() {
+            topic.confirmed = false;
+            topic.ring();
         }
         self.0.changed.notify_all();
     }
 }
 
+impl Topic {
+    fn new() -> Self {
+        Self { bells: HashMap::new(), waiters: 0, idle_since: None, confirmed: false }
+    }
+
+    fn ring(&self) {
+        self.bells.values().for_each(|bell| bell.ring());
+    }
+}
+
 impl Inner {
+    /// The name under which the map has a subscription.
+    fn topic_of<'a>(&'a self, state: &State, subscription: &'a Subscription) -> &'a Arc<str> {
+        if subscription.by_pattern && !state.no_pattern { &self.pattern } else { &subscription.channel }
+    }
+
+    fn subscribe(&self, mouth: &mut Mouth, name: &Arc<str>) -> Result<()> {
+        if *name == self.pattern { mouth.subscribe_pattern(name) } else { mouth.subscribe(&[name]) }
+    }
+
+    fn bell_of(&self, channel: &str) -> Option<Arc<Bell>> {
+        let state = self.state.lock();
+        let of = |name: &str| state.topics.get(name)?.bells.get(channel).cloned();
+        of(channel).or_else(|| of(&self.pattern))
+    }
+
+    /// The pattern was refused: its waiters get a subscription each.
+    fn do_without_pattern(&self) {
+        let mut state = self.state.lock();
+        state.no_pattern = true;
+        let bells = state.topics.remove(&self.pattern).map(|topic| topic.bells).unwrap_or_default();
+        for (channel, bell) in bells {
+            let bells = HashMap::from([(channel.clone(), bell)]);
+            state.topics.insert(channel, Topic { bells, waiters: 1, ..Topic::new() });
+        }
+    }
+
+    fn may_blame_the_pattern(&self) -> bool {
+        let state = self.state.lock();
+        !state.no_pattern && state.topics.contains_key(&self.pattern)
+    }
+
     fn run(&self) {
         let _last_will = LastWill(self);
         let mut pause = Backoff::new(Duration::from_millis(10), TICK);
@@ -192,6 +259,10 @@ impl Inner {
         while self.state.lock().phase == Phase::Running {
             match self.listen_once(&mut pause) {
                 Ok(()) => return,
+                Err(e) if e.kind() == ErrorKind::Denied && self.may_blame_the_pattern() => {
+                    log::debug!("fair waiters listen each for itself: {e}");
+                    self.do_without_pattern();
+                }
                 Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut told, true) => {
                     log::warn!("release messages cannot be heard, waiting by timer: {e}");
                 }
@@ -199,11 +270,11 @@ impl Inner {
             }
             let mut state = self.state.lock();
             state.mouth = None;
-            state.channels.retain(|_, c| c.waiters > 0);
-            for channel in state.channels.values_mut() {
-                channel.confirmed = false;
+            state.topics.retain(|_, topic| topic.waiters > 0);
+            for topic in state.topics.values_mut() {
+                topic.confirmed = false;
                 // Those who sleep for a whole lease must know that nobody hears for them now.
-                channel.bell.ring();
+                topic.ring();
             }
             if state.phase == Phase::Running {
                 self.changed.wait_for(&mut state, pause.next());
@@ -219,9 +290,13 @@ impl Inner {
             if state.phase != Phase::Running {
                 return Ok(());
             }
-            let channels: Vec<&str> = state.channels.keys().map(|name| &**name).collect();
+            let (patterns, channels): (Vec<&str>, Vec<&str>) =
+                state.topics.keys().map(|name| &**name).partition(|name| **name == *self.pattern);
             if !channels.is_empty() {
                 mouth.subscribe(&channels)?;
+            }
+            for pattern in patterns {
+                mouth.subscribe_pattern(pattern)?;
             }
             state.mouth = Some(mouth);
         }
@@ -233,9 +308,9 @@ impl Inner {
             }
             match heard? {
                 Heard::Message { channel } => self.ring(&channel),
-                Heard::Subscribed { channel } => {
+                Heard::Subscribed { topic } => {
                     pause.reset();
-                    self.confirm(&channel);
+                    self.confirm(&topic);
                 }
                 Heard::Sign => {}
                 Heard::Silence => {
@@ -253,35 +328,34 @@ impl Inner {
 
     fn ring(&self, channel: &[u8]) {
         let Ok(channel) = std::str::from_utf8(channel) else { return };
-        let bell = self.state.lock().channels.get(channel).map(|c| c.bell.clone());
-        if let Some(bell) = bell {
+        if let Some(bell) = self.bell_of(channel) {
             bell.ring_by_message();
         }
     }
 
-    /// Messages before this were heard by nobody, so the waiter must look again: rung first and confirmed second, or a
+    /// Messages before this were heard by nobody, so the waiters must look again: rung first and confirmed second, or a
     /// waiter that has just been told would find the ring of its own subscription.
-    fn confirm(&self, channel: &[u8]) {
-        let Ok(channel) = std::str::from_utf8(channel) else { return };
-        if let Some(entry) = self.state.lock().channels.get_mut(channel) {
-            entry.bell.ring();
-            entry.confirmed = true;
+    fn confirm(&self, topic: &[u8]) {
+        let Ok(name) = std::str::from_utf8(topic) else { return };
+        if let Some(topic) = self.state.lock().topics.get_mut(name) {
+            topic.ring();
+            topic.confirmed = true;
         }
     }
 
     /// Lets go of channels that nobody has waited on for a while, and asks a silent server for a sign of life.
     fn tend(&self, ping: bool) -> Result<()> {
         let mut state = self.state.lock();
-        let State { channels, mouth: Some(mouth), .. } = &mut *state else { return Ok(()) };
-        let idle: Vec<Arc<str>> = channels
+        let State { topics, mouth: Some(mouth), .. } = &mut *state else { return Ok(()) };
+        let idle: Vec<Arc<str>> = topics
             .iter()
             // One that is not confirmed yet stays: its confirmation must not be taken for that of a successor.
             .filter(|(_, c)| c.confirmed && c.idle_since.is_some_and(|since| since.elapsed() > LINGER))
             .map(|(name, _)| name.clone())
             .collect();
         for name in idle {
-            channels.remove(&name);
-            mouth.unsubscribe(&name)?;
+            topics.remove(&name);
+            if name == self.pattern { mouth.unsubscribe_pattern(&name)? } else { mouth.unsubscribe(&name)? }
         }
         if ping { mouth.ping() } else { Ok(()) }
     }

@@ -19,7 +19,7 @@ use crate::grant::{Grant, Upkeep, tick};
 use crate::lease::{Moment, State, margin};
 use crate::losses::Losses;
 use crate::station::Stations;
-use crate::store::{Doubts, LeaseStore, Renewal, Renewed, Undo};
+use crate::store::{Doubts, LeaseStore, Levels, Renewal, Renewed, Undo};
 
 /// Unknown outcomes kept while the server cannot be asked; past it the oldest goes first.
 const MOST_UNDOS: usize = 10_000;
@@ -399,6 +399,7 @@ impl Inner {
         let undo = Undo {
             keys: grant.keys.clone(),
             holder: grant.holder.clone(),
+            left: Levels::NONE,
             doubts: Doubts::default(),
             expires: self.clock.now().plus(grant.longest()).plus(UNDO_SLACK),
         };

@@ -1,18 +1,27 @@
 -- connect_probe: which commands that our scripts need the user may not run; asked before a script can fail half-way.
 -- KEYS[1] probe   a key that does not exist
--- ARGV[1] a channel like those of the locks
+-- ARGV[i] channels like those that are published on
 -- Returns the error texts of the commands that were refused for want of permission
--- Repeat-safe: yes. Every command in it changes nothing: the key does not exist, and nobody listens to the channel.
--- HSET, INCR and DEL cannot be asked without writing; refused, each is the first write of its script.
+-- Repeat-safe: yes. Every command in it changes nothing: the key does not exist, and nobody listens to the channels.
+-- HSET, INCR, LPUSH and RPUSH cannot be asked without writing; refused, each leaves nothing that stays.
+local key = KEYS[1]
 local tries = {
-  {'hexists', KEYS[1], 'x'}, {'hdel', KEYS[1], 'x'}, {'hgetall', KEYS[1]}, {'hlen', KEYS[1]},
-  {'exists', KEYS[1]}, {'pttl', KEYS[1]}, {'pexpire', KEYS[1], 1}, {'set', KEYS[1], '0', 'xx', 'keepttl'},
-  {'time'}, {'publish', ARGV[1], '0'},
+  {'hexists', key, 'x'}, {'hget', key, 'x'}, {'hdel', key, 'x'}, {'hgetall', key}, {'hlen', key},
+  {'exists', key}, {'get', key}, {'pttl', key}, {'pexpire', key, 1}, {'pexpireat', key, 1}, {'persist', key},
+  {'set', key, '0', 'xx', 'keepttl'}, {'time'},
+  {'lindex', key, 0}, {'lrange', key, 0, 0}, {'lpop', key}, {'lrem', key, 1, 'x'},
+  {'zscore', key, 'x'}, {'zmscore', key, 'x'}, {'zcard', key}, {'zrange', key, 0, 0}, {'zrangebyscore', key, 0, 0},
+  {'zrem', key, 'x'}, {'zadd', key, 'xx', 0, 'x'}, {'del', key},
+  -- Not a number: an error that tells that one may.
+  {'incrby', key, 'x'}, {'decrby', key, 'x'},
 }
+for i = 1, #ARGV do
+  tries[#tries + 1] = {'publish', ARGV[i], '0'}
+end
 local refused = {}
 for _, try in ipairs(tries) do
   local answer = redis.pcall(unpack(try))
-  if type(answer) == 'table' and answer.err then
+  if type(answer) == 'table' and answer.err and not string.find(answer.err, 'not an integer') then
     refused[#refused + 1] = try[1] .. ': ' .. answer.err
   end
 end

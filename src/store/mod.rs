@@ -3,6 +3,7 @@
 //! One Redis server is the first implementation; Redlock over several masters comes under the same guards, watchdog
 //! and wait loop.
 
+mod background;
 mod redis;
 
 use std::sync::Arc;
@@ -13,18 +14,8 @@ use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::key::LockKeys;
 use crate::lease::Moment;
-pub(crate) use crate::script::{FenceAnswer, Standing, TokenRule};
+pub(crate) use crate::script::{Acquire, Count, CountAnswer, FenceAnswer, Levels, Standing, TokenRule, Waiting};
 pub(crate) use crate::wire::{Doubt, Ear, Heard, Mouth};
-
-/// One acquisition, outermost (`held` = 0) or one level more.
-#[derive(Debug, Clone)]
-pub(crate) struct Acquire<'a> {
-    pub(crate) keys: &'a LockKeys,
-    pub(crate) holder: &'a Holder,
-    pub(crate) lease: Duration,
-    pub(crate) held: u32,
-    pub(crate) token: TokenRule,
-}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
@@ -34,16 +25,18 @@ pub(crate) enum Acquired {
     Busy { ttl: Option<Duration> },
     /// The holder had it and has lost it.
     Gone,
+    /// More permits than there are in all.
+    TooFew { permits: u64 },
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Released {
     /// The hold was not there.
     NotHeld,
-    /// One level less.
+    /// Levels stay, or other readers do.
     Level,
-    /// Freed. `listeners`: how many subscribers the message reached.
-    Freed { listeners: u64 },
+    /// Freed. `listeners`: how many subscribers the message reached; `next`: the waiter of a fair lock whose turn it is.
+    Freed { listeners: u64, next: Option<String> },
 }
 
 /// The two outcomes of a hand-over; the doubts of the second are the next holder's.
@@ -92,11 +85,13 @@ impl Doubts {
     }
 }
 
-/// An acquisition that must not stand: it is removed once nothing of it can run any more.
+/// A hold that must not stand as it may stand now: it is cut down to what shall be left of it (mostly nothing) once
+/// nothing of the requests in doubt can run any more.
 #[derive(Debug, Clone)]
 pub(crate) struct Undo {
     pub(crate) keys: Arc<LockKeys>,
     pub(crate) holder: Holder,
+    pub(crate) left: Levels,
     pub(crate) doubts: Doubts,
     /// From here on the lease has ended by itself, if none of the doubts runs late.
     pub(crate) expires: Moment,
@@ -109,12 +104,18 @@ pub(crate) struct Undo {
 pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired>;
 
-    /// Gives up one level of a hold that has `held`.
-    fn release(&self, keys: &LockKeys, holder: &Holder, held: u32, doubts: &mut Doubts) -> Result<Released>;
+    /// Leaves a hold with the levels of `left`; with none, a holder that only waited leaves as well.
+    fn release(&self, keys: &LockKeys, holder: &Holder, left: Levels, doubts: &mut Doubts) -> Result<Released>;
 
     /// Frees the lock (the last level of a hold) and tries it for `next`, in one write: a hand-over between two threads
     /// of this client. `None`: not now; nothing was sent.
-    fn hand_over(&self, holder: &Holder, doubts: &mut Doubts, next: &Acquire<'_>) -> Option<HandedOver>;
+    fn hand_over(
+        &self,
+        keys: &LockKeys,
+        holder: &Holder,
+        doubts: &mut Doubts,
+        next: &Acquire<'_>,
+    ) -> Option<HandedOver>;
 
     /// In the background, on a connection of its own; one answer for each, in order.
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed>;
@@ -129,6 +130,15 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
 
     /// Frees the lock whoever holds it; false when it was free. Sent once: a repeat could force out the next holder.
     fn force_unlock(&self, keys: &LockKeys) -> Result<bool>;
+
+    /// How long the queue of a fair lock is, and how many are before the first waiter of a client, if it has one.
+    fn queue(&self, keys: &LockKeys, client: &str) -> Result<(usize, Option<usize>)>;
+
+    /// Changes a count that nobody holds. `id`: the same for all repeats, which then change nothing more.
+    fn count(&self, keys: &LockKeys, change: Count, id: &str, doubts: &mut Doubts) -> Result<CountAnswer>;
+
+    /// What is left of a count or free of the permits, and how many permits are held.
+    fn counted(&self, keys: &LockKeys) -> Result<(i64, i64)>;
 
     /// A connection that hears the releases: one half to read from, one to ask for channels with.
     fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)>;

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use super::{Acquire, Acquired, Doubts, HandedOver, LeaseStore, Released, Renewal, Renewed, Undo};
+use super::background::{Background, Settled};
+use super::{
+    Acquire, Acquired, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Levels, Released, Renewal, Renewed, Undo,
+};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
-use crate::key::LockKeys;
+use crate::key::{Kind, LockKeys};
 use crate::lease::Moment;
-use crate::script::{self, AcquireAnswer, FenceAnswer, ReleaseAnswer, RenewAnswer, Standing};
-use crate::wire::{Dialer, Doubt, Ear, Failure, Link, Mouth, Pool, Reply, Request};
+use crate::script::{self, AcquireAnswer, Family, FenceAnswer, ReleaseAnswer, RenewAnswer, Standing};
+use crate::wire::{Dialer, Ear, Failure, Mouth, Pool, Reply, Request};
 
 /// Holds renewed by one run of the script: a script keeps the server from everybody else while it runs.
 const RENEW_CHUNK: usize = 200;
@@ -26,27 +27,11 @@ pub(crate) struct RedisStore {
     clock: Arc<dyn Clock>,
 }
 
-/// The connection of the watchdog thread: renewals must not queue behind the locks' own traffic.
-struct Background {
-    dialer: Dialer,
-    link: Mutex<Option<Link>>,
-}
-
-impl std::fmt::Debug for Background {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Background").field("endpoint", &self.dialer.endpoint).finish_non_exhaustive()
-    }
-}
-
 impl RedisStore {
     /// `background` may have a shorter I/O timeout than `foreground`.
     pub(crate) fn new(foreground: Dialer, connections: usize, background: Dialer) -> Self {
         let clock = foreground.clock.clone();
-        Self {
-            pool: Pool::new(foreground, connections),
-            background: Background { dialer: background, link: Mutex::new(None) },
-            clock,
-        }
+        Self { pool: Pool::new(foreground, connections), background: Background::new(background), clock }
     }
 
     /// Connects once, which also checks the server and what the user may do there.
@@ -138,8 +123,7 @@ fn not_yet(wait: Duration) -> Error {
 
 impl LeaseStore for RedisStore {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
-        let Acquire { keys, holder, lease, held, token } = *acquire;
-        let answered = self.ask(keys, || script::acquire(keys, holder, lease, held, token), doubts)?;
+        let answered = self.ask(acquire.keys, || script::acquire(acquire), doubts)?;
         let outcome = acquired(answered.reply, answered.sent_at);
         // Only an answer about the lock settles the earlier attempts: with an error (a full server, say) what they did
         // still stands.
@@ -149,20 +133,25 @@ impl LeaseStore for RedisStore {
         outcome
     }
 
-    fn release(&self, keys: &LockKeys, holder: &Holder, held: u32, doubts: &mut Doubts) -> Result<Released> {
-        let Answered { reply, repeated, .. } = self.ask(keys, || script::release(keys, holder, held), doubts)?;
-        // Inner levels leave the field where it is: if it is not there, no earlier attempt took it.
-        let outcome = released(reply, repeated && held == 1);
+    fn release(&self, keys: &LockKeys, holder: &Holder, left: Levels, doubts: &mut Doubts) -> Result<Released> {
+        let Answered { reply, repeated, .. } = self.ask(keys, || script::release(keys, holder, left), doubts)?;
+        // Inner levels leave the holder where it is: if it is not there, no earlier attempt took it.
+        let outcome = released(reply, repeated && left == Levels::NONE);
         if outcome.is_ok() {
             doubts.clear();
         }
         outcome
     }
 
-    fn hand_over(&self, holder: &Holder, doubts: &mut Doubts, next: &Acquire<'_>) -> Option<HandedOver> {
-        let keys = next.keys;
-        let release = script::release(keys, holder, 1);
-        let acquire = script::acquire(keys, next.holder, next.lease, next.held, next.token);
+    fn hand_over(
+        &self,
+        keys: &LockKeys,
+        holder: &Holder,
+        doubts: &mut Doubts,
+        next: &Acquire<'_>,
+    ) -> Option<HandedOver> {
+        let release = script::release(keys, holder, Levels::NONE);
+        let acquire = script::acquire(next);
         let (first, second) = self.pool_of(keys).call_two(&release, &acquire)?;
         let mut next_doubts = Doubts::default();
         let acquired = match second {
@@ -178,24 +167,31 @@ impl LeaseStore for RedisStore {
             Err(Failure::NotSent(error)) => Err(error),
             Err(Failure::InDoubt { error, doubt, stale }) => {
                 doubts.push(doubt);
-                if stale { self.release(keys, holder, 1, doubts) } else { Err(error) }
+                if stale { self.release(keys, holder, Levels::NONE, doubts) } else { Err(error) }
             }
         };
         Some(HandedOver { released, acquired, doubts: next_doubts })
     }
 
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
-        let requests: Vec<Request> = batch.chunks(RENEW_CHUNK).map(renewal_request).collect();
-        let mut outcomes = Vec::with_capacity(batch.len());
+        // One script serves one family; the outcomes go back to where their holds stand in the batch.
+        let mut order: Vec<usize> = (0..batch.len()).collect();
+        order.sort_by_key(|&at| Family::of(batch[at].keys.kind));
+        let families = order.chunk_by(|&a, &b| Family::of(batch[a].keys.kind) == Family::of(batch[b].keys.kind));
+        let chunks: Vec<&[usize]> = families.flat_map(|family| family.chunks(RENEW_CHUNK)).collect();
+        let requests: Vec<Request> =
+            chunks.iter().map(|chunk| renewal_request(chunk.iter().map(|&at| &batch[at]))).collect();
+        let mut outcomes: Vec<Option<Renewed>> = batch.iter().map(|_| None).collect();
         match self.background.exchange(&requests) {
             Ok((replies, sent_at)) => {
-                for (chunk, reply) in batch.chunks(RENEW_CHUNK).zip(replies) {
-                    extend_outcomes(&mut outcomes, chunk.len(), script::renew_answers(reply), sent_at);
+                for (chunk, reply) in chunks.iter().zip(replies) {
+                    put_outcomes(&mut outcomes, chunk, script::renew_answers(reply), sent_at);
                 }
             }
-            Err(error) => outcomes.extend(batch.iter().map(|_| Renewed::Failed(error.clone()))),
+            Err(error) => outcomes.fill_with(|| Some(Renewed::Failed(error.clone()))),
         }
-        outcomes
+        let missing = || Renewed::Failed(Error::new(ErrorKind::Protocol, "an answer to a renewal is missing"));
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect()
     }
 
     fn settle(&self, undos: &mut Vec<Undo>) {
@@ -221,13 +217,16 @@ impl LeaseStore for RedisStore {
         kept.append(undos);
         let now = self.clock.now();
         // Without a doubt the lease has ended by itself. With one, the request may still lie in the buffer of a
-        // stalled server, however long that takes.
-        kept.retain(|undo| !undo.doubts.is_empty() || now < undo.expires);
+        // stalled server, however long that takes. A count's repeats end when its mark does.
+        kept.retain(|undo| {
+            let for_ever = !undo.doubts.is_empty() && !matches!(undo.keys.kind, Kind::Counting { .. });
+            for_ever || now < undo.expires
+        });
         *undos = kept;
     }
 
     fn extend(&self, renewal: &Renewal) -> Result<Renewed> {
-        let request = || renewal_request(std::slice::from_ref(renewal));
+        let request = || renewal_request(std::iter::once(renewal));
         let Answered { reply, sent_at, .. } = self.ask_freely(&renewal.keys, request)?;
         match script::renew_answers(reply)?.pop() {
             Some(RenewAnswer::Held) => Ok(Renewed::Held { sent_at }),
@@ -248,8 +247,24 @@ impl LeaseStore for RedisStore {
         }
     }
 
+    fn queue(&self, keys: &LockKeys, client: &str) -> Result<(usize, Option<usize>)> {
+        script::queue_answer(self.ask_freely(keys, || script::queue(keys, client))?.reply)
+    }
+
+    fn count(&self, keys: &LockKeys, change: Count, id: &str, doubts: &mut Doubts) -> Result<CountAnswer> {
+        let answer = script::count_answer(self.ask(keys, || script::count(keys, change, id), doubts)?.reply);
+        if answer.is_ok() {
+            doubts.clear();
+        }
+        answer
+    }
+
+    fn counted(&self, keys: &LockKeys) -> Result<(i64, i64)> {
+        script::question_answer(self.ask_freely(keys, || script::count_question(keys))?.reply)
+    }
+
     fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
-        self.background.dialer.listen(read_timeout)
+        self.background.listen(read_timeout)
     }
 
     fn fence_claim(&self, key: &str, token: u64) -> Result<FenceAnswer> {
@@ -268,10 +283,7 @@ impl LeaseStore for RedisStore {
 
     fn close(&self) {
         self.pool.close();
-        // A renewal under way keeps its connection until it is answered; the thread that waits for it drops it.
-        if let Some(mut link) = self.background.link.try_lock() {
-            *link = None;
-        }
+        self.background.close();
     }
 }
 
@@ -280,6 +292,7 @@ fn acquired(reply: Reply, sent_at: Moment) -> Result<Acquired> {
         AcquireAnswer::Granted { token } => Ok(Acquired::Granted { token, sent_at }),
         AcquireAnswer::Busy { ttl } => Ok(Acquired::Busy { ttl }),
         AcquireAnswer::Gone => Ok(Acquired::Gone),
+        AcquireAnswer::TooFew { permits } => Ok(Acquired::TooFew { permits }),
         AcquireAnswer::TooLate => {
             Err(Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout"))
         }
@@ -291,143 +304,35 @@ fn released(reply: Reply, repeated: bool) -> Result<Released> {
     match script::release_answer(reply)? {
         // The attempt whose reply was lost did it. After a restart one cannot say that: the hold may have been lost with
         // the data, and a false alarm is better than none.
-        ReleaseAnswer::NotHeld if repeated => Ok(Released::Freed { listeners: 0 }),
+        ReleaseAnswer::NotHeld if repeated => Ok(Released::Freed { listeners: 0, next: None }),
         ReleaseAnswer::NotHeld => Ok(Released::NotHeld),
         ReleaseAnswer::Level => Ok(Released::Level),
-        ReleaseAnswer::Freed { receivers } => Ok(Released::Freed { listeners: receivers }),
+        ReleaseAnswer::Freed { receivers, next } => Ok(Released::Freed { listeners: receivers, next }),
     }
 }
 
-fn renewal_request(chunk: &[Renewal]) -> Request {
-    script::renew(chunk.iter().map(|r| (&*r.keys, &r.holder, r.lease)))
+/// Of holds of one family.
+fn renewal_request<'a>(chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
+    let family = chunk.clone().next().map_or(Family::Hash, |first| Family::of(first.keys.kind));
+    script::renew(family, chunk.map(|r| (&*r.keys, &r.holder, r.lease)))
 }
 
-fn extend_outcomes(outcomes: &mut Vec<Renewed>, count: usize, answers: Result<Vec<RenewAnswer>>, sent_at: Moment) {
-    let due = outcomes.len() + count;
+fn put_outcomes(
+    outcomes: &mut [Option<Renewed>],
+    places: &[usize],
+    answers: Result<Vec<RenewAnswer>>,
+    sent_at: Moment,
+) {
     match answers {
-        Ok(answers) => outcomes.extend(answers.into_iter().take(count).map(|answer| match answer {
-            RenewAnswer::Held => Renewed::Held { sent_at },
-            RenewAnswer::Gone => Renewed::Gone,
-            RenewAnswer::Failed(error) => Renewed::Failed(error),
-        })),
-        Err(error) => outcomes.extend((0..count).map(|_| Renewed::Failed(error.clone()))),
-    }
-    while outcomes.len() < due {
-        outcomes.push(Renewed::Failed(Error::new(ErrorKind::Protocol, "an answer to a renewal is missing")));
-    }
-}
-
-impl Background {
-    fn exchange(&self, requests: &[Request]) -> Result<(Vec<Reply>, Moment)> {
-        let mut place = self.link.lock();
-        let mut link = self.take_or_dial(&mut place)?;
-        match self.send(&mut link, requests) {
-            Ok((replies, sent_at)) => {
-                if !replies.iter().any(Reply::is_demotion) {
-                    *place = Some(link);
-                }
-                Ok((replies, sent_at))
+        Ok(answers) => {
+            for (&at, answer) in places.iter().zip(answers) {
+                outcomes[at] = Some(match answer {
+                    RenewAnswer::Held => Renewed::Held { sent_at },
+                    RenewAnswer::Gone => Renewed::Gone,
+                    RenewAnswer::Failed(error) => Renewed::Failed(error),
+                });
             }
-            Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => Err(error),
         }
+        Err(error) => places.iter().for_each(|&at| outcomes[at] = Some(Renewed::Failed(error.clone()))),
     }
-
-    fn take_or_dial(&self, place: &mut Option<Link>) -> Result<Link> {
-        match place.take() {
-            Some(link) => Ok(link),
-            None => self.dialer.dial(),
-        }
-    }
-
-    /// A connection that ended in its sleep gets one successor: everything sent here may be repeated at any time.
-    fn send(&self, link: &mut Link, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
-        link.mark_idle();
-        let outcome = match link.exchange(requests) {
-            Err(Failure::InDoubt { stale: true, .. }) => {
-                *link = self.dialer.dial().map_err(Failure::NotSent)?;
-                link.exchange(requests)
-            }
-            outcome => outcome,
-        };
-        outcome.map(|(replies, flight)| (replies, flight.sent_at))
-    }
-
-    /// Kills the connections in doubt, then releases, in one write.
-    fn settle(&self, undos: &[Undo]) -> Result<Vec<Settled>> {
-        let mut place = self.link.lock();
-        // Always a fresh connection: its handshake tells which process of the server answers now.
-        *place = None;
-        let mut link = self.dialer.dial()?;
-        let mut requests = Vec::new();
-        // One kill for each connection in doubt, and where in `requests` it stands; none where none is needed.
-        let mut kills: Vec<(&Doubt, Option<usize>)> = Vec::new();
-        let mut plans = Vec::with_capacity(undos.len());
-        for undo in undos {
-            let mut plan = Plan { ready: true, kills: Vec::new() };
-            for doubt in undo.doubts.iter() {
-                let known = kills.iter().find(|(other, _)| other.same_connection(doubt)).map(|(_, at)| *at);
-                let at = match known {
-                    Some(at) => at,
-                    None => match link.kills_for(std::iter::once(doubt)) {
-                        Ok(kill) => {
-                            let at = (!kill.is_empty()).then_some(requests.len());
-                            requests.extend(kill);
-                            kills.push((doubt, at));
-                            at
-                        }
-                        Err(_) => {
-                            plan.ready = false;
-                            None
-                        }
-                    },
-                };
-                plan.kills.extend(at);
-            }
-            plans.push(plan);
-        }
-        let first_release = requests.len();
-        // Held = 1 removes the hold whatever count stands there.
-        let releases = undos.iter().zip(&plans).filter(|(_, plan)| plan.ready);
-        requests.extend(releases.map(|(undo, _)| script::release(&undo.keys, &undo.holder, 1)));
-        if requests.is_empty() {
-            return Ok(undos.iter().map(|_| Settled::NotYet).collect());
-        }
-        let (replies, _) = match link.exchange(&requests) {
-            Ok(done) => done,
-            Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => return Err(error),
-        };
-        *place = Some(link);
-        let mut releases = replies[first_release..].iter();
-        Ok(plans
-            .into_iter()
-            .map(|plan| {
-                if !plan.ready {
-                    return Settled::NotYet;
-                }
-                let released = releases.next().is_some_and(|reply| script::release_answer(reply.clone()).is_ok());
-                let killed = plan.kills.iter().all(|at| matches!(replies[*at], Reply::Int(_)));
-                match (killed, released) {
-                    (true, true) => Settled::Done,
-                    (true, false) => Settled::NothingUnderWay,
-                    (false, _) => Settled::NotYet,
-                }
-            })
-            .collect())
-    }
-}
-
-/// How far an undo has come.
-enum Settled {
-    Done,
-    /// Nothing of it can run any more, but the release was refused.
-    NothingUnderWay,
-    NotYet,
-}
-
-/// What one undo needs before its release may be believed.
-struct Plan {
-    /// Every doubt can be settled now.
-    ready: bool,
-    /// The kills whose replies must not be errors.
-    kills: Vec<usize>,
 }

@@ -18,9 +18,9 @@ pub(crate) enum Heard {
     Message {
         channel: Vec<u8>,
     },
-    /// The server has confirmed a subscription.
+    /// The server has confirmed a subscription to a channel or a pattern.
     Subscribed {
-        channel: Vec<u8>,
+        topic: Vec<u8>,
     },
     /// Anything else that shows that the server is there.
     Sign,
@@ -79,7 +79,9 @@ impl Ear {
         let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         Ok(match &*kind {
             b"message" => Heard::Message { channel },
-            b"subscribe" => Heard::Subscribed { channel },
+            // The pattern comes first.
+            b"pmessage" => Heard::Message { channel: words.next().unwrap_or_default() },
+            b"subscribe" | b"psubscribe" => Heard::Subscribed { topic: channel },
             _ => Heard::Sign,
         })
     }
@@ -104,6 +106,14 @@ impl Mouth {
 
     pub(crate) fn unsubscribe(&mut self, channel: &str) -> Result<()> {
         self.say(&Request::plain(&["UNSUBSCRIBE", channel]))
+    }
+
+    pub(crate) fn subscribe_pattern(&mut self, pattern: &str) -> Result<()> {
+        self.say(&Request::plain(&["PSUBSCRIBE", pattern]))
+    }
+
+    pub(crate) fn unsubscribe_pattern(&mut self, pattern: &str) -> Result<()> {
+        self.say(&Request::plain(&["PUNSUBSCRIBE", pattern]))
     }
 
     pub(crate) fn ping(&mut self) -> Result<()> {

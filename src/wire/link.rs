@@ -114,8 +114,8 @@ impl Link {
         let probe = requests.len();
         // Whether the user may publish is asked here: Redis does not roll back what a script did before a publish that is
         // refused. Under the prefix, because the ACL may permit no more than that.
-        let (channel, key) = probe_names(key_prefix);
-        requests.push(script::connect_probe(&key, &channel));
+        let (key, channels) = probe_names(key_prefix);
+        requests.push(script::connect_probe(&key, &channels));
         requests.push(Request::plain(&["TIME"]));
 
         let mut out = Vec::new();
@@ -169,7 +169,7 @@ impl Link {
         let mut not_after = 0;
         for request in requests {
             request.write(&mut self.out, stamps, whole_source);
-            if request.is_stamped() {
+            if request.is_limited() {
                 not_after = stamps.not_after;
             }
         }

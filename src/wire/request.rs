@@ -18,18 +18,26 @@ pub(crate) struct Stamps {
     pub(crate) not_after: u64,
 }
 
+/// Which of the stamps a script takes, as its last arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stamped {
+    No,
+    NotAfter,
+    FloorAndNotAfter,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     verb: Verb,
     /// All arguments, packed as RESP bulk strings.
     body: Vec<u8>,
     args: usize,
-    stamped: bool,
+    stamped: Stamped,
 }
 
 impl Request {
     pub(crate) fn plain(words: &[&str]) -> Self {
-        let mut request = Self { verb: Verb::Plain, body: Vec::new(), args: 0, stamped: false };
+        let mut request = Self { verb: Verb::Plain, body: Vec::new(), args: 0, stamped: Stamped::No };
         for word in words {
             request = request.arg(*word);
         }
@@ -37,7 +45,8 @@ impl Request {
     }
 
     pub(crate) fn script(script: &'static Script, keys: &[&[u8]]) -> Self {
-        let mut request = Self { verb: Verb::Script(script), body: Vec::with_capacity(256), args: 0, stamped: false };
+        let mut request =
+            Self { verb: Verb::Script(script), body: Vec::with_capacity(256), args: 0, stamped: Stamped::No };
         request = request.number(keys.len() as u64);
         for key in keys {
             request = request.arg(*key);
@@ -57,14 +66,20 @@ impl Request {
         self
     }
 
-    /// The connection appends its [`Stamps`] as the last two arguments.
+    /// The connection appends both its [`Stamps`]: for what gives a fencing token.
     pub(crate) fn stamped(mut self) -> Self {
-        self.stamped = true;
+        self.stamped = Stamped::FloorAndNotAfter;
         self
     }
 
-    pub(crate) fn is_stamped(&self) -> bool {
-        self.stamped
+    /// The connection appends the not-after.
+    pub(crate) fn limited(mut self) -> Self {
+        self.stamped = Stamped::NotAfter;
+        self
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.stamped != Stamped::No
     }
 
     pub(crate) fn is_script(&self) -> bool {
@@ -76,11 +91,16 @@ impl Request {
         self.write(out, Stamps { floor: 0, not_after: 0 }, false);
     }
 
-    /// Appends the request in wire form. `whole_source`: as EVAL, which runs and loads a script that the server has
-    /// forgotten in one round trip.
+    /// Appends the request in wire form. `whole_source`: as EVAL, which runs and loads a script that the server does not
+    /// know in one round trip.
     pub(crate) fn write(&self, out: &mut Vec<u8>, stamps: Stamps, whole_source: bool) {
         let verb_words = if matches!(self.verb, Verb::Plain) { 0 } else { 2 };
-        let words = verb_words + self.args + if self.stamped { 2 } else { 0 };
+        let stamp_words = match self.stamped {
+            Stamped::No => 0,
+            Stamped::NotAfter => 1,
+            Stamped::FloorAndNotAfter => 2,
+        };
+        let words = verb_words + self.args + stamp_words;
         out.push(b'*');
         digits(out, words as u64);
         out.extend_from_slice(b"\r\n");
@@ -96,8 +116,10 @@ impl Request {
             }
         }
         out.extend_from_slice(&self.body);
-        if self.stamped {
+        if self.stamped == Stamped::FloorAndNotAfter {
             pack_number(out, stamps.floor);
+        }
+        if self.stamped != Stamped::No {
             pack_number(out, stamps.not_after);
         }
     }
@@ -160,5 +182,6 @@ mod tests {
             text(&Request::plain(&["GET"]).arg("a\r\n").stamped()),
             "*4\r\n$3\r\nGET\r\n$3\r\na\r\n\r\n$1\r\n5\r\n$1\r\n0\r\n"
         );
+        assert_eq!(text(&Request::plain(&["DEL"]).limited()), "*2\r\n$3\r\nDEL\r\n$1\r\n0\r\n");
     }
 }

@@ -13,5 +13,6 @@ mod processes;
 mod restarts;
 mod rig;
 mod scripts;
+mod smoke;
 mod stress;
 mod tidy;

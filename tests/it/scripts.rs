@@ -16,8 +16,11 @@ const TOKEN: &str = "redisson_lock_token:{L}";
 const CHANNEL: &str = "redisson_lock__channel:{L}";
 
 macro_rules! lua {
-    ($name:literal) => {
-        include_str!(concat!("../../src/lua/", $name, ".lua"))
+    ($name:literal $(, $lib:literal)*) => {
+        concat!(
+            $(include_str!(concat!("../../src/lua/lib/", $lib, ".lua")),)*
+            include_str!(concat!("../../src/lua/", $name, ".lua"))
+        )
     };
 }
 
@@ -302,7 +305,7 @@ impl<'a> Bench<'a> {
                 let args = [who, &text(lease), &held.to_string(), &rule_ttl(*rule)];
                 let stamps = [&floor.to_string(), &not_after.to_string()];
                 let args: Vec<&str> = args.into_iter().chain(stamps).map(String::as_str).collect();
-                self.eval(lua!("mutex_acquire"), &[LOCK, TOKEN], &args)
+                self.eval(lua!("mutex_acquire", "grant"), &[LOCK, TOKEN], &args)
             }
             Call::Release { who, held } => {
                 self.eval(lua!("mutex_release"), &[LOCK], &[who, &held.to_string(), CHANNEL])
@@ -401,7 +404,7 @@ impl<'a> Bench<'a> {
     /// An outermost acquire for a holder that gives the lock up again: the token, as answered and as stored.
     fn token(&mut self, rule: &str, floor: i64) -> (i64, String) {
         let args = ["T", "1000000", "0", rule, &floor.to_string(), "0"];
-        let reply = self.eval(lua!("mutex_acquire"), &[LOCK, TOKEN], &args).unwrap();
+        let reply = self.eval(lua!("mutex_acquire", "grant"), &[LOCK, TOKEN], &args).unwrap();
         let (code, token): (i64, i64) = redis::from_redis_value(reply).unwrap();
         assert_eq!(code, 1);
         self.cmd::<()>(&["DEL", LOCK]);
@@ -430,7 +433,7 @@ fn golden_vectors() {
     ];
     for (verb, args, answer, after) in rows {
         let reply = if verb == "acquire" {
-            bench.eval(lua!("mutex_acquire"), &[LOCK, TOKEN], &[args, &["-1", "0", "0"]].concat())
+            bench.eval(lua!("mutex_acquire", "grant"), &[LOCK, TOKEN], &[args, &["-1", "0", "0"]].concat())
         } else {
             bench.eval(lua!("mutex_release"), &[LOCK], &[args, &[CHANNEL]].concat())
         };
@@ -585,7 +588,13 @@ fn the_probe_names_what_is_refused() {
     let server = Server::start();
     let mut ear = server.connect();
     let mut bench = Bench::new(&server, &mut ear);
-    for name in ["hexists", "hdel", "hgetall", "hlen", "exists", "pttl", "pexpire", "set", "time", "publish"] {
+    #[rustfmt::skip]
+    let names = [
+        "hexists", "hget", "hdel", "hgetall", "hlen", "exists", "get", "del", "pttl", "pexpire", "pexpireat", "persist",
+        "set", "time", "publish", "lindex", "lrange", "lpop", "lrem", "zscore", "zmscore", "zcard", "zrange",
+        "zrangebyscore", "zrem", "zadd", "incrby", "decrby",
+    ];
+    for name in names {
         bench.cmd::<()>(&[
             "ACL",
             "SETUSER",

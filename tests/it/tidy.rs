@@ -9,13 +9,13 @@ const FLOORS: [&[&str]; 6] = [
     &["error", "key", "holder", "deadline", "backoff", "lease", "limits"],
     &["clock", "script", "store", "wire"],
     &["grant", "losses", "watchdog", "wakeup", "bell", "station"],
-    &["hold", "shared", "acquire"],
-    &["guard", "mutex", "fencing"],
+    &["hold", "shared", "claim", "wait", "acquire"],
+    &["guard", "handle", "counter", "mutex", "fair", "rwlock", "latch", "semaphore", "counting", "fencing"],
     &["client", "builder"],
 ];
 
 /// Where the `redis` crate may be seen: what dials, what reads its wire format, what computes a script's hash.
-const KNOW_REDIS: [&str; 4] = ["wire/dial.rs", "wire/ear.rs", "wire/stream.rs", "script.rs"];
+const KNOW_REDIS: [&str; 4] = ["wire/dial.rs", "wire/ear.rs", "wire/stream.rs", "script/mod.rs"];
 
 const MAX_LINES: usize = 500;
 
@@ -201,6 +201,20 @@ fn send_and_sync_are_promised() {
     both::<ReentrantMutex>();
     both::<OwnedMutexGuard>();
     sync::<ReentrantMutexGuard>();
+    both::<FairMutex>();
+    both::<OwnedFairMutexGuard>();
+    sync::<FairMutexGuard>();
+    both::<RwLock>();
+    both::<OwnedRwLockReadGuard>();
+    both::<OwnedRwLockWriteGuard>();
+    sync::<RwLockReadGuard>();
+    sync::<RwLockWriteGuard>();
+    both::<CountDownLatch>();
+    both::<Semaphore>();
+    both::<SemaphorePermit>();
+    both::<PermitId>();
+    both::<CountingSemaphore>();
+    both::<CountingPermit>();
     both::<LockHolder>();
     both::<Error>();
     both::<ErrorKind>();
@@ -221,6 +235,9 @@ fn send_and_sync_are_promised() {
     impl<T: ?Sized> NotSend<()> for T {}
     impl<T: ?Sized + Send> NotSend<IsSend> for T {}
     <ReentrantMutexGuard as NotSend<_>>::holds();
+    <FairMutexGuard as NotSend<_>>::holds();
+    <RwLockReadGuard as NotSend<_>>::holds();
+    <RwLockWriteGuard as NotSend<_>>::holds();
 
     let asserted = include_str!("tidy.rs");
     for name in exports("src/lib.rs").keys().chain(exports("src/fencing/mod.rs").keys()) {

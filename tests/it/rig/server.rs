@@ -166,10 +166,14 @@ impl Server {
         self.cmd(&["PTTL", key])
     }
 
-    /// All keys but the token counters, which are meant to stay.
+    /// All keys but those that are meant to stay for a while: token counters, and marks of requests that must not run
+    /// twice, as long as they have an end.
     pub(crate) fn lock_keys(&self) -> Vec<String> {
         let keys: Vec<String> = self.cmd(&["KEYS", "*"]);
-        keys.into_iter().filter(|k| !k.starts_with("redisson_lock_token:")).collect()
+        let stays = |key: &str| {
+            key.starts_with("redisson_lock_token:") || (key.starts_with("leasehold_once:") && self.pttl(key) != -1)
+        };
+        keys.into_iter().filter(|key| !stays(key)).collect()
     }
 
     pub(crate) fn channels(&self) -> Vec<String> {

@@ -1,0 +1,159 @@
+//! One outermost call under way: its holder, and what of it may stand in Redis without being a hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::Holder;
+use crate::key::{Kind, LockKeys};
+use crate::lease::Moment;
+use crate::shared::{Call, Shared};
+use crate::store::{Acquire, Acquired, Doubts, Levels, TokenRule, Undo, Waiting};
+
+/// However the call ends, nothing of it stays: what is in doubt, a place in a queue, a marker.
+pub(crate) struct Claim<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) keys: &'a Arc<LockKeys>,
+    pub(crate) holder: Holder,
+    lease: Duration,
+    token: TokenRule,
+    doubts: Doubts,
+    /// A sign that it waits may stand in Redis.
+    signed: bool,
+    /// One stood there for certain, because the server said "busy" to a try that leaves it.
+    queued: bool,
+    /// Last: what is in doubt is handed over before the call counts as over.
+    _call: Call,
+}
+
+/// What a try brought.
+#[derive(Debug)]
+pub(crate) enum Tried<T> {
+    Won(T),
+    /// Somebody else has it, for this long if anybody knows.
+    Busy(Option<Duration>),
+}
+
+/// The server granted it, on a request sent at this moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Granted {
+    pub(crate) token: u64,
+    pub(crate) sent_at: Moment,
+}
+
+impl<'a> Claim<'a> {
+    pub(crate) fn new(
+        shared: &'a Arc<Shared>,
+        keys: &'a Arc<LockKeys>,
+        lease: Duration,
+        token: TokenRule,
+    ) -> Result<Self> {
+        let _call = shared.begin_call().map_err(|e| e.for_name(&keys.name))?;
+        let (holder, doubts) = (fresh_holder(shared, keys.kind), Doubts::default());
+        Ok(Self { shared, keys, holder, lease, token, doubts, signed: false, queued: false, _call })
+    }
+
+    /// What is asked of the server. `waits`: and will be asked again.
+    pub(crate) fn request(&self, waits: bool) -> Acquire<'_> {
+        let Self { keys, holder, lease, token, .. } = self;
+        let waiting = match waits && leaves_a_sign(keys.kind) {
+            true => Waiting::Yes { keeps: self.shared.config.waiter_timeout, again: self.queued },
+            false => Waiting::No,
+        };
+        Acquire { keys, holder, lease: *lease, held: 0, token: *token, waiting }
+    }
+
+    pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
+        self.signed |= waits && leaves_a_sign(self.keys.kind);
+        let mut doubts = std::mem::take(&mut self.doubts);
+        let acquired = self.shared.store.acquire(&self.request(waits), &mut doubts);
+        self.doubts = doubts;
+        self.judge(acquired)
+    }
+
+    /// The outcome of a try that another thread sent along with its release.
+    pub(crate) fn judge_relayed(&mut self, acquired: Result<Acquired>, doubts: Doubts) -> Result<Tried<Granted>> {
+        self.signed |= leaves_a_sign(self.keys.kind);
+        self.doubts = doubts;
+        self.judge(acquired)
+    }
+
+    fn judge(&mut self, acquired: Result<Acquired>) -> Result<Tried<Granted>> {
+        let name = &self.keys.name;
+        match acquired.map_err(|e| e.for_name(name))? {
+            Acquired::Granted { token, sent_at } => {
+                (self.signed, self.queued) = (false, false);
+                Ok(Tried::Won(Granted { token, sent_at }))
+            }
+            Acquired::Busy { ttl } => {
+                self.queued = self.signed;
+                Ok(Tried::Busy(ttl))
+            }
+            Acquired::TooFew { permits } => Err(Error::named(
+                ErrorKind::Conflict,
+                name,
+                match permits {
+                    0 => "the semaphore has no permits: set them with try_set_permits".to_owned(),
+                    _ => format!("the semaphore has {permits} permits in all, fewer than were asked for"),
+                },
+            )),
+            // The holder is fresh: only a server that mixes up its answers says so.
+            Acquired::Gone => {
+                Err(Error::named(ErrorKind::Protocol, name, "the server speaks of a hold that never was"))
+            }
+        }
+    }
+
+    /// Nothing of an earlier try can still run.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.doubts.is_empty()
+    }
+
+    /// What has been sent must not stand: undone in the background, and never under this holder again.
+    pub(crate) fn give_up(&mut self) {
+        let holder = std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.keys.kind));
+        (self.signed, self.queued) = (false, false);
+        self.shared.watchdog.undo(Undo {
+            keys: self.keys.clone(),
+            holder,
+            left: Levels::NONE,
+            doubts: std::mem::take(&mut self.doubts),
+            expires: self.shared.clock.now().plus(self.lease + self.shared.config.io_timeout),
+        });
+    }
+
+    /// Takes back the sign that it waits, at once: those behind it move up now and not when it counts as dead.
+    pub(crate) fn leave(&mut self) {
+        if !self.signed || !self.doubts.is_empty() {
+            return;
+        }
+        let mut doubts = Doubts::default();
+        match self.shared.store.release(self.keys, &self.holder, Levels::NONE, &mut doubts) {
+            Ok(_) => (self.signed, self.queued) = (false, false),
+            Err(e) => {
+                log::debug!("leaving the queue of {:?} in the background: {e}", self.keys.name);
+                self.doubts = doubts;
+            }
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if self.signed || !self.doubts.is_empty() {
+            self.give_up();
+        }
+    }
+}
+
+fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {
+    match kind {
+        Kind::Permits(_) => Holder::random_permits(),
+        _ => shared.id.fresh_holder(),
+    }
+}
+
+/// A fair lock's waiter has a place in its queue; a waiting writer keeps new readers out.
+fn leaves_a_sign(kind: Kind) -> bool {
+    matches!(kind, Kind::Fair | Kind::Write)
+}

@@ -1,0 +1,251 @@
+//! The counting semaphore: `client.counting_semaphore(name)` and its permits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::{Claim, Granted, Tried};
+use crate::counter::Counter;
+use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::handle::{Handle, waiting_verb};
+use crate::holder::Holder;
+use crate::key::{Kind, LockKeys};
+use crate::limits::{MOST_PERMITS, ONCE, check_count};
+use crate::shared::Shared;
+use crate::station::Relay;
+use crate::store::{Acquired, Count, Doubts, Levels, TokenRule, Undo};
+use crate::wait::{Contender, contend};
+
+/// A count of permits without leases: **a process that dies leaks the permits it has**, so take
+/// [`Semaphore`](crate::Semaphore) unless you share this one with Java processes that use Redisson's `RSemaphore`, or count
+/// something that nobody holds, such as jobs that are ready.
+///
+/// A cheap handle: making and cloning one costs no I/O. Made by
+/// [`LockClient::counting_semaphore`](crate::LockClient::counting_semaphore).
+///
+/// # Beginning
+/// A semaphore that is not set has no permits: whoever asks waits until somebody [sets](Self::try_set_permits) or
+/// [adds](Self::add_permits) some.
+///
+/// # Order
+/// As [`Semaphore`](crate::Semaphore).
+///
+/// # Repeats
+/// Every request leaves a mark in Redis for a minute (`leasehold_once:{name}:..`, one for each acquisition and each change),
+/// so that one whose reply was lost counts once when it is repeated.
+///
+/// # Source
+/// Redisson's `RSemaphore` on the wire. What differs: the marks, and waits that have a timer.
+#[derive(Debug, Clone)]
+pub struct CountingSemaphore {
+    handle: Handle,
+}
+
+/// How often whoever waits looks by itself.
+const LOOK: Duration = Duration::from_secs(5);
+
+impl CountingSemaphore {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        Self { handle: Handle::new(shared, name, Kind::Counting { permits: 1, taken: false }) }
+    }
+
+    /// The name, as it was asked for; empty for a name that no verb will accept.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.handle.name()
+    }
+
+    waiting_verb! {
+        /// Takes one permit, blocking until one is free.
+        ///
+        /// # Errors
+        /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        acquire, try_acquire, try_acquire_for, try_acquire_until() -> CountingPermit, take_one
+    }
+
+    waiting_verb! {
+        /// Takes `permits` permits, all or none, blocking until so many are free. 1 to 2^31 − 1.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range; otherwise as
+        /// [`acquire`](Self::acquire).
+        acquire_many, try_acquire_many, try_acquire_many_for, try_acquire_many_until(permits: u32) -> CountingPermit,
+        take
+    }
+
+    /// Gives the semaphore its permits, if it was not set yet: false, and nothing is changed, if it was. 1 to 2^31 − 1.
+    /// One round trip, repeat-safe.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the server cannot be asked.
+    pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
+        check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
+        self.counter().change(Count::Set(permits)).map(|answer| answer.done)
+    }
+
+    /// Adds permits, or takes some away: then fewer are free, or less than none. One round trip, repeat-safe. Answers how
+    /// many are free now.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits would not be within
+    /// 2^31 − 1; otherwise when the server cannot be asked.
+    pub fn add_permits(&self, permits: i64) -> Result<i64> {
+        self.counter().add(permits)
+    }
+
+    /// How many permits are free now. One round trip; out of date as soon as it is told.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn available_permits(&self) -> Result<i64> {
+        self.counter().ask().map(|(free, _)| free)
+    }
+
+    /// Removes the semaphore; false when there was none. Permits that are given back later make it anew, so let all be
+    /// back before. One round trip, repeat-safe.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn delete(&self) -> Result<bool> {
+        self.counter().change(Count::Delete).map(|answer| answer.done)
+    }
+
+    fn counter(&self) -> Counter<'_> {
+        Counter::new(&self.handle)
+    }
+
+    fn take_one(&self, deadline: Deadline) -> Result<Option<CountingPermit>> {
+        self.take(1, deadline)
+    }
+
+    fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
+        check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
+        let keys = self.handle.usable_as(Kind::Counting { permits, taken: false })?;
+        let claim = Claim::new(&self.handle.shared, &keys, ONCE, TokenRule::Off)?;
+        contend(&mut Attempt { claim, permits }, deadline)
+    }
+}
+
+/// A call that wins permits.
+struct Attempt<'a> {
+    claim: Claim<'a>,
+    permits: u32,
+}
+
+impl<'a> Contender<'a> for Attempt<'a> {
+    type Won = CountingPermit;
+
+    fn claim(&mut self) -> &mut Claim<'a> {
+        &mut self.claim
+    }
+
+    fn try_once(&mut self, waits: bool) -> Result<Tried<CountingPermit>> {
+        Ok(match self.claim.ask(waits)? {
+            Tried::Won(Granted { .. }) => Tried::Won(CountingPermit {
+                shared: self.claim.shared.clone(),
+                keys: Arc::new(self.claim.keys.of_kind(Kind::Counting { permits: self.permits, taken: true })),
+                holder: self.claim.holder.clone(),
+                permits: self.permits,
+                given_up: false,
+            }),
+            Tried::Busy(_) => Tried::Busy(Some(LOOK)),
+        })
+    }
+
+    fn relay(&mut self) -> Option<Relay> {
+        None
+    }
+
+    fn judge_relayed(&mut self, _: Result<Acquired>, _: Doubts) -> Result<Tried<CountingPermit>> {
+        self.try_once(true)
+    }
+}
+
+/// One permit or several, taken while this lives; it can go to another thread and be dropped there. It has no lease: it
+/// cannot be lost, and if the process dies it never comes back.
+#[must_use = "if unused the permit is given back at once"]
+#[clippy::has_significant_drop]
+pub struct CountingPermit {
+    shared: Arc<Shared>,
+    keys: Arc<LockKeys>,
+    holder: Holder,
+    permits: u32,
+    given_up: bool,
+}
+
+impl CountingPermit {
+    /// The name of the semaphore, as it was asked for.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.keys.name
+    }
+
+    /// How many permits it is.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Gives the permits back; what dropping it does, with the outcome told. One round trip; when the server hangs, a few
+    /// I/O timeouts.
+    ///
+    /// # Errors
+    /// When the server could not be asked: then it is repeated in the background, for a minute.
+    pub fn unlock(mut self) -> Result<()> {
+        self.given_up = true;
+        self.give_back()
+    }
+
+    /// Goes on without the guard: the permits never come back, unless somebody [adds](CountingSemaphore::add_permits) as
+    /// many. No I/O.
+    pub fn forget(mut self) {
+        self.given_up = true;
+    }
+
+    fn give_back(&self) -> Result<()> {
+        let (shared, keys) = (&self.shared, &self.keys);
+        shared.check_usable().map_err(|e| e.for_name(&keys.name))?;
+        let mut doubts = Doubts::default();
+        // The mark is that of the request, so the repeats end with it.
+        let expires = shared.clock.now().plus(ONCE / 2);
+        match shared.store.release(keys, &self.holder, Levels::NONE, &mut doubts) {
+            Ok(_) => {
+                shared.stations.ring(&keys.lock);
+                Ok(())
+            }
+            Err(e) => {
+                let (keys, holder, left) = (keys.clone(), self.holder.clone(), Levels::NONE);
+                shared.watchdog.undo(Undo { keys, holder, left, doubts, expires });
+                Err(e.for_name(&self.keys.name))
+            }
+        }
+    }
+}
+
+impl Drop for CountingPermit {
+    /// Gives the permits back, blocking for one round trip, or a few I/O timeouts when the server hangs. Never panics; a
+    /// failure is logged at WARN. In a forked child it does nothing.
+    fn drop(&mut self) {
+        if self.given_up {
+            return;
+        }
+        if self.shared.is_forked() {
+            // Not even its memory is given back, which could end the client here.
+            std::mem::forget(self.shared.clone());
+            return;
+        }
+        if let Err(e) = self.give_back() {
+            log::warn!("giving back permits failed: {e}");
+        }
+    }
+}
+
+impl fmt::Debug for CountingPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountingPermit")
+            .field("name", &self.name())
+            .field("permits", &self.permits)
+            .finish_non_exhaustive()
+    }
+}

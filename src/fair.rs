@@ -1,0 +1,135 @@
+//! The fair lock: `client.fair(name)` and its guards.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::guard::{guard_methods, token_method};
+use crate::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
+use crate::hold::{Hold, Side};
+use crate::key::Kind;
+use crate::shared::Shared;
+
+/// A lock that is given strictly first come, first served: across threads, processes, machines, and Java processes with
+/// Redisson's `RFairLock`.
+///
+/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::fair`](crate::LockClient::fair).
+///
+/// # Order
+/// A waiter's place is where its first try reached the server. A [`try_lock`](Self::try_lock) takes no place and does not
+/// pass those who have one. One that gives up leaves its place at once. One that is killed holds up those behind it for
+/// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most, wherever it stood; behind a Java waiter that died, for
+/// that one's own time (5 minutes, unless Java is set otherwise). When the server forgets the queue (a restart without its
+/// data, a flush), those who wait line up anew, in no order.
+///
+/// # Cost
+/// Order costs speed: every release waits for the one process whose turn it is, however slow that is to wake up. Each
+/// waiting thread has a place of its own, and keeps it with one command per third of the `waiter_timeout`. Where order is
+/// not asked for, take a [mutex](crate::ReentrantMutex).
+///
+/// # Re-entrancy, waiting, losses
+/// As [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is the same lock, and passes the queue.
+///
+/// # Source
+/// Redisson's `RFairLock` on the wire, with deadlines of our own that a living waiter moves on, so that a dead one is
+/// found in seconds and a living one is not evicted.
+#[derive(Debug, Clone)]
+pub struct FairMutex {
+    handle: Handle,
+}
+
+impl FairMutex {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        Self { handle: Handle::new(shared, name, Kind::Fair) }
+    }
+
+    handle_methods!();
+    lock_methods!();
+
+    waiting_verb! {
+        /// Takes the lock when it is this thread's turn, blocking for as long as it takes.
+        ///
+        /// `let _ = fair.lock()?;` unlocks at once: give the guard a name.
+        ///
+        /// # Errors
+        /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock). Whoever fails leaves the queue.
+        lock, try_lock, try_lock_for, try_lock_until() -> FairMutexGuard, acquire
+    }
+
+    waiting_verb! {
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call queues up even
+        /// on the same thread, until the first guard is gone.
+        ///
+        /// # Errors
+        /// As [`lock`](Self::lock).
+        lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedFairMutexGuard, acquire_owned
+    }
+
+    /// Who has the lock now, for an operator's eyes. One round trip.
+    ///
+    /// # Errors
+    /// As [`is_locked`](Self::is_locked).
+    pub fn holder(&self) -> Result<Option<LockHolder>> {
+        self.handle.holders().map(|holders| holders.into_iter().next())
+    }
+
+    /// How many wait for the lock, everywhere. One round trip; some of them may have died lately.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn queue_len(&self) -> Result<usize> {
+        self.queue().map(|(length, _)| length)
+    }
+
+    /// How many wait before the first thread of this client that waits for the lock: 0 when it is next. `None` when no
+    /// thread of this client waits. One round trip; to be asked from another thread than the one that waits.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn position(&self) -> Result<Option<usize>> {
+        self.queue().map(|(_, position)| position)
+    }
+
+    fn queue(&self) -> Result<(usize, Option<usize>)> {
+        let (keys, shared) = (self.handle.usable()?, &self.handle.shared);
+        shared.store.queue(keys, shared.id.as_str()).map_err(|e| e.for_name(&keys.name))
+    }
+
+    fn acquire(&self, deadline: Deadline) -> Result<Option<FairMutexGuard>> {
+        let hold = self.handle.for_thread(Kind::Fair, deadline)?;
+        Ok(hold.map(|hold| FairMutexGuard { hold, given_up: false, not_send: PhantomData }))
+    }
+
+    fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedFairMutexGuard>> {
+        let hold = self.handle.owned(Kind::Fair, deadline)?;
+        Ok(hold.map(|hold| OwnedFairMutexGuard { hold, given_up: false }))
+    }
+}
+
+/// The fair lock is held while this lives; dropping it gives up one level, and the last one wakes the next in the queue.
+///
+/// Bound to its thread, because a verb of this thread re-enters its hold; [`lock_owned`](FairMutex::lock_owned) has guards
+/// that can move.
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct FairMutexGuard {
+    hold: Arc<Hold>,
+    given_up: bool,
+    /// Not `Send`, but `Sync`.
+    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
+}
+
+guard_methods!(FairMutexGuard, Side::Main);
+token_method!(FairMutexGuard);
+
+/// The fair lock is held while this lives; it can go to another thread and be dropped there.
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct OwnedFairMutexGuard {
+    hold: Arc<Hold>,
+    given_up: bool,
+}
+
+guard_methods!(OwnedFairMutexGuard, Side::Main);
+token_method!(OwnedFairMutexGuard);

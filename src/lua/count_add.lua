@@ -1,0 +1,26 @@
+-- count_add: add to the free permits of a semaphore, or take some of them away for good.
+-- KEYS[1] free    integer, the permits that are free
+-- KEYS[2] mark    string, the answer that this request was given
+-- ARGV[1] how many permits more; negative for fewer
+-- ARGV[2] how long in ms the mark is kept
+-- ARGV[3] channel
+-- ARGV[4] not-after: server time in microseconds past which it must not run any more, 0 for no limit
+-- Returns {1, free} done | {5, free} the result would be out of range, and nothing was done | {3, 0} too late
+-- Repeat-safe: yes, while the mark is kept: a repeat finds it and adds nothing.
+local answer = remembered(KEYS[2])
+if answer then
+  return answer
+end
+if is_late(ARGV[4]) then
+  return {3, 0}
+end
+local more, before = tonumber(ARGV[1]), number_at(KEYS[1])
+if math.abs(before + more) > 2147483647 then
+  return {5, before}
+end
+local free = redis.call('incrby', KEYS[1], more)
+answer = remember(KEYS[2], ARGV[2], 1, free)
+if more > 0 and free > 0 then
+  redis.call('publish', ARGV[3], string.format('%.0f', free))
+end
+return answer

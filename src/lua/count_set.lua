@@ -1,0 +1,24 @@
+-- count_set: begin a count, of a latch or of the permits of a semaphore, if there is none.
+-- KEYS[1] count   integer
+-- KEYS[2] mark    string, the answer that this request was given
+-- ARGV[1] the count
+-- ARGV[2] how long in ms the mark is kept
+-- ARGV[3] channel
+-- ARGV[4] what to publish
+-- ARGV[5] not-after: server time in microseconds past which it must not run any more, 0 for no limit
+-- Returns {1, count} begun | {0, count} there is one | {3, 0} too late
+-- Repeat-safe: yes, while the mark is kept: a repeat finds it and sets nothing.
+local answer = remembered(KEYS[2])
+if answer then
+  return answer
+end
+if is_late(ARGV[5]) then
+  return {3, 0}
+end
+if redis.call('exists', KEYS[1]) == 1 then
+  return {0, number_at(KEYS[1])}
+end
+redis.call('set', KEYS[1], ARGV[1])
+answer = remember(KEYS[2], ARGV[2], 1, tonumber(ARGV[1]))
+redis.call('publish', ARGV[3], ARGV[4])
+return answer

@@ -1,0 +1,16 @@
+-- fair_force_unlock: free a fair lock whoever holds it, and wake the head of the queue.
+-- KEYS[1] lock       hash, holder -> hold count
+-- KEYS[2] queue      list of waiting holders, first come first
+-- KEYS[3] deadlines  sorted set, waiting holder -> epoch ms after which it counts as dead
+-- ARGV[1] what the channel of each waiter begins with
+-- Returns 1 it was held | 0 it was free
+-- Repeat-safe: no. A repeat after a lost reply could force out whoever took the lock in between; it is sent once.
+if redis.call('hlen', KEYS[1]) == 0 then
+  return 0
+end
+local head = live_head(KEYS[2], KEYS[3], millis())
+redis.call('del', KEYS[1])
+if head then
+  redis.call('publish', ARGV[1] .. ':' .. head, '0')
+end
+return 1

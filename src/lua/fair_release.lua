@@ -1,0 +1,37 @@
+-- fair_release: give up one level of a hold of a fair lock, the last one waking the head of the queue; or leave the
+-- queue.
+-- KEYS[1] lock       hash, holder -> hold count
+-- KEYS[2] queue      list of waiting holders, first come first
+-- KEYS[3] deadlines  sorted set, waiting holder -> epoch ms after which it counts as dead
+-- ARGV[1] holder
+-- ARGV[2] the count this holder has now; 1 removes the hold whatever count stands in Redis
+-- ARGV[3] what the channel of each waiter begins with
+-- Returns {0, 0} not held (after a lost reply: an earlier run worked; or it only waited) | {1, 0} one level given up
+--         {2, receivers, head or nil} freed, who is to take it, and how many subscribers its message reached
+-- Repeat-safe: yes. The count is set, not subtracted from, and the holder is never used again once it is removed.
+if tonumber(ARGV[2]) > 1 then
+  if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+    return {0, 0}
+  end
+  redis.call('hset', KEYS[1], ARGV[1], ARGV[2] - 1)
+  return {1, 0}
+end
+local freed = redis.call('hdel', KEYS[1], ARGV[1])
+local waited = redis.call('zrem', KEYS[3], ARGV[1])
+if waited == 1 then
+  redis.call('lrem', KEYS[2], 1, ARGV[1])
+  without_ttl(KEYS[2], KEYS[3])
+end
+if freed + waited == 0 then
+  return {0, 0}
+end
+local status = freed == 1 and 2 or 0
+if redis.call('exists', KEYS[1]) == 1 then
+  return {status, 0}
+end
+-- One who leaves the queue may have been woken already: it passes that on.
+local head = live_head(KEYS[2], KEYS[3], millis())
+if not head then
+  return {status, 0}
+end
+return {status, redis.call('publish', ARGV[3] .. ':' .. head, '0'), head}

@@ -1,0 +1,25 @@
+-- latch_count_down: count a latch down by one, and open it at zero.
+-- KEYS[1] count   integer
+-- KEYS[2] mark    string, the answer that this request was given
+-- ARGV[1] how long in ms the mark is kept
+-- ARGV[2] channel
+-- ARGV[3] not-after: server time in microseconds past which it must not run any more, 0 for no limit
+-- Returns {1, what is left} counted | {0, 0} there was nothing to count down | {3, 0} too late
+-- Repeat-safe: yes, while the mark is kept: a repeat finds it, counts nothing and publishes nothing (a 0 beside a
+-- positive count would make Java's waiters spin).
+local answer = remembered(KEYS[2])
+if answer then
+  return answer
+end
+if is_late(ARGV[3]) then
+  return {3, 0}
+end
+local left = redis.call('decrby', KEYS[1], 1)
+if left <= 0 then
+  redis.call('del', KEYS[1])
+end
+answer = remember(KEYS[2], ARGV[1], left < 0 and 0 or 1, math.max(left, 0))
+if left == 0 then
+  redis.call('publish', ARGV[2], '0')
+end
+return answer

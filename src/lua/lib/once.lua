@@ -1,0 +1,30 @@
+-- lib/once: an operation that must not run twice leaves its answer under its id for a while. Put in front of those
+-- scripts; no script by itself.
+local function is_late(not_after)
+  if not_after == '0' then
+    return false
+  end
+  local time = redis.call('time')
+  return time[1] * 1000000 + time[2] > tonumber(not_after)
+end
+
+local function remembered(mark)
+  local answer = redis.call('get', mark)
+  if answer then
+    local status, value = string.match(answer, '^(%d):(-?%d+)$')
+    return {tonumber(status), tonumber(value)}
+  end
+end
+
+local function remember(mark, ttl, status, value)
+  redis.call('set', mark, string.format('%d:%.0f', status, value), 'px', ttl)
+  return {status, value}
+end
+
+-- The number under a key, 0 for none.
+local function number_at(key)
+  local text = redis.call('get', key)
+  -- INCRBY says in Redis' own words what is wrong with one that is no integer.
+  return text and (tonumber(text) or redis.call('incrby', key, 0)) or 0
+end
+

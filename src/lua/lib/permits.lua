@@ -1,0 +1,65 @@
+-- lib/permits: the permits of a semaphore with leases. Put in front of the scripts that look at them; no script by
+-- itself. A member of the sorted set is 16 bytes: 12 that name the acquisition, and the number of the permit in it.
+local function millis()
+  local time = redis.call('time')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Calls `each` with the members of an acquisition, a few hundred at a time: Lua can unpack no more than some thousands.
+local function in_chunks(base, count, each)
+  for first = 1, count, 500 do
+    local members = {}
+    for n = first, math.min(count, first + 499) do
+      members[#members + 1] = base .. struct.pack('>I4', n)
+    end
+    each(members)
+  end
+end
+
+-- Sets the end of their leases, with the flags of ZADD that are given.
+local function put(leases, base, count, ends, ...)
+  local flags = {...}
+  in_chunks(base, count, function(members)
+    local words = {unpack(flags)}
+    for _, member in ipairs(members) do
+      words[#words + 1] = ends
+      words[#words + 1] = member
+    end
+    redis.call('zadd', leases, unpack(words))
+  end)
+end
+
+-- Removes them; returns how many were there.
+local function remove(leases, base, count)
+  local removed = 0
+  in_chunks(base, count, function(members)
+    removed = removed + redis.call('zrem', leases, unpack(members))
+  end)
+  return removed
+end
+
+-- Gives back the permits whose lease has ended. Returns how many.
+local function sweep(free, leases, now)
+  local ended = redis.call('zrangebyscore', leases, 0, now, 'limit', 0, 1000)
+  if #ended > 0 then
+    redis.call('zrem', leases, unpack(ended))
+    redis.call('incrby', free, #ended)
+  end
+  return #ended
+end
+
+-- The free permits, nil where there is no semaphore. INCRBY says in Redis' own words what is wrong with one that is no
+-- integer.
+local function free_at(key)
+  local text = redis.call('get', key)
+  return text and (tonumber(text) or redis.call('incrby', key, 0))
+end
+
+-- Last in a script. Redisson's listeners want a positive 32-bit number.
+local function tell(channel, free)
+  if free > 0 then
+    return redis.call('publish', channel, string.format('%.0f', math.min(free, 2147483647)))
+  end
+  return 0
+end
+

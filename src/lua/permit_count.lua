@@ -1,0 +1,17 @@
+-- permit_count: how many permits of a semaphore with leases are free, and how many are held.
+-- KEYS[1] free    integer, the permits that are free
+-- KEYS[2] leases  sorted set, permit of 16 bytes -> epoch ms at which its lease ends
+-- ARGV[1] channel
+-- Returns {free, held}; {0, 0} where there is no semaphore
+-- Repeat-safe: yes. It gives back the permits whose leases have ended, each once.
+local free = free_at(KEYS[1])
+if not free then
+  return {0, 0}
+end
+local swept = sweep(KEYS[1], KEYS[2], millis())
+free = free + swept
+local held = redis.call('zcard', KEYS[2])
+if swept > 0 then
+  tell(ARGV[1], free)
+end
+return {free, held}

@@ -1,0 +1,22 @@
+-- rw_force_unlock: free a read-write lock whoever holds it, all readers included, and wake the waiters.
+-- KEYS[1] lock    hash, mode -> read or write, reader -> hold count, writer:write -> hold count
+-- ARGV[1] channel to publish the release on
+-- ARGV[2] what the keys of the levels begin with: the hash tag of the lock
+-- Returns 1 it was held | 0 it was free
+-- Repeat-safe: no. A repeat after a lost reply could force out whoever took the lock in between; it is sent once.
+local fields = redis.call('hgetall', KEYS[1])
+if #fields == 0 then
+  return 0
+end
+local mode = redis.call('hget', KEYS[1], 'mode')
+if not mode then
+  return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
+end
+for i = 1, #fields, 2 do
+  for n = 1, tonumber(fields[i + 1]) or 0 do
+    redis.call('del', ARGV[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. n)
+  end
+end
+redis.call('del', KEYS[1])
+redis.call('publish', ARGV[1], mode == 'write' and '1' or '0')
+return 1

@@ -1,0 +1,81 @@
+-- rw_release: leave a holder of a read-write lock with fewer levels, or with none; the last one frees the lock. Also a
+-- downgrade, from write levels to read levels, and the leaving of a writer who only waited.
+-- KEYS[1] lock    hash, mode -> read or write, reader -> hold count, writer:write -> hold count
+-- KEYS[2] marker  string, a writer of ours waits for readers to leave
+-- ARGV[1] holder
+-- ARGV[2] the write levels that stay
+-- ARGV[3] the read levels that stay
+-- ARGV[4] channel to publish on: 0 when a reader frees the lock, 1 when a writer frees or downgrades it
+-- ARGV[5] what the keys of the levels begin with: the hash tag of the lock
+-- Returns {0, 0} not held (after a lost reply: an earlier run worked) | {1, 0} levels stay, or other readers do
+--         {2, receivers} freed or downgraded, and how many subscribers the message reached
+-- Repeat-safe: yes. It says what stays, not what goes, and the holder is never used again once it is removed.
+local writer = ARGV[1] .. ':write'
+local writes, reads = tonumber(ARGV[2]), tonumber(ARGV[3])
+local writing = redis.call('hexists', KEYS[1], writer) == 1
+local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
+
+local function level(holder, n)
+  return ARGV[5] .. ':' .. holder .. ':rwlock_timeout:' .. n
+end
+
+-- The longest that a level of a reader still stands.
+local function longest(holder, levels)
+  local most = 0
+  for n = 1, levels do
+    most = math.max(most, redis.call('pttl', level(holder, n)))
+  end
+  return most
+end
+
+if not writing and (count == 0 or writes > 0) then
+  if writes + reads == 0 and redis.call('get', KEYS[2]) == ARGV[1] then
+    -- It waited and leaves: readers go on, and another writer who waits sets the marker anew.
+    redis.call('del', KEYS[2])
+    redis.call('publish', ARGV[4], '1')
+  end
+  return {0, 0}
+end
+
+if writes > 0 then
+  redis.call('hset', KEYS[1], writer, writes)
+  return {1, 0}
+end
+
+if reads > 0 then
+  -- The longer TTL goes down to the level that stays, or the next release by anybody would cut the lock's TTL below
+  -- what its holder was promised.
+  local ttl = math.max(writing and redis.call('pttl', KEYS[1]) or longest(ARGV[1], count), 1)
+  for n = 1, reads do
+    if n == reads or n > count then
+      redis.call('set', level(ARGV[1], n), '1', 'px', ttl)
+    end
+  end
+  redis.call('hset', KEYS[1], 'mode', writing and 'read' or redis.call('hget', KEYS[1], 'mode'), ARGV[1], reads)
+  for n = reads + 1, count do
+    redis.call('del', level(ARGV[1], n))
+  end
+  if not writing then
+    return {1, 0}
+  end
+  redis.call('hdel', KEYS[1], writer)
+  return {2, redis.call('publish', ARGV[4], '1')}
+end
+
+for n = 1, count do
+  redis.call('del', level(ARGV[1], n))
+end
+redis.call('hdel', KEYS[1], writer, ARGV[1])
+local ttl, others = 0, redis.call('hgetall', KEYS[1])
+for i = 1, #others, 2 do
+  if others[i] ~= 'mode' then
+    ttl = math.max(ttl, longest(others[i], tonumber(others[i + 1]) or 0))
+  end
+end
+if ttl > 0 then
+  redis.call('pexpire', KEYS[1], ttl)
+  return {1, 0}
+end
+-- Nobody is left, or only readers whose leases have ended.
+redis.call('del', KEYS[1])
+return {2, redis.call('publish', ARGV[4], writing and '1' or '0')}

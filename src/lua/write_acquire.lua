@@ -1,0 +1,58 @@
+-- write_acquire: take a read-write lock for writing, or say how long it stays taken.
+-- KEYS[1] lock    hash, mode -> read or write, reader -> hold count, writer:write -> hold count
+-- KEYS[2] token   integer, the fencing token given last
+-- KEYS[3] marker  string, a writer of ours waits for readers to leave
+-- ARGV[1] holder
+-- ARGV[2] lease in ms
+-- ARGV[3] the count this writer has now, 0 for an outermost acquire
+-- ARGV[4] what becomes of the token: -1 none is given, 0 its key is kept for ever, else the TTL of a new key in ms
+-- ARGV[5] for how long in ms the marker of a writer who waits stands, 0 for one who does not wait
+-- ARGV[6] floor: a token below it is raised to the server's clock
+-- ARGV[7] not-after: server time in microseconds past which an outermost acquire must not run any more, 0 for no limit
+-- Returns {1, token or 0} acquired | {0, ms until another try is due} held by others | {2, 0} the holder had it and has
+--         lost it | {3, 0} too late
+-- Repeat-safe: yes, as mutex_acquire. The marker is set again with the same value.
+local writer = ARGV[1] .. ':write'
+local held = tonumber(ARGV[3])
+local pttl = redis.call('pttl', KEYS[1])
+
+if pttl ~= -2 or held > 0 then
+  local mine = redis.call('hexists', KEYS[1], writer) == 1
+  if held > 0 and not mine then
+    return {2, 0}
+  end
+  if not mine then
+    local mode = redis.call('hget', KEYS[1], 'mode')
+    if not mode then
+      return redis.error_reply(ANOTHER_KIND)
+    end
+    local wait = tonumber(ARGV[5])
+    -- Not while a writer holds: its release would let waiting writers in before all readers, for ever.
+    if wait > 0 and mode == 'read' and not is_late(ARGV[7]) then
+      redis.call('set', KEYS[3], ARGV[1], 'px', wait)
+      if pttl < 0 or pttl > wait / 3 then
+        pttl = math.floor(wait / 3)
+      end
+    end
+    return {0, pttl}
+  end
+end
+
+local token = 0
+if held == 0 then
+  if is_late(ARGV[7]) then
+    return {3, 0}
+  end
+  token = next_token(KEYS[2], ARGV[4], ARGV[6])
+  if type(token) == 'table' then
+    return token
+  end
+end
+local refused = take(KEYS[1], ARGV[2], pttl, 'mode', 'write', writer, held + 1)
+if refused then
+  return refused
+end
+if held == 0 then
+  redis.call('del', KEYS[3])
+end
+return {1, token}

@@ -1,0 +1,222 @@
+//! The one wait loop: try, sleep until woken or until the lease of whoever has it may end, try again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backoff::Backoff;
+use crate::claim::{Claim, Tried};
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::key::Kind;
+use crate::shared::closed;
+use crate::station::{Head, Queued, Relay, Relayed};
+use crate::store::{Acquired, Doubts};
+use crate::wakeup::Subscription;
+
+/// What waits, and what it wins.
+pub(crate) trait Contender<'a> {
+    type Won;
+
+    fn claim(&mut self) -> &mut Claim<'a>;
+
+    /// One round trip. `waits`: another will follow if this fails.
+    fn try_once(&mut self, waits: bool) -> Result<Tried<Self::Won>>;
+
+    /// A try that a thread of this client may send behind the release of what keeps us out.
+    fn relay(&mut self) -> Option<Relay>;
+
+    /// What came of that.
+    fn judge_relayed(&mut self, acquired: Result<Acquired>, doubts: Doubts) -> Result<Tried<Self::Won>>;
+}
+
+/// Blocks until it is won, or until the deadline (`None`).
+pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
+    let Claim { shared, keys, .. } = *contender.claim();
+    if deadline == Deadline::Now {
+        return match contender.try_once(false)? {
+            Tried::Won(won) => Ok(Some(won)),
+            Tried::Busy(_) => Ok(None),
+        };
+    }
+    let mut first = None;
+    if is_shared(keys.kind) && !shared.stations.has_line(&keys.lock) && shared.holds.blocks(keys).is_none() {
+        // Several can have it at once, and nobody of this client waits: no need to go in one by one.
+        match contender.try_once(true)? {
+            Tried::Won(won) => return Ok(Some(won)),
+            busy @ Tried::Busy(_) => first = Some(busy),
+        }
+    }
+    let queued = match keys.kind {
+        Kind::Fair => Queued::Head(shared.stations.alone(keys)),
+        _ => shared.stations.queue(keys, deadline, || contender.relay()),
+    };
+    match queued {
+        Queued::Head(mut head) => {
+            let outcome = as_head(contender, &mut head, deadline, first);
+            if !matches!(outcome, Ok(Some(_))) {
+                contender.claim().leave();
+            }
+            outcome
+        }
+        Queued::TimedOut => Ok(None),
+        Queued::Closed => Err(closed().for_name(&keys.name)),
+        Queued::Outage(error) => Err(error),
+    }
+}
+
+fn is_shared(kind: Kind) -> bool {
+    matches!(kind, Kind::Read | Kind::Permits(_) | Kind::Counting { .. } | Kind::Latch)
+}
+
+fn subscription_of(claim: &Claim<'_>) -> Subscription {
+    match claim.keys.kind {
+        Kind::Fair => {
+            Subscription { channel: claim.keys.channel_of_waiter(claim.holder.as_str()).into(), by_pattern: true }
+        }
+        _ => Subscription { channel: claim.keys.channel.clone(), by_pattern: false },
+    }
+}
+
+fn as_head<'a, C: Contender<'a>>(
+    contender: &mut C,
+    head: &mut Head<'_>,
+    deadline: Deadline,
+    mut first: Option<Tried<C::Won>>,
+) -> Result<Option<C::Won>> {
+    let Claim { shared, keys, .. } = *contender.claim();
+    let subscription = subscription_of(contender.claim());
+    // A fair waiter's messages come by a subscription that mostly stands already: heard from before its first try, it
+    // needs no second one.
+    let mut listening = (keys.kind == Kind::Fair).then(|| shared.wakeups.listen(subscription.clone(), head.bell()));
+    let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
+    let mut outage = Outage::new(head.stood, shared.config.ride_out);
+    // Left in the line before this thread was the head: it may have been sent already.
+    let mut sent = head.collect();
+    let mut ask_anyway = false;
+    let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
+    loop {
+        if sent.is_none() && head.owes_a_turn() && shared.holds.blocks(keys).is_none() {
+            listening.get_or_insert_with(|| shared.wakeups.listen(subscription.clone(), head.bell()));
+            head.offer_a_turn(patience(Duration::MAX));
+        }
+        // Before the try is sent: a message that comes while it is under way may tell of a later release.
+        head.bell().clear();
+        if sent.is_none() && shared.is_closed() {
+            return Err(closed().for_name(&keys.name));
+        }
+        // One more try at the deadline, because something may have happened, but no second one.
+        let last = deadline.has_passed(Instant::now());
+        let local = if std::mem::take(&mut ask_anyway) { None } else { shared.holds.blocks(keys) };
+        let tried = match (sent.take(), first.take(), local) {
+            (Some(Relayed::Sent { acquired, doubts }), ..) => contender.judge_relayed(acquired, doubts),
+            (_, Some(busy), _) => Ok(busy),
+            (.., None) => contender.try_once(true),
+            (.., Some(remaining)) => {
+                // At most a lease: a hold for longer may have ended otherwise, and then the server is asked.
+                let start = Instant::now();
+                let pause = patience(until_after(remaining).min(shared.config.lease));
+                match wait_for_local(contender, head, pause) {
+                    Some(tried) => tried,
+                    None if deadline.has_passed(Instant::now()) => return Ok(None),
+                    None => {
+                        outage.waited = true;
+                        ask_anyway = start.elapsed() >= shared.config.lease;
+                        continue;
+                    }
+                }
+            }
+        };
+        let hint = match tried {
+            Ok(Tried::Won(won)) => {
+                head.outage_is_over();
+                return Ok(Some(won));
+            }
+            Ok(Tried::Busy(ttl)) => {
+                outage.is_over(head);
+                if last {
+                    return Ok(None);
+                }
+                if listening.is_none() && !deadline.has_passed(Instant::now()) {
+                    listening = Some(shared.wakeups.listen(subscription.clone(), head.bell()));
+                    if shared.wakeups.hears(&subscription) {
+                        // A release between the try and the subscription was heard by nobody. If the server has
+                        // yet to confirm it, the bell rings when it does.
+                        continue;
+                    }
+                }
+                ttl.inspect(|_| poll.reset())
+            }
+            Err(e) => match outage.pause(head, &e) {
+                Some(pause) if !deadline.has_passed(Instant::now()) => Some(pause),
+                _ => return Err(e),
+            },
+        };
+        outage.waited = true;
+        // At most a lease, in case a message is lost; much less while none can be heard.
+        let most = if shared.wakeups.hears(&subscription) { shared.config.lease } else { DEAF };
+        let pause = hint.map_or_else(|| poll.next(), until_after).min(most);
+        let rung = head.bell().wait(patience(pause));
+        // Nothing has happened since the last answer that another try could find.
+        if !rung && !outage.goes_on && deadline.has_passed(Instant::now()) {
+            return Ok(None);
+        }
+    }
+}
+
+/// A thread of this client has the lock: its release takes our try along. `None`: look again.
+fn wait_for_local<'a, C: Contender<'a>>(
+    contender: &mut C,
+    head: &Head<'_>,
+    patience: Duration,
+) -> Option<Result<Tried<C::Won>>> {
+    let may_relay = contender.claim().is_settled() && !head.owes_a_turn();
+    let relay = if may_relay { contender.relay() } else { None };
+    let Some(relay) = relay.map(Arc::new) else {
+        head.bell().wait(patience);
+        return None;
+    };
+    match head.wait_with(&relay, patience)? {
+        Relayed::NotSent => None,
+        Relayed::Sent { acquired, doubts } => Some(contender.judge_relayed(acquired, doubts)),
+    }
+}
+
+/// How often a waiter that hears no messages looks by itself.
+const DEAF: Duration = Duration::from_millis(500);
+
+/// A millisecond more than a TTL, which Redis rounds down.
+fn until_after(ttl: Duration) -> Duration {
+    ttl + Duration::from_millis(1)
+}
+
+/// How long a call puts up with a server that cannot be asked: a call that has not waited yet, not at all. Counted by the
+/// line, so that those behind do not each begin anew.
+struct Outage {
+    waited: bool,
+    ride_out: Duration,
+    goes_on: bool,
+    pause: Backoff,
+}
+
+impl Outage {
+    fn new(waited: bool, ride_out: Duration) -> Self {
+        let pause = Backoff::new(Duration::from_millis(20), Duration::from_millis(250));
+        Self { waited, ride_out, goes_on: false, pause }
+    }
+
+    fn is_over(&mut self, head: &Head<'_>) {
+        if std::mem::take(&mut self.goes_on) {
+            self.pause.reset();
+        }
+        head.outage_is_over();
+    }
+
+    fn pause(&mut self, head: &Head<'_>, error: &Error) -> Option<Duration> {
+        if !self.waited || !error.kind().is_outage() {
+            return None;
+        }
+        self.goes_on = true;
+        let since = head.outage_goes_on(error);
+        (since.elapsed() < self.ride_out).then(|| self.pause.next())
+    }
+}
