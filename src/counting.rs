@@ -12,9 +12,9 @@ use crate::handle::{Handle, waiting_verb};
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
 use crate::limits::{MOST_PERMITS, ONCE, check_count};
-use crate::shared::Shared;
+use crate::shared::{Shared, closed};
 use crate::station::Relay;
-use crate::store::{Acquired, Count, Doubts, Levels, TokenRule, Undo};
+use crate::store::{Acquired, Count, Doubts, Levels, Released, TokenRule, Undo};
 use crate::wait::{Contender, contend};
 
 /// A count of permits without leases: **a process that dies leaks the permits it has**, so take
@@ -141,16 +141,10 @@ impl<'a> Contender<'a> for Attempt<'a> {
     }
 
     fn try_once(&mut self, waits: bool) -> Result<Tried<CountingPermit>> {
-        Ok(match self.claim.ask(waits)? {
-            Tried::Won(Granted { .. }) => Tried::Won(CountingPermit {
-                shared: self.claim.shared.clone(),
-                keys: Arc::new(self.claim.keys.of_kind(Kind::Counting { permits: self.permits, taken: true })),
-                holder: self.claim.holder.clone(),
-                permits: self.permits,
-                given_up: false,
-            }),
-            Tried::Busy(_) => Tried::Busy(Some(LOOK)),
-        })
+        match self.claim.ask(waits)? {
+            Tried::Won(Granted { .. }) => self.begin().map(Tried::Won),
+            Tried::Busy(_) => Ok(Tried::Busy(Some(LOOK))),
+        }
     }
 
     fn relay(&mut self) -> Option<Relay> {
@@ -159,6 +153,28 @@ impl<'a> Contender<'a> for Attempt<'a> {
 
     fn judge_relayed(&mut self, _: Result<Acquired>, _: Doubts) -> Result<Tried<CountingPermit>> {
         self.try_once(true)
+    }
+}
+
+impl Attempt<'_> {
+    fn begin(&self) -> Result<CountingPermit> {
+        let Claim { shared, keys, holder, .. } = &self.claim;
+        let keys = Arc::new(keys.of_kind(Kind::Counting { permits: self.permits, taken: true }));
+        shared.loans.lock().insert(holder.clone(), keys.clone());
+        let permit = CountingPermit {
+            shared: Arc::clone(shared),
+            keys,
+            holder: holder.clone(),
+            permits: self.permits,
+            given_up: false,
+        };
+        // A close that gave back all loans just before this one was entered has not seen it.
+        if shared.is_closed() {
+            let name = permit.keys.name.clone();
+            let _ = permit.unlock();
+            return Err(closed().for_name(&name));
+        }
+        Ok(permit)
     }
 }
 
@@ -201,19 +217,30 @@ impl CountingPermit {
     /// many. No I/O.
     pub fn forget(mut self) {
         self.given_up = true;
+        if !self.shared.is_forked() {
+            self.shared.loans.lock().remove(&self.holder);
+        }
     }
 
     fn give_back(&self) -> Result<()> {
         let (shared, keys) = (&self.shared, &self.keys);
-        shared.check_usable().map_err(|e| e.for_name(&keys.name))?;
+        if shared.is_forked() {
+            return shared.check_usable().map_err(|e| e.for_name(&keys.name));
+        }
+        // Closing the client has given it back already.
+        if shared.loans.lock().remove(&self.holder).is_none() {
+            return Ok(());
+        }
+        let heard_before = shared.stations.messages(&keys.lock).unwrap_or(0);
         let mut doubts = Doubts::default();
         // The mark is that of the request, so the repeats end with it.
         let expires = shared.clock.now().plus(ONCE / 2);
         match shared.store.release(keys, &self.holder, Levels::NONE, &mut doubts) {
-            Ok(_) => {
-                shared.stations.ring(&keys.lock);
+            Ok(Released::Freed { listeners, .. }) => {
+                shared.tell_freed(keys, listeners, heard_before);
                 Ok(())
             }
+            Ok(_) => Ok(()),
             Err(e) => {
                 let (keys, holder, left) = (keys.clone(), self.holder.clone(), Levels::NONE);
                 shared.watchdog.undo(Undo { keys, holder, left, doubts, expires });

@@ -12,7 +12,6 @@ use crate::lease::{Moment, State};
 use crate::shared::{Owner, Shared, closed};
 use crate::station::TakenRelay;
 use crate::store::{Doubts, HandedOver, Levels, Released, Renewal, Renewed, Undo};
-use crate::wakeup::Subscription;
 
 /// How long past the end of its lease a background release is still tried.
 const UNDO_SLACK: Duration = Duration::from_secs(1);
@@ -288,7 +287,16 @@ impl Hold {
         match outcome {
             Ok(Released::Freed { listeners, next }) => {
                 self.shared.holds.remove(self);
-                self.tell_freed(listeners, next.as_deref(), heard_before);
+                match (keys.kind, next) {
+                    // Sooner than the message reaches it.
+                    (Kind::Fair, Some(next)) if self.shared.id.owns(&next) => {
+                        self.shared.wakeups.ring(&keys.channel_of_waiter(&next));
+                    }
+                    (Kind::Fair, _) => {}
+                    // Readers keep no reader out, and a waiting writer sees to itself: no turns are counted.
+                    (Kind::Read, _) => self.shared.stations.ring(&keys.lock),
+                    _ => self.shared.tell_freed(keys, listeners, heard_before),
+                }
                 Ok(())
             }
             // Other readers stay, so nobody can get in who could not before.
@@ -305,25 +313,6 @@ impl Hold {
                 self.leave_table();
                 Err(e.for_name(self.name()))
             }
-        }
-    }
-
-    /// Wakes whoever of this client may get in now: sooner than the message does.
-    fn tell_freed(&self, listeners: u64, next: Option<&str>, heard_before: u64) {
-        let Grant { keys, .. } = &*self.grant;
-        match keys.kind {
-            Kind::Mutex | Kind::Write => {
-                // Nobody else could publish on this channel while we had the lock, so our own message is the next.
-                let subscription = Subscription { channel: keys.channel.clone(), by_pattern: false };
-                let own = u64::from(listeners > 0 && self.shared.wakeups.hears(&subscription));
-                self.shared.stations.released(&keys.lock, listeners - own, heard_before + own);
-            }
-            Kind::Fair => {
-                if let Some(next) = next.filter(|next| self.shared.id.owns(next)) {
-                    self.shared.wakeups.ring(&keys.channel_of_waiter(next));
-                }
-            }
-            _ => self.shared.stations.ring(&keys.lock),
         }
     }
 

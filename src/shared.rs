@@ -14,13 +14,13 @@ use parking_lot::{Condvar, Mutex};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hold::Hold;
-use crate::holder::ClientId;
+use crate::holder::{ClientId, Holder};
 use crate::key::{Kind, LockKeys, waiters_pattern};
 use crate::lease::Moment;
 use crate::losses::Losses;
 use crate::station::Stations;
-use crate::store::LeaseStore;
-use crate::wakeup::Wakeups;
+use crate::store::{Doubts, LeaseStore, Levels};
+use crate::wakeup::{Subscription, Wakeups};
 use crate::watchdog::Watchdog;
 
 /// The settings of a client, frozen when it is built.
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) holds: Holds,
+    /// Permits without leases that are out, by holder: no lease would give them back if nobody did.
+    pub(crate) loans: Mutex<HashMap<Holder, Arc<LockKeys>>>,
     pub(crate) stations: Arc<Stations>,
     pub(crate) watchdog: Watchdog,
     pub(crate) wakeups: Wakeups,
@@ -81,6 +83,7 @@ impl Shared {
             clock,
             store,
             holds: Holds::default(),
+            loans: Mutex::default(),
             stations,
             losses,
             client_name,
@@ -126,6 +129,15 @@ impl Shared {
         if self.is_closed() { Err(closed()) } else { Ok(()) }
     }
 
+    /// Something of this client's was freed, and the message of it reached so many `listeners`: its own waiters need not
+    /// wait for that. `heard_before`: the messages that they had heard before it was sent.
+    pub(crate) fn tell_freed(&self, keys: &LockKeys, listeners: u64, heard_before: u64) {
+        // Few others publish on this channel meanwhile, so our own message is the next, mostly.
+        let subscription = Subscription { channel: keys.channel.clone(), by_pattern: false };
+        let own = u64::from(listeners > 0 && self.wakeups.hears(&subscription));
+        self.stations.released(&keys.lock, listeners - own, heard_before + own);
+    }
+
     /// Counts an acquiring call in, until the answer is dropped.
     ///
     /// # Errors
@@ -165,6 +177,13 @@ impl Shared {
                 failed.push(format!("{:?}: the time was up", hold.grant.keys.name));
             } else if let Err(e) = hold.release_all() {
                 failed.push(e.to_string());
+            }
+        }
+        for (holder, keys) in std::mem::take(&mut *self.loans.lock()) {
+            if Instant::now() >= deadline {
+                failed.push(format!("{:?}: the time was up, and its permits have no lease", keys.name));
+            } else if let Err(e) = self.store.release(&keys, &holder, Levels::NONE, &mut Doubts::default()) {
+                failed.push(e.for_name(&keys.name).to_string());
             }
         }
         // What they were granted meanwhile they give back, and what is in doubt they leave to the watchdog.

@@ -255,9 +255,13 @@ impl Stations {
         Head { member, stood: false, relay: None }
     }
 
-    /// Whether a thread of this client waits for the name: whoever comes queues up behind it.
+    /// Whether whoever comes queues up: a thread of this client waits for the name, or others are due a turn.
     pub(crate) fn has_line(&self, name: &str) -> bool {
-        self.map.lock().get(name).is_some_and(|station| station.line.lock().head)
+        let map = self.map.lock();
+        map.get(name).is_some_and(|station| {
+            let line = station.line.lock();
+            line.head || line.turns.is_owed()
+        })
     }
 
     /// Blocks until the caller is the head of the line for the name. `try_of` is asked for a try to leave in the line, if

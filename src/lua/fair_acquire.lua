@@ -33,7 +33,11 @@ end
 
 local now = millis()
 local head, deadline = live_head(KEYS[2], KEYS[3], now)
-if mine or (pttl == -2 and (not head or head == ARGV[1])) then
+local again = ARGV[6] == '1'
+-- It lost its place (suspended for longer than its deadline, or the server forgot). Only heads are swept, so whoever is
+-- in the queue now came later.
+local is_first = again and not redis.call('zscore', KEYS[3], ARGV[1])
+if mine or (pttl == -2 and (not head or head == ARGV[1] or is_first)) then
   local token = next_token(KEYS[4], ARGV[4], ARGV[7])
   if type(token) == 'table' then
     return token
@@ -72,9 +76,7 @@ for _, waiter in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do
     behind = math.max(behind, tonumber(redis.call('zscore', KEYS[3], waiter) or 0))
   end
 end
-local again = ARGV[6] == '1'
-if not queued and again then
-  -- Only heads are swept, so whoever is in the queue now came later.
+if is_first then
   own, behind = now + wait, 0
 end
 if behind > 0 then
@@ -82,7 +84,7 @@ if behind > 0 then
 end
 redis.call('zadd', KEYS[3], string.format('%.0f', own), ARGV[1])
 if not queued then
-  redis.call(again and 'lpush' or 'rpush', KEYS[2], ARGV[1])
+  redis.call(is_first and 'lpush' or 'rpush', KEYS[2], ARGV[1])
 end
 local last = redis.call('zrange', KEYS[3], -1, -1, 'withscores')[2]
 local gone = string.format('%.0f', tonumber(last) + 600000)

@@ -16,12 +16,13 @@ if tonumber(ARGV[2]) > 1 then
   redis.call('hset', KEYS[1], ARGV[1], ARGV[2] - 1)
   return {1, 0}
 end
-local freed = redis.call('hdel', KEYS[1], ARGV[1])
+-- The queue first: if something else stands under the lock's name by now, its place must go all the same.
 local waited = redis.call('zrem', KEYS[3], ARGV[1])
 if waited == 1 then
   redis.call('lrem', KEYS[2], 1, ARGV[1])
   without_ttl(KEYS[2], KEYS[3])
 end
+local freed = redis.call('hdel', KEYS[1], ARGV[1])
 if freed + waited == 0 then
   return {0, 0}
 end

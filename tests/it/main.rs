@@ -5,14 +5,18 @@
 mod bad_input;
 mod bad_servers;
 mod examples;
+mod fair;
 mod fencing_sql;
+mod latch;
 mod loss;
 mod mutex;
 mod outcomes;
 mod processes;
 mod restarts;
 mod rig;
+mod rwlock;
 mod scripts;
-mod smoke;
+
+mod semaphore;
 mod stress;
 mod tidy;

@@ -1,0 +1,456 @@
+//! The fair lock: order, whatever becomes of those who wait.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use leasehold::{ErrorKind, LockClient};
+
+use crate::rig::{Child, Server, ms, wait_until};
+
+const QUEUE: &str = "redisson_lock_queue:{t}";
+const DEADLINES: &str = "redisson_lock_timeout:{t}";
+/// Ids of version 4, as Java makes them.
+const JAVA: &str = "11111111-2222-4333-8444-555555555555";
+
+fn client(server: &Server, waiter_timeout: Duration) -> LockClient {
+    server.builder().waiter_timeout(waiter_timeout).build().unwrap()
+}
+
+fn queue(server: &Server) -> Vec<String> {
+    server.cmd(&["LRANGE", QUEUE, "0", "-1"])
+}
+
+fn deadlines(server: &Server) -> BTreeMap<String, u64> {
+    let flat: Vec<String> = server.cmd(&["ZRANGE", DEADLINES, "0", "-1", "WITHSCORES"]);
+    flat.chunks(2).map(|pair| (pair[0].clone(), pair[1].parse::<f64>().unwrap() as u64)).collect()
+}
+
+fn server_millis(server: &Server) -> u64 {
+    let (seconds, micros): (u64, u64) = server.cmd(&["TIME"]);
+    seconds * 1000 + micros / 1000
+}
+
+fn wait_for_queue(server: &Server, length: usize) {
+    wait_until(&format!("{length} in the queue"), || queue(server).len() == length);
+}
+
+#[test]
+fn whoever_waits_gets_it_and_nobody_passes_those_who_wait() {
+    let server = Server::start();
+    let clients = [server.client(), server.client(), server.client()];
+    let guard = clients[0].fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        for n in 0..12 {
+            let fair = clients[n % 3].fair("t");
+            s.spawn(move || match n % 2 {
+                0 => fair.lock().unwrap().unlock().unwrap(),
+                _ => fair.lock_owned().unwrap().unlock().unwrap(),
+            });
+            wait_for_queue(&server, n + 1);
+        }
+        assert_eq!(clients[2].fair("t").position().unwrap(), Some(2));
+        assert_eq!(clients[2].fair("t").queue_len().unwrap(), 12);
+        // Nobody passes those who wait.
+        assert!(clients[0].fair("t").try_lock_owned().unwrap().is_none());
+        guard.unlock().unwrap();
+    });
+    drop(clients);
+    server.assert_clean();
+}
+
+/// Tokens grow with every grant, so they tell the order without a race.
+#[test]
+fn tokens_are_given_in_the_order_of_the_queue() {
+    let server = Server::start();
+    let clients = [server.client(), server.client()];
+    let guard = clients[0].fair("t").lock().unwrap();
+    let mut tokens = vec![guard.fencing_token().unwrap()];
+    std::thread::scope(|s| {
+        let mut waiters = Vec::new();
+        for n in 0..10 {
+            let fair = clients[n % 2].fair("t");
+            waiters.push(s.spawn(move || fair.lock().unwrap().fencing_token().unwrap()));
+            wait_for_queue(&server, n + 1);
+        }
+        drop(guard);
+        tokens.extend(waiters.into_iter().map(|waiter| waiter.join().unwrap()));
+    });
+    assert!(tokens.is_sorted(), "{tokens:?}");
+    // A release does not let its own thread in before those who wait.
+    assert!(clients[0].fair("t").lock().unwrap().fencing_token().unwrap() > tokens[10]);
+}
+
+#[test]
+fn it_is_reentrant_and_its_hash_is_redissons() {
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client());
+    let fair = client.fair("t");
+    let outer = fair.lock().unwrap();
+    let inner = fair.try_lock().unwrap().unwrap();
+    assert_eq!(server.hash("t").values().collect::<Vec<_>>(), ["2"]);
+    assert_eq!((outer.hold_count(), outer.fencing_token()), (2, inner.fencing_token()));
+    assert_eq!(fair.holder().unwrap().unwrap().hold_count(), 2);
+    drop(outer);
+    assert!(other.fair("t").try_lock_for(ms(30)).unwrap().is_none());
+    inner.unlock().unwrap();
+    assert!(!fair.is_locked().unwrap());
+    assert!(other.fair("t").try_lock().unwrap().is_some());
+}
+
+#[test]
+fn whoever_gives_up_leaves_at_once_and_the_others_move_up() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let first = s.spawn(|| a.fair("t").try_lock_for(ms(150)).unwrap().is_some());
+        wait_for_queue(&server, 1);
+        let second = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+        wait_for_queue(&server, 2);
+        assert_eq!(b.fair("t").position().unwrap(), Some(1));
+        assert!(!first.join().unwrap());
+        assert_eq!(b.fair("t").position().unwrap(), Some(0));
+        assert_eq!(deadlines(&server).len(), 1);
+        guard.unlock().unwrap();
+        second.join().unwrap().unwrap();
+    });
+    drop((a, b));
+    server.assert_clean();
+}
+
+/// The head is woken and leaves instead of taking the lock: the wake-up must not go with it.
+#[test]
+fn a_head_that_leaves_passes_its_wake_up_on() {
+    let server = Server::start();
+    let (a, b) = (server.client(), client(&server, Duration::from_secs(300)));
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        // It stands in the queue, but nobody listens for it.
+        let head = format!("{}:77", b.id());
+        let late = (server_millis(&server) + 3_600_000).to_string();
+        server.cmd::<()>(&["RPUSH", QUEUE, &head]);
+        server.cmd::<()>(&["ZADD", DEADLINES, &late, &head]);
+        let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+        wait_for_queue(&server, 2);
+        guard.unlock().unwrap();
+        // What its giving up sends.
+        let script =
+            concat!(include_str!("../../src/lua/lib/queue.lua"), include_str!("../../src/lua/fair_release.lua"));
+        let channel = "redisson_lock__channel:{t}";
+        let (status, _, next): (u32, u32, String) =
+            server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &head, "1", channel]);
+        assert_eq!(status, 0);
+        assert!(next.starts_with(b.id()));
+        waiter.join().unwrap().unwrap();
+    });
+    drop((a, b));
+    server.assert_clean();
+}
+
+#[test]
+fn a_waiter_that_lives_is_never_swept_and_polls_little() {
+    let server = Server::start();
+    let (a, b) = (client(&server, ms(600)), client(&server, ms(600)));
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let first = s.spawn(|| a.fair("t").lock().unwrap().fencing_token());
+        wait_for_queue(&server, 1);
+        let second = s.spawn(|| b.fair("t").lock().unwrap().fencing_token());
+        wait_for_queue(&server, 2);
+        let (before, order) = (server.call_count("evalsha"), queue(&server));
+        let start = Instant::now();
+        while start.elapsed() < ms(2400) {
+            assert_eq!(queue(&server), order, "after {:?}", start.elapsed());
+            assert!(server.pttl(QUEUE) > 0 && server.pttl(DEADLINES) > 0, "a queue nobody keeps must end");
+            std::thread::sleep(ms(50));
+        }
+        // Two waiters, a third of 600 ms each; renewals of the hold are few beside them.
+        let tries = server.call_count("evalsha") - before;
+        assert!(tries <= 2 * 13 + 4, "{tries} tries in 2.4 s");
+        guard.unlock().unwrap();
+        assert!(first.join().unwrap() < second.join().unwrap());
+    });
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn waiting_process() {
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let client = LockClient::builder().url(url).waiter_timeout(ms(1000)).build().unwrap();
+    println!("@@id {}", client.id());
+    let guard = client.fair("t").lock().unwrap();
+    println!("@@locked");
+    guard.unlock().unwrap();
+}
+
+fn spawn_waiter(server: &Server, place: usize) -> Child {
+    let mut child = Child::spawn("fair::waiting_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    child.expect("id");
+    wait_for_queue(server, place);
+    child
+}
+
+/// At the head, and in the middle: the others wait for seconds, in order, and nobody polls faster meanwhile.
+#[test]
+fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
+    let server = Server::start();
+    let (a, b) = (client(&server, ms(1000)), client(&server, ms(1000)));
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let mut head = spawn_waiter(&server, 1);
+        let second = s.spawn(|| a.fair("t").lock().unwrap().fencing_token());
+        wait_for_queue(&server, 2);
+        let mut middle = spawn_waiter(&server, 3);
+        let last = s.spawn(|| b.fair("t").lock().unwrap().fencing_token());
+        wait_for_queue(&server, 4);
+        head.kill();
+        middle.kill();
+        let before = server.call_count("evalsha");
+        let start = Instant::now();
+        guard.unlock().unwrap();
+        assert!(second.join().unwrap() < last.join().unwrap());
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        let tries = server.call_count("evalsha") - before;
+        assert!(tries < 40, "{tries} tries while a dead head stood in front");
+    });
+    drop((a, b));
+    server.assert_clean();
+}
+
+#[test]
+fn a_head_that_takes_its_wake_up_and_stops_does_not_stall_the_rest() {
+    let server = Server::start();
+    let a = client(&server, ms(1000));
+    let guard = a.fair("t").lock().unwrap();
+    let mut head = spawn_waiter(&server, 1);
+    std::thread::scope(|s| {
+        let next = s.spawn(|| a.fair("t").lock().unwrap().unlock());
+        wait_for_queue(&server, 2);
+        head.signal("STOP");
+        guard.unlock().unwrap();
+        next.join().unwrap().unwrap();
+    });
+    // It was swept meanwhile, and gets its turn all the same.
+    head.signal("CONT");
+    head.expect("locked");
+    head.wait();
+    drop(a);
+    server.assert_clean();
+}
+
+/// It was suspended for longer than its deadline, and finds the lock free with others in the queue.
+#[test]
+fn a_waiter_that_was_swept_belongs_to_the_front() {
+    let server = Server::start();
+    let a = client(&server, ms(1500));
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let swept = s.spawn(|| a.fair("t").lock().unwrap().fencing_token());
+        wait_for_queue(&server, 1);
+        server.cmd::<()>(&["DEL", QUEUE, DEADLINES]);
+        // Java's, for the next hours, and Java does not come.
+        let java = format!("{JAVA}:1");
+        let late = (server_millis(&server) + 36_000_000).to_string();
+        server.cmd::<()>(&["RPUSH", QUEUE, &java]);
+        server.cmd::<()>(&["ZADD", DEADLINES, &late, &java]);
+        guard.unlock().unwrap();
+        swept.join().unwrap();
+        assert_eq!(queue(&server), [java]);
+        assert_eq!(server.pttl(QUEUE), -1, "Redisson's queues have no TTL");
+        server.cmd::<()>(&["DEL", QUEUE, DEADLINES]);
+    });
+    drop(a);
+    server.assert_clean();
+}
+
+/// A Java waiter subtracts its 300 s from every deadline behind it when its turn comes.
+#[test]
+fn a_waiter_behind_java_survives_what_java_does_to_its_deadline() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.fair("t").lock().unwrap();
+    let java = format!("{JAVA}:1");
+    let now = server_millis(&server);
+    server.cmd::<()>(&["RPUSH", QUEUE, &java]);
+    server.cmd::<()>(&["ZADD", DEADLINES, &(now + 330_000).to_string(), &java]);
+    std::thread::scope(|s| {
+        let ours = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+        wait_for_queue(&server, 2);
+        let mine = queue(&server)[1].clone();
+        // Its own 5 s and Java's 300, and not before Java's deadline and its own 5 s.
+        let deadline = deadlines(&server)[&mine];
+        assert!((now + 335_000..now + 345_000).contains(&deadline), "{}", deadline - now);
+        guard.unlock().unwrap();
+        // Java's acquire, by the wire document.
+        server.cmd::<()>(&["LPOP", QUEUE]);
+        server.cmd::<()>(&["ZREM", DEADLINES, &java]);
+        server.cmd::<()>(&["ZINCRBY", DEADLINES, "-300000", &mine]);
+        server.cmd::<()>(&["HSET", "t", &java, "1"]);
+        server.cmd::<()>(&["PEXPIRE", "t", "30000"]);
+        assert!(a.fair("t").try_lock().unwrap().is_none(), "a try sweeps");
+        assert_eq!(queue(&server), [mine.clone()]);
+        // Java's release.
+        server.cmd::<()>(&["DEL", "t"]);
+        let heard: u32 = server.cmd(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{mine}"), "0"]);
+        assert_eq!(heard, 1);
+        ours.join().unwrap().unwrap();
+    });
+    drop((a, b));
+    server.assert_clean();
+}
+
+#[test]
+fn one_pattern_subscription_serves_all_waiters_of_a_client() {
+    let server = Server::start();
+    let a = server.client();
+    let names = ["t", "u", "v"];
+    let guards: Vec<_> = names.iter().map(|name| a.fair(name).lock_owned().unwrap()).collect();
+    std::thread::scope(|s| {
+        for n in 0..9 {
+            let fair = a.fair(names[n % 3]);
+            s.spawn(move || fair.lock().unwrap().unlock().unwrap());
+        }
+        for name in names {
+            wait_until("three wait", || a.fair(name).queue_len().unwrap() == 3);
+        }
+        wait_until("the subscription", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+        assert!(server.channels().is_empty());
+        drop(guards);
+    });
+    wait_until("it ends with the linger", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 0);
+    drop(a);
+    server.assert_clean();
+}
+
+/// One try while the lock is taken, one when the message came.
+#[test]
+fn a_wait_costs_two_tries() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    for round in 0..3 {
+        let guard = a.fair("t").lock().unwrap();
+        let before = server.call_count("evalsha");
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+            wait_for_queue(&server, 1);
+            wait_until("it listens", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+            // The first round subscribes, which costs one more try: what was said before nobody heard.
+            if round == 0 {
+                wait_until("it looked again", || server.call_count("evalsha") == before + 2);
+            }
+            guard.unlock().unwrap();
+            waiter.join().unwrap().unwrap();
+        });
+        let tries = server.call_count("evalsha") - before;
+        assert_eq!(tries, if round == 0 { 5 } else { 4 }, "with two releases");
+    }
+}
+
+#[test]
+fn closing_and_failing_leave_the_queue() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.fair("t").lock().unwrap_err().kind());
+        wait_for_queue(&server, 1);
+        b.close(Duration::from_secs(5)).unwrap();
+        assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
+        assert!(queue(&server).is_empty());
+        // A key of another type under its feet: the error is told, and the place is given back.
+        let waiter = s.spawn(|| a.fair("t").lock_owned().unwrap_err().kind());
+        wait_for_queue(&server, 1);
+        server.cmd::<()>(&["DEL", "t"]);
+        server.cmd::<()>(&["SET", "t", "x"]);
+        server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{}", queue(&server)[0]), "0"]);
+        assert_eq!(waiter.join().unwrap(), ErrorKind::WrongType);
+        wait_for_queue(&server, 0);
+    });
+    server.cmd::<()>(&["DEL", "t"]);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[test]
+fn a_flush_or_a_restart_strands_nobody() {
+    let mut server = Server::start();
+    let clients = [client(&server, ms(900)), client(&server, ms(900))];
+    for round in ["flush", "restart"] {
+        let guard = clients[0].fair("t").lock_owned().unwrap();
+        std::thread::scope(|s| {
+            for n in 0..6 {
+                let fair = clients[n % 2].fair("t");
+                s.spawn(move || fair.lock().unwrap().unlock().unwrap());
+            }
+            wait_for_queue(&server, 6);
+            if round == "flush" {
+                server.cmd::<()>(&["FLUSHALL"]);
+            } else {
+                server.restart();
+            }
+            let _ = guard.unlock();
+        });
+    }
+    drop(clients);
+    server.assert_clean();
+}
+
+#[test]
+fn forced_open_it_goes_to_the_head() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+        wait_for_queue(&server, 1);
+        assert!(b.fair("t").force_unlock().unwrap());
+        waiter.join().unwrap().unwrap();
+    });
+    assert!(!b.fair("t").force_unlock().unwrap());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[test]
+fn another_kind_of_lock_under_its_name_is_told() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.fair("t").lock().unwrap();
+    assert_eq!(a.lock("t").unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(a.rw_lock("t").read().unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(b.rw_lock("t").read().unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(b.rw_lock("t").write().unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(b.semaphore("t").acquire().unwrap_err().kind(), ErrorKind::WrongType);
+    guard.unlock().unwrap();
+    let write = a.rw_lock("t").write().unwrap();
+    assert_eq!(b.fair("t").try_lock_for(ms(50)).unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(b.lock("t").unwrap_err().kind(), ErrorKind::WrongType);
+    write.unlock().unwrap();
+}
+
+/// How often each gets it when all want it all the time.
+#[test]
+fn everybody_gets_as_many_turns() {
+    let server = Server::start();
+    let clients = [server.client(), server.client()];
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let turns: Vec<u32> = std::thread::scope(|s| {
+        let workers: Vec<_> = (0..6)
+            .map(|n| {
+                let (fair, done) = (clients[n % 2].fair("t"), &done);
+                s.spawn(move || {
+                    let mut turns = 0;
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        fair.lock().unwrap().unlock().unwrap();
+                        turns += 1;
+                    }
+                    turns
+                })
+            })
+            .collect();
+        std::thread::sleep(ms(700));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    let (least, most) = (*turns.iter().min().unwrap(), *turns.iter().max().unwrap());
+    // What the start and the end make of it, and a thread that is late to line up again.
+    assert!(least > 5 && most - least <= 3 + most / 5, "{turns:?}");
+}

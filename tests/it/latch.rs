@@ -1,0 +1,188 @@
+//! The count-down latch: everybody goes on at zero, once, whatever is lost on the way.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{ErrorKind, LockClient};
+
+use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+
+const CHANNEL: &str = "redisson_countdownlatch__channel__{l}";
+
+/// What is published on the latch's channel while `work` is done.
+fn messages(server: &Server, work: impl FnOnce()) -> Vec<String> {
+    let mut connection = server.connect();
+    let mut ear = connection.as_pubsub();
+    ear.subscribe(CHANNEL).unwrap();
+    work();
+    server.cmd::<u32>(&["PUBLISH", CHANNEL, "end"]);
+    let said = std::iter::from_fn(|| Some(ear.get_message().unwrap().get_payload::<String>().unwrap()));
+    said.take_while(|payload| payload != "end").collect()
+}
+
+#[test]
+fn everybody_goes_on_at_zero() {
+    let server = Server::start();
+    let clients = [server.client(), server.client(), server.client()];
+    let latch = clients[0].latch("l");
+    assert!(latch.try_wait().unwrap(), "not set counts as zero");
+    assert_eq!(latch.count_down().unwrap(), 0);
+    assert!(server.lock_keys().is_empty(), "no count below zero is left");
+    assert!(latch.try_set_count(2).unwrap());
+    assert!(!clients[1].latch("l").try_set_count(5).unwrap());
+    assert_eq!(clients[1].latch("l").set_count(5).unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(latch.count().unwrap(), 2);
+    std::thread::scope(|s| {
+        let waiters: Vec<_> = (0..9)
+            .map(|n| {
+                let latch = clients[n % 3].latch("l");
+                s.spawn(
+                    move || if n % 2 == 0 { latch.wait() } else { latch.wait_for(Duration::from_secs(60)).map(|_| ()) },
+                )
+            })
+            .collect();
+        wait_until("all clients listen", || server.cmd::<Vec<(String, u32)>>(&["PUBSUB", "NUMSUB", CHANNEL])[0].1 == 3);
+        assert_eq!(clients[2].latch("l").count_down().unwrap(), 1);
+        assert!(!latch.try_wait().unwrap());
+        assert!(!latch.wait_for(ms(20)).unwrap());
+        assert!(!latch.wait_until(Instant::now() + ms(20)).unwrap());
+        assert_eq!(clients[1].latch("l").count_down().unwrap(), 0);
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap().unwrap());
+    });
+    assert_eq!(latch.count().unwrap(), 0);
+    drop((latch, clients));
+    server.assert_clean();
+}
+
+#[test]
+fn deleting_lets_everybody_go_on() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let latch = a.latch("l");
+    assert!(!latch.delete().unwrap());
+    latch.set_count(7).unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.latch("l").wait());
+        wait_until("it listens", || !server.channels().is_empty());
+        let said = messages(&server, || assert!(latch.delete().unwrap()));
+        assert_eq!(said, ["1", "0"], "1 alone wakes no Java waiter");
+        waiter.join().unwrap().unwrap();
+    });
+    latch.set_count(1).unwrap();
+    latch.delete().unwrap();
+    drop((latch, a, b));
+    server.assert_clean();
+}
+
+/// Counted once, and said once: a `0` beside a positive count would make Java's waiters spin.
+#[test]
+fn a_count_whose_reply_is_lost_counts_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let direct = server.client().latch("l");
+    for fault in [Fault::CutAfterApplied, Fault::CutReplyAt(2), Fault::BlackHoleReply, Fault::StallReply(ms(600))] {
+        for count in [1, 3] {
+            let client = LockClient::builder().url(proxy.url()).io_timeout(ms(250)).build().unwrap();
+            let said = messages(&server, || {
+                proxy.inject("leasehold_once:{l}", fault);
+                assert!(client.latch("l").try_set_count(count).unwrap(), "{fault:?}: its own repeat found its count");
+                assert_eq!(direct.count().unwrap(), count);
+                proxy.inject("leasehold_once:{l}", fault);
+                assert_eq!(client.latch("l").count_down().unwrap(), count - 1, "{fault:?}");
+                assert_eq!(direct.count().unwrap(), count - 1, "{fault:?}");
+            });
+            assert_eq!(said, if count == 1 { vec!["1", "0"] } else { vec!["1"] }, "{fault:?}");
+            proxy.inject("leasehold_once:{l}", fault);
+            assert_eq!(client.latch("l").delete().unwrap(), count > 1, "{fault:?}");
+        }
+    }
+    proxy.wait_hits(24);
+}
+
+/// It reaches the server after the caller was told that it could not be asked: it does not run then.
+#[test]
+fn a_late_count_is_not_counted_twice() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let direct = server.client().latch("l");
+    direct.set_count(5).unwrap();
+    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(250)).build().unwrap();
+    proxy.inject("leasehold_once:{l}", Fault::Hold);
+    assert_eq!(client.latch("l").count_down().unwrap(), 4, "the repeat counted");
+    proxy.release_held();
+    assert_eq!(direct.count().unwrap(), 4);
+    direct.delete().unwrap();
+}
+
+#[test]
+fn a_missed_message_delays_a_waiter_and_strands_nobody() {
+    let mut server = Server::start();
+    // It looks at least once a lease.
+    let (a, b) = (server.builder().lease(ms(600)).build().unwrap(), server.client());
+    for round in ["deleted by hand", "flushed", "restarted", "connections killed"] {
+        b.latch("l").set_count(1).unwrap();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| a.latch("l").wait());
+            wait_until("it listens", || !server.channels().is_empty());
+            match round {
+                "deleted by hand" => server.cmd::<()>(&["DEL", "l"]),
+                "flushed" => server.cmd::<()>(&["FLUSHALL"]),
+                "restarted" => server.restart(),
+                _ => {
+                    server.cmd::<()>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+                    b.latch("l").count_down().map(drop).unwrap();
+                }
+            }
+            waiter.join().unwrap().unwrap();
+        });
+    }
+    drop((a, b));
+    server.assert_clean();
+}
+
+#[test]
+fn a_closed_client_and_another_type_are_told() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    a.latch("l").set_count(1).unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.latch("l").wait().unwrap_err().kind());
+        wait_until("it listens", || !server.channels().is_empty());
+        b.close(Duration::from_secs(5)).unwrap();
+        assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
+    });
+    assert_eq!(b.latch("l").count_down().unwrap_err().kind(), ErrorKind::Closed);
+    let held = a.lock("other").unwrap();
+    let other = a.latch("other");
+    for kind in [
+        other.try_set_count(1).map(drop),
+        other.count_down().map(drop),
+        other.count().map(drop),
+        other.wait(),
+        other.delete().map(drop),
+    ] {
+        assert_eq!(kind.unwrap_err().kind(), ErrorKind::WrongType);
+    }
+    assert!(held.is_held());
+    server.cmd::<()>(&["SET", "l", "x"]);
+    assert_eq!(a.latch("l").wait().unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(a.latch("a{").wait().unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+/// As many as there are: no thread of a client is forgotten when its first one goes on.
+#[test]
+fn fifty_threads_cost_little_and_all_go_on() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    b.latch("l").set_count(1).unwrap();
+    std::thread::scope(|s| {
+        for _ in 0..50 {
+            s.spawn(|| a.latch("l").wait().unwrap());
+        }
+        wait_until("it listens", || !server.channels().is_empty());
+        b.latch("l").count_down().unwrap();
+    });
+    assert_eq!(b.latch("l").count().unwrap(), 0);
+    // Each looks when it comes and when it goes, and the first of them once more after it has subscribed.
+    let looks = server.call_count("get");
+    assert!(looks <= 50 * 3 + 10, "{looks} looks");
+}

@@ -1,0 +1,388 @@
+//! The read-write lock: who excludes whom, who goes first, and what a reader's lease is worth beside others'.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{ErrorKind, LockClient};
+
+use crate::rig::{Child, Fault, Proxy, Server, ms, wait_until};
+
+const MARKER: &str = "leasehold_writer:{w}";
+const CHANNEL: &str = "redisson_rwlock:{w}";
+
+/// The readers' fields of the hash, without the mode.
+fn fields(server: &Server) -> Vec<(String, String)> {
+    server.hash("w").into_iter().filter(|(field, _)| field != "mode").collect()
+}
+
+fn mode(server: &Server) -> Option<String> {
+    server.hash("w").remove("mode")
+}
+
+fn levels(server: &Server) -> Vec<String> {
+    let mut keys: Vec<String> = server.cmd(&["KEYS", "{w}:*:rwlock_timeout:*"]);
+    keys.sort();
+    keys
+}
+
+fn wait_for_marker(server: &Server) {
+    wait_until("a writer's marker", || server.cmd::<u32>(&["EXISTS", MARKER]) == 1);
+}
+
+#[test]
+fn readers_share_and_a_writer_is_alone() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let (one, other) = (a.rw_lock("w").read().unwrap(), b.rw_lock("w").read().unwrap());
+    assert!(one.is_held() && other.is_held());
+    assert!(a.rw_lock("w").try_write_until(Instant::now()).is_err(), "it reads itself");
+    assert_eq!(a.rw_lock("w").holders().unwrap().len(), 2);
+    drop(one);
+    assert!(a.rw_lock("w").try_write().unwrap().is_none());
+    other.unlock().unwrap();
+    let write = a.rw_lock("w").write().unwrap();
+    assert!(write.fencing_token().is_some());
+    assert!(b.rw_lock("w").try_read().unwrap().is_none());
+    assert!(b.rw_lock("w").try_write_for(ms(20)).unwrap().is_none());
+    let owned = b.rw_lock("w");
+    std::thread::scope(|s| {
+        let reader = s.spawn(|| owned.read_owned().unwrap());
+        wait_until("it listens", || !server.channels().is_empty());
+        write.unlock().unwrap();
+        let reader = reader.join().unwrap();
+        s.spawn(move || reader.unlock().unwrap());
+    });
+    drop((a, b, owned));
+    server.assert_clean();
+}
+
+#[test]
+fn both_sides_are_reentrant_and_guards_drop_in_any_order() {
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client());
+    let rw = client.rw_lock("w");
+    let (one, two, three) = (rw.read().unwrap(), rw.try_read().unwrap().unwrap(), rw.read().unwrap());
+    assert_eq!((three.hold_count(), fields(&server)[0].1.as_str(), levels(&server).len()), (3, "3", 3));
+    drop(one);
+    drop(three);
+    assert_eq!((fields(&server)[0].1.as_str(), levels(&server).len()), ("1", 1));
+    assert!(other.rw_lock("w").try_write().unwrap().is_none());
+    drop(two);
+    let (one, two) = (rw.write().unwrap(), rw.write().unwrap());
+    assert_eq!(fields(&server)[0].1, "2");
+    assert!(fields(&server)[0].0.ends_with(":write"));
+    assert!((29_000..=30_000).contains(&server.pttl("w")), "not added up, as Redisson does");
+    drop(one);
+    assert!(other.rw_lock("w").try_read().unwrap().is_none());
+    drop(two);
+    drop((client, other, rw));
+    server.assert_clean();
+}
+
+/// On the wire they would share the holder with one another, and the late undo of one would remove the next.
+#[test]
+fn reading_inside_a_write_hold_costs_nothing() {
+    let server = Server::start();
+    let client = server.client();
+    let rw = client.rw_lock("w");
+    let write = rw.write().unwrap();
+    let before = server.call_count("evalsha");
+    let (one, two) = (rw.read().unwrap(), rw.read().unwrap());
+    drop(two);
+    assert_eq!(server.call_count("evalsha"), before);
+    assert_eq!((one.hold_count(), fields(&server).len()), (2, 1));
+    drop(one);
+    write.unlock().unwrap();
+    assert_eq!(server.call_count("evalsha"), before + 1);
+    server.cmd::<()>(&["FLUSHALL"]);
+}
+
+#[test]
+fn a_reader_that_wants_to_write_is_refused_and_told_why() {
+    let server = Server::start();
+    let client = server.client();
+    let rw = client.rw_lock("w");
+    let read = rw.read().unwrap();
+    for refused in [
+        rw.write().map(drop),
+        rw.try_write().map(drop),
+        rw.try_write_for(ms(10)).map(drop),
+        rw.write_owned().map(drop),
+        rw.try_write_owned().map(drop),
+    ] {
+        let e = refused.unwrap_err();
+        assert_eq!((e.kind(), e.name()), (ErrorKind::Conflict, Some("w")));
+        assert!(e.to_string().contains("downgrade"), "{e}");
+    }
+    assert!(read.is_held());
+    read.unlock().unwrap();
+    assert!(rw.try_write().unwrap().is_some());
+}
+
+#[test]
+fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
+    let server = Server::start();
+    let (a, b, c) = (server.client(), server.client(), server.client());
+    let write = a.rw_lock("w").write().unwrap();
+    std::thread::scope(|s| {
+        let reader = s.spawn(|| b.rw_lock("w").read_owned().unwrap());
+        wait_until("it listens", || server.channels() == [CHANNEL]);
+        let read = write.downgrade().unwrap();
+        let reader = reader.join().unwrap();
+        assert_eq!((mode(&server).as_deref(), fields(&server).len()), (Some("read"), 2));
+        assert_eq!(levels(&server).len(), 2);
+        assert!(read.is_held() && reader.is_held());
+        assert!(c.rw_lock("w").try_write().unwrap().is_none());
+    });
+    // A write guard that goes before its thread's read guards does the same.
+    let rw = a.rw_lock("w");
+    let (write, read, inner) = (rw.write().unwrap(), rw.read().unwrap(), rw.read().unwrap());
+    assert!(c.rw_lock("w").try_read().unwrap().is_none());
+    write.unlock().unwrap();
+    assert_eq!((fields(&server)[0].1.as_str(), levels(&server).len()), ("2", 2));
+    assert!(c.rw_lock("w").try_read().unwrap().is_some());
+    drop(read);
+    let again = rw.read().unwrap();
+    assert_eq!((again.hold_count(), levels(&server).len()), (2, 2));
+    drop(inner);
+    assert_eq!(rw.write().unwrap_err().kind(), ErrorKind::Conflict);
+    again.unlock().unwrap();
+    let owned = rw.write_owned().unwrap().downgrade().unwrap();
+    assert!(c.rw_lock("w").try_read().unwrap().is_some());
+    drop((owned, a, b, c, rw));
+    server.assert_clean();
+}
+
+/// Whichever of the two fields stands at the server, the hold is kept, and other readers get in.
+#[test]
+fn a_downgrade_in_doubt_keeps_the_hold_and_is_seen_to() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    for fault in [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply] {
+        let a = LockClient::builder().url(proxy.url()).lease(ms(1500)).io_timeout(ms(200)).build().unwrap();
+        let b = server.client();
+        let rw = a.rw_lock("w");
+        let (write, read) = (rw.write().unwrap(), rw.read().unwrap());
+        proxy.inject("redisson_rwlock", fault);
+        let outcome = write.unlock();
+        let again = rw.read().unwrap();
+        assert!(b.rw_lock("w").read_owned().unwrap().is_held(), "{fault:?}: {outcome:?}");
+        let start = Instant::now();
+        while start.elapsed() < ms(1700) {
+            assert!(read.is_held(), "{fault:?} after {:?}", start.elapsed());
+            assert!(b.rw_lock("w").try_write().unwrap().is_none(), "{fault:?}");
+            std::thread::sleep(ms(100));
+        }
+        drop(read);
+        again.unlock().unwrap();
+        assert!(b.rw_lock("w").try_write_for(ms(1000)).unwrap().is_some(), "{fault:?}");
+        drop((a, b, rw));
+        wait_until("nothing is left", || server.lock_keys().is_empty());
+    }
+    proxy.wait_hits(4);
+}
+
+#[test]
+fn each_reader_has_a_lease_of_its_own() {
+    let server = Server::start();
+    let (short, long) = (server.client(), server.client());
+    let kept = long.rw_lock("w").with_lease(Duration::from_secs(300)).read().unwrap();
+    let ends = short.rw_lock("w").with_lease(ms(300)).read().unwrap();
+    assert!(server.pttl("w") > 290_000);
+    assert!(ends.wait_lost(Duration::from_secs(5)));
+    wait_until("its level has ended", || levels(&server).len() == 1);
+    assert_eq!(ends.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert!(kept.is_held() && server.pttl("w") > 290_000);
+    kept.unlock().unwrap();
+    // Its field may still be there, until somebody frees the lock or the undo has run.
+    assert!(short.rw_lock("w").try_write_for(ms(2000)).unwrap().is_some());
+}
+
+/// A reader that died does not live on the renewals of those who read beside it.
+#[test]
+fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
+    let server = Server::start();
+    let client = server.builder().lease(ms(600)).build().unwrap();
+    let live = client.rw_lock("w").read().unwrap();
+    let dead = "11111111-2222-4333-8444-555555555555:1";
+    server.cmd::<()>(&["HSET", "w", dead, "1"]);
+    server.cmd::<()>(&["SET", &format!("{{w}}:{dead}:rwlock_timeout:1"), "1", "PX", "700"]);
+    wait_until("its level has ended", || levels(&server).len() == 1);
+    assert!(live.is_held());
+    live.unlock().unwrap();
+    assert!(client.rw_lock("w").try_write().unwrap().is_some());
+    drop(client);
+    server.assert_clean();
+}
+
+/// Java's renewal of a reader sets the lock's TTL flat, below what ours was promised.
+#[test]
+fn a_fixed_reader_survives_what_java_does_to_the_lock() {
+    let server = Server::start();
+    let client = server.client();
+    let read = client.rw_lock("w").with_lease(ms(2400)).read().unwrap();
+    server.cmd::<()>(&["PEXPIRE", "w", "1100"]);
+    wait_until("it is lifted again", || server.pttl("w") > 1100);
+    assert!(server.pttl("w") <= 2400);
+    assert!(read.is_held());
+    drop((read, client));
+    server.assert_clean();
+}
+
+#[test]
+fn an_inner_level_hands_its_longer_lease_down() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let outer = a.rw_lock("w").with_lease(Duration::from_secs(30)).read().unwrap();
+    let inner = a.rw_lock("w").with_lease(Duration::from_secs(300)).read().unwrap();
+    inner.unlock().unwrap();
+    assert!(outer.remaining() > Duration::from_secs(290));
+    let other = b.rw_lock("w").read().unwrap();
+    other.unlock().unwrap();
+    assert!(server.pttl("w") > 290_000, "cut to {}", server.pttl("w"));
+    outer.unlock().unwrap();
+    drop((a, b));
+    server.assert_clean();
+}
+
+/// Readers that always overlap, in this process and in another client: without the marker no writer would ever get in.
+#[test]
+fn readers_in_a_tight_loop_do_not_starve_a_writer() {
+    let server = Server::start();
+    let clients = [server.client(), server.client()];
+    let (done, inside, writes) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|s| {
+        for n in 0..8 {
+            let (rw, done, inside) = (clients[n % 2].rw_lock("w"), &done, &inside);
+            s.spawn(move || {
+                while !done.load(Ordering::SeqCst) {
+                    let read = rw.read().unwrap();
+                    inside.fetch_add(1, Ordering::SeqCst);
+                    std::thread::sleep(ms(3));
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    read.unlock().unwrap();
+                }
+            });
+        }
+        for n in 0..10 {
+            wait_until("several read", || inside.load(Ordering::SeqCst) > 3);
+            let write = clients[n % 2].rw_lock("w").try_write_for(Duration::from_secs(10)).unwrap();
+            let write = write.expect("a writer must get in");
+            assert_eq!(inside.load(Ordering::SeqCst), 0);
+            writes.fetch_add(1, Ordering::SeqCst);
+            write.unlock().unwrap();
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(writes.load(Ordering::SeqCst), 10);
+    drop(clients);
+    server.assert_clean();
+}
+
+#[test]
+fn a_writer_that_gives_up_lets_the_readers_in_at_once() {
+    let server = Server::start();
+    let (a, b, c) = (server.client(), server.client(), server.client());
+    let read = a.rw_lock("w").read().unwrap();
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| b.rw_lock("w").try_write_for(ms(400)).unwrap().is_some());
+        wait_for_marker(&server);
+        assert!(c.rw_lock("w").try_read().unwrap().is_none());
+        let inner = a.rw_lock("w").read().unwrap();
+        let waiting = s.spawn(|| c.rw_lock("w").try_read_for(Duration::from_secs(4)).unwrap().is_some());
+        assert!(!writer.join().unwrap());
+        // Well before the marker would have ended by itself.
+        assert!(waiting.join().unwrap());
+        drop(inner);
+    });
+    assert_eq!(server.cmd::<u32>(&["EXISTS", MARKER]), 0);
+    drop((read, a, b, c));
+    server.assert_clean();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn writing_process() {
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let client = LockClient::builder().url(url).waiter_timeout(ms(800)).build().unwrap();
+    println!("@@ready");
+    let _write = client.rw_lock("w").write().unwrap();
+}
+
+#[test]
+fn a_writer_that_dies_waiting_keeps_readers_out_for_its_timeout() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let read = a.rw_lock("w").read().unwrap();
+    let mut writer = Child::spawn("rwlock::writing_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    writer.expect("ready");
+    wait_for_marker(&server);
+    writer.kill();
+    let before = server.call_count("evalsha");
+    let reader = b.rw_lock("w").try_read_for(Duration::from_secs(5)).unwrap().expect("the marker has an end");
+    assert!(server.call_count("evalsha") - before < 20);
+    drop((read, reader, a, b));
+    server.assert_clean();
+}
+
+/// Two writers and readers that come all the time: everybody has turns.
+#[test]
+fn writers_do_not_starve_readers_either() {
+    let server = Server::start();
+    let clients = [server.client(), server.client()];
+    let (done, reads) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|s| {
+        for client in &clients {
+            let done = &done;
+            s.spawn(move || {
+                while !done.load(Ordering::SeqCst) {
+                    client.rw_lock("w").write_owned().unwrap().unlock().unwrap();
+                }
+            });
+        }
+        let reader = server.client();
+        while reads.load(Ordering::SeqCst) < 10 {
+            let read = reader.rw_lock("w").try_read_for(Duration::from_secs(10)).unwrap();
+            read.expect("a reader must get in").unlock().unwrap();
+            reads.fetch_add(1, Ordering::SeqCst);
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn forced_open_everybody_is_out() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let rw = a.rw_lock("w");
+    let (one, two) = (rw.read().unwrap(), rw.read().unwrap());
+    assert!(b.rw_lock("w").is_locked().unwrap());
+    assert!(b.rw_lock("w").force_unlock().unwrap());
+    assert!(!b.rw_lock("w").force_unlock().unwrap());
+    assert!(server.lock_keys().is_empty(), "{:?}", server.lock_keys());
+    assert_eq!(two.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(one.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    let write = rw.write().unwrap();
+    assert!(rw.force_unlock().unwrap());
+    assert!(!write.is_held(), "told at once in the same client");
+    assert_eq!(rw.read().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(write.downgrade().unwrap_err().kind(), ErrorKind::Lost);
+    drop(rw.read().unwrap());
+}
+
+#[test]
+fn another_kind_of_lock_under_its_name_is_told() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let plain = a.lock("w").unwrap();
+    assert_eq!(b.rw_lock("w").read().unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(b.rw_lock("w").try_write_for(ms(50)).unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(b.rw_lock("w").force_unlock().unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(a.rw_lock("w").write().unwrap_err().kind(), ErrorKind::Conflict);
+    plain.unlock().unwrap();
+    let read = a.rw_lock("w").read().unwrap();
+    assert_eq!(b.lock("w").unwrap_err().kind(), ErrorKind::WrongType);
+    read.unlock().unwrap();
+    drop((a, b));
+    server.assert_clean();
+}

@@ -1,0 +1,388 @@
+//! Both semaphores: how many get in, what comes back and when, and that permits are neither lost nor made.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{ErrorKind, LockClient, PermitId};
+
+use crate::rig::{Child, Fault, Proxy, Server, ms, wait_until};
+
+const LEASES: &str = "{s}:timeout";
+const FAULTS: [Fault; 5] =
+    [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply, Fault::Garbage];
+
+fn proxied(proxy: &Proxy) -> LockClient {
+    LockClient::builder().url(proxy.url()).io_timeout(ms(250)).build().unwrap()
+}
+
+fn server_millis(server: &Server) -> i64 {
+    let (seconds, micros): (i64, i64) = server.cmd(&["TIME"]);
+    seconds * 1000 + micros / 1000
+}
+
+#[test]
+fn as_many_get_in_as_there_are_permits() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let (one, other) = (a.semaphore("s"), b.semaphore("s"));
+    assert!(one.try_set_permits(3).unwrap());
+    assert!(!other.try_set_permits(5).unwrap());
+    let two = one.acquire_many(2).unwrap();
+    assert_eq!((two.permits(), other.available_permits().unwrap(), other.acquired_permits().unwrap()), (2, 1, 2));
+    assert!(other.try_acquire_many(2).unwrap().is_none(), "all or none");
+    let third = other.try_acquire().unwrap().unwrap();
+    assert!(one.try_acquire_for(ms(20)).unwrap().is_none());
+    assert!(one.try_acquire_until(Instant::now() + ms(20)).unwrap().is_none());
+    assert_eq!(server.cmd::<u32>(&["ZCARD", LEASES]), 3);
+    std::thread::scope(|s| {
+        let many = s.spawn(|| other.acquire_many(3).unwrap());
+        wait_until("it listens", || server.channels() == ["redisson_sc:{s}"]);
+        drop(two);
+        third.unlock().unwrap();
+        let many = many.join().unwrap();
+        assert!(many.is_held());
+        std::thread::spawn(move || many.unlock().unwrap()).join().unwrap();
+    });
+    assert_eq!(one.available_permits().unwrap(), 3);
+    assert!(one.delete().unwrap() && !other.delete().unwrap());
+    drop((one, other, a, b));
+    server.assert_clean();
+}
+
+#[test]
+fn bad_numbers_are_told() {
+    let server = Server::start();
+    let client = server.client();
+    let semaphore = client.semaphore("s");
+    let kind = |outcome: leasehold::Result<()>| outcome.unwrap_err().kind();
+    // Not set yet, and never enough.
+    assert_eq!(kind(semaphore.acquire().map(drop)), ErrorKind::Conflict);
+    assert_eq!(kind(semaphore.try_acquire().map(drop)), ErrorKind::Conflict);
+    for bad in [0, 1 << 31, u32::MAX] {
+        assert_eq!(kind(semaphore.try_set_permits(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
+        assert_eq!(kind(semaphore.acquire_many(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
+        assert_eq!(kind(client.counting_semaphore("c").try_set_permits(bad).map(drop)), ErrorKind::InvalidInput);
+        assert_eq!(kind(client.counting_semaphore("c").acquire_many(bad).map(drop)), ErrorKind::InvalidInput);
+        assert_eq!(kind(client.latch("l").try_set_count(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
+    }
+    assert!(semaphore.try_set_permits(2).unwrap());
+    let e = semaphore.acquire_many(3).unwrap_err();
+    assert_eq!((e.kind(), e.name()), (ErrorKind::Conflict, Some("s")));
+    assert!(e.to_string().contains("2 permits"), "{e}");
+    assert_eq!(kind(semaphore.acquire_many(10_001).map(drop)), ErrorKind::InvalidInput);
+    for bad in [0, i64::MAX, i64::MIN, 1 << 31] {
+        assert_eq!(kind(semaphore.add_permits(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
+    }
+    assert_eq!(kind(semaphore.add_permits(i64::from(i32::MAX)).map(drop)), ErrorKind::InvalidInput, "2 more than fit");
+    assert_eq!(semaphore.available_permits().unwrap(), 2);
+    assert_eq!("nonsense".parse::<PermitId>().unwrap_err().kind(), ErrorKind::InvalidInput);
+    server.cmd::<()>(&["SET", "text", "x"]);
+    assert_eq!(kind(client.semaphore("text").acquire().map(drop)), ErrorKind::WrongType);
+    assert_eq!(kind(client.semaphore("text").add_permits(1).map(drop)), ErrorKind::WrongType);
+    assert_eq!(kind(client.semaphore("text").available_permits().map(drop)), ErrorKind::WrongType);
+    assert_eq!(kind(client.counting_semaphore("text").acquire().map(drop)), ErrorKind::WrongType);
+    server.cmd::<()>(&["HSET", "hash", "x", "1"]);
+    assert_eq!(kind(client.semaphore("hash").try_set_permits(1).map(drop)), ErrorKind::WrongType);
+    assert_eq!(kind(client.counting_semaphore("hash").acquire().map(drop)), ErrorKind::WrongType);
+}
+
+#[test]
+fn permits_can_be_added_and_taken_away() {
+    let server = Server::start();
+    let client = server.client();
+    let semaphore = client.semaphore("s");
+    semaphore.try_set_permits(2).unwrap();
+    let held = semaphore.acquire_many(2).unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| semaphore.acquire().unwrap().unlock().unwrap());
+        wait_until("it listens", || !server.channels().is_empty());
+        assert_eq!(semaphore.add_permits(1).unwrap(), 1);
+        waiter.join().unwrap();
+    });
+    assert_eq!(semaphore.add_permits(-3).unwrap(), -2);
+    held.unlock().unwrap();
+    assert_eq!(semaphore.available_permits().unwrap(), 0);
+    assert_eq!(semaphore.acquire().unwrap_err().kind(), ErrorKind::Conflict, "none is left in all");
+}
+
+#[test]
+fn permits_are_renewed_and_their_loss_is_told() {
+    let server = Server::start();
+    let client = server.builder().lease(ms(400)).build().unwrap();
+    let semaphore = client.semaphore("s");
+    semaphore.try_set_permits(3).unwrap();
+    let permit = semaphore.acquire_many(2).unwrap();
+    std::thread::sleep(ms(1000));
+    assert!(permit.is_held());
+    // One of its two is taken from it: it is lost as a whole.
+    let member: Vec<Vec<u8>> = redis::cmd("ZRANGE").arg(LEASES).arg(0).arg(0).query(&mut server.connect()).unwrap();
+    redis::cmd("ZREM").arg(LEASES).arg(&member[0]).exec(&mut server.connect()).unwrap();
+    assert!(permit.wait_lost(Duration::from_secs(10)));
+    assert_eq!(permit.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    let fixed = semaphore.clone().with_lease(ms(100)).acquire().unwrap();
+    assert!(fixed.wait_lost(Duration::from_secs(10)));
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn holding_process() {
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let client = LockClient::builder().url(url).lease(ms(500)).build().unwrap();
+    let _permit = client.semaphore("s").acquire_many(2).unwrap();
+    println!("@@holding");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn the_permits_of_a_dead_process_come_back() {
+    let server = Server::start();
+    let client = server.client();
+    let semaphore = client.semaphore("s");
+    semaphore.try_set_permits(3).unwrap();
+    let mut child = Child::spawn("semaphore::holding_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    child.expect("holding");
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, Duration::from_secs(10)).unwrap());
+        wait_until("it listens", || !server.channels().is_empty());
+        let before = server.call_count("evalsha");
+        child.kill();
+        assert!(waiter.join().unwrap().is_some());
+        assert!(server.call_count("evalsha") - before < 20);
+    });
+    assert_eq!(semaphore.available_permits().unwrap(), 3);
+}
+
+#[test]
+fn a_forgotten_permit_ends_with_its_lease_or_is_given_back_by_its_id() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.builder().lease(ms(100)).build().unwrap());
+    let semaphore = a.semaphore("s");
+    semaphore.try_set_permits(2).unwrap();
+    let id = semaphore.acquire_many(2).unwrap().forget();
+    assert_eq!((id.permits(), id.redisson_ids().len(), id.redisson_ids()[0].len()), (2, 2, 32));
+    assert_eq!(semaphore.available_permits().unwrap(), 0);
+    let elsewhere: PermitId = id.to_string().parse().unwrap();
+    b.semaphore("s").release(&elsewhere).unwrap();
+    assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost, "twice");
+    assert_eq!(semaphore.available_permits().unwrap(), 2);
+    let id = b.semaphore("s").acquire().unwrap().forget();
+    // Two seconds later than its lease, because Java counts by its own clock.
+    wait_until("it is back", || semaphore.available_permits().unwrap() == 2);
+    assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost);
+}
+
+/// As Redisson writes them: 16 raw bytes, and 922337203685477 for a permit without an end.
+#[test]
+fn java_permits_and_ours_count_together() {
+    let server = Server::start();
+    let client = server.client();
+    let semaphore = client.semaphore("s");
+    semaphore.try_set_permits(3).unwrap();
+    let soon = (server_millis(&server) + 400).to_string();
+    server.cmd::<()>(&["DECRBY", "s", "2"]);
+    server.cmd::<()>(&["ZADD", LEASES, &soon, "0123456789abcdef", "922337203685477", "fedcba9876543210"]);
+    let ours = semaphore.acquire().unwrap();
+    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (0, 3));
+    // The one with an end comes back by itself.
+    let second = semaphore.try_acquire_for(Duration::from_secs(5)).unwrap().unwrap();
+    // Java gives back one of ours by its hexadecimal id: we are told.
+    let id = second.forget();
+    assert_eq!(id.redisson_ids()[0].len(), 32);
+    let bytes: Vec<u8> =
+        (0..16).map(|n| u8::from_str_radix(&id.redisson_ids()[0][2 * n..2 * n + 2], 16).unwrap()).collect();
+    let removed: u32 = redis::cmd("ZREM").arg(LEASES).arg(bytes).query(&mut server.connect()).unwrap();
+    assert_eq!(removed, 1);
+    ours.unlock().unwrap();
+    assert_eq!(server.cmd::<u32>(&["ZCARD", LEASES]), 1);
+}
+
+#[test]
+fn lost_replies_neither_lose_permits_nor_make_any() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let direct = server.client();
+    let (permits, counting) = (direct.semaphore("s"), direct.counting_semaphore("c"));
+    permits.try_set_permits(5).unwrap();
+    counting.try_set_permits(5).unwrap();
+    for fault in FAULTS {
+        let client = proxied(&proxy);
+        // The channel is an argument of what acquires, gives back and changes permits.
+        proxy.inject("redisson_sc:{s}", fault);
+        drop(client.semaphore("s").try_acquire_many(2));
+        let held = client.semaphore("s").acquire_many(2).unwrap();
+        proxy.inject("redisson_sc:{s}", fault);
+        drop(held);
+        wait_until(&format!("all permits are back after {fault:?}"), || {
+            permits.available_permits().unwrap() == 5 && permits.acquired_permits().unwrap() == 0
+        });
+        proxy.inject("leasehold_once:{c}", fault);
+        drop(client.counting_semaphore("c").try_acquire_many(2));
+        let held = client.counting_semaphore("c").acquire_many(2).unwrap();
+        proxy.inject("leasehold_once:{c}", fault);
+        drop(held);
+        wait_until(&format!("all counts are back after {fault:?}"), || counting.available_permits().unwrap() == 5);
+        // Changes of the count are repeated by themselves.
+        proxy.inject("leasehold_once:{c}", fault);
+        let added = client.counting_semaphore("c").add_permits(1);
+        assert!(added.is_ok() || fault == Fault::Garbage || fault == Fault::CutBeforeSend, "{fault:?}: {added:?}");
+        if let Ok(added) = added {
+            assert_eq!(added, 6, "{fault:?}");
+            counting.add_permits(-1).unwrap();
+        }
+        wait_until("nothing was added twice", || counting.available_permits().unwrap() == 5);
+    }
+    proxy.wait_hits(25);
+}
+
+/// It reaches the server after the acquisition was undone.
+#[test]
+fn a_late_acquire_of_a_counting_semaphore_takes_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let direct = server.client().counting_semaphore("c");
+    direct.try_set_permits(2).unwrap();
+    let client = proxied(&proxy);
+    proxy.inject("leasehold_once:{c}", Fault::Hold);
+    assert!(client.counting_semaphore("c").try_acquire().is_err());
+    // Beside the one of the permits that were set.
+    wait_until("its mark stands", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{c}:*"]).len() == 2);
+    proxy.release_held();
+    assert_eq!(direct.available_permits().unwrap(), 2);
+}
+
+#[test]
+fn counting_permits_wait_are_given_back_and_forgotten() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let (one, other) = (a.counting_semaphore("c"), b.counting_semaphore("c"));
+    std::thread::scope(|s| {
+        // Nobody has set it yet: it waits for the first permits.
+        let waiter = s.spawn(|| other.acquire_many(2).unwrap());
+        wait_until("it listens", || server.channels() == ["redisson_sc:{c}"]);
+        assert_eq!(one.add_permits(1).unwrap(), 1);
+        assert_eq!(one.add_permits(1).unwrap(), 2);
+        let held = waiter.join().unwrap();
+        assert_eq!((held.permits(), held.name()), (2, "c"));
+        assert!(one.try_acquire().unwrap().is_none());
+        assert!(one.try_acquire_for(ms(20)).unwrap().is_none());
+        std::thread::spawn(move || held.unlock().unwrap()).join().unwrap();
+    });
+    one.acquire().unwrap().forget();
+    assert_eq!(one.available_permits().unwrap(), 1);
+    let last = one.acquire().unwrap();
+    a.close(Duration::from_secs(5)).unwrap();
+    assert_eq!(other.available_permits().unwrap(), 1, "closing gives back what has no lease");
+    last.unlock().unwrap();
+    assert_eq!(other.available_permits().unwrap(), 1);
+    assert!(other.delete().unwrap());
+    drop((one, other, a, b));
+    server.assert_clean();
+}
+
+#[test]
+fn deleting_a_semaphore_tells_those_who_wait() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let semaphore = a.semaphore("s");
+    semaphore.try_set_permits(1).unwrap();
+    let held = semaphore.acquire().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.semaphore("s").acquire().unwrap_err().kind());
+        wait_until("it listens", || !server.channels().is_empty());
+        assert!(semaphore.delete().unwrap());
+        assert_eq!(waiter.join().unwrap(), ErrorKind::Conflict);
+    });
+    assert_eq!(held.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert!(server.lock_keys().is_empty(), "what is given back late makes no semaphore");
+}
+
+#[test]
+fn ten_thousand_permits_at_once() {
+    let server = Server::start();
+    let client = server.builder().lease(ms(900)).build().unwrap();
+    let semaphore = client.semaphore("s");
+    semaphore.try_set_permits(20_000).unwrap();
+    let held = semaphore.acquire_many(10_000).unwrap();
+    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (10_000, 10_000));
+    std::thread::sleep(ms(1200));
+    assert!(held.is_held());
+    let id = held.forget();
+    // Swept a thousand at a time, by whoever comes.
+    wait_until("all are back", || semaphore.available_permits().unwrap() == 20_000);
+    assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost);
+}
+
+/// Never more inside than permits, whoever comes from where; and nobody is left out.
+#[test]
+fn threads_of_several_clients_share_the_permits() {
+    let server = Server::start();
+    let clients = [server.client(), server.client(), server.client()];
+    clients[0].semaphore("s").try_set_permits(3).unwrap();
+    clients[0].counting_semaphore("c").try_set_permits(3).unwrap();
+    for counting in [false, true] {
+        let (inside, most) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|s| {
+            for n in 0..12 {
+                let (client, inside, most) = (&clients[n % 3], &inside, &most);
+                s.spawn(move || {
+                    for round in 0..15 {
+                        let want = 1 + (n + round) as u32 % 3;
+                        let work = || {
+                            most.fetch_max(inside.fetch_add(want, Ordering::SeqCst) + want, Ordering::SeqCst);
+                            std::thread::yield_now();
+                            inside.fetch_sub(want, Ordering::SeqCst);
+                        };
+                        if counting {
+                            let permit = client.counting_semaphore("c").acquire_many(want).unwrap();
+                            work();
+                            permit.unlock().unwrap();
+                        } else {
+                            let permit = client.semaphore("s").acquire_many(want).unwrap();
+                            work();
+                            permit.unlock().unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        let most = most.load(Ordering::SeqCst);
+        assert!((2..=3).contains(&most), "{most} inside");
+    }
+    assert_eq!(clients[0].semaphore("s").available_permits().unwrap(), 3);
+    assert_eq!(clients[0].counting_semaphore("c").available_permits().unwrap(), 3);
+}
+
+/// One that gives back and takes again on the spot would always beat one that a message has to reach first.
+#[test]
+fn no_client_keeps_a_semaphore_for_itself() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    a.semaphore("s").try_set_permits(1).unwrap();
+    a.counting_semaphore("c").try_set_permits(1).unwrap();
+    for counting in [false, true] {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    if counting {
+                        a.counting_semaphore("c").acquire().unwrap().unlock().unwrap();
+                    } else {
+                        a.semaphore("s").acquire().unwrap().unlock().unwrap();
+                    }
+                }
+            });
+            for _ in 0..20 {
+                let got = if counting {
+                    b.counting_semaphore("c").try_acquire_for(Duration::from_secs(5)).unwrap().is_some()
+                } else {
+                    b.semaphore("s").try_acquire_for(Duration::from_secs(5)).unwrap().is_some()
+                };
+                if !got {
+                    done.store(true, Ordering::SeqCst);
+                }
+                assert!(got, "left out");
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+    }
+}
