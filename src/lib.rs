@@ -39,6 +39,28 @@
 //! So: where a doubled run costs money or time but no truth (a cron job, a cache fill), one Redis and a lock is enough.
 //! Where it costs correctness, use the token at the resource as well.
 //!
+//! # Which one when
+//!
+//! | you want | take | between clients |
+//! |---|---|---|
+//! | one at a time | [`client.lock(name)`](LockClient::lock), [`mutex`](LockClient::mutex) | no order, nobody wins for ever; the quickest |
+//! | one at a time, in the order in which they came | [`fair`](LockClient::fair) | first come, first served |
+//! | many readers or one writer | [`rw_lock`](LockClient::rw_lock) | waiting writers go before new readers |
+//! | at most *n* at a time | [`semaphore`](LockClient::semaphore) | no order, nobody wins for ever |
+//! | a start signal, or to wait until *n* things are done | [`latch`](LockClient::latch) | all who wait go on together |
+//! | a count shared with Java's `RSemaphore`, or of things that nobody holds | [`counting_semaphore`](LockClient::counting_semaphore) | as `semaphore` |
+//!
+//! All but the last two are leases, with the same guards; the exclusive ones have fencing tokens. What each promises when
+//! whoever has it or waits for it
+//!
+//! | | pauses for longer than the lease | dies | loses the server, or the server its data |
+//! |---|---|---|---|
+//! | `mutex`, `fair`, `rw_lock`, `semaphore`: held | is told that it is lost, at its first look; others have it meanwhile | it is free when the lease ends (permits two seconds later) | is told when the lease ends, or at the next renewal |
+//! | `fair`: waiting | keeps its turn if nobody was served meanwhile, else goes to the front | holds up those behind it for [`waiter_timeout`](Builder::waiter_timeout) | waits on; after a loss of data the order begins anew |
+//! | `rw_lock`: a writer waiting | readers get in before it | keeps new readers out for `waiter_timeout` | waits on |
+//! | `latch` | nothing happens: a latch has no lease | what it has not counted down is never counted: wait with a time | waits on; a latch that the server forgot is open |
+//! | `counting_semaphore` | nothing happens | **its permits never come back** | permits that the server forgot are nobody's |
+//!
 //! # Taking a lock
 //!
 //! | | blocks | answer |
@@ -48,6 +70,8 @@
 //! | [`try_lock_for`](LockClient::try_lock_for), [`try_lock_until`](LockClient::try_lock_until) | until then, and one round trip | the same |
 //! | [`mutex(name)`](LockClient::mutex)`.lock_owned()` and its `try_` forms | as above | a guard that can change threads |
 //!
+//! The other nouns have the same four forms of their own verbs: `read` and `write`, `acquire` and `acquire_many`; a latch has
+//! `wait`, `try_wait`, `wait_for`, `wait_until`.
 //! [`ReentrantMutex`] has what only some callers need: a [fixed lease](ReentrantMutex::with_lease), a limit to
 //! [renewal](ReentrantMutex::max_hold), who [holds](ReentrantMutex::holder) it, [freeing](ReentrantMutex::force_unlock)
 //! it by force.
@@ -58,7 +82,8 @@
 //!
 //! A waiter is woken by the message of the release; a timer at the end of the holder's lease is the fall-back, so a
 //! lost message costs time and nothing else. Threads of one client queue up inside it, first come first served, and
-//! cost the server what one waiter costs. Between clients there is no order, but none wins for ever.
+//! cost the server what one waiter costs (those of a fair lock stand in its queue in Redis, each for itself). Between
+//! clients there is no order, but none wins for ever.
 //!
 //! # Losing a lock
 //!
@@ -73,7 +98,8 @@
 //! A first attempt against a dead server fails at once. A call that is already waiting rides out a restart or a
 //! failover for [`ride_out`](Builder::ride_out). When a reply is lost, the request may have run or may still run: the
 //! connection is killed at the server, and then the acquisition is undone, in the background, as soon as the server can
-//! be asked. Every script sets counts instead of adding to them, so all of them may be repeated.
+//! be asked. Every script of a lock sets counts instead of adding to them, and what changes the count of a latch or a
+//! semaphore carries an id that is remembered for a minute, so all of them may be repeated.
 //!
 //! # Threads, forks, cloning
 //!
@@ -92,9 +118,14 @@
 //!
 //! | key or channel | what |
 //! |---|---|
-//! | `N` | hash, holder id → hold count, with the lease as its TTL |
+//! | `N` | a lock: hash, holder id → hold count (and `mode` of a read-write lock), with the lease as its TTL; a latch or semaphore: the count |
 //! | `redisson_lock_token:{N}` | the last fencing token; forgotten a day after the last grant |
-//! | `redisson_lock__channel:{N}` | where releases are published |
+//! | `redisson_lock_queue:{N}`, `redisson_lock_timeout:{N}` | who waits for a fair lock, and when each counts as dead |
+//! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |
+//! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
+//! | `leasehold_writer:{N}` | a writer waits: not Redisson's, for `waiter_timeout` |
+//! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated: not Redisson's, for a minute |
+//! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | where what waiters wait for is published; fair waiters each on a channel that ends in `:<holder>` |
 //!
 //! A user with an ACL needs these:
 //! `~<names> ~{<names>}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~leasehold_writer:*
@@ -102,7 +133,8 @@
 //! +hset +hget +hdel +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat
 //! +persist +time +lindex +lrange +lpush +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zrange +zrangebyscore
 //! +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha +script|load +client|setname
-//! +client|info +client|kill +info`. Without `client|kill` or
+//! +client|info +client|kill +info`. (An ACL cannot name the pattern by which a client's fair waiters listen, so under one
+//! that restricts channels each of them has a subscription of its own.) Without `client|kill` or
 //! `info` an acquire that was lost is refused by time instead, which takes an I/O timeout longer. Use `maxmemory-policy
 //! noeviction`: a lock that is evicted is lost.
 //!
