@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::{Claim, Granted, Tried};
-use crate::counter::Counter;
+use crate::counter::{Counter, permit_methods};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::handle::{Handle, waiting_verb};
@@ -74,33 +74,7 @@ impl CountingSemaphore {
         take
     }
 
-    /// Gives the semaphore its permits, if it was not set yet: false, and nothing is changed, if it was. 1 to 2^31 − 1.
-    /// One round trip, repeat-safe.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the server cannot be asked.
-    pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
-        check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
-        self.counter().change(Count::Set(permits)).map(|answer| answer.done)
-    }
-
-    /// Adds permits, or takes some away: then fewer are free, or less than none. One round trip, repeat-safe. Answers how
-    /// many are free now.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits would not be within
-    /// 2^31 − 1; otherwise when the server cannot be asked.
-    pub fn add_permits(&self, permits: i64) -> Result<i64> {
-        self.counter().add(permits)
-    }
-
-    /// How many permits are free now. One round trip; out of date as soon as it is told.
-    ///
-    /// # Errors
-    /// When the server cannot be asked.
-    pub fn available_permits(&self) -> Result<i64> {
-        self.counter().ask().map(|(free, _)| free)
-    }
+    permit_methods!();
 
     /// Removes the semaphore; false when there was none. Permits that are given back later make it anew, so let all be
     /// back before. One round trip, repeat-safe.
@@ -108,11 +82,7 @@ impl CountingSemaphore {
     /// # Errors
     /// When the server cannot be asked.
     pub fn delete(&self) -> Result<bool> {
-        self.counter().change(Count::Delete).map(|answer| answer.done)
-    }
-
-    fn counter(&self) -> Counter<'_> {
-        Counter::new(&self.handle)
+        Counter::new(&self.handle).change(Count::Delete).map(|answer| answer.done)
     }
 
     fn take_one(&self, deadline: Deadline) -> Result<Option<CountingPermit>> {

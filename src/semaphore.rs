@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::counter::Counter;
+use crate::counter::{Counter, permit_methods};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::guard_methods;
@@ -12,7 +12,7 @@ use crate::handle::{Handle, handle_methods, waiting_verb};
 use crate::hold::{Hold, Side};
 use crate::holder::Holder;
 use crate::key::Kind;
-use crate::limits::{MOST_PERMITS, MOST_PERMITS_AT_ONCE, check_count};
+use crate::limits::{MOST_PERMITS_AT_ONCE, check_count};
 use crate::shared::Shared;
 use crate::store::{Count, Doubts, Levels, Released};
 
@@ -68,41 +68,14 @@ impl Semaphore {
         take
     }
 
-    /// Gives the semaphore its permits, if it has none yet: false, and nothing is changed, if it has. 1 to 2^31 − 1. One
-    /// round trip, repeat-safe.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the server cannot be asked.
-    pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
-        check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
-        self.counter().change(Count::Set(permits)).map(|answer| answer.done)
-    }
-
-    /// Adds permits, or takes some away for good: then fewer are free, or less than none until enough have come back. One
-    /// round trip, repeat-safe. Answers how many are free now.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits would not be within
-    /// 2^31 − 1; otherwise when the server cannot be asked.
-    pub fn add_permits(&self, permits: i64) -> Result<i64> {
-        self.counter().add(permits)
-    }
-
-    /// How many permits are free now; less than 0 after more were taken away than were free. One round trip; out of date
-    /// as soon as it is told.
-    ///
-    /// # Errors
-    /// When the server cannot be asked.
-    pub fn available_permits(&self) -> Result<i64> {
-        self.counter().ask().map(|(free, _)| free)
-    }
+    permit_methods!();
 
     /// How many permits are held now, everywhere. One round trip.
     ///
     /// # Errors
     /// When the server cannot be asked.
     pub fn acquired_permits(&self) -> Result<u64> {
-        self.counter().ask().map(|(_, held)| held.unsigned_abs())
+        Counter::new(&self.handle).ask().map(|(_, held)| held.unsigned_abs())
     }
 
     /// Gives back the permits of a guard that was [forgotten](SemaphorePermit::forget), here or in another process.
@@ -134,11 +107,7 @@ impl Semaphore {
     /// # Errors
     /// When the server cannot be asked.
     pub fn delete(&self) -> Result<bool> {
-        self.counter().change(Count::Delete).map(|answer| answer.done)
-    }
-
-    fn counter(&self) -> Counter<'_> {
-        Counter::new(&self.handle)
+        Counter::new(&self.handle).change(Count::Delete).map(|answer| answer.done)
     }
 
     fn take_one(&self, deadline: Deadline) -> Result<Option<SemaphorePermit>> {

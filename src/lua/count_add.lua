@@ -7,12 +7,9 @@
 -- ARGV[4] not-after: server time in microseconds past which it must not run any more, 0 for no limit
 -- Returns {1, free} done | {5, free} the result would be out of range, and nothing was done | {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and adds nothing.
-local answer = remembered(KEYS[2])
+local answer = settled(KEYS[2], ARGV[4])
 if answer then
   return answer
-end
-if is_late(ARGV[4]) then
-  return {3, 0}
 end
 local more, before = tonumber(ARGV[1]), number_at(KEYS[1])
 if math.abs(before + more) > 2147483647 then

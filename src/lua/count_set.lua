@@ -8,12 +8,9 @@
 -- ARGV[5] not-after: server time in microseconds past which it must not run any more, 0 for no limit
 -- Returns {1, count} begun | {0, count} there is one | {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and sets nothing.
-local answer = remembered(KEYS[2])
+local answer = settled(KEYS[2], ARGV[5])
 if answer then
   return answer
-end
-if is_late(ARGV[5]) then
-  return {3, 0}
 end
 if redis.call('exists', KEYS[1]) == 1 then
   return {0, number_at(KEYS[1])}

@@ -38,22 +38,15 @@ local again = ARGV[6] == '1'
 -- in the queue now came later.
 local is_first = again and not redis.call('zscore', KEYS[3], ARGV[1])
 if mine or (pttl == -2 and (not head or head == ARGV[1] or is_first)) then
-  local token = next_token(KEYS[4], ARGV[4], ARGV[7])
-  if type(token) == 'table' then
-    return token
-  end
-  local refused = take(KEYS[1], ARGV[2], pttl, ARGV[1], 1)
-  if refused then
-    return refused
-  end
+  local answer = grant(0, KEYS[4], ARGV[4], ARGV[7], ARGV[8], KEYS[1], ARGV[2], pttl, ARGV[1], 1)
   -- Redisson subtracts its own wait from the deadlines of all who stay; we leave them as they are, because ours are
   -- kept alive by their waiters.
-  if head == ARGV[1] then
+  if answer[1] == 1 and head == ARGV[1] then
     redis.call('lpop', KEYS[2])
     redis.call('zrem', KEYS[3], ARGV[1])
     without_ttl(KEYS[2], KEYS[3])
   end
-  return {1, token}
+  return answer
 end
 
 local wait = tonumber(ARGV[5])

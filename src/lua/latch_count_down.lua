@@ -7,12 +7,9 @@
 -- Returns {1, what is left} counted | {0, 0} there was nothing to count down | {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it, counts nothing and publishes nothing (a 0 beside a
 -- positive count would make Java's waiters spin).
-local answer = remembered(KEYS[2])
+local answer = settled(KEYS[2], ARGV[3])
 if answer then
   return answer
-end
-if is_late(ARGV[3]) then
-  return {3, 0}
 end
 local left = redis.call('decrby', KEYS[1], 1)
 if left <= 0 then

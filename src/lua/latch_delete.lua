@@ -6,12 +6,9 @@
 -- ARGV[3] not-after: server time in microseconds past which it must not run any more, 0 for no limit
 -- Returns {1, 0} removed | {0, 0} there was none | {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and removes nothing that was set in between.
-local answer = remembered(KEYS[2])
+local answer = settled(KEYS[2], ARGV[3])
 if answer then
   return answer
-end
-if is_late(ARGV[3]) then
-  return {3, 0}
 end
 if redis.call('exists', KEYS[1]) == 0 then
   return {0, 0}

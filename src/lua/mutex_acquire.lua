@@ -26,18 +26,4 @@ if pttl ~= -2 or held > 0 then
   end
 end
 
-local token = 0
-if held == 0 then
-  if is_late(ARGV[6]) then
-    return {3, 0}
-  end
-  token = next_token(KEYS[2], ARGV[4], ARGV[5])
-  if type(token) == 'table' then
-    return token
-  end
-end
-local refused = take(KEYS[1], ARGV[2], pttl, ARGV[1], held + 1)
-if refused then
-  return refused
-end
-return {1, token}
+return grant(held, KEYS[2], ARGV[4], ARGV[5], ARGV[6], KEYS[1], ARGV[2], pttl, ARGV[1], held + 1)

@@ -38,21 +38,9 @@ if pttl ~= -2 or held > 0 then
   end
 end
 
-local token = 0
-if held == 0 then
-  if is_late(ARGV[7]) then
-    return {3, 0}
-  end
-  token = next_token(KEYS[2], ARGV[4], ARGV[6])
-  if type(token) == 'table' then
-    return token
-  end
-end
-local refused = take(KEYS[1], ARGV[2], pttl, 'mode', 'write', writer, held + 1)
-if refused then
-  return refused
-end
-if held == 0 then
+local answer = grant(
+  held, KEYS[2], ARGV[4], ARGV[6], ARGV[7], KEYS[1], ARGV[2], pttl, 'mode', 'write', writer, held + 1)
+if answer[1] == 1 and held == 0 then
   redis.call('del', KEYS[3])
 end
-return {1, token}
+return answer

@@ -51,5 +51,21 @@ local function take(key, lease, pttl, ...)
   end
 end
 
+-- Takes the lock: the answer of every acquiring script that gives tokens. An outermost acquire gets one, unless it comes
+-- too late.
+local function grant(held, token_key, rule, floor, not_after, lock, lease, pttl, ...)
+  local token = 0
+  if held == 0 then
+    if is_late(not_after) then
+      return {3, 0}
+    end
+    token = next_token(token_key, rule, floor)
+    if type(token) == 'table' then
+      return token
+    end
+  end
+  return take(lock, lease, pttl, ...) or {1, token}
+end
+
 local ANOTHER_KIND = 'WRONGTYPE the lock under this name is of another kind'
 

@@ -8,12 +8,14 @@ local function is_late(not_after)
   return time[1] * 1000000 + time[2] > tonumber(not_after)
 end
 
-local function remembered(mark)
+-- What to answer before anything is done: what an earlier run left, or that it is too late.
+local function settled(mark, not_after)
   local answer = redis.call('get', mark)
   if answer then
     local status, value = string.match(answer, '^(%d):(-?%d+)$')
     return {tonumber(status), tonumber(value)}
   end
+  return is_late(not_after) and {3, 0} or nil
 end
 
 local function remember(mark, ttl, status, value)
