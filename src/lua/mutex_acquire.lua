@@ -10,20 +10,25 @@
 -- Returns {1, token or 0} acquired | {0, pttl} held by another | {2, 0} the holder had it and has lost it | {3, 0} too late
 -- Repeat-safe: yes. The count is set, not added to, and the holder is fresh for every outermost call, so a repeat finds
 -- its own field; a repeated outermost acquire gives a higher token, and nobody was given the lock in between.
-local held = tonumber(ARGV[3])
-local pttl = redis.call('pttl', KEYS[1])
+local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local token_key, rule, floor, mode = KEYS[2], ARGV[4], ARGV[5], nil
+local pttl = redis.call('pttl', lock)
 
 if pttl ~= -2 or held > 0 then
-  local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+  local mine = redis.call('hexists', lock, field) == 1
   if held > 0 and not mine then
     return {2, 0}
   end
   if not mine then
-    if redis.call('hexists', KEYS[1], 'mode') == 1 then
-      return redis.error_reply(ANOTHER_KIND)
+    if redis.call('hexists', lock, 'mode') == 1 then
+      return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
     end
     return {0, pttl}
   end
 end
-
-return grant(held, KEYS[2], ARGV[4], ARGV[5], ARGV[6], KEYS[1], ARGV[2], pttl, ARGV[1], held + 1)
+if held == 0 and ARGV[6] ~= '0' then
+  local time = redis.call('time')
+  if time[1] * 1000000 + time[2] > tonumber(ARGV[6]) then
+    return {3, 0}
+  end
+end

@@ -9,25 +9,26 @@
 -- Returns {1, 0} acquired | {0, pttl} a writer has it or waits for it | {2, 0} the holder had it and has lost it
 --         {3, 0} too late
 -- Repeat-safe: yes. The count is set, not added to, and with it the keys of the levels, which are named by number.
-local held = tonumber(ARGV[3])
-local level = ARGV[4] .. ':' .. ARGV[1] .. ':rwlock_timeout:'
-local pttl = redis.call('pttl', KEYS[1])
-local mode = pttl ~= -2 and redis.call('hget', KEYS[1], 'mode')
-local count = mode and tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0) or 0
+local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local token_key, rule, floor = nil, '-1', nil
+local level = ARGV[4] .. ':' .. field .. ':rwlock_timeout:'
+local pttl = redis.call('pttl', lock)
+local mode = pttl ~= -2 and redis.call('hget', lock, 'mode')
+local count = mode and tonumber(redis.call('hget', lock, field) or 0) or 0
 
 if count == 0 then
   if held > 0 then
     -- A downgrade in doubt: the holder may still stand there as a writer, which excludes more than it needs.
-    if redis.call('hexists', KEYS[1], ARGV[1] .. ':write') == 0 then
+    if redis.call('hexists', lock, field .. ':write') == 0 then
       return {2, 0}
     end
-    if pttl < tonumber(ARGV[2]) then
-      redis.call('pexpire', KEYS[1], ARGV[2])
+    if pttl < tonumber(lease) then
+      redis.call('pexpire', lock, lease)
     end
     return {1, 0}
   end
   if pttl ~= -2 and not mode then
-    return redis.error_reply(ANOTHER_KIND)
+    return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
   end
   if mode == 'write' then
     return {0, pttl}
@@ -37,18 +38,16 @@ if count == 0 then
   if waiting > 0 then
     return {0, waiting}
   end
-  if is_late(ARGV[5]) then
-    return {3, 0}
+  if ARGV[5] ~= '0' then
+    local time = redis.call('time')
+    if time[1] * 1000000 + time[2] > tonumber(ARGV[5]) then
+      return {3, 0}
+    end
   end
 end
 
-redis.call('set', level .. (held + 1), '1', 'px', ARGV[2])
-local refused = take(KEYS[1], ARGV[2], pttl, 'mode', mode or 'read', ARGV[1], held + 1)
-if refused then
-  redis.call('del', level .. (held + 1))
-  return refused
-end
+mode = mode or 'read'
+redis.call('set', level .. (held + 1), '1', 'px', lease)
 for n = held + 2, count do
   redis.call('del', level .. n)
 end
-return {1, 0}

@@ -12,23 +12,29 @@
 -- Returns {1, token or 0} acquired | {0, ms until another try is due} held by others | {2, 0} the holder had it and has
 --         lost it | {3, 0} too late
 -- Repeat-safe: yes, as mutex_acquire. The marker is set again with the same value.
-local writer = ARGV[1] .. ':write'
-local held = tonumber(ARGV[3])
-local pttl = redis.call('pttl', KEYS[1])
+local lock, field, lease, held = KEYS[1], ARGV[1] .. ':write', ARGV[2], tonumber(ARGV[3])
+local token_key, rule, floor, mode = KEYS[2], ARGV[4], ARGV[6], 'write'
+local pttl = redis.call('pttl', lock)
 
+if held == 0 and ARGV[7] ~= '0' then
+  local time = redis.call('time')
+  if time[1] * 1000000 + time[2] > tonumber(ARGV[7]) then
+    return {3, 0}
+  end
+end
 if pttl ~= -2 or held > 0 then
-  local mine = redis.call('hexists', KEYS[1], writer) == 1
+  local mine = redis.call('hexists', lock, field) == 1
   if held > 0 and not mine then
     return {2, 0}
   end
   if not mine then
-    local mode = redis.call('hget', KEYS[1], 'mode')
-    if not mode then
-      return redis.error_reply(ANOTHER_KIND)
+    local now = redis.call('hget', lock, 'mode')
+    if not now then
+      return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
     end
     local wait = tonumber(ARGV[5])
     -- Not while a writer holds: its release would let waiting writers in before all readers, for ever.
-    if wait > 0 and mode == 'read' and not is_late(ARGV[7]) then
+    if wait > 0 and now == 'read' then
       redis.call('set', KEYS[3], ARGV[1], 'px', wait)
       if pttl < 0 or pttl > wait / 3 then
         pttl = math.floor(wait / 3)
@@ -37,10 +43,6 @@ if pttl ~= -2 or held > 0 then
     return {0, pttl}
   end
 end
-
-local answer = grant(
-  held, KEYS[2], ARGV[4], ARGV[6], ARGV[7], KEYS[1], ARGV[2], pttl, 'mode', 'write', writer, held + 1)
-if answer[1] == 1 and held == 0 then
+if held == 0 then
   redis.call('del', KEYS[3])
 end
-return answer

@@ -19,7 +19,7 @@ pub(crate) use self::look::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reply, Request};
 
-/// One Lua file, with what it shares with others in front, loaded into the server whenever a connection is made.
+/// One Lua file with what it shares with others, loaded into the server whenever a connection is made.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
@@ -27,21 +27,23 @@ pub(crate) struct Script {
     sha: LazyLock<String>,
 }
 
+/// A file with functions in front of it and a common end behind it.
 macro_rules! source {
-    ($name:literal $($lib:literal)*) => {
+    ($name:literal $($with:literal)? $(, $then:literal)?) => {
         concat!(
-            $(include_str!(concat!("../lua/lib/", $lib, ".lua")),)*
-            include_str!(concat!("../lua/", $name, ".lua"))
+            $(include_str!(concat!("../lua/lib/", $with, ".lua")),)?
+            include_str!(concat!("../lua/", $name, ".lua")),
+            $(include_str!(concat!("../lua/lib/", $then, ".lua")),)?
         )
     };
 }
 
 macro_rules! scripts {
-    ($($id:ident = $name:literal $(with $($lib:literal),+)?;)*) => {
+    ($($id:ident = $name:literal $(with $with:literal)? $(then $then:literal)?;)*) => {
         $(static $id: Script = Script {
             name: $name,
-            source: source!($name $($($lib)+)?),
-            sha: LazyLock::new(|| redis::Script::new(source!($name $($($lib)+)?)).get_hash().to_owned()),
+            source: source!($name $($with)? $(, $then)?),
+            sha: LazyLock::new(|| redis::Script::new(source!($name $($with)? $(, $then)?)).get_hash().to_owned()),
         };)*
         /// Every script, in the order in which they are loaded.
         pub(crate) static ALL: &[&Script] = &[$(&$id),*];
@@ -49,17 +51,17 @@ macro_rules! scripts {
 }
 
 scripts! {
-    MUTEX_ACQUIRE = "mutex_acquire" with "grant";
+    MUTEX_ACQUIRE = "mutex_acquire" then "grant";
     MUTEX_RELEASE = "mutex_release";
     MUTEX_INSPECT = "mutex_inspect";
     MUTEX_FORCE_UNLOCK = "mutex_force_unlock";
     LEASE_RENEW = "lease_renew";
-    FAIR_ACQUIRE = "fair_acquire" with "grant", "queue";
+    FAIR_ACQUIRE = "fair_acquire" with "queue" then "grant";
     FAIR_RELEASE = "fair_release" with "queue";
     FAIR_FORCE_UNLOCK = "fair_force_unlock" with "queue";
     FAIR_QUEUE = "fair_queue";
-    READ_ACQUIRE = "read_acquire" with "grant";
-    WRITE_ACQUIRE = "write_acquire" with "grant";
+    READ_ACQUIRE = "read_acquire" then "grant";
+    WRITE_ACQUIRE = "write_acquire" then "grant";
     RW_RELEASE = "rw_release";
     RW_RENEW = "rw_renew";
     RW_FORCE_UNLOCK = "rw_force_unlock";

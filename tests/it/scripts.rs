@@ -18,8 +18,8 @@ const CHANNEL: &str = "redisson_lock__channel:{L}";
 macro_rules! lua {
     ($name:literal $(, $lib:literal)*) => {
         concat!(
+            include_str!(concat!("../../src/lua/", $name, ".lua")),
             $(include_str!(concat!("../../src/lua/lib/", $lib, ".lua")),)*
-            include_str!(concat!("../../src/lua/", $name, ".lua"))
         )
     };
 }
