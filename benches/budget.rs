@@ -27,7 +27,7 @@ use leasehold::LockClient;
 use redis::IntoConnectionInfo;
 use redis::io::tcp::TcpSettings;
 
-const ACQUIRE: &str = include_str!("../src/lua/mutex_acquire.lua");
+const ACQUIRE: &str = concat!(include_str!("../src/lua/mutex_acquire.lua"), include_str!("../src/lua/lib/grant.lua"));
 const RELEASE: &str = include_str!("../src/lua/mutex_release.lua");
 /// leasehold's defaults, which raw sends as well.
 const LEASE_MS: u64 = 30_000;
