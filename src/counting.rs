@@ -37,6 +37,14 @@ use crate::wait::{Contender, contend};
 ///
 /// # Source
 /// Redisson's `RSemaphore` on the wire. What differs: the marks, and waits that have a timer.
+/// # Examples
+/// ```no_run
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let jobs = client.counting_semaphore("jobs that are ready");
+/// jobs.add_permits(1)?; // whoever makes one
+/// jobs.acquire()?.forget(); // whoever takes one
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct CountingSemaphore {
     handle: Handle,

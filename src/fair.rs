@@ -34,6 +34,15 @@ use crate::shared::Shared;
 /// # Source
 /// Redisson's `RFairLock` on the wire, with deadlines of our own that a living waiter moves on, so that a dead one is
 /// found in seconds and a living one is not evicted.
+/// # Examples
+/// ```no_run
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let counter = client.fair("ticket counter");
+/// let guard = counter.lock()?; // when it is our turn
+/// println!("{} wait behind us", counter.queue_len()?);
+/// guard.unlock()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct FairMutex {
     handle: Handle,

@@ -33,6 +33,18 @@ use crate::wait::{Contender, contend};
 /// # Source
 /// Redisson's `RCountDownLatch` on the wire. What differs: counting down can be repeated after a lost reply, deleting wakes
 /// those who wait, waits have a timer.
+/// # Examples
+/// ```no_run
+/// # use std::time::Duration;
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let done = client.latch("import done");
+/// done.set_count(3)?; // before the three are started
+/// // ... each of the three, somewhere: client.latch("import done").count_down()?
+/// if !done.wait_for(Duration::from_secs(600))? {
+///     done.delete()?; // one of them has died: let all go on who wait
+/// }
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct CountDownLatch {
     handle: Handle,

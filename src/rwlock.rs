@@ -35,6 +35,17 @@ use crate::shared::Shared;
 /// # Source
 /// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers, writers are let in, counts
 /// are set and not added to.
+/// # Examples
+/// ```no_run
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let config = client.rw_lock("config");
+/// let write = config.write()?;
+/// // ... change it ...
+/// let read = write.downgrade()?; // others may read now, nobody can write
+/// // ... look at what was written ...
+/// read.unlock()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct RwLock {
     handle: Handle,

@@ -36,6 +36,17 @@ use crate::store::{Count, Doubts, Levels, Released};
 /// # Source
 /// Redisson's `RPermitExpirableSemaphore` on the wire. What differs: permits are renewed, and taking and giving back can be
 /// repeated after a lost reply.
+/// # Examples
+/// ```no_run
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let calls = client.semaphore("api");
+/// calls.try_set_permits(10)?; // whoever comes first
+/// let permit = calls.acquire()?;
+/// // ... call the API ...
+/// permit.ensure_held()?;
+/// permit.unlock()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Semaphore {
     handle: Handle,

@@ -19,7 +19,7 @@ pub(crate) use self::look::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reply, Request};
 
-/// One Lua file with what it shares with others, loaded into the server whenever a connection is made.
+/// One Lua file with what it shares with others.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
@@ -45,8 +45,8 @@ macro_rules! scripts {
             source: source!($name $($with)? $(, $then)?),
             sha: LazyLock::new(|| redis::Script::new(source!($name $($with)? $(, $then)?)).get_hash().to_owned()),
         };)*
-        /// Every script, in the order in which they are loaded.
-        pub(crate) static ALL: &[&Script] = &[$(&$id),*];
+        #[cfg(test)]
+        static ALL: &[&Script] = &[$(&$id),*];
     };
 }
 
@@ -80,6 +80,11 @@ scripts! {
     FENCE_CLAIM = "fence_claim";
     FENCE_WRITE = "fence_write";
 }
+
+/// What is loaded whenever a connection is made: the scripts of the plain lock, and those that must not come late. The
+/// others are sent whole when a server sees them for the first time: all of them would be tens of kilobytes for each
+/// connection of each client after a failover.
+pub(crate) static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
 
 impl Script {
     pub(crate) fn sha(&self) -> &str {

@@ -92,8 +92,8 @@ pub(crate) struct InFlight {
 }
 
 impl Link {
-    /// Shakes hands on a fresh connection: who we are to the server, who it is, what we may do, and all scripts, in
-    /// one write. Nothing that later needs an answer is left to a first lock call.
+    /// Shakes hands on a fresh connection: who we are to the server, who it is, what we may do, and the scripts
+    /// of the plain lock, in one write.
     pub(super) fn greet(
         mut wire: Box<dyn Wire>,
         clock: Arc<dyn Clock>,
@@ -110,7 +110,7 @@ impl Link {
             Request::plain(&["INFO", "replication"]),
         ];
         let told = requests.len();
-        requests.extend(script::ALL.iter().map(|s| Request::plain(&["SCRIPT", "LOAD", s.source])));
+        requests.extend(script::LOADED.iter().map(|s| Request::plain(&["SCRIPT", "LOAD", s.source])));
         let probe = requests.len();
         // Whether the user may publish is asked here: Redis does not roll back what a script did before a publish that is
         // refused. Under the prefix, because the ACL may permit no more than that.
@@ -157,18 +157,17 @@ impl Link {
         self.was_idle = true;
     }
 
-    /// Writes the requests in one go. `whole_source`: scripts as EVAL.
+    /// Writes the requests in one go.
     pub(crate) fn send<'a>(
         &mut self,
         requests: impl Iterator<Item = &'a Request>,
-        whole_source: bool,
     ) -> std::result::Result<InFlight, Failure> {
         self.out.clear();
         let sent_at = self.clock.now();
         let stamps = self.facts.stamps(sent_at, self.io_timeout);
         let mut not_after = 0;
         for request in requests {
-            request.write(&mut self.out, stamps, whole_source);
+            request.write(&mut self.out, stamps);
             if request.is_limited() {
                 not_after = stamps.not_after;
             }
@@ -184,17 +183,19 @@ impl Link {
         self.wire.recv().map_err(|error| self.in_doubt(error, flight))
     }
 
-    /// One write, all replies; a script that the server has forgotten is sent once more with its source, which is
+    /// One write, all replies; a script that the server does not know is sent once more with its source, which is
     /// safe because NOSCRIPT guarantees that nothing ran.
     pub(crate) fn exchange(&mut self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, InFlight), Failure> {
-        let flight = self.send(requests.iter(), false)?;
+        let flight = self.send(requests.iter())?;
         let mut replies = Vec::with_capacity(requests.len());
         for _ in requests {
             replies.push(self.recv(&flight)?);
         }
         for (reply, request) in replies.iter_mut().zip(requests) {
-            if reply.is_error("NOSCRIPT") && request.is_script() {
-                let again = self.send(std::iter::once(request), true)?;
+            if reply.is_error("NOSCRIPT")
+                && let Some(whole) = request.whole()
+            {
+                let again = self.send(std::iter::once(&whole))?;
                 *reply = self.recv(&again)?;
             }
         }

@@ -91,7 +91,7 @@ impl Pool {
 
     fn send<'p>(&'p self, mut link: Borrowed<'p>, request: Request) -> Pending<'p> {
         link.in_flight = true;
-        let stage = match link.get().send(std::iter::once(&request), false) {
+        let stage = match link.get().send(std::iter::once(&request)) {
             Ok(flight) => Stage::Sent { link, flight, request },
             Err(failure) => {
                 link.broken();
@@ -107,7 +107,7 @@ impl Pool {
         let link = self.state.lock().free.pop()?;
         let mut link = Borrowed::new(self, link);
         link.in_flight = true;
-        let flight = match link.get().send([first, second].into_iter(), false) {
+        let flight = match link.get().send([first, second].into_iter()) {
             Ok(flight) => flight,
             Err(failure) => {
                 link.broken();
@@ -250,7 +250,7 @@ impl Pool {
         let mut batch = Batch::new(followers);
         let requests = std::iter::once(&own.request).chain(batch.followers.iter().map(|s| &s.request));
         link.in_flight = true;
-        let flight = match link.get().send(requests, false) {
+        let flight = match link.get().send(requests) {
             Ok(flight) => flight,
             Err(failure) => {
                 link.broken();
@@ -290,7 +290,7 @@ impl Pool {
 }
 
 impl Pending<'_> {
-    /// The second half of [`Pool::call`]: reads the reply. A script the server has forgotten is sent again with its
+    /// The second half of [`Pool::call`]: reads the reply. A script the server does not know is sent again with its
     /// source.
     pub(crate) fn finish(self) -> Outcome {
         match self.stage {
@@ -319,16 +319,15 @@ impl Pending<'_> {
 }
 
 impl Pool {
-    /// Passes the answer on, unless the server has forgotten the script; NOSCRIPT guarantees that nothing ran. Then the
-    /// request goes over a fresh connection, whose handshake loads all scripts: the pool's others find them loaded too.
+    /// Passes the answer on, unless the server does not know the script; NOSCRIPT guarantees that nothing ran. Then it is
+    /// sent whole, and known to all from there on.
     fn loaded(&self, request: &Request, answer: Answer) -> Outcome {
-        if !(answer.reply.is_error("NOSCRIPT") && request.is_script()) {
-            return Ok(answer);
+        if answer.reply.is_error("NOSCRIPT")
+            && let Some(whole) = request.whole()
+        {
+            return self.call(whole);
         }
-        let mut link = self.dial().map_err(Failure::NotSent)?;
-        let (mut replies, flight) = link.exchange(std::slice::from_ref(request))?;
-        self.adopt(link);
-        Ok(Answer { reply: replies.swap_remove(0), sent_at: flight.sent_at })
+        Ok(answer)
     }
 }
 

@@ -5,6 +5,8 @@ use crate::script::Script;
 #[derive(Debug, Clone)]
 enum Verb {
     Script(&'static Script),
+    /// With its source, which runs and loads a script that the server does not know in one round trip.
+    WholeScript(&'static Script),
     Plain,
 }
 
@@ -82,18 +84,19 @@ impl Request {
         self.stamped != Stamped::No
     }
 
-    pub(crate) fn is_script(&self) -> bool {
-        matches!(self.verb, Verb::Script(_))
+    /// The same request for a server that does not know its script; `None` when that cannot be the trouble.
+    pub(crate) fn whole(&self) -> Option<Self> {
+        let Verb::Script(script) = self.verb else { return None };
+        Some(Self { verb: Verb::WholeScript(script), ..self.clone() })
     }
 
     /// Appends the request in wire form, for a connection that is not a [`Link`](super::Link) yet.
     pub(crate) fn write_unstamped(&self, out: &mut Vec<u8>) {
-        self.write(out, Stamps { floor: 0, not_after: 0 }, false);
+        self.write(out, Stamps { floor: 0, not_after: 0 });
     }
 
-    /// Appends the request in wire form. `whole_source`: as EVAL, which runs and loads a script that the server does not
-    /// know in one round trip.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, stamps: Stamps, whole_source: bool) {
+    /// Appends the request in wire form.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, stamps: Stamps) {
         let verb_words = if matches!(self.verb, Verb::Plain) { 0 } else { 2 };
         let stamp_words = match self.stamped {
             Stamped::No => 0,
@@ -106,7 +109,7 @@ impl Request {
         out.extend_from_slice(b"\r\n");
         match &self.verb {
             Verb::Plain => {}
-            Verb::Script(script) if whole_source => {
+            Verb::WholeScript(script) => {
                 pack(out, b"EVAL");
                 pack(out, script.source.as_bytes());
             }
@@ -163,7 +166,7 @@ mod tests {
 
     fn text(request: &Request) -> String {
         let mut out = Vec::new();
-        request.write(&mut out, Stamps { floor: 5, not_after: 0 }, false);
+        request.write(&mut out, Stamps { floor: 5, not_after: 0 });
         String::from_utf8(out).unwrap()
     }
 

@@ -327,6 +327,9 @@ fn one_pattern_subscription_serves_all_waiters_of_a_client() {
 fn a_wait_costs_two_tries() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
+    // A script that the server has not seen yet is sent twice.
+    a.fair("t").lock().unwrap().unlock().unwrap();
+    assert_eq!(a.fair("t").queue_len().unwrap(), 0);
     for round in 0..3 {
         let guard = a.fair("t").lock().unwrap();
         let before = server.call_count("evalsha");

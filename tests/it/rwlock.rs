@@ -85,6 +85,8 @@ fn reading_inside_a_write_hold_costs_nothing() {
     let server = Server::start();
     let client = server.client();
     let rw = client.rw_lock("w");
+    // A script that the server has not seen yet is sent twice.
+    rw.write().unwrap().unlock().unwrap();
     let write = rw.write().unwrap();
     let before = server.call_count("evalsha");
     let (one, two) = (rw.read().unwrap(), rw.read().unwrap());
