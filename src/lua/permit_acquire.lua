@@ -15,7 +15,7 @@ local count = tonumber(ARGV[2])
 local ends = string.format('%.0f', now + ARGV[3] + 2000)
 
 if redis.call('zscore', KEYS[2], ARGV[1] .. struct.pack('>I4', 1)) then
-  put(KEYS[2], ARGV[1], count, ends)
+  put(KEYS[2], ARGV[1], count, ends, 'xx')
   return {1, 0}
 end
 if ARGV[5] ~= '0' and (now + 1) * 1000 > tonumber(ARGV[5]) then

@@ -11,6 +11,9 @@ local answer = settled(KEYS[3], ARGV[3])
 if answer then
   return answer
 end
+-- An error where something else stands under the name.
+number_at(KEYS[1])
+redis.call('zcard', KEYS[2])
 if redis.call('del', KEYS[1], KEYS[2]) == 0 then
   return {0, 0}
 end

@@ -47,7 +47,12 @@ if count == 0 then
 end
 
 mode = mode or 'read'
-redis.call('set', level .. (held + 1), '1', 'px', lease)
+-- More levels than its client knows of stand after an inner release that was lost: the longest is promised still.
+local longest = tonumber(lease)
+for n = held + 1, count do
+  longest = math.max(longest, redis.call('pttl', level .. n))
+end
+redis.call('set', level .. (held + 1), '1', 'px', longest)
 for n = held + 2, count do
   redis.call('del', level .. n)
 end

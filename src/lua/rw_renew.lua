@@ -21,7 +21,7 @@ local function renew(lock, holder, lease, tag)
   for n = 1, count do
     local level = tag .. ':' .. holder .. ':rwlock_timeout:' .. n
     local pttl = redis.call('pttl', level)
-    if pttl < lease then
+    if lease > 0 and pttl < lease then
       redis.call('set', level, '1', 'px', lease)
       pttl = lease
     end

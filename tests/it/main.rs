@@ -7,6 +7,7 @@ mod bad_servers;
 mod examples;
 mod fair;
 mod fencing_sql;
+mod golden;
 mod latch;
 mod loss;
 mod mutex;
@@ -16,7 +17,7 @@ mod restarts;
 mod rig;
 mod rwlock;
 mod scripts;
-
+mod scripts_twice;
 mod semaphore;
 mod stress;
 mod tidy;

@@ -26,7 +26,10 @@ end
 -- The number under a key, 0 for none.
 local function number_at(key)
   local text = redis.call('get', key)
-  -- INCRBY says in Redis' own words what is wrong with one that is no integer.
-  return text and (tonumber(text) or redis.call('incrby', key, 0)) or 0
+  -- Lua takes more for a number than Redis does, '1e3' for one. INCRBY says in Redis' own words what is wrong with it.
+  if text and text ~= '0' and (#text > 15 or not string.find(text, '^-?[1-9]%d*$')) then
+    return redis.call('incrby', key, 0)
+  end
+  return text and tonumber(text) or 0
 end
 

@@ -1,11 +1,13 @@
 //! What the tests stand on: private servers, a proxy that breaks connections at a chosen point, child processes.
 
+mod bench;
 mod child;
 mod proxy;
 mod server;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo, scripts};
 pub(crate) use child::Child;
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use server::Server;

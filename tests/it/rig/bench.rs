@@ -1,0 +1,145 @@
+//! Scripts sent as EVAL over one connection, while another hears everything that is published.
+
+use std::collections::BTreeMap;
+
+use redis::{ConnectionLike, RedisResult, Value};
+
+use super::Server;
+
+/// The table `scripts!`: the name of each script, and its source with what stands in front of it and behind.
+pub(crate) fn scripts() -> BTreeMap<&'static str, String> {
+    let table = include_str!("../../../src/script/mod.rs");
+    let (_, table) = table.split_once("\nscripts! {\n").expect("the table begins");
+    let (table, _) = table.split_once("\n}").expect("the table ends");
+    let read = |file: String| {
+        let path = format!("{}/src/lua/{file}.lua", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+    };
+    let script = |line: &'static str| {
+        let named = |word: &str| line.split_once(word)?.1.split('"').next();
+        let name = named("= \"").unwrap_or_else(|| panic!("no name in {line:?}"));
+        let [front, end] = ["with \"", "then \""].map(|word| named(word).map(|lib| read(format!("lib/{lib}"))));
+        (name, front.unwrap_or_default() + &read(name.to_owned()) + &end.unwrap_or_default())
+    };
+    table.lines().map(script).collect()
+}
+
+/// TTLs are whole kiloseconds and compared rounded: no machine is so slow that it changes an outcome.
+pub(crate) const MILLIS: i64 = 1_000_000;
+/// Redisson's mark of a permit that has no end.
+const NEVER: i64 = 922_337_203_685_477;
+
+pub(crate) fn kilo(millis: i64) -> String {
+    if millis < 0 { millis.to_string() } else { format!("{}ks", (millis + MILLIS / 2) / MILLIS) }
+}
+
+/// What stands under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) kind: String,
+    /// Fields, members or elements, with what belongs to each; in Redis' order only where it has a meaning.
+    pub(crate) body: Vec<(String, String)>,
+    pub(crate) pttl: String,
+}
+
+/// All keys of a server, so that nothing is left behind unseen.
+pub(crate) type Picture = BTreeMap<String, Content>;
+
+pub(crate) struct Bench<'a> {
+    con: redis::Connection,
+    ear: redis::PubSub<'a>,
+    scripts: BTreeMap<&'static str, String>,
+}
+
+impl<'a> Bench<'a> {
+    pub(crate) fn new(server: &Server, ear: &'a mut redis::Connection) -> Self {
+        let mut ear = ear.as_pubsub();
+        ear.psubscribe("*").unwrap();
+        Self { con: server.connect(), ear, scripts: scripts() }
+    }
+
+    pub(crate) fn cmd<T: redis::FromRedisValue>(&mut self, words: &[impl redis::ToRedisArgs]) -> T {
+        let mut cmd = redis::Cmd::new();
+        for word in words {
+            cmd.arg(word);
+        }
+        cmd.query(&mut self.con).unwrap_or_else(|e| {
+            panic!("{}: {e}", String::from_utf8_lossy(&cmd.get_packed_command()).replace("\r\n", " "))
+        })
+    }
+
+    /// Runs one of our scripts.
+    pub(crate) fn eval(
+        &mut self,
+        script: &str,
+        keys: &[impl redis::ToRedisArgs],
+        args: &[impl redis::ToRedisArgs],
+    ) -> RedisResult<Value> {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(&self.scripts[script]).arg(keys.len());
+        for word in keys {
+            cmd.arg(word);
+        }
+        for word in args {
+            cmd.arg(word);
+        }
+        // Not `query`: that turns a whole list of answers into an error when one of them is.
+        self.con.req_packed_command(&cmd.get_packed_command())
+    }
+
+    /// Everything that was published since the last call. A mark tells where it ends: nothing is waited for.
+    pub(crate) fn heard(&mut self) -> Vec<(String, String)> {
+        self.cmd::<u32>(&["PUBLISH", "mark", ""]);
+        let next = || {
+            let message = self.ear.get_message().unwrap();
+            (message.get_channel_name().to_owned(), message.get_payload().unwrap())
+        };
+        std::iter::repeat_with(next).take_while(|(channel, _): &(String, String)| channel != "mark").collect()
+    }
+
+    /// The server's clock in ms.
+    pub(crate) fn now(&mut self) -> i64 {
+        let (seconds, micros): (i64, i64) = self.cmd(&["TIME"]);
+        seconds * 1000 + micros / 1000
+    }
+
+    /// What stands there now, with times instead of epoch times. `name` shortens what is too long to read.
+    pub(crate) fn picture(&mut self, name: impl Fn(&str) -> String) -> Picture {
+        const LOOK: &str = "local out = {}
+            for _, key in ipairs(redis.call('keys', '*')) do
+              local kind, body = redis.call('type', key).ok, {}
+              if kind == 'hash' then body = redis.call('hgetall', key) end
+              if kind == 'string' then body = {'', redis.call('get', key)} end
+              if kind == 'zset' then body = redis.call('zrange', key, 0, -1, 'withscores') end
+              if kind == 'list' then
+                for _, element in ipairs(redis.call('lrange', key, 0, -1)) do
+                  body[#body + 1] = element
+                  body[#body + 1] = ''
+                end
+              end
+              out[#out + 1] = {key, kind, redis.call('pttl', key), body}
+            end
+            return out";
+        let now = self.now();
+        let score = |text: &str| match text.parse().expect("scores are whole milliseconds, or Java cannot read them") {
+            NEVER => "never".to_owned(),
+            at if at <= now => "past".to_owned(),
+            at => kilo(at - now),
+        };
+        let keys: Vec<(String, String, i64, Vec<Vec<u8>>)> = self.cmd(&["EVAL", LOOK, "0"]);
+        let content = |(key, kind, pttl, body): (String, String, i64, Vec<Vec<u8>>)| {
+            let text = |bytes: &[u8]| std::str::from_utf8(bytes).map_or_else(|_| format!("{bytes:?}"), &name);
+            let pair = |pair: &[Vec<u8>]| {
+                let (member, value) = (text(&pair[0]), text(&pair[1]));
+                (member, if kind == "zset" { score(&value) } else { value })
+            };
+            let mut body: Vec<_> = body.chunks(2).map(pair).collect();
+            if kind != "list" {
+                body.sort();
+            }
+            (name(&key), Content { kind, body, pttl: kilo(pttl) })
+        };
+        // What is about to end may be gone when we look again.
+        keys.into_iter().map(content).filter(|(_, content)| content.pttl != "0ks").collect()
+    }
+}
