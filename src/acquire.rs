@@ -58,12 +58,12 @@ pub(crate) fn acquire_owned(
 /// A writer that waits for a reader of its own thread waits for ever.
 fn refuse_upgrade(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<()> {
     match shared.holds.of_thread(&keys.lock, thread) {
-        Some(hold) if hold.levels().main == 0 => Err(Error::named(
+        Some(hold) if hold.levels().main == 0 => hold.ensure_held().and(Err(Error::named(
             ErrorKind::Conflict,
             &keys.name,
             "this thread holds it for reading, and a write lock would wait for that for ever: drop the read guard \
              first, or take the write lock from the start and downgrade it",
-        )),
+        ))),
         _ => Ok(()),
     }
 }
@@ -145,13 +145,14 @@ impl Attempt<'_> {
     /// Makes a hold of a grant, unless its lease has ended while we waited for the answer.
     fn begin(&mut self, granted: Granted) -> Result<Arc<Hold>> {
         let Self { claim, terms, owner } = self;
-        let Granted { token, sent_at } = granted;
+        let Granted { token, sent_at, next } = granted;
         let upkeep = match (terms.renewed, terms.max_hold) {
             (true, max_hold) => Upkeep::Renewed { until: max_hold.map(|most| sent_at.plus(most)) },
             (false, _) => Upkeep::Fixed,
         };
         let (keys, clock) = (claim.keys.clone(), claim.shared.clock.clone());
-        let grant = Grant::new(keys, claim.holder.clone(), token, sent_at, terms.lease, upkeep, clock);
+        let mut grant = Grant::new(keys, claim.holder.clone(), token, sent_at, terms.lease, upkeep, clock);
+        grant.next = next;
         if grant.state() == State::Lost {
             claim.give_up();
             return Err(Error::named(

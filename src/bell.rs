@@ -51,6 +51,10 @@ impl Bell {
         true
     }
 
+    pub(crate) fn is_rung(&self) -> bool {
+        self.state.lock().latched
+    }
+
     pub(crate) fn messages(&self) -> u64 {
         self.state.lock().messages
     }

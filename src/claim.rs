@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
 use crate::lease::Moment;
+use crate::limits::TAKEN;
 use crate::shared::{Call, Shared};
 use crate::store::{Acquire, Acquired, Doubts, Levels, TokenRule, Undo, Waiting};
 
@@ -18,6 +19,8 @@ pub(crate) struct Claim<'a> {
     lease: Duration,
     token: TokenRule,
     doubts: Doubts,
+    /// Since when there have been doubts.
+    doubtful_since: Option<Moment>,
     /// A sign that it waits may stand in Redis.
     signed: bool,
     /// One stood there for certain, because the server said "busy" to a try that leaves it.
@@ -35,10 +38,12 @@ pub(crate) enum Tried<T> {
 }
 
 /// The server granted it, on a request sent at this moment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Granted {
     pub(crate) token: u64,
     pub(crate) sent_at: Moment,
+    /// Who waits next for a fair lock.
+    pub(crate) next: Option<String>,
 }
 
 impl<'a> Claim<'a> {
@@ -50,7 +55,18 @@ impl<'a> Claim<'a> {
     ) -> Result<Self> {
         let _call = shared.begin_call().map_err(|e| e.for_name(&keys.name))?;
         let (holder, doubts) = (fresh_holder(shared, keys.kind), Doubts::default());
-        Ok(Self { shared, keys, holder, lease, token, doubts, signed: false, queued: false, _call })
+        Ok(Self {
+            shared,
+            keys,
+            holder,
+            lease,
+            token,
+            doubts,
+            doubtful_since: None,
+            signed: false,
+            queued: false,
+            _call,
+        })
     }
 
     /// What is asked of the server. `waits`: and will be asked again.
@@ -64,9 +80,15 @@ impl<'a> Claim<'a> {
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
+        let now = self.shared.clock.now();
+        if self.doubtful_since.is_some_and(|since| now.since(since) > TAKEN / 2) {
+            // What an earlier try took may be forgotten soon, and a repeat would take it once more.
+            self.give_up();
+        }
         self.signed |= waits && leaves_a_sign(self.keys.kind);
         let mut doubts = std::mem::take(&mut self.doubts);
         let acquired = self.shared.store.acquire(&self.request(waits), &mut doubts);
+        self.doubtful_since = if doubts.is_empty() { None } else { self.doubtful_since.or(Some(now)) };
         self.doubts = doubts;
         self.judge(acquired)
     }
@@ -81,9 +103,9 @@ impl<'a> Claim<'a> {
     fn judge(&mut self, acquired: Result<Acquired>) -> Result<Tried<Granted>> {
         let name = &self.keys.name;
         match acquired.map_err(|e| e.for_name(name))? {
-            Acquired::Granted { token, sent_at } => {
+            Acquired::Granted { token, sent_at, next } => {
                 (self.signed, self.queued) = (false, false);
-                Ok(Tried::Won(Granted { token, sent_at }))
+                Ok(Tried::Won(Granted { token, sent_at, next }))
             }
             Acquired::Busy { ttl } => {
                 self.queued = self.signed;
@@ -112,13 +134,15 @@ impl<'a> Claim<'a> {
     /// What has been sent must not stand: undone in the background, and never under this holder again.
     pub(crate) fn give_up(&mut self) {
         let holder = std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.keys.kind));
-        (self.signed, self.queued) = (false, false);
+        // A queue entry outlives the lease of whoever left it.
+        let stands = if self.signed { LONGEST_SIGN.max(self.lease) } else { self.lease };
+        (self.signed, self.queued, self.doubtful_since) = (false, false, None);
         self.shared.watchdog.undo(Undo {
             keys: self.keys.clone(),
             holder,
             left: Levels::NONE,
             doubts: std::mem::take(&mut self.doubts),
-            expires: self.shared.clock.now().plus(self.lease + self.shared.config.io_timeout),
+            expires: self.shared.clock.now().plus(stands + self.shared.config.io_timeout),
         });
     }
 
@@ -152,6 +176,9 @@ fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {
         _ => shared.id.fresh_holder(),
     }
 }
+
+/// A waiter's place in a fair queue stands for this long, and a Java waiter's time for each of those in front.
+const LONGEST_SIGN: Duration = Duration::from_secs(600);
 
 /// A fair lock's waiter has a place in its queue; a waiting writer keeps new readers out.
 fn leaves_a_sign(kind: Kind) -> bool {

@@ -1,15 +1,16 @@
 //! Counts in Redis that nobody holds: a latch's, and how many permits a semaphore has.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
-use crate::key::LockKeys;
+use crate::holder::Holder;
+use crate::key::{Kind, LockKeys};
 use crate::limits::{MOST_PERMITS, ONCE};
 use crate::shared::{Shared, closed};
-use crate::store::{Count, CountAnswer, Doubts};
+use crate::store::{Count, CountAnswer, Doubts, Levels, Undo};
 
 pub(crate) struct Counter<'a> {
     handle: &'a Handle,
@@ -50,24 +51,38 @@ impl<'a> Counter<'a> {
     }
 }
 
+/// What is in doubt may have been done, but must not be done from now on: the name may stand for another count by then.
+fn settle(shared: &Arc<Shared>, keys: &LockKeys, holder: Holder, doubts: Doubts) {
+    if !doubts.is_empty() {
+        // Takes nothing back; it marks the id as used, once nothing of it can run any more.
+        let keys = Arc::new(keys.of_kind(Kind::Counting { permits: 1, taken: false }));
+        let expires = shared.clock.now().plus(ONCE);
+        shared.watchdog.undo(Undo { keys, holder, left: Levels::NONE, doubts, expires });
+    }
+}
+
 fn repeat(shared: &Arc<Shared>, keys: &LockKeys, change: Count) -> Result<CountAnswer> {
     let id = shared.id.fresh_holder();
     let mut doubts = Doubts::default();
     let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
-    let (first, patience) = (Instant::now(), shared.config.io_timeout * 2);
+    // Of the clock that counts suspended time: the mark is forgotten meanwhile.
+    let (first, patience) = (shared.clock.now(), shared.config.io_timeout * 2);
     loop {
         let error = match shared.store.count(keys, change, id.as_str(), &mut doubts) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let spent = first.elapsed();
+        let spent = shared.clock.now().since(first);
         // Once the mark may be forgotten a repeat could count twice.
         let may_repeat = spent < patience && spent + shared.config.io_timeout * 2 < ONCE;
-        if doubts.is_empty() || !error.kind().is_outage() || !may_repeat {
+        let over = if doubts.is_empty() || !error.kind().is_outage() || !may_repeat {
+            Some(error)
+        } else {
+            shared.is_closed().then(closed)
+        };
+        if let Some(error) = over {
+            settle(shared, keys, id, doubts);
             return Err(error);
-        }
-        if shared.is_closed() {
-            return Err(closed());
         }
         std::thread::sleep(pause.next());
     }

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::handle::{Handle, waiting_verb};
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
-use crate::limits::{MOST_PERMITS, ONCE, check_count};
+use crate::limits::{MOST_PERMITS, ONCE, TAKEN, check_count};
 use crate::shared::{Shared, closed};
 use crate::station::Relay;
 use crate::store::{Acquired, Count, Doubts, Levels, Released, TokenRule, Undo};
@@ -100,7 +100,7 @@ impl CountingSemaphore {
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
         check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
         let keys = self.handle.usable_as(Kind::Counting { permits, taken: false })?;
-        let claim = Claim::new(&self.handle.shared, &keys, ONCE, TokenRule::Off)?;
+        let claim = Claim::new(&self.handle.shared, &keys, TAKEN, TokenRule::Off)?;
         contend(&mut Attempt { claim, permits }, deadline)
     }
 }

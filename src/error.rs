@@ -25,7 +25,8 @@ pub enum ErrorKind {
     NotReady,
     /// Wrong password, or the user has no permission for a command, a key or a channel.
     Denied,
-    /// The key under this name holds something that is not a lock (or the token key something that is not a number).
+    /// The key under this name holds something that is not a lock, or a lock of another kind (or the token key something
+    /// that is not a number).
     WrongType,
     /// The server is a read-only replica, or refuses writes because it cannot save or replicate them.
     ReadOnly,
@@ -42,7 +43,7 @@ pub enum ErrorKind {
     /// A newer holder has claimed the resource: this fencing token is stale.
     Stale,
     /// It cannot be had as things stand, and waiting would not help: a read hold made a write hold, more permits than a
-    /// semaphore has, a latch set while it counts, a lock of another kind under the same name.
+    /// semaphore has, a latch set while it counts, a lock while this thread holds one of another kind under the name.
     Conflict,
     /// Any other error answer of the server; the message has its words.
     Server,

@@ -21,7 +21,8 @@ use crate::shared::Shared;
 /// pass those who have one. One that gives up leaves its place at once. One that is killed holds up those behind it for
 /// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most, wherever it stood; behind a Java waiter that died, for
 /// that one's own time (5 minutes, unless Java is set otherwise). When the server forgets the queue (a restart without its
-/// data, a flush), those who wait line up anew, in no order.
+/// data, a flush), those who wait line up anew, in no order; when it stands still for longer than two thirds of the
+/// `waiter_timeout`, the order among different clients can suffer.
 ///
 /// # Cost
 /// Order costs speed: every release waits for the one process whose turn it is, however slow that is to wake up. Each
@@ -29,7 +30,8 @@ use crate::shared::Shared;
 /// not asked for, take a [mutex](crate::ReentrantMutex).
 ///
 /// # Re-entrancy, waiting, losses
-/// As [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is the same lock, and passes the queue.
+/// As [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is the same lock, and passes the queue; but
+/// a release of the fair lock wakes only the queue, so plain waiters of other clients look when the lease would have ended.
 ///
 /// # Source
 /// Redisson's `RFairLock` on the wire, with deadlines of our own that a living waiter moves on, so that a dead one is

@@ -31,6 +31,8 @@ pub(crate) struct Grant {
     pub(crate) holder: Holder,
     /// The fencing token; 0 for none.
     pub(crate) token: u64,
+    /// Who waited next for a fair lock when it was granted: a hint.
+    pub(crate) next: Option<String>,
     /// The lease asked for at the acquire and at every renewal.
     pub(crate) span: Duration,
     pub(crate) upkeep: Upkeep,
@@ -71,6 +73,7 @@ impl Grant {
             keys,
             holder,
             token,
+            next: None,
             span,
             upkeep,
             asked_at: sent_at,

@@ -279,8 +279,14 @@ impl Hold {
         let heard_before = self.shared.stations.messages(&keys.lock).unwrap_or(0);
         let mut doubts = Doubts::default();
         // A closing client takes nothing any more, for nobody.
-        let may_hand_over = matches!(keys.kind, Kind::Mutex | Kind::Write) && !self.shared.is_closed();
-        let outcome = match may_hand_over.then(|| self.shared.stations.take_relay(&keys.lock)).flatten() {
+        let stations = &self.shared.stations;
+        let relay = match (keys.kind, &self.grant.next) {
+            _ if self.shared.is_closed() => None,
+            (Kind::Mutex | Kind::Write, _) => stations.take_relay(&keys.lock),
+            (Kind::Fair, Some(next)) => stations.take_relay_of(next),
+            _ => None,
+        };
+        let outcome = match relay {
             Some(relay) => self.hand_over(relay, &mut doubts),
             None => self.shared.store.release(keys, holder, Levels::NONE, &mut doubts),
         };
@@ -289,10 +295,13 @@ impl Hold {
                 self.shared.holds.remove(self);
                 match (keys.kind, next) {
                     // Sooner than the message reaches it.
-                    (Kind::Fair, Some(next)) if self.shared.id.owns(&next) => {
-                        self.shared.wakeups.ring(&keys.channel_of_waiter(&next));
+                    (Kind::Fair, next) => {
+                        if let Some(next) = next.filter(|next| self.shared.id.owns(next)) {
+                            self.shared.wakeups.ring(&keys.channel_of_waiter(&next));
+                        }
+                        // A plain lock of this client under the same name: the message is not for it.
+                        self.shared.stations.ring(&keys.lock);
                     }
-                    (Kind::Fair, _) => {}
                     // Readers keep no reader out, and a waiting writer sees to itself: no turns are counted.
                     (Kind::Read, _) => self.shared.stations.ring(&keys.lock),
                     _ => self.shared.tell_freed(keys, listeners, heard_before),
@@ -301,7 +310,8 @@ impl Hold {
             }
             // Other readers stay, so nobody can get in who could not before.
             Ok(Released::Level) => {
-                self.shared.holds.remove(self);
+                // Rung all the same: a hold that was downgraded has kept this client's readers waiting meanwhile.
+                self.leave_table();
                 Ok(())
             }
             Ok(Released::NotHeld) => {

@@ -131,7 +131,7 @@
 //! `~<names> ~{<names>}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~leasehold_writer:*
 //! ~leasehold_once:* &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__*
 //! +hset +hget +hdel +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat
-//! +persist +time +lindex +lrange +lpush +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zrange +zrangebyscore
+//! +persist +time +lindex +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange +zrangebyscore
 //! +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha +script|load +client|setname
 //! +client|info +client|kill +info`. (An ACL cannot name the pattern by which a client's fair waiters listen, so under one
 //! that restricts channels each of them has a subscription of its own.) Without `client|kill` or

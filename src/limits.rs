@@ -12,6 +12,10 @@ pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 6
 /// How long the answer to a request that must not run twice is remembered, and so for how long it may be repeated.
 pub(crate) const ONCE: Duration = Duration::from_secs(60);
 
+/// How long Redis remembers that a counting semaphore's permits were taken: for as long the undo of an acquisition whose reply
+/// was lost gives them back. Beyond it nobody knows, and they are leaked.
+pub(crate) const TAKEN: Duration = Duration::from_secs(600);
+
 /// Redisson's counts are Java `int`s.
 pub(crate) const MOST_PERMITS: u32 = i32::MAX as u32;
 /// A script takes permits with leases one by one, and keeps the server from everybody else meanwhile.

@@ -78,7 +78,7 @@ impl RwLock {
 
     waiting_verb! {
         /// [`read`](Self::read) for a guard that can go to another thread. It never re-enters, and does not see that this
-        /// thread writes: it would wait for that.
+        /// thread writes, or reads while a writer waits: it would wait for that, and so for itself.
         ///
         /// # Errors
         /// As [`read`](Self::read).

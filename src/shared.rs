@@ -17,9 +17,10 @@ use crate::hold::Hold;
 use crate::holder::{ClientId, Holder};
 use crate::key::{Kind, LockKeys, waiters_pattern};
 use crate::lease::Moment;
+use crate::limits::ONCE;
 use crate::losses::Losses;
 use crate::station::Stations;
-use crate::store::{Doubts, LeaseStore, Levels};
+use crate::store::{Doubts, LeaseStore, Levels, Undo};
 use crate::wakeup::{Subscription, Wakeups};
 use crate::watchdog::Watchdog;
 
@@ -179,12 +180,18 @@ impl Shared {
                 failed.push(e.to_string());
             }
         }
-        for (holder, keys) in std::mem::take(&mut *self.loans.lock()) {
+        let loans = std::mem::take(&mut *self.loans.lock());
+        for (holder, keys) in loans {
+            let mut doubts = Doubts::default();
+            let expires = self.clock.now().plus(ONCE / 2);
             if Instant::now() >= deadline {
                 failed.push(format!("{:?}: the time was up, and its permits have no lease", keys.name));
-            } else if let Err(e) = self.store.release(&keys, &holder, Levels::NONE, &mut Doubts::default()) {
+            } else if let Err(e) = self.store.release(&keys, &holder, Levels::NONE, &mut doubts) {
                 failed.push(e.for_name(&keys.name).to_string());
+            } else {
+                continue;
             }
+            self.watchdog.undo(Undo { keys, holder, left: Levels::NONE, doubts, expires });
         }
         // What they were granted meanwhile they give back, and what is in doubt they leave to the watchdog.
         if !self.calls_are_over(deadline) {

@@ -35,6 +35,8 @@ const SWEEP_AT: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Stations {
     map: Mutex<HashMap<Arc<str>, Arc<Station>>>,
+    /// Those of waiters that queue in Redis, by holder.
+    alone: Mutex<HashMap<Arc<str>, Arc<Station>>>,
 }
 
 #[derive(Debug, Default)]
@@ -120,11 +122,15 @@ impl Relay {
 
 /// A relay that somebody took, who owes its owner an outcome, also after a panic.
 #[derive(Debug)]
-pub(crate) struct TakenRelay(Arc<Relay>);
+pub(crate) struct TakenRelay {
+    relay: Arc<Relay>,
+    /// Of an owner that nobody else rings for sure.
+    bell: Option<Arc<Bell>>,
+}
 
 impl TakenRelay {
     pub(crate) fn deliver(self, acquired: Result<Acquired>, doubts: Doubts) {
-        self.0.deliver(Relayed::Sent { acquired, doubts });
+        self.relay.deliver(Relayed::Sent { acquired, doubts });
     }
 }
 
@@ -132,14 +138,17 @@ impl std::ops::Deref for TakenRelay {
     type Target = Relay;
 
     fn deref(&self) -> &Relay {
-        &self.0
+        &self.relay
     }
 }
 
 impl Drop for TakenRelay {
     fn drop(&mut self) {
         // Does nothing after a delivery.
-        self.0.deliver(Relayed::NotSent);
+        self.relay.deliver(Relayed::NotSent);
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
     }
 }
 
@@ -216,16 +225,19 @@ impl Seat {
 /// A thread's presence at a station, which is kept while there is one.
 #[derive(Debug)]
 struct Member<'s> {
-    /// `None`: a station of its own, for one who queues in Redis.
-    stations: Option<&'s Stations>,
+    stations: &'s Stations,
     station: Arc<Station>,
+    /// The lock's; the holder's for one who queues in Redis and has a station of its own.
     name: Arc<str>,
+    alone: bool,
 }
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
-        if let Some(stations) = self.stations {
-            stations.leave(&self.name, &self.station);
+        if self.alone {
+            self.stations.alone.lock().remove(&self.name);
+        } else {
+            self.stations.leave(&self.name, &self.station);
         }
     }
 }
@@ -250,8 +262,10 @@ pub(crate) enum Queued<'s> {
 
 impl Stations {
     /// The head of a line of its own: for a waiter whose place is in a queue in Redis, so that the line may not decide.
-    pub(crate) fn alone(&self, keys: &LockKeys) -> Head<'_> {
-        let member = Member { stations: None, station: Arc::default(), name: keys.lock.clone() };
+    pub(crate) fn alone(&self, holder: &Holder) -> Head<'_> {
+        let (station, name): (Arc<Station>, Arc<str>) = (Arc::default(), holder.as_str().into());
+        self.alone.lock().insert(name.clone(), station.clone());
+        let member = Member { stations: self, station, name, alone: true };
         Head { member, stood: false, relay: None }
     }
 
@@ -311,7 +325,7 @@ impl Stations {
         let station = map.entry(name.clone()).or_default().clone();
         station.line.lock().members += 1;
         drop(map);
-        Member { stations: Some(self), station, name: name.clone() }
+        Member { stations: self, station, name: name.clone(), alone: false }
     }
 
     fn leave(&self, name: &Arc<str>, station: &Station) {
@@ -327,10 +341,16 @@ impl Stations {
     /// The try of the head of the line, to be sent behind the release that is about to go out.
     pub(crate) fn take_relay(&self, name: &str) -> Option<TakenRelay> {
         let map = self.map.lock();
-        let mut line = map.get(name)?.line.lock();
-        let relay = line.relay.take()?;
-        relay.taken.store(true, Ordering::Release);
-        Some(TakenRelay(relay))
+        let relay = map.get(name)?.take_relay()?;
+        Some(TakenRelay { relay, bell: None })
+    }
+
+    /// The try of a waiter that queues in Redis, if it is one of ours and sleeps.
+    pub(crate) fn take_relay_of(&self, holder: &str) -> Option<TakenRelay> {
+        let alone = self.alone.lock();
+        let station = alone.get(holder)?;
+        let relay = station.take_relay()?;
+        Some(TakenRelay { relay, bell: Some(station.bell.clone()) })
     }
 
     /// How many messages the waiters of a name have heard; `None` when there never were any.
@@ -385,6 +405,14 @@ impl Stations {
             station.line.lock().seats.iter().for_each(|seat| seat.call(Call::Closed));
             station.bell.ring();
         }
+    }
+}
+
+impl Station {
+    fn take_relay(&self) -> Option<Arc<Relay>> {
+        let relay = self.line.lock().relay.take()?;
+        relay.taken.store(true, Ordering::Release);
+        Some(relay)
     }
 }
 

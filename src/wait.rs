@@ -47,7 +47,7 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
         }
     }
     let queued = match keys.kind {
-        Kind::Fair => Queued::Head(shared.stations.alone(keys)),
+        Kind::Fair => Queued::Head(shared.stations.alone(&contender.claim().holder)),
         _ => shared.stations.queue(keys, deadline, || contender.relay()),
     };
     match queued {
@@ -85,9 +85,10 @@ fn as_head<'a, C: Contender<'a>>(
 ) -> Result<Option<C::Won>> {
     let Claim { shared, keys, .. } = *contender.claim();
     let subscription = subscription_of(contender.claim());
-    // A fair waiter's messages come by a subscription that mostly stands already: heard from before its first try, it
-    // needs no second one.
-    let mut listening = (keys.kind == Kind::Fair).then(|| shared.wakeups.listen(subscription.clone(), head.bell()));
+    // A fair waiter's messages come by a subscription that stands already while others wait: heard from before its first
+    // try, it needs no second one.
+    let stands = keys.kind == Kind::Fair && shared.wakeups.hears(&subscription);
+    let mut listening = stands.then(|| shared.wakeups.listen(subscription.clone(), head.bell()));
     let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
     let mut outage = Outage::new(head.stood, shared.config.ride_out);
     // Left in the line before this thread was the head: it may have been sent already.
@@ -98,6 +99,8 @@ fn as_head<'a, C: Contender<'a>>(
         if sent.is_none() && head.owes_a_turn() && shared.holds.blocks(keys).is_none() {
             listening.get_or_insert_with(|| shared.wakeups.listen(subscription.clone(), head.bell()));
             head.offer_a_turn(patience(Duration::MAX));
+            // Older than the turn that was let pass, and than the ring that is cleared below.
+            first = None;
         }
         // Before the try is sent: a message that comes while it is under way may tell of a later release.
         head.bell().clear();
@@ -154,8 +157,16 @@ fn as_head<'a, C: Contender<'a>>(
         outage.waited = true;
         // At most a lease, in case a message is lost; much less while none can be heard.
         let most = if shared.wakeups.hears(&subscription) { shared.config.lease } else { DEAF };
-        let pause = hint.map_or_else(|| poll.next(), until_after).min(most);
-        let rung = head.bell().wait(patience(pause));
+        let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
+        // The place in the queue is known: whoever of this client releases in front of it takes our try along.
+        let relay = if keys.kind == Kind::Fair && contender.claim().is_settled() { contender.relay() } else { None };
+        let rung = match relay.map(Arc::new) {
+            Some(relay) => {
+                sent = head.wait_with(&relay, pause);
+                sent.is_some() || head.bell().is_rung()
+            }
+            None => head.bell().wait(pause),
+        };
         // Nothing has happened since the last answer that another try could find.
         if !rung && !outage.goes_on && deadline.has_passed(Instant::now()) {
             return Ok(None);

@@ -68,8 +68,9 @@ enum Phase {
 }
 
 struct Topic {
-    /// One under a channel's own name; under the pattern, one for each waiter.
-    bells: HashMap<Arc<str>, Arc<Bell>>,
+    /// By channel: its own name, or under the pattern those of the waiters. Mostly one each; two locks share a channel when
+    /// one has the other's name in braces.
+    bells: HashMap<Arc<str>, Vec<Arc<Bell>>>,
     waiters: usize,
     /// When the last waiter left.
     idle_since: Option<Instant>,
@@ -81,6 +82,7 @@ struct Topic {
 pub(crate) struct Listening<'w> {
     wakeups: &'w Wakeups,
     subscription: Subscription,
+    bell: Arc<Bell>,
 }
 
 impl Wakeups {
@@ -99,9 +101,16 @@ impl Wakeups {
         let name = self.inner.topic_of(&state, &subscription).clone();
         let known = state.topics.contains_key(&name);
         let topic = state.topics.entry(name.clone()).or_insert_with(Topic::new);
+        let bells = topic.bells.entry(subscription.channel.clone()).or_default();
+        if topic.waiters == 0 {
+            // The last waiter's, kept while the subscription lingers.
+            bells.clear();
+        }
+        if !bells.iter().any(|known| Arc::ptr_eq(known, bell)) {
+            bells.push(bell.clone());
+        }
         topic.waiters += 1;
         topic.idle_since = None;
-        topic.bells.insert(subscription.channel.clone(), bell.clone());
         self.start(&mut state);
         // Without a connection there is nobody to ask: a new one subscribes to everything in the map.
         if !known
@@ -113,7 +122,7 @@ impl Wakeups {
             state.mouth = None;
         }
         drop(state);
-        Listening { wakeups: self, subscription }
+        Listening { wakeups: self, subscription, bell: bell.clone() }
     }
 
     /// Whether messages on the channel reach us now.
@@ -124,9 +133,7 @@ impl Wakeups {
 
     /// Wakes the waiter on a channel, if it is one of this client: its message is on the way.
     pub(crate) fn ring(&self, channel: &str) {
-        if let Some(bell) = self.inner.bell_of(channel) {
-            bell.ring();
-        }
+        self.inner.bells_of(channel).iter().for_each(|bell| bell.ring());
     }
 
     /// Wakes everybody: the client is closed.
@@ -187,9 +194,14 @@ impl Drop for Listening<'_> {
             if topic.waiters == 0 {
                 topic.idle_since = Some(Instant::now());
             }
-            // The bell of a channel stays for its next waiter; that of a pattern's waiter is its own.
-            if name != self.subscription.channel {
-                topic.bells.remove(&self.subscription.channel);
+            // The bell of a channel stays for the next waiter of its line; that of a pattern's waiter is its own.
+            let channel = &self.subscription.channel;
+            if name != *channel {
+                topic.bells.remove(channel);
+            } else if let Some(bells) = topic.bells.get_mut(channel)
+                && bells.len() > 1
+            {
+                bells.retain(|bell| !Arc::ptr_eq(bell, &self.bell));
             }
         }
     }
@@ -216,7 +228,7 @@ impl Topic {
     }
 
     fn ring(&self) {
-        self.bells.values().for_each(|bell| bell.ring());
+        self.bells.values().flatten().for_each(|bell| bell.ring());
     }
 }
 
@@ -230,10 +242,10 @@ impl Inner {
         if *name == self.pattern { mouth.subscribe_pattern(name) } else { mouth.subscribe(&[name]) }
     }
 
-    fn bell_of(&self, channel: &str) -> Option<Arc<Bell>> {
+    fn bells_of(&self, channel: &str) -> Vec<Arc<Bell>> {
         let state = self.state.lock();
         let of = |name: &str| state.topics.get(name)?.bells.get(channel).cloned();
-        of(channel).or_else(|| of(&self.pattern))
+        of(channel).or_else(|| of(&self.pattern)).unwrap_or_default()
     }
 
     /// The pattern was refused: its waiters get a subscription each.
@@ -241,8 +253,8 @@ impl Inner {
         let mut state = self.state.lock();
         state.no_pattern = true;
         let bells = state.topics.remove(&self.pattern).map(|topic| topic.bells).unwrap_or_default();
-        for (channel, bell) in bells {
-            let bells = HashMap::from([(channel.clone(), bell)]);
+        for (channel, bells) in bells {
+            let bells = HashMap::from([(channel.clone(), bells)]);
             state.topics.insert(channel, Topic { bells, waiters: 1, ..Topic::new() });
         }
     }
@@ -328,9 +340,7 @@ impl Inner {
 
     fn ring(&self, channel: &[u8]) {
         let Ok(channel) = std::str::from_utf8(channel) else { return };
-        if let Some(bell) = self.bell_of(channel) {
-            bell.ring_by_message();
-        }
+        self.bells_of(channel).iter().for_each(|bell| bell.ring_by_message());
     }
 
     /// Messages before this were heard by nobody, so the waiters must look again: rung first and confirmed second, or a

@@ -57,6 +57,8 @@ struct Table {
     settle_from: Moment,
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is told to.
     planned: Option<Moment>,
+    /// When it is told to stop: until when it tries to settle what is unsettled.
+    settle_until: Option<Instant>,
     phase: Phase,
 }
 
@@ -83,6 +85,7 @@ impl Watchdog {
             undos: Vec::new(),
             settle_from: Moment::from_nanos(0),
             planned: None,
+            settle_until: None,
             phase: Phase::NotStarted,
         };
         let (table, changed) = (Mutex::new(table), Condvar::new());
@@ -136,6 +139,7 @@ impl Watchdog {
             Phase::Running => table.phase = Phase::Stopping,
             Phase::Stopping | Phase::Ended => {}
         }
+        table.settle_until = Some(deadline);
         self.inner.changed.notify_all();
         let handle = self.thread.lock().take();
         // The last handle may be dropped on this very thread: a callback of the log, say.
@@ -262,9 +266,17 @@ impl Inner {
         let now = self.clock.now();
         self.mistrust_a_jump(&mut table, round, now);
         if table.phase == Phase::Stopping {
+            let until = table.settle_until;
             drop(table);
-            while self.settle(round) {}
-            return false;
+            loop {
+                while self.settle(round) {}
+                let pause = round.settle_pause.next();
+                let unsettled = !self.table.lock().undos.is_empty();
+                if !unsettled || until.is_none_or(|until| Instant::now() + pause >= until) {
+                    return false;
+                }
+                std::thread::sleep(pause);
+            }
         }
         if let Some(batch) = self.take_due(&mut table, now) {
             drop(table);

@@ -3,14 +3,14 @@
 -- ARGV[i] channels like those that are published on
 -- Returns the error texts of the commands that were refused for want of permission
 -- Repeat-safe: yes. Every command in it changes nothing: the key does not exist, and nobody listens to the channels.
--- HSET, INCR, LPUSH and RPUSH cannot be asked without writing; refused, each leaves nothing that stays.
+-- HSET, INCR, LINSERT and RPUSH cannot be asked without writing; refused, each leaves nothing that stays.
 local key = KEYS[1]
 local tries = {
   {'hexists', key, 'x'}, {'hget', key, 'x'}, {'hdel', key, 'x'}, {'hgetall', key}, {'hlen', key},
   {'exists', key}, {'get', key}, {'pttl', key}, {'pexpire', key, 1}, {'pexpireat', key, 1}, {'persist', key},
   {'set', key, '0', 'xx', 'keepttl'}, {'time'},
   {'lindex', key, 0}, {'lrange', key, 0, 0}, {'lpop', key}, {'lrem', key, 1, 'x'},
-  {'zscore', key, 'x'}, {'zmscore', key, 'x'}, {'zcard', key}, {'zrange', key, 0, 0}, {'zrangebyscore', key, 0, 0},
+  {'zscore', key, 'x'}, {'zmscore', key, 'x'}, {'zcard', key}, {'zcount', key, 0, 0}, {'zrange', key, 0, 0}, {'zrangebyscore', key, 0, 0},
   {'zrem', key, 'x'}, {'zadd', key, 'xx', 0, 'x'}, {'del', key},
   -- Not a number: an error that tells that one may.
   {'incrby', key, 'x'}, {'decrby', key, 'x'},

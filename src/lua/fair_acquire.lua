@@ -11,11 +11,11 @@
 -- ARGV[6] 1 it has waited before, and so belongs to the front if it is not in the queue any more
 -- ARGV[7] floor: a token below it is raised to the server's clock
 -- ARGV[8] not-after: server time in microseconds past which an outermost acquire must not run any more, 0 for no limit
--- Returns {1, token or 0} acquired | {0, ms until another try is due} not its turn | {2, 0} the holder had it and has
---         lost it | {3, 0} too late
+-- Returns {1, token or 0, head or nil} acquired, and who waits next | {0, ms until another try is due} not its turn
+--         {2, 0} the holder had it and has lost it | {3, 0} too late
 -- Repeat-safe: yes, as mutex_acquire. A holder stands in the queue once, and a try only moves its deadline.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
-local token_key, rule, floor, mode = KEYS[4], ARGV[4], ARGV[7], nil
+local token_key, rule, floor, mode, next_up = KEYS[4], ARGV[4], ARGV[7], nil, nil
 local pttl = redis.call('pttl', lock)
 local mine = pttl ~= -2 and redis.call('hexists', lock, field) == 1
 if held > 0 and not mine then
@@ -31,22 +31,25 @@ if held == 0 then
     return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
   end
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local head, deadline = live_head(KEYS[2], KEYS[3], now)
-  -- It lost its place (suspended for longer than its deadline, or the server forgot). Only heads are swept, so whoever is
-  -- in the queue now came later.
-  local is_first = ARGV[6] == '1' and not redis.call('zscore', KEYS[3], field)
-  if not mine and (pttl ~= -2 or (head and head ~= field and not is_first)) then
+  local head, deadline = live_head(KEYS[2], KEYS[3], now, field)
+  if not mine and (pttl ~= -2 or (head and head ~= field)) then
     local wait = tonumber(ARGV[5])
     if wait == 0 then
       return {0, pttl}
     end
-    line_up(KEYS[2], KEYS[3], field, now, wait, is_first)
-    -- While the lock is taken, until its lease ends; while it is free, until the head counts as dead.
-    local hint = pttl == -2 and deadline - now or pttl
-    if hint < 0 or hint > wait / 3 then
-      hint = wait / 3
+    local standing = redis.call('zscore', KEYS[3], field)
+    -- It lost its place (suspended for longer than its deadline, or the server forgot). Only heads are swept, so whoever
+    -- is in the queue now came later.
+    local is_first = ARGV[6] == '1' and not standing
+    if pttl ~= -2 or not is_first or is_before(head, field) then
+      line_up(KEYS[2], KEYS[3], field, now, wait, standing, is_first)
+      -- While the lock is taken, until its lease ends; while it is free, until the head counts as dead.
+      local hint = pttl == -2 and (deadline or now - 1) - now or pttl
+      if hint < 0 or hint > wait / 3 then
+        hint = wait / 3
+      end
+      return {0, math.floor(hint)}
     end
-    return {0, math.floor(hint)}
   end
   -- Redisson subtracts its own wait from the deadlines of all who stay; we leave them as they are, because ours are
   -- kept alive by their waiters.
@@ -55,4 +58,5 @@ if held == 0 then
     redis.call('zrem', KEYS[3], field)
     without_ttl(KEYS[2], KEYS[3])
   end
+  next_up = head and redis.call('lindex', KEYS[2], 0) or nil
 end

@@ -16,13 +16,18 @@ if tonumber(ARGV[2]) > 1 then
   redis.call('hset', KEYS[1], ARGV[1], ARGV[2] - 1)
   return {1, 0}
 end
--- The queue first: if something else stands under the lock's name by now, its place must go all the same.
-local waited = redis.call('zrem', KEYS[3], ARGV[1])
+-- Whoever holds it has left the queue. If something else stands under the lock's name by now, its place must go all the same.
+local freed, waited = redis.pcall('hdel', KEYS[1], ARGV[1]), 0
+if freed ~= 1 then
+  waited = redis.call('zrem', KEYS[3], ARGV[1])
+end
 if waited == 1 then
   redis.call('lrem', KEYS[2], 1, ARGV[1])
   without_ttl(KEYS[2], KEYS[3])
 end
-local freed = redis.call('hdel', KEYS[1], ARGV[1])
+if type(freed) == 'table' then
+  return freed
+end
 if freed + waited == 0 then
   return {0, 0}
 end

@@ -11,7 +11,7 @@
 -- Repeat-safe: yes. The count is set, not added to, and the holder is fresh for every outermost call, so a repeat finds
 -- its own field; a repeated outermost acquire gives a higher token, and nobody was given the lock in between.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
-local token_key, rule, floor, mode = KEYS[2], ARGV[4], ARGV[5], nil
+local token_key, rule, floor, mode, next_up = KEYS[2], ARGV[4], ARGV[5], nil, nil
 local pttl = redis.call('pttl', lock)
 
 if pttl ~= -2 or held > 0 then

@@ -43,7 +43,9 @@ pub(crate) fn count(keys: &LockKeys, change: Count, id: &str) -> Request {
             Request::script(&LATCH_DELETE, &names).number(kept).arg(&*keys.channel)
         }
         Count::Delete => {
-            let leases = keys.leases();
+            // A counting semaphore has no leases; a key of that name is somebody else's. Its mark, which is not there yet,
+            // stands in for it.
+            let leases = if matches!(keys.kind, Kind::Permits(_)) { keys.leases() } else { mark.clone() };
             let names = [lock, leases.as_bytes(), mark.as_bytes()];
             Request::script(&PERMIT_DELETE, &names).number(kept).arg(&*keys.channel)
         }

@@ -11,7 +11,7 @@ use crate::deadline::ceil_millis;
 use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
-use crate::limits::ONCE;
+use crate::limits::{ONCE, TAKEN};
 use crate::wire::{Reply, Request};
 
 /// What becomes of the fencing token of an acquire.
@@ -51,21 +51,16 @@ pub(crate) struct Acquire<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquireAnswer {
-    Granted {
-        token: u64,
-    },
+    /// `next`: who waits next for a fair lock.
+    Granted { token: u64, next: Option<String> },
     /// Held by another. `None`: for ever, or for an unknown time.
-    Busy {
-        ttl: Option<Duration>,
-    },
+    Busy { ttl: Option<Duration> },
     /// The holder had it and has lost it.
     Gone,
     /// It reached the server after its not-after; nothing was done.
     TooLate,
     /// There are only so many permits in all.
-    TooFew {
-        permits: u64,
-    },
+    TooFew { permits: u64 },
 }
 
 pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
@@ -101,7 +96,7 @@ pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
         }
         Kind::Counting { permits, .. } => {
             let request = Request::script(&COUNT_ACQUIRE, &[lock, keys.once(holder.as_str()).as_bytes()]);
-            request.number(u64::from(permits)).number(ceil_millis(ONCE)).limited()
+            request.number(u64::from(permits)).number(ceil_millis(TAKEN)).limited()
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     }
@@ -116,8 +111,15 @@ fn with_token(request: Request, rule: TokenRule) -> Request {
 }
 
 pub(crate) fn acquire_answer(reply: Reply) -> Result<AcquireAnswer> {
+    let reply = fail_on_error(reply)?;
+    if let Reply::Array(parts) = &reply
+        && let [Reply::Int(1), Reply::Int(token), Reply::Bytes(next)] = &parts[..]
+    {
+        let next = Some(String::from_utf8_lossy(next).into_owned());
+        return Ok(AcquireAnswer::Granted { token: token.unsigned_abs(), next });
+    }
     match pair(reply, &MUTEX_ACQUIRE)? {
-        (1, token) => Ok(AcquireAnswer::Granted { token: token.unsigned_abs() }),
+        (1, token) => Ok(AcquireAnswer::Granted { token: token.unsigned_abs(), next: None }),
         (0, ttl) => {
             Ok(AcquireAnswer::Busy { ttl: u64::try_from(ttl).ok().filter(|t| *t > 0).map(Duration::from_millis) })
         }
@@ -288,7 +290,7 @@ mod tests {
     #[test]
     fn answers_are_typed() {
         let ints = |a, b| Reply::Array(vec![Reply::Int(a), Reply::Int(b)]);
-        assert_eq!(acquire_answer(ints(1, 7)).unwrap(), AcquireAnswer::Granted { token: 7 });
+        assert_eq!(acquire_answer(ints(1, 7)).unwrap(), AcquireAnswer::Granted { token: 7, next: None });
         assert_eq!(acquire_answer(ints(0, 5)).unwrap(), AcquireAnswer::Busy { ttl: Some(Duration::from_millis(5)) });
         for no_hint in [0, -1, -2] {
             assert_eq!(acquire_answer(ints(0, no_hint)).unwrap(), AcquireAnswer::Busy { ttl: None });

@@ -19,8 +19,9 @@ pub(crate) use crate::wire::{Doubt, Ear, Heard, Mouth};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// Taken. The lease counts from `sent_at`, the instant before the request went out.
-    Granted { token: u64, sent_at: Moment },
+    /// Taken. The lease counts from `sent_at`, the instant before the request went out. `next`: who waits next for a
+    /// fair lock.
+    Granted { token: u64, sent_at: Moment, next: Option<String> },
     /// Held by another, for `ttl` still; `None`: for ever, or nobody knows.
     Busy { ttl: Option<Duration> },
     /// The holder had it and has lost it.

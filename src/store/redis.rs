@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
 use crate::lease::Moment;
+use crate::limits::ONCE;
 use crate::script::{self, AcquireAnswer, Family, FenceAnswer, ReleaseAnswer, RenewAnswer, Standing};
 use crate::wire::{Dialer, Ear, Failure, Mouth, Pool, Reply, Request};
 
@@ -54,12 +55,14 @@ impl RedisStore {
 
     fn ask_through(&self, pool: &Pool, request: impl Fn() -> Request, doubts: &mut Doubts) -> Result<Answered> {
         if doubts.is_empty() {
+            let asked_at = self.clock.now();
             match pool.call(request()) {
                 Ok(answer) => return Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
                 Err(Failure::NotSent(error)) => return Err(error),
                 Err(Failure::InDoubt { error, doubt, stale }) => {
                     doubts.push(doubt);
-                    if !stale {
+                    // Long ago (the machine slept): what keeps a repeat from counting twice may be forgotten.
+                    if !stale || self.clock.now().since(asked_at) > ONCE / 2 {
                         return Err(error);
                     }
                     // The connection had ended in its sleep (a restart, an idle timeout of the server): that says
@@ -196,6 +199,9 @@ impl LeaseStore for RedisStore {
 
     fn settle(&self, undos: &mut Vec<Undo>) {
         let mut kept = Vec::new();
+        // A permit given back once its mark may be gone would be given back twice.
+        let now = self.clock.now();
+        undos.retain(|undo| now < undo.expires || !matches!(undo.keys.kind, Kind::Counting { taken: true, .. }));
         let chunk: Vec<Undo> = undos.drain(..undos.len().min(SETTLE_CHUNK)).collect();
         match self.background.settle(&chunk) {
             Ok(done) => {
@@ -214,15 +220,15 @@ impl LeaseStore for RedisStore {
                 kept.extend(chunk);
             }
         }
-        kept.append(undos);
+        // What cannot be done yet goes behind the others.
+        undos.append(&mut kept);
         let now = self.clock.now();
         // Without a doubt the lease has ended by itself. With one, the request may still lie in the buffer of a
         // stalled server, however long that takes. A count's repeats end when its mark does.
-        kept.retain(|undo| {
-            let for_ever = !undo.doubts.is_empty() && !matches!(undo.keys.kind, Kind::Counting { .. });
+        undos.retain(|undo| {
+            let for_ever = !undo.doubts.is_empty() && !matches!(undo.keys.kind, Kind::Counting { taken: true, .. });
             for_ever || now < undo.expires
         });
-        *undos = kept;
     }
 
     fn extend(&self, renewal: &Renewal) -> Result<Renewed> {
@@ -289,7 +295,7 @@ impl LeaseStore for RedisStore {
 
 fn acquired(reply: Reply, sent_at: Moment) -> Result<Acquired> {
     match script::acquire_answer(reply)? {
-        AcquireAnswer::Granted { token } => Ok(Acquired::Granted { token, sent_at }),
+        AcquireAnswer::Granted { token, next } => Ok(Acquired::Granted { token, sent_at, next }),
         AcquireAnswer::Busy { ttl } => Ok(Acquired::Busy { ttl }),
         AcquireAnswer::Gone => Ok(Acquired::Gone),
         AcquireAnswer::TooFew { permits } => Ok(Acquired::TooFew { permits }),

@@ -148,17 +148,17 @@ const KEYS_AND_CHANNELS: [&str; 11] = [
 ];
 /// Without any of these something fails.
 #[rustfmt::skip]
-const NEEDED: [&str; 35] = [
+const NEEDED: [&str; 36] = [
     "hset", "hget", "hdel", "hexists", "hgetall", "hlen", "exists", "del", "get", "set", "incr", "incrby", "decrby",
     "pttl", "pexpire", "pexpireat", "persist", "time", "lindex", "lrange", "rpush", "lpop", "lrem", "zadd", "zrem",
-    "zscore", "zmscore", "zcard", "zrange", "zrangebyscore", "publish", "eval", "evalsha", "script|load", "subscribe",
+    "zscore", "zmscore", "zcard", "zcount", "zrange", "zrangebyscore", "publish", "eval", "evalsha", "script|load", "subscribe",
 ];
 /// Without these everything works, some of it less well.
 #[rustfmt::skip]
 const HELPFUL: [&str; 8] = [
     "unsubscribe", "psubscribe", "punsubscribe", "ping", "client|setname", "client|info", "info",
     // For a fair waiter whose place was lost.
-    "lpush",
+    "linsert",
 ];
 const TO_KILL: &str = "client|kill";
 

@@ -591,7 +591,7 @@ fn the_probe_names_what_is_refused() {
     #[rustfmt::skip]
     let names = [
         "hexists", "hget", "hdel", "hgetall", "hlen", "exists", "get", "del", "pttl", "pexpire", "pexpireat", "persist",
-        "set", "time", "publish", "lindex", "lrange", "lpop", "lrem", "zscore", "zmscore", "zcard", "zrange",
+        "set", "time", "publish", "lindex", "lrange", "lpop", "lrem", "zscore", "zmscore", "zcard", "zcount", "zrange",
         "zrangebyscore", "zrem", "zadd", "incrby", "decrby",
     ];
     for name in names {

@@ -136,9 +136,12 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
         ("rw_release", "1" | "2") => if stands("A") { "1,0" } else { "0,0" }.to_owned(),
         ("fair_force_unlock" | "rw_force_unlock", "1") => "0".to_owned(),
         // Every grant has a token of its own.
-        ("fair_acquire" | "write_acquire", "1") if answer != "1,0" => {
-            let token: i64 = answer[2..].parse().expect("a token");
-            format!("1,{}", token + 1)
+        ("fair_acquire" | "write_acquire", "1") if answer != "1,0" && !answer.starts_with("1,0,") => {
+            let (token, next) =
+                answer[2..].split_once(',').map_or((&answer[2..], None), |(token, next)| (token, Some(next)));
+            let token = token.parse::<i64>().expect("a token") + 1;
+            // A fair lock's grant says as well who waits next, which stays so.
+            next.map_or_else(|| format!("1,{token}"), |next| format!("1,{token},{next}"))
         }
         _ => answer.to_owned(),
     }
@@ -303,26 +306,27 @@ const FAIR: Noun = Noun {
         ),
         (
             "RPUSH queue $A $C; ZADD deadlines @3ks $A @3ks $C; PEXPIRE queue 4ks; PEXPIRE deadlines 4ks",
-            "1,0 1,1 1,0 2,0 3,0 0,0 0,1,C>0@C 0 2,0",
+            "1,0,C 1,1,C 1,0,C 2,0 3,0 0,0 0,1,C>0@C 0 2,0",
         ),
-        ("RPUSH queue $C; ZADD deadlines @3ks $C", "0,1ks 0,-2 1,0 2,0 3,0 0,0 0,0 0 1,-1"),
+        ("RPUSH queue $C; ZADD deadlines @3ks $C", "0,1ks 0,-2 1,0,C 2,0 3,0 0,0 0,0 0 1,-1"),
         ("RPUSH queue $J $A; ZADD deadlines @5ks $J @8ks $A", "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,1,J>0@J 0 2,1"),
         // The lock is ours, and others wait.
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $J; ZADD deadlines @3ks $B @5ks $J",
-            "1,0 1,1 1,0 1,0 3,0 1,0 2,1,B>0@B 1>0@B 2,-1",
+            "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 2,-1",
         ),
-        // Heads that are dead: another's, our own, Java's without a deadline; one who is dead stands behind one who lives.
-        ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1"),
-        ("RPUSH queue $A $B; ZADD deadlines 1 $A @3ks $B", "0,1ks 0,-2 1,0 2,0 3,0 0,0 0,1,B>0@B 0 2,0"),
-        ("RPUSH queue $J $A; ZADD deadlines @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1"),
+        // Heads that are dead (or all stood still: with nobody left who lives, a release calls the first, and sweeps nobody):
+        // another's, our own, Java's without a deadline; one who is dead stands behind one who lives.
+        ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,1,B>0@B 0 2,1"),
+        ("RPUSH queue $A $B; ZADD deadlines 1 $A @3ks $B", "1,0,B 1,1,B 1,0,B 2,0 3,0 0,0 0,1,B>0@B 0 2,0"),
+        ("RPUSH queue $J $A; ZADD deadlines @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,1,J>0@J 0 2,1"),
         (
             "HSET L $J 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B 1 $C",
             "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@B 2,-1",
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines 1 $B @3ks $C",
-            "1,0 1,1 1,0 1,0 3,0 1,0 2,1,C>0@C 1>0@C 2,-1",
+            "1,0,C 1,1,C 1,0,C 1,0 3,0 1,0 2,1,C>0@C 1>0@C 2,-1",
         ),
         // An entry of the zset only blocks nobody.
         ("ZADD deadlines @3ks $B", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1"),

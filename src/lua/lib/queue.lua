@@ -5,59 +5,98 @@ local function millis()
 end
 
 -- The first waiter whose deadline has not passed, and that deadline. Those before it are dead and are removed; also one
--- without a deadline, which no live waiter is (Redisson would wait behind it for ever).
-local function live_head(queue, deadlines, now)
+-- without a deadline, which no live waiter is (Redisson would wait behind it for ever). Whoever asks is alive.
+local function live_head(queue, deadlines, now, asker)
   while true do
     local head = redis.call('lindex', queue, 0)
-    if not head then
-      return nil
+    if not head or head == asker then
+      return head or nil
     end
     local deadline = tonumber(redis.call('zscore', deadlines, head) or 0)
     if deadline > now then
       return head, deadline
+    end
+    -- Where time has passed for one who lives, or for everybody, the server stood still, and nobody could keep a place:
+    -- all of them have one try before they count as dead, or they would line up anew in the order in which they wake up.
+    local standing = asker and redis.call('zscore', deadlines, asker)
+    if asker and standing and tonumber(standing) <= now
+      or not asker and redis.call('zcount', deadlines, '(' .. now, '+inf') == 0 then
+      return head
     end
     redis.call('lpop', queue)
     redis.call('zrem', deadlines, head)
   end
 end
 
--- A waiter of ours has left. Redisson's queues have no TTL, and ours was sized for ours.
+-- Our client ids are UUIDs of version 8, Java's of version 4.
+local function is_foreign(waiter)
+  return string.sub(waiter, 15, 15) ~= '8'
+end
+
+-- A waiter of ours has left. Redisson's queues have no TTL, and the one here may end before the deadline of a Java waiter
+-- that came behind the last of ours.
 local function without_ttl(queue, deadlines)
-  if redis.call('persist', deadlines) == 1 then
+  local last = redis.call('lindex', queue, -1)
+  if last and is_foreign(last) then
     redis.call('persist', queue)
+    redis.call('persist', deadlines)
   end
 end
 
--- Gives a waiter a place, or keeps the one it has.
-local function line_up(queue, deadlines, holder, now, wait, is_first)
-  -- A Java waiter subtracts 300 s from every deadline behind it when its turn comes, and one that dies holds its place
-  -- for as long as its own deadline says: ours must outlast both.
-  local foreign_wait = 300000
+-- Whether both wait for one client, and the first for longer: the holders of a client are numbered.
+local function is_before(waiter, holder)
+  local client, number = string.match(holder, '^(.*):(%d+)$')
+  local other, before = string.match(waiter, '^(.*):(%d+)$')
+  return client and other == client and tonumber(before) < tonumber(number)
+end
+
+-- In front of all but those of its client that came before it. Returns the length of the queue.
+local function to_the_front(queue, holder)
+  for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
+    if not is_before(waiter, holder) then
+      return redis.call('linsert', queue, 'before', waiter, holder)
+    end
+  end
+  return redis.call('rpush', queue, holder)
+end
+
+-- Gives a waiter a place, or keeps the one it has. `standing`: its deadline, if it has one; `is_first`: it goes to the front.
+local function line_up(queue, deadlines, holder, now, wait, standing, is_first)
   local own, behind, queued = now + wait, 0, false
-  if not is_first then
+  if standing and tonumber(standing) <= own then
+    -- With a foreign waiter in front it would be minutes later, and those in front only leave.
+    queued = true
+  elseif not is_first then
+    -- A Java waiter subtracts 300 s from every deadline behind it when its turn comes, and one that dies holds its place
+    -- for as long as its own deadline says: ours must outlast both.
+    local foreign_wait = 300000
     for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
       if waiter == holder then
         queued = true
         break
       end
-      -- Our client ids are UUIDs of version 8, Java's of version 4.
-      if string.sub(waiter, 15, 15) ~= '8' then
+      if is_foreign(waiter) then
         own = own + foreign_wait
         behind = math.max(behind, tonumber(redis.call('zscore', deadlines, waiter) or 0))
       end
     end
-  end
-  if behind > 0 then
-    own = math.max(own, behind + wait)
+    if behind > 0 then
+      own = math.max(own, behind + wait)
+    end
   end
   redis.call('zadd', deadlines, string.format('%.0f', own), holder)
-  if not queued then
-    redis.call(is_first and 'lpush' or 'rpush', queue, holder)
+  local length
+  if is_first then
+    length = to_the_front(queue, holder)
+  elseif not queued then
+    length = redis.call('rpush', queue, holder)
   end
-  -- Redisson's queues have no TTL: one that is left behind by dead waiters would stay.
-  local last = redis.call('zrange', deadlines, -1, -1, 'withscores')[2]
-  local gone = string.format('%.0f', tonumber(last) + 600000)
-  redis.call('pexpireat', queue, gone)
-  redis.call('pexpireat', deadlines, gone)
+  -- A queue that is left behind by dead waiters would stay: it ends some minutes after the last deadline.
+  if length == 1 or redis.call('pttl', deadlines) < own - now + 300000 then
+    local last = redis.call('zrange', deadlines, -1, -1, 'withscores')[2]
+    local gone = string.format('%.0f', tonumber(last) + 600000)
+    redis.call('pexpireat', queue, gone)
+    redis.call('pexpireat', deadlines, gone)
+  end
 end
 
