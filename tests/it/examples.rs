@@ -37,6 +37,10 @@ fn the_small_ones() {
         ("lost_lease", "the lost guard is gone: the lock can be taken again"),
         ("fixed_lease", "and the lock is free for the next"),
         ("owned_pool", "6 jobs done"),
+        ("ticket_queue", "served in order: 1 2 3 4 5"),
+        ("config_readers", "12 reads saw a whole config"),
+        ("start_signal", "all 4 workers finished, none began before the signal"),
+        ("rate_limit", "never more than 3 calls at once, and the dead worker's permit came back"),
         ("fencing_sqlite", "the balance is 10, as the holder of the lock left it"),
     ] {
         assert_eq!(run(name, Some(&server.url())), last_line, "{name}");
@@ -59,6 +63,18 @@ fn none_is_left_out() {
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
         .collect();
     names.sort();
-    let listed = ["fencing_sqlite", "fixed_lease", "leader", "lost_lease", "owned_pool", "quickstart", "worker_pool"];
+    let listed = [
+        "config_readers",
+        "fencing_sqlite",
+        "fixed_lease",
+        "leader",
+        "lost_lease",
+        "owned_pool",
+        "quickstart",
+        "rate_limit",
+        "start_signal",
+        "ticket_queue",
+        "worker_pool",
+    ];
     assert_eq!(names, listed);
 }

@@ -9,7 +9,7 @@ use crate::rig::{Child, Server, ms, wait_until};
 
 const QUEUE: &str = "redisson_lock_queue:{t}";
 const DEADLINES: &str = "redisson_lock_timeout:{t}";
-/// Ids of version 4, as Java makes them.
+/// Ids of version 4, as Java makes them. Their deadlines are written before their places: a place without one is swept.
 const JAVA: &str = "11111111-2222-4333-8444-555555555555";
 
 fn client(server: &Server, waiter_timeout: Duration) -> LockClient {
@@ -128,8 +128,8 @@ fn a_head_that_leaves_passes_its_wake_up_on() {
         // It stands in the queue, but nobody listens for it.
         let head = format!("{}:77", b.id());
         let late = (server_millis(&server) + 3_600_000).to_string();
-        server.cmd::<()>(&["RPUSH", QUEUE, &head]);
         server.cmd::<()>(&["ZADD", DEADLINES, &late, &head]);
+        server.cmd::<()>(&["RPUSH", QUEUE, &head]);
         let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
         wait_for_queue(&server, 2);
         guard.unlock().unwrap();
@@ -251,11 +251,20 @@ fn a_waiter_that_was_swept_belongs_to_the_front() {
         // Java's, for the next hours, and Java does not come.
         let java = format!("{JAVA}:1");
         let late = (server_millis(&server) + 36_000_000).to_string();
-        server.cmd::<()>(&["RPUSH", QUEUE, &java]);
         server.cmd::<()>(&["ZADD", DEADLINES, &late, &java]);
+        server.cmd::<()>(&["RPUSH", QUEUE, &java]);
         guard.unlock().unwrap();
         swept.join().unwrap();
-        assert_eq!(queue(&server), [java]);
+        assert_eq!(queue(&server).concat(), java);
+        // Behind Java it lines up, with a TTL; and while a Java waiter came behind it, the TTL goes with it.
+        let behind = s.spawn(|| a.fair("t").try_lock_for(ms(300)).unwrap().is_some());
+        wait_for_queue(&server, 2);
+        assert!(server.pttl(QUEUE) > 0);
+        let last = format!("{JAVA}:2");
+        server.cmd::<()>(&["ZADD", DEADLINES, &late, &last]);
+        server.cmd::<()>(&["RPUSH", QUEUE, &last]);
+        assert!(!behind.join().unwrap());
+        assert_eq!(queue(&server), [java, last]);
         assert_eq!(server.pttl(QUEUE), -1, "Redisson's queues have no TTL");
         server.cmd::<()>(&["DEL", QUEUE, DEADLINES]);
     });
@@ -271,8 +280,8 @@ fn a_waiter_behind_java_survives_what_java_does_to_its_deadline() {
     let guard = a.fair("t").lock().unwrap();
     let java = format!("{JAVA}:1");
     let now = server_millis(&server);
-    server.cmd::<()>(&["RPUSH", QUEUE, &java]);
     server.cmd::<()>(&["ZADD", DEADLINES, &(now + 330_000).to_string(), &java]);
+    server.cmd::<()>(&["RPUSH", QUEUE, &java]);
     std::thread::scope(|s| {
         let ours = s.spawn(|| b.fair("t").lock().unwrap().unlock());
         wait_for_queue(&server, 2);
@@ -363,9 +372,9 @@ fn closing_and_failing_leave_the_queue() {
         // A key of another type under its feet: the error is told, and the place is given back.
         let waiter = s.spawn(|| a.fair("t").lock_owned().unwrap_err().kind());
         wait_for_queue(&server, 1);
-        server.cmd::<()>(&["DEL", "t"]);
+        let holder = queue(&server).concat();
         server.cmd::<()>(&["SET", "t", "x"]);
-        server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{}", queue(&server)[0]), "0"]);
+        server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{holder}"), "0"]);
         assert_eq!(waiter.join().unwrap(), ErrorKind::WrongType);
         wait_for_queue(&server, 0);
     });

@@ -14,6 +14,7 @@ mod mutex;
 mod outcomes;
 mod processes;
 mod restarts;
+mod review;
 mod rig;
 mod rwlock;
 mod scripts;

@@ -129,8 +129,10 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
     std::thread::scope(|s| {
         let reader = s.spawn(|| b.rw_lock("w").read_owned().unwrap());
         wait_until("it listens", || server.channels() == [CHANNEL]);
+        let start = Instant::now();
         let read = write.downgrade().unwrap();
         let reader = reader.join().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(10), "woken by the end of the lease");
         assert_eq!((mode(&server).as_deref(), fields(&server).len()), (Some("read"), 2));
         assert_eq!(levels(&server).len(), 2);
         assert!(read.is_held() && reader.is_held());
@@ -270,6 +272,7 @@ fn readers_in_a_tight_loop_do_not_starve_a_writer() {
             wait_until("several read", || inside.load(Ordering::SeqCst) > 3);
             let write = clients[n % 2].rw_lock("w").try_write_for(Duration::from_secs(10)).unwrap();
             let write = write.expect("a writer must get in");
+            assert_eq!(server.cmd::<u32>(&["EXISTS", MARKER]), 0, "or it keeps readers out when it is done");
             assert_eq!(inside.load(Ordering::SeqCst), 0);
             writes.fetch_add(1, Ordering::SeqCst);
             write.unlock().unwrap();

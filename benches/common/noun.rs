@@ -1,0 +1,365 @@
+//! Everything that can be taken and given back, by leasehold and *raw*.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{
+    CountDownLatch, CountingPermit, CountingSemaphore, FairMutex, FairMutexGuard, LockClient, ReentrantMutexGuard,
+    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
+};
+
+use super::server::connect;
+
+/// leasehold's defaults, which raw sends as well.
+const LEASE_MS: u64 = 30_000;
+const TOKEN_TTL_MS: u64 = 24 * 60 * 60 * 1000;
+const WAITER_MS: u64 = 5_000;
+const ONCE_MS: u64 = 60_000;
+
+/// As `src/script/mod.rs` puts them together.
+macro_rules! script {
+    ($name:literal $(with $with:literal)? $(then $then:literal)?) => {
+        concat!(
+            $(include_str!(concat!("../../src/lua/lib/", $with, ".lua")),)?
+            include_str!(concat!("../../src/lua/", $name, ".lua")),
+            $(include_str!(concat!("../../src/lua/lib/", $then, ".lua")),)?
+        )
+    };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Noun {
+    Mutex,
+    Fair,
+    Read,
+    Write,
+    /// Of one permit.
+    Semaphore,
+    Counting,
+    /// Taken: set to one. Given back: counted down.
+    Latch,
+}
+
+impl Noun {
+    const ALL: [Self; 7] =
+        [Self::Mutex, Self::Fair, Self::Read, Self::Write, Self::Semaphore, Self::Counting, Self::Latch];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "plain lock",
+            Self::Fair => "fair lock",
+            Self::Read => "read lock",
+            Self::Write => "write lock",
+            Self::Semaphore => "semaphore of 1",
+            Self::Counting => "counting semaphore of 1",
+            Self::Latch => "latch",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Self {
+        Self::ALL.into_iter().find(|noun| noun.name() == name).expect("a noun")
+    }
+
+    /// What must stand in Redis before anybody can have it.
+    pub(crate) fn prepare(self, client: &LockClient, name: &str) {
+        let set = match self {
+            Self::Semaphore => client.semaphore(name).try_set_permits(1),
+            Self::Counting => client.counting_semaphore(name).try_set_permits(1),
+            _ => return,
+        };
+        set.expect("the private server answers");
+    }
+
+    fn sources(self) -> [&'static str; 2] {
+        match self {
+            Self::Mutex => [script!("mutex_acquire" then "grant"), script!("mutex_release")],
+            Self::Fair => [script!("fair_acquire" with "queue" then "grant"), script!("fair_release" with "queue")],
+            Self::Read => [script!("read_acquire" then "grant"), script!("rw_release")],
+            Self::Write => [script!("write_acquire" then "grant"), script!("rw_release")],
+            Self::Semaphore => [script!("permit_acquire" with "permits"), script!("permit_release" with "permits")],
+            Self::Counting => [script!("count_acquire" with "once"), script!("count_release" with "once")],
+            Self::Latch => [script!("count_set" with "once"), script!("latch_count_down" with "once")],
+        }
+    }
+
+    fn channel(self, name: &str, holder: &str) -> String {
+        match self {
+            Self::Mutex => format!("redisson_lock__channel:{{{name}}}"),
+            Self::Fair => format!("redisson_lock__channel:{{{name}}}:{holder}"),
+            Self::Read | Self::Write => format!("redisson_rwlock:{{{name}}}"),
+            Self::Semaphore | Self::Counting => format!("redisson_sc:{{{name}}}"),
+            Self::Latch => format!("redisson_countdownlatch__channel__{{{name}}}"),
+        }
+    }
+}
+
+// ---- leasehold -----------------------------------------------------------------------------------------------------
+
+/// A handle, as a program keeps it.
+pub(crate) enum Ours {
+    /// By the shortcut, without a handle.
+    Mutex(LockClient, String),
+    Fair(FairMutex),
+    Read(RwLock),
+    Write(RwLock),
+    Semaphore(Semaphore),
+    Counting(CountingSemaphore),
+    Latch(CountDownLatch),
+}
+
+pub(crate) enum Grip<'a> {
+    Mutex(ReentrantMutexGuard),
+    Fair(FairMutexGuard),
+    Read(RwLockReadGuard),
+    Write(RwLockWriteGuard),
+    Permit(SemaphorePermit),
+    Counted(CountingPermit),
+    Set(&'a CountDownLatch),
+    /// A latch that was waited for.
+    Open,
+}
+
+impl Ours {
+    pub(crate) fn new(noun: Noun, client: &LockClient, name: &str) -> Self {
+        noun.prepare(client, name);
+        match noun {
+            Noun::Mutex => Self::Mutex(client.clone(), name.to_owned()),
+            Noun::Fair => Self::Fair(client.fair(name)),
+            Noun::Read => Self::Read(client.rw_lock(name)),
+            Noun::Write => Self::Write(client.rw_lock(name)),
+            Noun::Semaphore => Self::Semaphore(client.semaphore(name)),
+            Noun::Counting => Self::Counting(client.counting_semaphore(name)),
+            Noun::Latch => Self::Latch(client.latch(name)),
+        }
+    }
+
+    pub(crate) fn take(&self) -> Grip<'_> {
+        let taken = match self {
+            Self::Mutex(client, name) => client.lock(name).map(Grip::Mutex),
+            Self::Fair(lock) => lock.lock().map(Grip::Fair),
+            Self::Read(lock) => lock.read().map(Grip::Read),
+            Self::Write(lock) => lock.write().map(Grip::Write),
+            Self::Semaphore(semaphore) => semaphore.acquire().map(Grip::Permit),
+            Self::Counting(semaphore) => semaphore.acquire().map(Grip::Counted),
+            Self::Latch(latch) => latch.set_count(1).map(|()| Grip::Set(latch)),
+        };
+        taken.expect("the private server answers")
+    }
+
+    /// What the other side does: takes it, but waits for a latch.
+    pub(crate) fn wait(&self) -> Grip<'_> {
+        match self {
+            Self::Latch(latch) => latch.wait().map(|()| Grip::Open).expect("the private server answers"),
+            _ => self.take(),
+        }
+    }
+
+    pub(crate) fn once(&self, granted: &mut dyn FnMut()) {
+        let grip = self.take();
+        granted();
+        grip.give_back();
+    }
+}
+
+impl Grip<'_> {
+    pub(crate) fn give_back(self) {
+        let given = match self {
+            Self::Mutex(guard) => guard.unlock(),
+            Self::Fair(guard) => guard.unlock(),
+            Self::Read(guard) => guard.unlock(),
+            Self::Write(guard) => guard.unlock(),
+            Self::Permit(permit) => permit.unlock(),
+            Self::Counted(permit) => permit.unlock(),
+            Self::Set(latch) => latch.count_down().map(|left| assert_eq!(left, 0)),
+            Self::Open => Ok(()),
+        };
+        given.expect("it was held");
+    }
+
+    /// 0 for what has none.
+    pub(crate) fn token(&self) -> u64 {
+        let token = match self {
+            Self::Mutex(guard) => guard.fencing_token(),
+            Self::Fair(guard) => guard.fencing_token(),
+            Self::Write(guard) => guard.fencing_token(),
+            _ => None,
+        };
+        token.map_or(0, |token| token.get())
+    }
+}
+
+// ---- raw -----------------------------------------------------------------------------------------------------------
+
+/// The two scripts on a connection of its own, and nothing else.
+pub(crate) struct Raw {
+    noun: Noun,
+    connection: redis::Connection,
+    acquire: Packed,
+    release: Packed,
+    /// What a waiter for a latch asks.
+    look: Vec<u8>,
+    channel: String,
+    /// Of requests that must not have the id of an earlier one.
+    requests: u64,
+}
+
+/// A request that is sent again and again. What the server would take for a repeat has a number that is written over.
+struct Packed {
+    bytes: Vec<u8>,
+    number_at: Option<usize>,
+}
+
+const NO_NUMBER: &str = "#00000000000000#";
+
+impl Packed {
+    fn new(sha: &str, keys: &[String], args: Vec<Vec<u8>>) -> Self {
+        let bytes = redis::cmd("EVALSHA").arg(sha).arg(keys.len()).arg(keys).arg(args).get_packed_command();
+        let number_at = bytes.windows(NO_NUMBER.len()).position(|window| window == NO_NUMBER.as_bytes());
+        Self { bytes, number_at }
+    }
+
+    fn numbered(&mut self, number: u64) -> &[u8] {
+        if let Some(at) = self.number_at {
+            let mut left = number;
+            for digit in self.bytes[at..at + NO_NUMBER.len()].iter_mut().rev() {
+                *digit = b'0' + (left % 10) as u8;
+                left /= 10;
+            }
+        }
+        &self.bytes
+    }
+}
+
+impl Raw {
+    pub(crate) fn new(noun: Noun, url: &str, name: &str) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let mut connection = connect(url);
+        let mut load = |source: &str| -> String {
+            redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).expect("the script is loaded")
+        };
+        let [acquire, release] = noun.sources().map(&mut load);
+        let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
+        // As long as leasehold's.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let client = format!("{:08x}-0000-8000-8000-{number:012x}", std::process::id());
+        let holder = format!("{client}:1");
+        let mut permit = std::process::id().to_be_bytes().to_vec();
+        permit.extend(number.to_be_bytes());
+
+        let tag = format!("{{{name}}}");
+        let [lock, token] = [name.to_owned(), format!("redisson_lock_token:{tag}")];
+        let [queue, deadlines] = [format!("redisson_lock_queue:{tag}"), format!("redisson_lock_timeout:{tag}")];
+        let [marker, leases] = [format!("leasehold_writer:{tag}"), format!("{tag}:timeout")];
+        let once = format!("leasehold_once:{tag}:{client}:{NO_NUMBER}");
+        let channel = noun.channel(name, &holder);
+        let told = noun.channel(name, "");
+        let told = told.trim_end_matches(':');
+        let floor = seconds * 1_000_000 + fraction;
+
+        macro_rules! args {
+            ($($arg:expr),*) => { vec![$(ToString::to_string(&$arg).into_bytes()),*] };
+        }
+        let with_permit = |mut args: Vec<Vec<u8>>| {
+            args.insert(0, permit.clone());
+            args
+        };
+        let (acquire, release) = match noun {
+            Noun::Mutex => (
+                Packed::new(&acquire, &[lock.clone(), token], args![holder, LEASE_MS, 0, TOKEN_TTL_MS, floor, 0]),
+                Packed::new(&release, &[lock], args![holder, 1, told]),
+            ),
+            Noun::Fair => (
+                Packed::new(
+                    &acquire,
+                    &[lock.clone(), queue.clone(), deadlines.clone(), token],
+                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, WAITER_MS, 0, floor, 0],
+                ),
+                Packed::new(&release, &[lock, queue, deadlines], args![holder, 1, told]),
+            ),
+            Noun::Read => (
+                Packed::new(&acquire, &[lock.clone(), marker.clone()], args![holder, LEASE_MS, 0, tag, 0]),
+                Packed::new(&release, &[lock, marker], args![holder, 0, 0, told, tag]),
+            ),
+            Noun::Write => (
+                Packed::new(
+                    &acquire,
+                    &[lock.clone(), token, marker.clone()],
+                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, WAITER_MS, floor, 0],
+                ),
+                Packed::new(&release, &[lock, marker], args![holder, 0, 0, told, tag]),
+            ),
+            Noun::Semaphore => (
+                Packed::new(&acquire, &[lock.clone(), leases.clone()], with_permit(args![1, LEASE_MS, told, 0])),
+                Packed::new(&release, &[lock, leases], with_permit(args![1, told])),
+            ),
+            Noun::Counting => (
+                Packed::new(&acquire, &[lock.clone(), once.clone()], args![1, ONCE_MS, 0]),
+                Packed::new(&release, &[lock, once], args![1, ONCE_MS, told, 1]),
+            ),
+            Noun::Latch => (
+                Packed::new(&acquire, &[lock.clone(), once.clone()], args![1, ONCE_MS, told, 1, 0]),
+                Packed::new(&release, &[lock, once], args![ONCE_MS, told, 0]),
+            ),
+        };
+        let look = redis::cmd("GET").arg(name).get_packed_command();
+        Self { noun, connection, acquire, release, look, channel, requests: 0 }
+    }
+
+    /// Where a waiter is told of a release.
+    pub(crate) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    pub(crate) fn try_acquire(&mut self) -> bool {
+        self.requests += 1;
+        let request = self.acquire.numbered(self.requests);
+        self.connection.send_packed_command(request).expect("the private server answers");
+        first_number(self.connection.recv_response()) == 1
+    }
+
+    /// As the other side: whether a latch is open.
+    pub(crate) fn try_wait(&mut self) -> bool {
+        if self.noun != Noun::Latch {
+            return self.try_acquire();
+        }
+        self.connection.send_packed_command(&self.look).expect("the private server answers");
+        self.connection.recv_response().expect("an answer") == redis::Value::Nil
+    }
+
+    pub(crate) fn release(&mut self) {
+        // The mark of a latch's change is its own, that of a permit is its acquisition's.
+        self.requests += u64::from(self.noun == Noun::Latch);
+        let request = self.release.numbered(self.requests);
+        self.connection.send_packed_command(request).expect("the private server answers");
+        assert_ne!(first_number(self.connection.recv_response()), 0, "it was held");
+    }
+
+    pub(crate) fn ping(&mut self) -> Duration {
+        let sent = Instant::now();
+        self.connection.send_packed_command(b"*1\r\n$4\r\nPING\r\n").expect("the private server answers");
+        self.connection.recv_response().expect("PONG");
+        sent.elapsed()
+    }
+
+    pub(crate) fn cycle(&mut self) {
+        assert!(self.try_acquire(), "nobody else uses it");
+        self.release();
+    }
+
+    /// Polls without a pause: what people write by hand.
+    pub(crate) fn poll(&mut self, granted: &mut dyn FnMut()) {
+        while !self.try_acquire() {}
+        granted();
+        self.release();
+    }
+}
+
+fn first_number(reply: redis::RedisResult<redis::Value>) -> i64 {
+    match reply {
+        Ok(redis::Value::Array(parts)) if matches!(parts.first(), Some(redis::Value::Int(_))) => {
+            let redis::Value::Int(n) = parts[0] else { unreachable!() };
+            n
+        }
+        other => panic!("a script answered {other:?}"),
+    }
+}
