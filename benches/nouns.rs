@@ -99,7 +99,8 @@ fn fair_queue(bench: &Bench, table: &mut Table) {
                 }
                 history.sort_unstable();
                 // From when all are there until the first one stays away.
-                let full = history.iter().zip(&history[1..]).skip(64).filter(|((_, released), _)| *released < end);
+                let begun = history.len().min(128) / 2;
+                let full = history.iter().zip(&history[1..]).skip(begun).filter(|((_, released), _)| *released < end);
                 times.extend(
                     full.map(|((_, released), (granted, _))| Duration::from_nanos(granted.saturating_sub(*released))),
                 );

@@ -139,6 +139,8 @@ fn as_head<'a, C: Contender<'a>>(
                 if last {
                     return Ok(None);
                 }
+                // From here on it waits: a server that goes away before the second try is an outage to ride out.
+                outage.waited = true;
                 if listening.is_none() && !deadline.has_passed(Instant::now()) {
                     listening = Some(shared.wakeups.listen(subscription.clone(), head.bell()));
                     if shared.wakeups.hears(&subscription) {
@@ -154,7 +156,6 @@ fn as_head<'a, C: Contender<'a>>(
                 _ => return Err(e),
             },
         };
-        outage.waited = true;
         // At most a lease, in case a message is lost; much less while none can be heard.
         let most = if shared.wakeups.hears(&subscription) { shared.config.lease } else { DEAF };
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));

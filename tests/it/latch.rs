@@ -121,6 +121,8 @@ fn a_missed_message_delays_a_waiter_and_strands_nobody() {
     let b = server.client();
     for round in ["deleted by hand", "flushed", "restarted", "connections killed"] {
         b.latch("l").set_count(1).unwrap();
+        // Else the one of the round before is taken for it.
+        wait_until("nobody listens", || server.channels().is_empty());
         std::thread::scope(|s| {
             let waiter = s.spawn(|| a.latch("l").wait());
             wait_until("it listens", || !server.channels().is_empty());

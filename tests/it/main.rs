@@ -4,12 +4,14 @@
 
 mod bad_input;
 mod bad_servers;
+mod contract;
 mod examples;
 mod fair;
 mod fencing_sql;
 mod golden;
 mod latch;
 mod loss;
+mod model;
 mod mutex;
 mod outcomes;
 mod processes;

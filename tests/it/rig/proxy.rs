@@ -40,6 +40,8 @@ struct Rule {
     word: Vec<u8>,
     /// Requests with the word to let through first.
     skip: u32,
+    /// How many meet the fault then.
+    times: u32,
     fault: Fault,
 }
 
@@ -95,7 +97,16 @@ impl Proxy {
     }
 
     pub(crate) fn inject_after(&self, word: &str, skip: u32, fault: Fault) {
-        *self.state.rule.lock() = Some(Rule { word: word.as_bytes().to_vec(), skip, fault });
+        self.set(word, skip, 1, fault);
+    }
+
+    /// The next so many requests that contain `word` meet the fault: the repeats of the first one as well.
+    pub(crate) fn inject_times(&self, word: &str, times: u32, fault: Fault) {
+        self.set(word, 0, times, fault);
+    }
+
+    fn set(&self, word: &str, skip: u32, times: u32, fault: Fault) {
+        *self.state.rule.lock() = Some(Rule { word: word.as_bytes().to_vec(), skip, times, fault });
     }
 
     /// Waits until a fault has really happened `n` times.
@@ -151,7 +162,8 @@ fn carry(mut client: UnixStream, mut server: UnixStream, state: &State) {
         if state.silent.load(Ordering::SeqCst) {
             continue;
         }
-        if words.first().is_some_and(|w| w.eq_ignore_ascii_case(b"SUBSCRIBE")) {
+        let subscribes = |word: &Vec<u8>| [&b"SUBSCRIBE"[..], b"PSUBSCRIBE"].contains(&word.as_slice());
+        if words.first().is_some_and(subscribes) {
             let _ = server.write_all(&request);
             let _ = server.write_all(&pending);
             return flow(client, server);
@@ -179,7 +191,12 @@ fn take_fault(state: &State, words: &[Vec<u8>]) -> Option<Fault> {
         rule.skip -= 1;
         return None;
     }
-    place.take().map(|rule| rule.fault)
+    rule.times -= 1;
+    let (fault, over) = (rule.fault, rule.times == 0);
+    if over {
+        *place = None;
+    }
+    Some(fault)
 }
 
 /// False: the connection is over.

@@ -1,0 +1,228 @@
+//! The read-write lock: readers beside each other, reads inside a write hold, downgrades, refused upgrades.
+
+use leasehold::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::{Actor, NAME, Outcome, Run};
+use crate::rig::ms;
+
+const STEPS: usize = 600;
+const CLIENT_OF: [usize; 4] = [0, 0, 1, 2];
+
+struct Thread {
+    lock: RwLock,
+    reads: Vec<RwLockReadGuard>,
+    writes: Vec<RwLockWriteGuard>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Mine {
+    reads: usize,
+    writes: usize,
+    gone: bool,
+    /// A reply was lost: the counts in Redis may be older than ours until the hold ends.
+    loose: bool,
+}
+
+impl Mine {
+    fn holds(&self) -> bool {
+        self.reads + self.writes > 0
+    }
+
+    fn stands(&self) -> bool {
+        self.holds() && !self.gone
+    }
+}
+
+/// A holder in Redis: its client, whether it writes, and its count if that is certain.
+type Field = (String, bool, Option<usize>);
+
+#[derive(Debug, Default, PartialEq)]
+struct Standing {
+    mode: Option<String>,
+    fields: Vec<Field>,
+    /// How many keys of read levels there are, if the counts are certain.
+    levels: Option<usize>,
+    /// Keys that are neither: the marker of a writer who waits.
+    others: Vec<String>,
+}
+
+struct Model {
+    mine: [Mine; 4],
+    ids: [String; 3],
+}
+
+impl Model {
+    fn is_exact(&self) -> bool {
+        self.mine.iter().all(|mine| !mine.stands() || !mine.loose)
+    }
+
+    fn wanted(&self) -> Standing {
+        let exact = self.is_exact();
+        let (mut standing, mut levels) = (Standing::default(), 0);
+        for (n, mine) in self.mine.iter().enumerate().filter(|(_, mine)| mine.stands()) {
+            let writes = mine.writes > 0;
+            let count = if writes { mine.writes } else { mine.reads };
+            standing.fields.push((self.ids[CLIENT_OF[n]].clone(), writes, exact.then_some(count)));
+            // Reads inside a write hold are known here only.
+            levels += if writes { 0 } else { mine.reads };
+            standing.mode = Some(if writes { "write" } else { "read" }.to_owned());
+        }
+        standing.fields.sort();
+        standing.levels = exact.then_some(levels);
+        standing
+    }
+
+    fn found(&self, run: &Run) -> Standing {
+        let exact = self.is_exact();
+        let mut hash = run.server.hash(NAME);
+        let mode = hash.remove("mode");
+        let field = |(holder, count): (String, String)| {
+            let id = holder.split(':').next().unwrap().to_owned();
+            (id, holder.ends_with(":write"), exact.then(|| count.parse().unwrap()))
+        };
+        let mut fields: Vec<Field> = hash.into_iter().map(field).collect();
+        fields.sort();
+        let keys = run.server.lock_keys().into_iter().filter(|key| key != NAME);
+        let (levels, others): (Vec<_>, Vec<_>) = keys.partition(|key| key.contains(":rwlock_timeout:"));
+        Standing { mode, fields, levels: exact.then_some(levels.len()), others }
+    }
+}
+
+#[test]
+fn the_read_write_lock_does_what_its_model_says() {
+    let mut run = Run::new("read-write");
+    let clients = [run.client(), run.client(), run.client()];
+    let actors = CLIENT_OF.map(|n| {
+        let lock = clients[n].rw_lock(NAME);
+        Actor::new(move || Thread { lock, reads: Vec::new(), writes: Vec::new() })
+    });
+    let mut model = Model { mine: [Mine::default(); 4], ids: clients.each_ref().map(|client| client.id().to_owned()) };
+    for _ in 0..STEPS {
+        let (mut who, step) = (run.roll(4), run.roll(20));
+        if step > 7 {
+            // Mostly one who has something to give up, or nobody would get far.
+            let held = |n: &usize| {
+                if (12..=16).contains(&step) { model.mine[*n].writes > 0 } else { model.mine[*n].reads > 0 }
+            };
+            who = run.pick((0..4).filter(held)).unwrap_or(who);
+        }
+        let (actor, mine) = (&actors[who], model.mine[who]);
+        let read = model.mine.iter().any(|mine| mine.stands());
+        let written = model.mine.iter().any(|mine| mine.stands() && mine.writes > 0);
+        let (broken, soon);
+        // Else there would always be readers.
+        let step = if step < 5 && !read && run.chance(2) { 5 } else { step };
+        match step {
+            0..=4 => {
+                run.note(format!("{who} tries to read: {mine:?}"));
+                broken = run.maybe_break();
+                let outcome = actor.run(|thread: &mut Thread| {
+                    Outcome::of_try(thread.lock.try_read(), |guard| thread.reads.push(guard))
+                });
+                let allowed: &[_] = match (mine.holds(), mine.gone) {
+                    // Local: it may not know yet that it is gone.
+                    (true, true) if mine.writes > 0 => &[Outcome::Won, Outcome::LOST],
+                    (true, true) => &[Outcome::LOST],
+                    (true, false) => &[Outcome::Won],
+                    (false, _) if written => &[Outcome::Busy],
+                    (false, _) => &[Outcome::Won],
+                };
+                soon = run.answered(outcome, allowed, broken);
+                model.mine[who].reads += usize::from(outcome == Outcome::Won);
+            }
+            5..=7 => {
+                let timed = run.chance(4) && model.mine.iter().all(|mine| !mine.gone);
+                run.note(format!("{who} tries to write, timed {timed}: {mine:?}"));
+                broken = run.maybe_break();
+                let outcome = actor.run(move |thread: &mut Thread| {
+                    let tried = if timed { thread.lock.try_write_for(ms(3)) } else { thread.lock.try_write() };
+                    Outcome::of_try(tried, |guard| thread.writes.push(guard))
+                });
+                let allowed: &[_] = match (mine.writes > 0, mine.reads > 0) {
+                    (true, _) if mine.gone => &[Outcome::LOST],
+                    (true, _) => &[Outcome::Won],
+                    // Local: it may not know yet that it is gone.
+                    (false, true) if mine.gone => &[Outcome::CONFLICT, Outcome::LOST],
+                    // It would wait for itself.
+                    (false, true) => &[Outcome::CONFLICT],
+                    (false, false) if read => &[Outcome::Busy],
+                    (false, false) => &[Outcome::Won],
+                };
+                soon = run.answered(outcome, allowed, broken);
+                model.mine[who].writes += usize::from(outcome == Outcome::Won);
+            }
+            8..=11 | 18 | 19 if mine.reads > 0 => {
+                let which = run.roll(mine.reads);
+                run.note(format!("{who} leaves a read level: {mine:?}"));
+                broken = run.maybe_break();
+                let outcome =
+                    actor.run(move |thread: &mut Thread| Outcome::of_release(thread.reads.swap_remove(which).unlock()));
+                let allowed: &[_] = match mine.gone {
+                    false => &[Outcome::Done],
+                    true if mine.writes > 0 || (broken && mine.reads == 1) => &[Outcome::Done, Outcome::LOST],
+                    true => &[Outcome::LOST],
+                };
+                soon = run.answered(outcome, allowed, broken);
+                model.mine[who].reads -= 1;
+            }
+            12..=14 if mine.writes > 0 => {
+                let which = run.roll(mine.writes);
+                run.note(format!("{who} leaves a write level: {mine:?}"));
+                broken = run.maybe_break();
+                let outcome = actor
+                    .run(move |thread: &mut Thread| Outcome::of_release(thread.writes.swap_remove(which).unlock()));
+                let allowed: &[_] = match mine.gone {
+                    false => &[Outcome::Done],
+                    true if broken && mine.writes + mine.reads == 1 => &[Outcome::Done, Outcome::LOST],
+                    true => &[Outcome::LOST],
+                };
+                soon = run.answered(outcome, allowed, broken);
+                model.mine[who].writes -= 1;
+            }
+            15 | 16 if mine.writes > 0 => {
+                run.note(format!("{who} downgrades: {mine:?}"));
+                broken = run.maybe_break();
+                let outcome = actor.run(|thread: &mut Thread| {
+                    let downgraded = thread.writes.pop().unwrap().downgrade();
+                    Outcome::of_try(downgraded.map(Some), |guard| thread.reads.push(guard))
+                });
+                let wanted = if mine.gone { Outcome::LOST } else { Outcome::Won };
+                soon = run.answered(outcome, &[wanted], broken);
+                model.mine[who].writes -= 1;
+                model.mine[who].reads += usize::from(outcome == Outcome::Won);
+            }
+            17 if run.chance(2) => {
+                (broken, soon) = (false, false);
+                if run.chance(2) {
+                    run.note("all leases end".into());
+                    run.delete_all();
+                } else {
+                    run.note(format!("{who} frees it by force"));
+                    let freed = clients[CLIENT_OF[who]].rw_lock(NAME).force_unlock().unwrap();
+                    run.same("freed", &freed, &read);
+                }
+                for mine in &mut model.mine {
+                    mine.gone = mine.holds();
+                }
+            }
+            _ => continue,
+        }
+        let mine = &mut model.mine[who];
+        if mine.holds() {
+            mine.loose |= broken && soon;
+        } else {
+            *mine = Mine::default();
+        }
+        run.stands(soon, &model.wanted(), || model.found(&run));
+        for (actor, mine) in actors.iter().zip(model.mine).filter(|(_, mine)| mine.stands()) {
+            let looked = actor.run(|thread: &mut Thread| {
+                let reads = thread.reads.iter().map(|guard| (guard.is_held(), guard.hold_count()));
+                reads.chain(thread.writes.iter().map(|guard| (guard.is_held(), guard.hold_count()))).collect::<Vec<_>>()
+            });
+            let levels = mine.reads + mine.writes;
+            run.same("held, how often", &looked, &vec![(true, u32::try_from(levels).unwrap()); levels]);
+        }
+    }
+    drop((actors, clients));
+    run.end();
+}
