@@ -8,6 +8,8 @@
 #   LEASEHOLD_VALKEY=path
 #   LEASEHOLD_NO_INSTALL=1       install and download no server
 #   LEASEHOLD_MSRV_CARGO=path    the cargo of a Rust 1.88, when rustup has none
+#   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
+#                                at least 4 on a small machine
 #   CI=true                      a missing rustfmt or clippy is a failure
 set -u
 
@@ -148,6 +150,10 @@ check_msrv_of_dependencies() {
 if ! command -v cargo >/dev/null 2>&1; then
     echo 'cargo is missing: install Rust first' >&2
     exit 1
+fi
+
+if [ -z "${RUST_TEST_THREADS:-}" ] && [ "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)" -lt 4 ]; then
+    export RUST_TEST_THREADS=4
 fi
 
 step 'find a server' find_servers
