@@ -178,14 +178,21 @@ impl Hold {
     /// Lengthens the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<()> {
         self.ensure_held()?;
-        let renewal = Renewal { keys: self.grant.keys.clone(), holder: self.grant.holder.clone(), lease };
+        let Grant { keys, holder, token, .. } = &*self.grant;
+        let renewal = Renewal { keys: keys.clone(), holder: holder.clone(), lease, token: *token };
         self.grant.asks_for(lease);
         match self.shared.store.extend(&renewal).map_err(|e| e.for_name(self.name()))? {
-            Renewed::Held { sent_at } => match self.grant.confirmed(sent_at, lease) {
-                State::Held | State::Suspect => Ok(()),
-                State::Lost => Err(self.lost()),
-                State::Released => Err(closed().for_name(self.name())),
-            },
+            Renewed::Held { sent_at, again } => {
+                let state = self.grant.confirmed(sent_at, lease);
+                if again && !matches!(state, State::Held | State::Suspect) {
+                    self.undo(Doubts::default(), Levels::NONE);
+                }
+                match state {
+                    State::Held | State::Suspect => Ok(()),
+                    State::Lost => Err(self.lost()),
+                    State::Released => Err(closed().for_name(self.name())),
+                }
+            }
             Renewed::Gone => {
                 self.tell_lost();
                 Err(self.lost())
@@ -292,6 +299,7 @@ impl Hold {
         };
         match outcome {
             Ok(Released::Freed { listeners, next }) => {
+                self.settle(doubts);
                 self.shared.holds.remove(self);
                 match (keys.kind, next) {
                     // Sooner than the message reaches it.
@@ -315,6 +323,7 @@ impl Hold {
                 Ok(())
             }
             Ok(Released::NotHeld) => {
+                self.settle(doubts);
                 self.leave_table();
                 Err(self.lost())
             }
@@ -359,6 +368,13 @@ impl Hold {
             self.shared.watchdog.leave(&self.grant);
             self.grant.wake();
             self.leave_table();
+        }
+    }
+
+    /// It is given up, and may still stand on a master that has not answered.
+    fn settle(&self, doubts: Doubts) {
+        if !doubts.is_empty() {
+            self.undo(doubts, Levels::NONE);
         }
     }
 

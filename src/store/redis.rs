@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::background::{Background, Settled};
 use super::{
-    Acquire, Acquired, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Levels, Released, Renewal, Renewed, Undo,
+    Acquire, Acquired, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Levels, NodeState, NodeStatus, Released,
+    Renewal, Renewed, Undo,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -235,7 +236,7 @@ impl LeaseStore for RedisStore {
         let request = || renewal_request(std::iter::once(renewal));
         let Answered { reply, sent_at, .. } = self.ask_freely(&renewal.keys, request)?;
         match script::renew_answers(reply)?.pop() {
-            Some(RenewAnswer::Held) => Ok(Renewed::Held { sent_at }),
+            Some(RenewAnswer::Held) => Ok(Renewed::Held { sent_at, again: false }),
             Some(RenewAnswer::Gone) => Ok(Renewed::Gone),
             Some(RenewAnswer::Failed(error)) => Err(error),
             None => Err(Error::new(ErrorKind::Protocol, "an empty answer to a renewal")),
@@ -267,6 +268,13 @@ impl LeaseStore for RedisStore {
 
     fn counted(&self, keys: &LockKeys) -> Result<(i64, i64)> {
         script::question_answer(self.ask_freely(keys, || script::count_question(keys))?.reply)
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        let (reached, last_error) = self.pool.reached();
+        // Without a connection and without a failure nobody has asked it yet.
+        let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
+        vec![NodeStatus { address: self.pool.address(), state, latency: None, last_error }]
     }
 
     fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
@@ -333,7 +341,7 @@ fn put_outcomes(
         Ok(answers) => {
             for (&at, answer) in places.iter().zip(answers) {
                 outcomes[at] = Some(match answer {
-                    RenewAnswer::Held => Renewed::Held { sent_at },
+                    RenewAnswer::Held => Renewed::Held { sent_at, again: false },
                     RenewAnswer::Gone => Renewed::Gone,
                     RenewAnswer::Failed(error) => Renewed::Failed(error),
                 });

@@ -15,6 +15,7 @@ mod model;
 mod mutex;
 mod outcomes;
 mod processes;
+mod redlock;
 mod restarts;
 mod review;
 mod rig;
