@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::node::{Node, one};
+use super::node::{Call, Node, one};
 use super::round::{Told, ask_all};
 use super::too_long;
 use crate::error::Result;
@@ -225,6 +225,6 @@ fn floor(seen: &[Option<Seen>], fresh: bool) -> Option<u64> {
 
 fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
     let asked = node.send(None, |_, _| vec![script::admit(run_id, pending, floor)]);
-    let Ok(replies) = asked.and_then(super::node::Call::finish) else { return false };
+    let Ok((replies, _)) = asked.and_then(Call::finish) else { return false };
     one(replies).and_then(script::admit_answer).inspect_err(|e| log::warn!("{e}")).unwrap_or(false)
 }

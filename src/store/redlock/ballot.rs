@@ -48,15 +48,11 @@ impl RedlockStore {
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
         let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
+        // Those that fail decide nothing: an answer more may tell that it is held, and not that nobody knows.
         let decided = |told: &[Told]| {
-            let votes = told.iter().map(peek);
-            let (mut yes, mut no) = (0, 0);
-            votes.for_each(|vote| match vote {
-                Some(true) => yes += 1,
-                Some(false) => no += 1,
-                None => {}
-            });
-            yes >= quorum || is_final(no, all)
+            let votes: Vec<bool> = told.iter().filter_map(peek).collect();
+            let yes = votes.iter().filter(|vote| **vote).count();
+            yes >= quorum || is_final(votes.len() - yes, all)
         };
         let ask = |_: usize, link: &Link, run_id: &str| {
             // One wrong clock must not burn the range of the tokens for everybody.
@@ -83,6 +79,7 @@ impl RedlockStore {
             }
         }
         if count.yes.count_ones() as usize >= quorum {
+            self.stands_on(acquire.holder, may_stand(&round, &count) | doubts.nodes);
             if acquire.held > 0 || acquire.token == TokenRule::Off {
                 return Ok(Tally::Granted { token: 0, sent_at: round.sent_at });
             }
@@ -140,23 +137,14 @@ impl RedlockStore {
         Err(self.no_quorum(&round.told, say))
     }
 
-    /// No majority: what stands somewhere is removed at once where the master answers, and is in doubt elsewhere. A master
-    /// that said that another holder has the lock has nothing of ours, and one that was sent nothing neither.
+    /// No majority: what stands somewhere is removed at once where the master answers, and is in doubt elsewhere.
     fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Counted, doubts: &mut Doubts) {
-        let mut stands = count.yes;
-        for (at, told) in round.told.iter().enumerate() {
-            let unknown = match told {
-                Told::Late | Told::Failed(Failure::InDoubt { .. }) => true,
-                Told::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),
-                Told::Failed(Failure::NotSent(_)) | Told::Skipped => false,
-            };
-            stands |= u64::from(unknown) << at;
-        }
-        doubts.nodes |= stands;
+        doubts.nodes |= may_stand(round, count);
+        self.forget(acquire.holder);
         if doubts.nodes != 0 {
             let answered = |told: &[Told]| count.yes & !done(told) == 0;
             let removed = self.release_on(doubts.nodes, acquire.keys, acquire.holder, Levels::NONE, answered);
-            doubts.nodes &= !done(&removed);
+            doubts.nodes &= !done(&removed.told);
         }
     }
 
@@ -183,12 +171,23 @@ impl RedlockStore {
     }
 }
 
-/// Whether a reply is a vote for us, without taking it apart twice; `None`: neither.
+/// The masters where the holder may stand after a round. One that said that another has the lock has nothing of ours, and
+/// one that was sent nothing neither: it would have to be asked when it comes back, for every call made meanwhile.
+fn may_stand(round: &Round, count: &Counted) -> u64 {
+    let unknown = |told: &Told| match told {
+        Told::Late | Told::Failed(Failure::InDoubt { .. }) => true,
+        Told::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),
+        Told::Failed(Failure::NotSent(_)) | Told::Skipped => false,
+    };
+    let places = round.told.iter().enumerate().filter(|(_, told)| unknown(told));
+    places.fold(count.yes, |stands, (at, _)| stands | 1 << at)
+}
+
+/// Whether an answer is a vote for us, without taking it apart twice.
 fn peek(told: &Told) -> Option<bool> {
     match told {
         Told::Replies(replies) => Some(matches!(&replies[..], [Reply::Array(parts)] if parts[0] == Reply::Int(1))),
-        Told::Failed(_) => Some(false),
-        Told::Late | Told::Skipped => None,
+        Told::Failed(_) | Told::Late | Told::Skipped => None,
     }
 }
 

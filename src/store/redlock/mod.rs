@@ -9,6 +9,7 @@ mod ballot;
 mod node;
 mod round;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,7 +20,7 @@ pub(crate) use self::admission::Admission;
 use self::admission::Gate;
 use self::ballot::Tally;
 use self::node::{Node, in_short, one};
-use self::round::{Told, ask_all};
+use self::round::{Round, Told, ask_all};
 use super::{
     Acquire, Acquired, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Levels, NodeState, NodeStatus, Released,
     Renewal, Renewed, Undo,
@@ -46,6 +47,8 @@ pub(crate) struct RedlockStore {
     /// Rounds that may run beside each other: each has a connection to every master.
     places: Mutex<usize>,
     place_free: Condvar,
+    /// The masters on which each hold may stand, by place: those that it must be released on.
+    holds: Mutex<HashMap<Holder, u64>>,
     /// The highest token seen: the next proposal is above it.
     highest: AtomicU64,
     token_rounds: AtomicU64,
@@ -61,6 +64,7 @@ impl RedlockStore {
             clock,
             places: Mutex::new(rounds),
             place_free: Condvar::new(),
+            holds: Mutex::default(),
             highest: AtomicU64::new(0),
             token_rounds: AtomicU64::new(0),
         }
@@ -68,7 +72,18 @@ impl RedlockStore {
 
     /// Connects to every master, and fails when no majority can be reached or one is of the wrong sort.
     pub(crate) fn check(&self) -> Result<()> {
-        let round = ask_all(&self.nodes, None, |_, _, _| vec![Request::plain(&["PING"])], |_| true, |_| false);
+        let run_ids = Mutex::new(Vec::new());
+        let ask = |_: usize, _: &Link, run_id: &str| {
+            run_ids.lock().push(run_id.to_owned());
+            vec![Request::plain(&["PING"])]
+        };
+        let round = ask_all(&self.nodes, None, ask, |_| true, |_| false);
+        let mut run_ids = run_ids.into_inner();
+        run_ids.sort_unstable();
+        if run_ids.windows(2).any(|pair| pair[0] == pair[1]) {
+            let why = "two of the URLs lead to the same server, which would vote twice";
+            return Err(Error::new(ErrorKind::InvalidInput, why));
+        }
         let mut reached = 0;
         for told in &round.told {
             match told {
@@ -82,6 +97,20 @@ impl RedlockStore {
         }
         self.gate.tend(&self.nodes);
         Ok(())
+    }
+
+    /// One more round has asked for it on these masters.
+    fn stands_on(&self, holder: &Holder, nodes: u64) {
+        *self.holds.lock().entry(holder.clone()).or_default() |= nodes;
+    }
+
+    /// Where it must be released; everywhere, for one that nothing is known of.
+    fn stands(&self, holder: &Holder) -> u64 {
+        self.holds.lock().get(holder).copied().unwrap_or_else(|| self.everywhere())
+    }
+
+    fn forget(&self, holder: &Holder) {
+        self.holds.lock().remove(holder);
     }
 
     fn place(&self) -> Place<'_> {
@@ -100,9 +129,9 @@ impl RedlockStore {
         holder: &Holder,
         left: Levels,
         decided: impl Fn(&[Told]) -> bool,
-    ) -> Vec<Told> {
+    ) -> Round {
         let ask = |_: usize, _: &Link, _: &str| vec![script::release(keys, holder, left)];
-        ask_all(&self.nodes, Some(holder), ask, |at| nodes & (1 << at) != 0, decided).told
+        ask_all(&self.nodes, Some(holder), ask, |at| nodes & (1 << at) != 0, decided)
     }
 
     fn no_quorum(&self, told: &[Told], say: impl Fn(&Told) -> String) -> Error {
@@ -209,13 +238,17 @@ impl LeaseStore for RedlockStore {
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let _place = self.place();
         let enough = |told: &[Told]| told.iter().filter(|told| matches!(told, Told::Replies(_))).count() >= quorum;
-        let told = self.release_on(self.everywhere(), keys, holder, left, enough);
+        let stands = self.stands(holder);
+        let Round { told, repeated, .. } = self.release_on(stands, keys, holder, left, enough);
         if left == Levels::NONE {
-            doubts.nodes = self.everywhere() & !done(&told);
+            doubts.nodes = stands & !done(&told);
+            self.forget(holder);
         }
-        let (mut there, mut missing, mut level, mut listeners) = (0, 0, 0, 0);
+        // It never stood on the others.
+        let mut missing = all - stands.count_ones() as usize;
+        let (mut there, mut level, mut listeners) = (0, 0, 0);
         let mut wrong = None;
-        for told in &told {
+        for (at, told) in told.iter().enumerate() {
             let Told::Replies(replies) = told else { continue };
             match script::release_answer(replies[0].clone()) {
                 Ok(ReleaseAnswer::Freed { receivers, .. }) => {
@@ -223,6 +256,8 @@ impl LeaseStore for RedlockStore {
                     listeners = listeners.max(receivers);
                 }
                 Ok(ReleaseAnswer::Level) => level += 1,
+                // The attempt whose reply was lost did it.
+                Ok(ReleaseAnswer::NotHeld) if repeated & (1 << at) != 0 && left == Levels::NONE => there += 1,
                 Ok(ReleaseAnswer::NotHeld) => missing += 1,
                 Err(error) => wrong = Some(error),
             }
@@ -290,20 +325,25 @@ impl LeaseStore for RedlockStore {
     }
 
     fn settle(&self, undos: &mut Vec<Undo>) {
-        let everywhere = self.everywhere();
         let mut chunk: Vec<Undo> = undos.drain(..undos.len().min(CHUNK)).collect();
         for undo in chunk.iter_mut().filter(|undo| undo.doubts.nodes == 0) {
-            undo.doubts.nodes = everywhere;
+            undo.doubts.nodes = self.stands(&undo.holder);
         }
         // By holder where a connection still owes it an answer, so one round each; there are few.
         for undo in &mut chunk {
-            let told = self.release_on(undo.doubts.nodes, &undo.keys, &undo.holder, undo.left, |_| false);
-            undo.doubts.nodes &= !done(&told);
+            let round = self.release_on(undo.doubts.nodes, &undo.keys, &undo.holder, undo.left, |_| false);
+            undo.doubts.nodes &= !done(&round.told);
         }
         let now = self.clock.now();
         // What a master was never sent is not there; what it was sent stands no longer than its lease, unless it was
         // suspended meanwhile: then the connection is killed before anything else is said to it.
-        chunk.retain(|undo| undo.doubts.nodes != 0 && now < undo.expires);
+        chunk.retain(|undo| {
+            let goes_on = undo.doubts.nodes != 0 && now < undo.expires;
+            if !goes_on {
+                self.forget(&undo.holder);
+            }
+            goes_on
+        });
         undos.append(&mut chunk);
     }
 
@@ -444,6 +484,9 @@ impl RedlockStore {
             places[at].iter().map(again).collect()
         };
         let asked = |at: usize| !places[at].is_empty();
+        for (at, holds) in places.iter().enumerate() {
+            holds.iter().for_each(|&n| self.stands_on(&batch[n].holder, 1 << at));
+        }
         let _ = ask_all(&self.nodes, None, ask, asked, |_| false);
         for &n in places.iter().flatten() {
             if let Renewed::Held { again, .. } = &mut outcomes[n] {

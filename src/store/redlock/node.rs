@@ -315,17 +315,18 @@ impl Call<'_> {
         self.out.as_ref().expect("it is under way").flight.sent_at
     }
 
-    /// Reads the replies: blocks for the rest of them, so first see that something has come.
-    pub(super) fn finish(mut self) -> std::result::Result<Vec<Reply>, Failure> {
+    /// Reads the replies: blocks for the rest of them, so first see that something has come. True: they are those of a
+    /// repeat, and the first attempt may have run as well.
+    pub(super) fn finish(mut self) -> std::result::Result<(Vec<Reply>, bool), Failure> {
         match self.read() {
             // The connection had ended in its sleep, which says nothing about the master.
-            Err(Failure::InDoubt { stale: true, .. }) => {
+            Err(Failure::InDoubt { stale: true, doubt, .. }) => {
                 let requests = std::mem::take(&mut self.requests);
-                let again = self.node.send(self.holder.as_ref(), |_, _| requests)?;
-                let mut again = again;
-                again.read()
+                let mut again = self.node.send(self.holder.as_ref(), |_, _| requests)?;
+                let may_have_run = again.link().may_have_run(&doubt);
+                again.read().map(|replies| (replies, may_have_run))
             }
-            outcome => outcome,
+            outcome => outcome.map(|replies| (replies, false)),
         }
     }
 

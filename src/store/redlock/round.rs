@@ -25,6 +25,8 @@ pub(super) struct Round {
     /// Before the first byte went out to the first of them.
     pub(super) sent_at: Moment,
     pub(super) told: Vec<Told>,
+    /// Those, by place, whose connection had ended in its sleep, and that were asked twice: the first may have run as well.
+    pub(super) repeated: u64,
 }
 
 /// Asks every master for which `ask` has requests (given its place, the connection and the run_id at its other end), and reads until all
@@ -53,14 +55,15 @@ pub(super) fn ask_all(
             Err(failure) => told[at] = Told::Failed(failure),
         }
     }
-    gather(nodes, &mut calls, &mut told, holder.is_some(), decided);
-    Round { sent_at: sent_at.unwrap_or(started), told }
+    let mut round = Round { sent_at: sent_at.unwrap_or(started), told, repeated: 0 };
+    gather(nodes, &mut calls, &mut round, holder.is_some(), decided);
+    round
 }
 
 fn gather(
     nodes: &[Node],
     calls: &mut [Option<Call<'_>>],
-    told: &mut [Told],
+    round: &mut Round,
     may_leave: bool,
     decided: impl Fn(&[Told]) -> bool,
 ) {
@@ -74,7 +77,7 @@ fn gather(
         if waiting.is_empty() {
             return;
         }
-        if !is_decided && may_leave && decided(told) {
+        if !is_decided && may_leave && decided(&round.told) {
             is_decided = true;
             let now = clock.now();
             until = until.min(now.plus(grace(now.since(started))));
@@ -84,8 +87,11 @@ fn gather(
         let answered = Link::answered(&links, left);
         for (&at, _) in waiting.iter().zip(&answered).filter(|(_, ready)| **ready) {
             let call = calls[at].take().expect("it waits");
-            told[at] = match call.finish() {
-                Ok(replies) => Told::Replies(replies),
+            round.told[at] = match call.finish() {
+                Ok((replies, repeated)) => {
+                    round.repeated |= u64::from(repeated) << at;
+                    Told::Replies(replies)
+                }
                 Err(failure) => Told::Failed(failure),
             };
         }
@@ -93,7 +99,7 @@ fn gather(
             break;
         }
     }
-    for (call, told) in calls.iter_mut().zip(told).filter(|(call, _)| call.is_some()) {
+    for (call, told) in calls.iter_mut().zip(&mut round.told).filter(|(call, _)| call.is_some()) {
         let call = call.take().expect("it waits");
         *told = if is_decided {
             call.leave();
