@@ -55,6 +55,11 @@ pub(crate) fn vote_answer(reply: Reply) -> Result<Vote> {
     })
 }
 
+/// For a reply that nobody waited for, to whatever it was.
+pub(crate) fn says_no_vote(reply: &Reply) -> bool {
+    matches!(reply, Reply::Array(parts) if matches!(parts[..], [Reply::Int(5), Reply::Int(0)]))
+}
+
 fn text(reply: &Reply) -> String {
     if let Reply::Bytes(bytes) = reply { String::from_utf8_lossy(bytes).into_owned() } else { String::new() }
 }

@@ -79,15 +79,11 @@ impl Gate {
         if lease > self.terms.longest_lease { Err(too_long(lease, self.terms.longest_lease)) } else { Ok(()) }
     }
 
-    /// It said so itself: it is looked at in the background.
+    /// It said so itself, or may have to: it is looked at in the background.
     pub(super) fn has_no_vote(&self, node: &Node, at: usize) {
         let mut waits = self.waits.lock();
         if waits[at].is_none() {
-            log::warn!(
-                "{:?} has no vote: it restarted, was flushed or is new, and may have forgotten holds",
-                node.dialer.endpoint
-            );
-            waits[at] = Some(Wait { mark: None, again: Moment::from_nanos(0), told: true });
+            waits[at] = Some(Wait { mark: None, again: Moment::from_nanos(0), told: false });
             node.quarantine(Some(None));
         }
     }
@@ -96,6 +92,9 @@ impl Gate {
     /// all vote.
     pub(super) fn tend(&self, nodes: &[Node]) -> Option<Moment> {
         let clock = nodes[0].dialer.clock.clone();
+        for (at, node) in nodes.iter().enumerate().filter(|(_, node)| node.take_suspicion()) {
+            self.has_no_vote(node, at);
+        }
         let waits = self.waits.lock().clone();
         let due = |at: usize| waits[at].as_ref().is_some_and(|wait| wait.again <= clock.now());
         if (0..nodes.len()).any(due) {

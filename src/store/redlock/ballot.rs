@@ -161,7 +161,10 @@ impl RedlockStore {
                 Some(Ok(Some(Vote::Yes { .. }))) => "granted".to_owned(),
                 Some(Ok(Some(Vote::No { .. }))) => "held by another".to_owned(),
                 Some(Ok(Some(Vote::Gone))) => "does not know this hold".to_owned(),
-                Some(Ok(Some(Vote::None))) => "has no vote yet, because it may have forgotten holds".to_owned(),
+                Some(Ok(Some(Vote::None))) => {
+                    "has no vote yet, because it is new or may have forgotten holds (Builder::admit_fresh_nodes)"
+                        .to_owned()
+                }
                 Some(Ok(Some(Vote::TooLate))) => "was reached too late".to_owned(),
                 Some(Ok(None)) | None => "not waited for".to_owned(),
                 Some(Err(error)) => error.message().to_owned(),
@@ -186,7 +189,14 @@ fn may_stand(round: &Round, count: &Counted) -> u64 {
 /// Whether an answer is a vote for us, without taking it apart twice.
 fn peek(told: &Told) -> Option<bool> {
     match told {
-        Told::Replies(replies) => Some(matches!(&replies[..], [Reply::Array(parts)] if parts[0] == Reply::Int(1))),
+        Told::Replies(replies) => match &replies[..] {
+            [Reply::Array(parts)] => match parts[..] {
+                [Reply::Int(1), ..] => Some(true),
+                [Reply::Int(0 | 2), ..] => Some(false),
+                _ => None,
+            },
+            _ => None,
+        },
         Told::Failed(_) | Told::Late | Told::Skipped => None,
     }
 }

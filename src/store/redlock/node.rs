@@ -26,6 +26,8 @@ pub(super) struct Node {
 }
 
 struct State {
+    /// The process that was connected to last.
+    run_id: Option<String>,
     free: Vec<Link>,
     late: Vec<Late>,
     /// Connections that broke with something unanswered, which may still run.
@@ -56,6 +58,8 @@ struct Down {
 pub(super) struct Standing {
     pub(super) latency: Option<Duration>,
     pub(super) last_error: Option<Error>,
+    /// Another process than before, or one that said that it has no vote when nobody listened: to be looked at.
+    pub(super) suspicious: bool,
     /// It has said that it has no vote; the moment is when it can be admitted, as far as this client knows.
     pub(super) quarantined: Option<Option<Moment>>,
 }
@@ -67,6 +71,8 @@ pub(super) struct Call<'n> {
     out: Option<Out>,
     requests: Vec<Request>,
     holder: Option<Holder>,
+    /// The process that they were made for.
+    run_id: String,
 }
 
 struct Out {
@@ -81,6 +87,7 @@ struct Out {
 impl Node {
     pub(super) fn new(dialer: Dialer) -> Self {
         let state = State {
+            run_id: None,
             free: Vec::new(),
             late: Vec::new(),
             doubts: Vec::new(),
@@ -142,12 +149,16 @@ impl Node {
             return Err(Failure::NotSent(Error::new(ErrorKind::Denied, why)));
         };
         let own = make(&link, &run_id);
+        if own.is_empty() {
+            self.give_back(link);
+            return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, "it has restarted")));
+        }
         requests.extend(own.iter().cloned());
         match link.send(requests.iter()) {
             Ok(flight) => {
                 let owed = owed + requests.len() - own.len();
                 let out = Some(Out { link, flight, owed, kills });
-                Ok(Call { node: self, out, requests: own, holder: holder.cloned() })
+                Ok(Call { node: self, out, requests: own, holder: holder.cloned(), run_id })
             }
             Err(failure) => Err(self.failed(failure)),
         }
@@ -176,7 +187,22 @@ impl Node {
             return Err(Error::new(ErrorKind::Unreachable, format!("it has not answered for {late:?}")));
         }
         drop(state);
-        self.dialer.dial().inspect_err(|e| self.mark_down(e)).map(|link| (link, 0))
+        self.dial().inspect_err(|e| self.mark_down(e)).map(|link| (link, 0))
+    }
+
+    fn dial(&self) -> Result<Link> {
+        let link = self.dialer.dial()?;
+        let mut state = self.state.lock();
+        if state.run_id.as_deref() != link.run_id() {
+            state.run_id = link.run_id().map(str::to_owned);
+            state.standing.suspicious = true;
+        }
+        Ok(link)
+    }
+
+    /// Whether it is to be looked at, asked once.
+    pub(super) fn take_suspicion(&self) -> bool {
+        std::mem::take(&mut self.state.lock().standing.suspicious)
     }
 
     /// Reads the replies that have come in late. One that is overdue means that the master hangs.
@@ -196,7 +222,11 @@ impl Node {
                 kept.push(late);
                 continue;
             }
-            match (0..late.owed).try_for_each(|_| late.link.recv(&late.flight).map(drop)) {
+            let mut forgetful = false;
+            let read = (0..late.owed)
+                .try_for_each(|_| late.link.recv(&late.flight).map(|reply| forgetful |= script::says_no_vote(&reply)));
+            state.standing.suspicious |= forgetful;
+            match read {
                 Ok(()) => {
                     late.link.mark_idle();
                     state.free.push(late.link);
@@ -252,7 +282,7 @@ impl Node {
         }
         state.standing.last_error = Some(error.clone());
         let first = Duration::from_millis(50);
-        let mut pause = Backoff::new(first, Duration::from_secs(2));
+        let mut pause = Backoff::new(first, Duration::from_secs(1));
         let again = self.clock().now().plus(pause.next());
         state.down.get_or_insert(Down { error: error.clone(), again, pause });
     }
@@ -268,11 +298,12 @@ impl Node {
                 _ => return false,
             }
         }
-        let dialed = self.dialer.dial();
+        let dialed = self.dial();
         let mut state = self.state.lock();
         match dialed {
-            Ok(link) => {
+            Ok(mut link) => {
                 log::debug!("{:?} answers again", self.dialer.endpoint);
+                link.mark_idle();
                 state.down = None;
                 if !state.closed {
                     state.free.push(link);
@@ -321,8 +352,10 @@ impl Call<'_> {
         match self.read() {
             // The connection had ended in its sleep, which says nothing about the master.
             Err(Failure::InDoubt { stale: true, doubt, .. }) => {
-                let requests = std::mem::take(&mut self.requests);
-                let mut again = self.node.send(self.holder.as_ref(), |_, _| requests)?;
+                let (requests, run_id) = (std::mem::take(&mut self.requests), std::mem::take(&mut self.run_id));
+                // Made for a process that is gone, they would have the vote of one that may have forgotten.
+                let same = |_: &Link, now: &str| if now == run_id { requests } else { Vec::new() };
+                let mut again = self.node.send(self.holder.as_ref(), same)?;
                 let may_have_run = again.link().may_have_run(&doubt);
                 again.read().map(|replies| (replies, may_have_run))
             }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use leasehold::{Builder, LockClient, NodeState};
 
-use super::{CAP, Server, ms};
+use super::{CAP, Server, ms, wait_until};
 
 pub(crate) struct Masters(pub(crate) Vec<Server>);
 
@@ -36,6 +36,18 @@ impl Masters {
     /// On how many of them somebody holds the lock.
     pub(crate) fn holding(&self, name: &str) -> usize {
         self.0.iter().filter(|server| !server.hash(name).is_empty()).count()
+    }
+
+    /// All remember that they were admitted: what clients believe may be older.
+    #[track_caller]
+    pub(crate) fn wait_until_all_vote(&self) {
+        wait_until("all masters were admitted", || {
+            self.0.iter().all(|server| {
+                let info: String = server.cmd(&["INFO", "server"]);
+                let boot: Option<String> = server.cmd(&["HGET", "leasehold:node", "boot"]);
+                boot.is_some_and(|boot| info.contains(&format!("run_id:{boot}")))
+            })
+        });
     }
 
     pub(crate) fn assert_clean(&self) {
