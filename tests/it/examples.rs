@@ -54,6 +54,11 @@ fn the_worker_pool_is_exact_under_faults() {
     assert!(run("worker_pool", None).ends_with(": exact"));
 }
 
+#[test]
+fn the_pool_goes_on_when_a_master_is_killed() {
+    assert_eq!(run("three_masters", None), "exact on two of three masters");
+}
+
 /// A new example has to be put on the list above.
 #[test]
 fn none_is_left_out() {
@@ -73,6 +78,7 @@ fn none_is_left_out() {
         "quickstart",
         "rate_limit",
         "start_signal",
+        "three_masters",
         "ticket_queue",
         "worker_pool",
     ];
