@@ -102,7 +102,7 @@ pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
     }
 }
 
-fn with_token(request: Request, rule: TokenRule) -> Request {
+pub(super) fn with_token(request: Request, rule: TokenRule) -> Request {
     match rule {
         TokenRule::Off => request.arg("-1"),
         TokenRule::KeptForEver => request.number(0),
