@@ -17,7 +17,9 @@ use crate::lease::{Lease, Moment, State, valid_until};
 /// Runs on a thread of its own when a lease is lost; once, also where it stands with several leases of which any may be
 /// lost first.
 #[derive(Clone)]
-pub(crate) struct OnLost(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+pub(crate) struct OnLost(Arc<Mutex<Option<Callback>>>);
+
+type Callback = Box<dyn FnOnce() + Send>;
 
 impl OnLost {
     pub(crate) fn new(callback: impl FnOnce() + Send + 'static) -> Self {
@@ -25,7 +27,7 @@ impl OnLost {
     }
 
     /// What is to run, for the first who asks.
-    pub(crate) fn take(&self) -> Option<Box<dyn FnOnce() + Send>> {
+    pub(crate) fn take(&self) -> Option<Callback> {
         self.0.lock().take()
     }
 }
