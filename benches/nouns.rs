@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --bench nouns                            the whole table, two and a half minutes
 //! cargo bench --bench nouns -- --quick                 a look that everything works, 15 s; its numbers say little
-//! cargo bench --bench nouns -- cycle readers           some of: cycle hand-off commands fair-threads fair-processes
+//! cargo bench --bench nouns -- cycle readers           some of: cycle several hand-off commands fair-threads fair-processes
 //!                                                      fair-queue mix writer patterns
 //! ```
 //!
@@ -20,11 +20,13 @@ use common::noun::{Noun, Ours, Raw};
 use common::parts::{self, number};
 use common::player::{Player, lines, tell, wall_nanos};
 use common::server::connect;
+use common::several;
 use common::table::{Table, median, micros, millis, percentile};
 use common::{Bench, Part, open};
 
 const PARTS: &[Part] = &[
     ("cycle", cycle),
+    ("several", several::several),
     ("hand-off", hand_off),
     ("commands", commands),
     ("fair-threads", fair_threads),
