@@ -11,6 +11,7 @@
 //! `--tcp`, `--markdown`, the server and *raw* are those of `budget`. Read the ratios.
 
 mod common;
+mod several;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +21,6 @@ use common::noun::{Noun, Ours, Raw};
 use common::parts::{self, number};
 use common::player::{Player, lines, tell, wall_nanos};
 use common::server::connect;
-use common::several;
 use common::table::{Table, median, micros, millis, percentile};
 use common::{Bench, Part, open};
 

@@ -6,7 +6,6 @@ pub(crate) mod noun;
 pub(crate) mod parts;
 pub(crate) mod player;
 pub(crate) mod server;
-pub(crate) mod several;
 pub(crate) mod table;
 
 use std::time::{Duration, Instant};

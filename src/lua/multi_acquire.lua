@@ -6,14 +6,17 @@
 -- ARGV[2 * n + 1] lease in ms
 -- ARGV[2 * n + 2] what becomes of the tokens: -1 none is given, 0 their keys are kept for ever, else the TTL of a new key in ms
 -- ARGV[2 * n + 3] what the channel of every lock begins with
--- ARGV[2 * n + 4] floor: a token below it is raised to the server's clock
--- ARGV[2 * n + 5] not-after: server time in microseconds past which a lock must not be taken freshly any more, 0 for no limit
+-- ARGV[2 * n + 4] 1 when an earlier run of the same request may have taken them, whose answer was lost; else 0
+-- ARGV[2 * n + 5] floor: a token below it is raised to the server's clock
+-- ARGV[2 * n + 6] not-after: server time in microseconds past which a lock must not be taken freshly any more, 0 for no limit
 -- Returns {1, a token or 0 for each lock} acquired | {0, pttl, i} KEYS[i] is held by another
 --         {2, 0, i} the holder had KEYS[i] and has lost it | {3, 0, 0} too late | {4, 0, i} KEYS[i] is no plain lock
 -- Repeat-safe: yes. Counts are set, not added to, and the holder of fresh locks is fresh for every call. A repeat that is
 -- refused takes back what an earlier run took: somebody may have forced one of its locks open in between.
 local n = #KEYS / 2
-local lease, rule, floor = tonumber(ARGV[2 * n + 1]), ARGV[2 * n + 2], tonumber(ARGV[2 * n + 4])
+local lease, rule, floor = tonumber(ARGV[2 * n + 1]), ARGV[2 * n + 2], tonumber(ARGV[2 * n + 5])
+-- Looked for only where it can be: a call that is one of many at a lock tries often, and is refused at the first name.
+local take_back = ARGV[2 * n + 4] == '1'
 local refused, fresh, ttls, answer = nil, false, {}, {1}
 
 -- Nothing is written before all of them have been looked at.
@@ -35,9 +38,9 @@ for i = 1, n do
   fresh, ttls[i] = fresh or not held, pttl
 end
 
-if not refused and fresh and ARGV[2 * n + 5] ~= '0' then
+if not refused and fresh and ARGV[2 * n + 6] ~= '0' then
   local time = redis.call('time')
-  if time[1] * 1000000 + time[2] > tonumber(ARGV[2 * n + 5]) then
+  if time[1] * 1000000 + time[2] > tonumber(ARGV[2 * n + 6]) then
     return {3, 0, 0}
   end
 end
@@ -80,7 +83,7 @@ if not refused then
       set = redis.pcall('pexpire', KEYS[i], lease)
     end
     if type(set) ~= 'number' then
-      refused = set
+      refused, take_back = set, true
       break
     end
   end
@@ -90,7 +93,7 @@ if not refused then
 end
 
 -- Only what is taken freshly. A count of this caller's own holds that was set already is told, not trusted.
-for i = 1, n do
+for i = 1, take_back and n or 0 do
   if ARGV[n + i] == '0' and redis.pcall('hdel', KEYS[i], ARGV[i]) == 1 and redis.pcall('exists', KEYS[i]) == 0 then
     local tag = string.find(KEYS[i], '{', 1, true) and KEYS[i] or '{' .. KEYS[i] .. '}'
     redis.pcall('publish', ARGV[2 * n + 3] .. tag, '0')

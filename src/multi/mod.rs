@@ -40,8 +40,8 @@ use crate::shared::{Owner, Shared};
 /// free moments have to coincide. Where that matters, guard them with one more name that all of them take first.
 ///
 /// # Cost
-/// A script takes all names, a few microseconds each, and keeps the server from everybody else meanwhile: at most 1000. One
-/// renewal serves all of them.
+/// A script takes all names, 5 to 10 µs each, and keeps the server from everybody else meanwhile: 1000 names, which is the most,
+/// for up to 10 ms. One renewal serves all of them.
 ///
 /// # Source
 /// Redisson's `RMultiLock` takes one lock after the other and gives back what it has when one of them is taken; on the wire

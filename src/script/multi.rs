@@ -40,14 +40,18 @@ pub(crate) enum AcquireAllAnswer {
     WrongType { at: usize },
 }
 
-pub(crate) fn acquire_all(request: &AcquireAll<'_>) -> Request {
+/// `again`: an earlier run of it may have been granted.
+pub(crate) fn acquire_all(request: &AcquireAll<'_>, again: bool) -> Request {
     let AcquireAll { parts, lease, token } = request;
     let locks = parts.iter().map(|part| part.keys.lock.as_bytes());
     let keys: Vec<&[u8]> = locks.chain(parts.iter().map(|part| part.keys.token.as_bytes())).collect();
     let request = Request::script(&MULTI_ACQUIRE, &keys);
     let request = parts.iter().fold(request, |request, part| request.arg(part.holder.as_str()));
     let request = parts.iter().fold(request, |request, part| request.number(u64::from(part.held)));
-    with_token(request.number(ceil_millis(*lease)), *token).arg(format!("{LOCK_CHANNEL}:")).stamped()
+    with_token(request.number(ceil_millis(*lease)), *token)
+        .arg(format!("{LOCK_CHANNEL}:"))
+        .number(u64::from(again))
+        .stamped()
 }
 
 /// `parts`: how many were asked for.

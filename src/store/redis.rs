@@ -1,5 +1,6 @@
 //! Leases on one Redis server.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,7 +150,9 @@ impl LeaseStore for RedisStore {
 
     fn acquire_all(&self, acquire: &AcquireAll<'_>, doubts: &mut Doubts) -> Result<AcquiredAll> {
         let keys = acquire.parts.first().ok_or_else(nothing_asked)?.keys;
-        let Answered { reply, sent_at, .. } = self.ask(keys, || script::acquire_all(acquire), doubts)?;
+        let asked = Cell::new(!doubts.is_empty());
+        let request = || script::acquire_all(acquire, asked.replace(true));
+        let Answered { reply, sent_at, .. } = self.ask(keys, request, doubts)?;
         let outcome = match script::acquire_all_answer(reply, acquire.parts.len())? {
             AcquireAllAnswer::Granted { tokens } => AcquiredAll::Granted { tokens, sent_at },
             AcquireAllAnswer::Busy { at, ttl } => AcquiredAll::Busy { at, ttl },

@@ -380,12 +380,12 @@ const FAIR: Noun = Noun {
 
 const MULTI: Noun = Noun {
     calls: &[
-        "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 0 0",
-        "multi_acquire L M token token2 | $A $A 0 0 2ks 9ks channel 0 0",
-        // A of L is entered once more, C of M is fresh.
-        "multi_acquire L M token token2 | $A $C 1 0 3ks 9ks channel 0 0",
-        "multi_acquire L M token token2 | $A $A 2 1 1ks 9ks channel 0 1",
-        "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 0 1",
+        "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 1 0 0",
+        "multi_acquire L M token token2 | $A $A 0 0 2ks 9ks channel 0 0 0",
+        // The first and the last are repeats; A of L is entered once more, C of M is fresh.
+        "multi_acquire L M token token2 | $A $C 1 0 3ks 9ks channel 0 0 0",
+        "multi_acquire L M token token2 | $A $A 2 1 1ks 9ks channel 0 0 1",
+        "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 1 0 1",
         "multi_release L M | $A $A 1 1 channel channelM",
         "multi_release L M | $A $A 2 1 channel channelM",
         "multi_release M L | $A $C 1 3 channelM channel",
@@ -405,7 +405,7 @@ const MULTI: Noun = Noun {
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; HSET M $C 1; PEXPIRE M 2ks",
-            "0,2ks,2>0{L} 0,2ks,2>0{L} 1,0,1 2,0,2 0,2ks,2>0{L} 2,1,0,0>0 1,0,0,0 0,0,0,0",
+            "0,2ks,2>0{L} 0,2ks,2 1,0,1 2,0,2 0,2ks,2>0{L} 2,1,0,0>0 1,0,0,0 0,0,0,0",
         ),
         // Another's, and what an earlier run of ours took beside it.
         ("HSET L $B 1; PEXPIRE L 2ks", "0,2ks,1 0,2ks,1 2,0,1 2,0,1 0,2ks,1 0,0,0,0 0,0,0,0 0,0,0,0"),
@@ -416,15 +416,15 @@ const MULTI: Noun = Noun {
         ),
         (
             "HSET L $B 1; PEXPIRE L 2ks; HSET M $A 1; PEXPIRE M 2ks",
-            "0,2ks,1>0{M} 0,2ks,1>0{M} 2,0,1 2,0,1 0,2ks,1>0{M} 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M",
+            "0,2ks,1>0{M} 0,2ks,1 2,0,1 2,0,1 0,2ks,1>0{M} 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M",
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; HSET M $B 1; PEXPIRE M 3ks",
-            "0,3ks,2>0{L} 0,3ks,2>0{L} 0,3ks,2 2,0,2 0,3ks,2>0{L} 2,1,0,0>0 1,0,0,0 0,0,0,0",
+            "0,3ks,2>0{L} 0,3ks,2 0,3ks,2 2,0,2 0,3ks,2>0{L} 2,1,0,0>0 1,0,0,0 0,0,0,0",
         ),
         (
             "HSET L $C 3; PEXPIRE L 4ks; HSET M $A 1; PEXPIRE M 2ks",
-            "0,4ks,1>0{M} 0,4ks,1>0{M} 2,0,1 2,0,1 0,4ks,1>0{M} 0,0,2,1>0M 0,0,2,1>0M 2,1,1,0>0M",
+            "0,4ks,1>0{M} 0,4ks,1 2,0,1 2,0,1 0,4ks,1>0{M} 0,0,2,1>0M 0,0,2,1>0M 2,1,1,0>0M",
         ),
         // Tokens: Java's without an end, our own; one that is none.
         ("SET token 5; SET token2 7 PX 9ks", "1,0,0 1,6,8 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
@@ -729,7 +729,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
         ("HSET L $A 1; PEXPIRE L 2ks", "fair_acquire L queue deadlines token | $A 3ks 1 0 0 0 0 0", b_takes, "2,0"),
         (
             "HSET L $A 1; PEXPIRE L 2ks; HSET M $A 1; PEXPIRE M 2ks",
-            "multi_acquire L M token token2 | $A $A 1 1 3ks 0 channel 0 0",
+            "multi_acquire L M token token2 | $A $A 1 1 3ks 0 channel 0 0 0",
             b_has_m,
             "2,0,2",
         ),

@@ -2,10 +2,10 @@
 
 use redis::Value;
 
-use super::Bench;
-use super::load::rate_of;
-use super::server::connect;
-use super::table::{Table, median};
+use crate::common::Bench;
+use crate::common::load::rate_of;
+use crate::common::server::connect;
+use crate::common::table::{Table, median};
 
 /// leasehold's defaults.
 const LEASE_MS: u64 = 30_000;
@@ -47,8 +47,7 @@ impl Raw {
             redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).expect("the script is loaded")
         };
         let [acquire, release] =
-            [include_str!("../../src/lua/multi_acquire.lua"), include_str!("../../src/lua/multi_release.lua")]
-                .map(&mut load);
+            [include_str!("../src/lua/multi_acquire.lua"), include_str!("../src/lua/multi_release.lua")].map(&mut load);
         let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
         let of_each = |what: &str| names.iter().map(|name| format!("{what}{{{name}}}")).collect::<Vec<_>>();
         // As long as leasehold's.
@@ -62,7 +61,7 @@ impl Raw {
             .arg(vec![0; names.len()])
             .arg(&[LEASE_MS, TOKEN_TTL_MS])
             .arg("redisson_lock__channel:")
-            .arg(&[seconds * 1_000_000 + fraction, 0])
+            .arg(&[0, seconds * 1_000_000 + fraction, 0])
             .get_packed_command();
         let release = redis::cmd("EVALSHA")
             .arg(release)
