@@ -9,13 +9,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::MAX_NAME_BYTES;
 use crate::limits::check_lease;
 use crate::shared::{Config, Shared};
-use crate::store::RedisStore;
+use crate::store::{Admission, LeaseStore, RedisStore, RedlockStore};
 use crate::wire::{Dialer, Endpoint};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
 const DEFAULT_WAITER_TIMEOUT: Duration = Duration::from_secs(5);
 const MOST_CONNECTIONS: usize = 1024;
+/// Of Redlock: one master of several must be able to fail, and each costs every lock call a request.
+const NODES: std::ops::RangeInclusive<usize> = 3..=31;
+/// What a master of Redlock has for an answer: far below the lease, because one that hangs must not cost it.
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Settings for a [`LockClient`]; made by [`LockClient::builder`].
 ///
@@ -32,7 +36,11 @@ const MOST_CONNECTIONS: usize = 1024;
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    url: Option<String>,
+    urls: Vec<String>,
+    redlock: bool,
+    longest_lease: Option<Duration>,
+    admit_fresh_nodes: bool,
+    durable_nodes: bool,
     lease: Duration,
     io_timeout: Option<Duration>,
     connections: usize,
@@ -48,7 +56,11 @@ pub struct Builder {
 impl Builder {
     pub(crate) fn new() -> Self {
         Self {
-            url: None,
+            urls: Vec::new(),
+            redlock: false,
+            longest_lease: None,
+            admit_fresh_nodes: false,
+            durable_nodes: false,
             lease: DEFAULT_LEASE,
             io_timeout: None,
             connections: 4,
@@ -63,9 +75,64 @@ impl Builder {
     }
 
     /// The server: `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path[?db=..&user=..&pass=..]`.
-    /// Required.
+    /// Required, or [`urls`](Self::urls).
     pub fn url(mut self, url: impl Into<String>) -> Self {
-        self.url = Some(url.into());
+        self.urls = vec![url.into()];
+        self
+    }
+
+    /// Several independent servers, each as for [`url`](Self::url): the masters of [`redlock`](Self::redlock).
+    pub fn urls<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.urls = urls.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each other, better an odd
+    /// number. The algorithm of the Redis documentation ("Distributed Locks with Redis"): a lock is held as long as a
+    /// majority of all *configured* masters holds it, so that any minority may fail. Everything else stays as it is: the
+    /// same verbs, guards and waits, for [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex); the other primitives
+    /// answer [`Unsupported`](crate::ErrorKind::Unsupported).
+    ///
+    /// All masters are asked at once by the calling thread, and it waits for the quickest majority. One that does not
+    /// answer within the [I/O timeout](Self::io_timeout) (here by default 500 ms, or a quarter of the lease if that is
+    /// less) is not asked any more until it answers a probe of the background thread, which this kind of client has from
+    /// the start. [`connections`](Self::connections) is how many calls are under way beside each other.
+    ///
+    /// **Admission.** A master that restarted, was flushed, failed over or is new may have forgotten a hold or a token. It
+    /// has no vote, for any client, until [`longest_lease`](Self::longest_lease) has passed; the key `leasehold:node` on
+    /// it keeps the account. So a first installation takes that long before the first lock can be had; see
+    /// [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`LockClient::nodes`] tells who votes. It needs the policy
+    /// `noeviction`, and no proxy between that keeps connections while the server behind it changes.
+    ///
+    /// **What it does not give.** Holds are leases here too: a holder that pauses for longer than its lease can meet
+    /// another one, and only the fencing token stops it. Tokens grow strictly whatever the clocks, as long as no majority
+    /// loses its memory at once; then they go on from the masters' clocks.
+    pub fn redlock(mut self) -> Self {
+        self.redlock = true;
+        self
+    }
+
+    /// For [`redlock`](Self::redlock): no client that uses these masters has a longer lease. A longer one is refused, and
+    /// a master that may have forgotten something is kept from voting for this long. All clients must have the same.
+    /// Defaults to the [lease](Self::lease), or 30 s if that is more.
+    pub fn longest_lease(mut self, longest: Duration) -> Self {
+        self.longest_lease = Some(longest);
+        self
+    }
+
+    /// For [`redlock`](Self::redlock): a master that remembers nothing at all gets its vote at once. For a first
+    /// installation, and for tests. **Not to be left on**: a master that restarts empty then forgets holds that still
+    /// stand, and two such can give a lock to a second holder.
+    pub fn admit_fresh_nodes(mut self) -> Self {
+        self.admit_fresh_nodes = true;
+        self
+    }
+
+    /// For [`redlock`](Self::redlock): the masters sync every write before they answer (`appendonly yes`, `appendfsync
+    /// always`), so one that comes back *with* its data has forgotten nothing and votes at once. One that comes back
+    /// empty waits all the same.
+    pub fn durable_nodes(mut self) -> Self {
+        self.durable_nodes = true;
         self
     }
 
@@ -150,22 +217,11 @@ impl Builder {
 
     pub(crate) fn build_with(self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let io_timeout = self.check()?;
-        let url = self.url.as_deref().ok_or_else(|| invalid("a URL is needed: Builder::url"))?;
-        let dialer = |io_timeout| {
-            Ok::<_, Error>(Dialer {
-                endpoint: Endpoint::parse(url)?,
-                client_name: self.client_name.clone(),
-                key_prefix: self.key_prefix.clone(),
-                io_timeout,
-                clock: clock.clone(),
-            })
+        let store: Arc<dyn LeaseStore> = if self.redlock {
+            Arc::new(self.redlock_store(io_timeout, &clock)?)
+        } else {
+            Arc::new(self.redis_store(io_timeout, &clock)?)
         };
-        // One slow server must not eat up the lease that a renewal is to save.
-        let background = dialer(io_timeout.min(self.lease / 4))?;
-        let store = RedisStore::new(dialer(io_timeout)?, self.connections, background);
-        if !self.lazy {
-            store.check()?;
-        }
         let config = Config {
             lease: self.lease,
             io_timeout,
@@ -175,13 +231,74 @@ impl Builder {
             ride_out: self.ride_out.unwrap_or(self.lease),
             waiter_timeout: self.waiter_timeout,
         };
-        Ok(LockClient::new(Shared::new(config, self.client_name, Arc::new(store), clock)))
+        let shared = Shared::new(config, self.client_name, store, clock);
+        if self.redlock {
+            shared.watchdog.begin()?;
+        }
+        Ok(LockClient::new(shared))
+    }
+
+    fn dialer(&self, url: &str, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Dialer> {
+        Ok(Dialer {
+            endpoint: Endpoint::parse(url)?,
+            client_name: self.client_name.clone(),
+            key_prefix: self.key_prefix.clone(),
+            io_timeout,
+            clock: clock.clone(),
+        })
+    }
+
+    fn redis_store(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<RedisStore> {
+        let [url] = &self.urls[..] else {
+            return Err(match self.urls.len() {
+                0 => invalid("a URL is needed: Builder::url"),
+                n => invalid(format!("{n} URLs are for Builder::redlock; without it, name one server")),
+            });
+        };
+        // One slow server must not eat up the lease that a renewal is to save.
+        let background = self.dialer(url, io_timeout.min(self.lease / 4), clock)?;
+        let store = RedisStore::new(self.dialer(url, io_timeout, clock)?, self.connections, background);
+        if !self.lazy {
+            store.check()?;
+        }
+        Ok(store)
+    }
+
+    fn redlock_store(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<RedlockStore> {
+        let count = self.urls.len();
+        if !NODES.contains(&count) {
+            return Err(invalid(format!(
+                "Redlock over {count} masters; it takes {NODES:?}, none of which is a replica"
+            )));
+        }
+        let longest_lease = self.longest_lease.unwrap_or(DEFAULT_LEASE.max(self.lease));
+        check_lease(longest_lease)?;
+        if longest_lease < self.lease {
+            return Err(invalid(format!(
+                "a longest_lease of {longest_lease:?} is shorter than the lease of {:?}",
+                self.lease
+            )));
+        }
+        let dialers: Vec<Dialer> =
+            self.urls.iter().map(|url| self.dialer(url, io_timeout, clock)).collect::<Result<_>>()?;
+        let mut addresses: Vec<String> = dialers.iter().map(|dialer| format!("{:?}", dialer.endpoint)).collect();
+        addresses.sort();
+        if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(invalid(format!("{} stands twice among the masters of Redlock", pair[0])));
+        }
+        let admission = Admission { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes };
+        let store = RedlockStore::new(dialers, self.connections, admission);
+        if !self.lazy {
+            store.check()?;
+        }
+        Ok(store)
     }
 
     /// All cross-checks in one place. Returns the I/O timeout.
     fn check(&self) -> Result<Duration> {
         check_lease(self.lease)?;
-        let io_timeout = self.io_timeout.unwrap_or(DEFAULT_IO_TIMEOUT.min(self.lease / 4));
+        let usual = if self.redlock { NODE_TIMEOUT } else { DEFAULT_IO_TIMEOUT };
+        let io_timeout = self.io_timeout.unwrap_or(usual.min(self.lease / 4));
         if io_timeout < Duration::from_millis(1) || io_timeout >= self.lease {
             return Err(invalid(format!(
                 "an io_timeout of {io_timeout:?} is not between 1 ms and the lease of {:?}",

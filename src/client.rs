@@ -11,6 +11,7 @@ use crate::fencing::FencedValue;
 use crate::latch::CountDownLatch;
 use crate::multi::MultiLock;
 use crate::mutex::{ReentrantMutex, ReentrantMutexGuard};
+use crate::nodes::NodeStatus;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::shared::Shared;
@@ -140,6 +141,19 @@ impl LockClient {
     #[must_use]
     pub fn fenced_value(&self, key: &str) -> FencedValue {
         FencedValue::new(&self.shared, key)
+    }
+
+    /// Each server of this client as it was last seen: whether it votes, how quick it is, and what it failed with. No I/O.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        self.shared.store.nodes()
+    }
+
+    /// How many acquisitions of a [Redlock](Builder::redlock) client needed a second round for their fencing token, since
+    /// it was built: those for which a clock was behind. No I/O.
+    #[must_use]
+    pub fn token_rounds(&self) -> u64 {
+        self.shared.store.token_rounds()
     }
 
     /// The random identity of this client: the first part of its holder ids in Redis.

@@ -1,14 +1,14 @@
 //! What every guard owns: one hold of one lock, and how it is given up.
 
-use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, OnLost};
 use crate::key::Kind;
 use crate::lease::{Moment, State};
+use crate::sentinel::remember_thread;
 use crate::shared::{Owner, Shared, closed};
 use crate::station::TakenRelay;
 use crate::store::{Doubts, HandedOver, Levels, Released, Renewal, Renewed, Undo};
@@ -213,14 +213,21 @@ impl Hold {
     /// What is asked of the server to lengthen the lease.
     pub(crate) fn extension(&self, lease: Duration) -> Result<Renewal> {
         self.ensure_held()?;
+        let Grant { keys, holder, token, .. } = &*self.grant;
         self.grant.asks_for(lease);
-        Ok(Renewal { keys: self.grant.keys.clone(), holder: self.grant.holder.clone(), lease })
+        Ok(Renewal { keys: keys.clone(), holder: holder.clone(), lease, token: *token })
     }
 
     /// What came of that.
     pub(crate) fn extended(&self, lease: Duration, renewed: Renewed) -> Result<()> {
         match renewed {
-            Renewed::Held { sent_at } => self.confirmed(sent_at, lease),
+            Renewed::Held { sent_at, again } => {
+                let confirmed = self.confirmed(sent_at, lease);
+                if again && confirmed.is_err() {
+                    self.undo(Doubts::default(), Levels::NONE);
+                }
+                confirmed
+            }
             Renewed::Gone => Err(self.gone()),
             Renewed::Failed(e) => Err(e.for_name(self.name())),
         }
@@ -345,6 +352,7 @@ impl Hold {
         let keys = &self.grant.keys;
         match outcome {
             Ok(Released::Freed { listeners, next }) => {
+                self.settle(doubts);
                 self.shared.holds.remove(self);
                 match (keys.kind, next) {
                     // Sooner than the message reaches it.
@@ -368,6 +376,7 @@ impl Hold {
                 Ok(())
             }
             Ok(Released::NotHeld) => {
+                self.settle(doubts);
                 self.leave_table();
                 Err(self.lost())
             }
@@ -415,6 +424,13 @@ impl Hold {
         }
     }
 
+    /// It is given up, and may still stand on a master that has not answered.
+    fn settle(&self, doubts: Doubts) {
+        if !doubts.is_empty() {
+            self.undo(doubts, Levels::NONE);
+        }
+    }
+
     fn undo(&self, doubts: Doubts, left: Levels) {
         self.shared.watchdog.undo(Undo {
             keys: self.grant.keys.clone(),
@@ -445,42 +461,4 @@ impl std::fmt::Debug for Hold {
 pub(crate) enum Reentered {
     Yes { sent_at: Moment },
     Gone,
-}
-
-thread_local! {
-    /// The clients that have holds of this thread. When the thread ends, what it still holds is released: its guards
-    /// were forgotten, or sit in other thread-locals.
-    static SENTINEL: RefCell<Sentinel> = RefCell::new(Sentinel { thread: std::thread::current().id(), clients: Vec::new() });
-}
-
-struct Sentinel {
-    thread: std::thread::ThreadId,
-    clients: Vec<Weak<Shared>>,
-}
-
-fn remember_thread(shared: &Arc<Shared>) {
-    // In the destructor of another thread-local the sentinel may be gone: then that guard's own drop must do.
-    let _ = SENTINEL.try_with(|sentinel| {
-        let mut sentinel = sentinel.borrow_mut();
-        if !sentinel.clients.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(shared))) {
-            sentinel.clients.retain(|known| known.strong_count() > 0);
-            sentinel.clients.push(Arc::downgrade(shared));
-        }
-    });
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        for shared in self.clients.drain(..).filter_map(|client| client.upgrade()) {
-            if shared.is_forked() {
-                // Not even dropped: that could end the client in a process that owns nothing of it.
-                std::mem::forget(shared);
-                continue;
-            }
-            for hold in shared.holds.take_thread(self.thread) {
-                log::warn!("a thread ended with a hold of {:?}: releasing it", hold.name());
-                hold.abandon();
-            }
-        }
-    }
 }

@@ -8,6 +8,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// travels with every command.
 pub(crate) const MAX_NAME_BYTES: usize = 1024;
 
+/// What a master of Redlock must not forget about itself: whether it may vote, and its tokens. Not Redisson's.
+pub(crate) const NODE_KEY: &str = "leasehold:node";
+
 /// What stands under a name, and how a holder stands there: it decides which scripts serve it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -158,6 +158,11 @@ impl Watchdog {
         true
     }
 
+    /// Begins now, for a store that is to be looked after before anything is held.
+    pub(crate) fn begin(&self) -> Result<(), Error> {
+        self.start(&mut self.inner.table.lock())
+    }
+
     fn start(&self, table: &mut Table) -> Result<(), Error> {
         match table.phase {
             // While stopping it settles once more, so what comes now may still be.
@@ -245,6 +250,7 @@ impl Inner {
         let mut round = Round {
             settle_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
             renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
+            tend_at: Some(self.clock.now()),
             seen: (self.clock.now(), self.clock.wall()),
         };
         loop {
@@ -281,20 +287,24 @@ impl Inner {
         if let Some(batch) = self.take_due(&mut table, now) {
             drop(table);
             self.renew(batch, round);
+        } else if round.tend_at.is_some_and(|at| at <= now) {
+            drop(table);
+            round.tend_at = self.store.tend();
         } else if !table.undos.is_empty() && table.settle_from <= now {
             drop(table);
             self.settle(round);
         } else {
-            self.sleep(&mut table, now);
+            self.sleep(&mut table, now, round.tend_at);
         }
         true
     }
 
-    fn sleep(&self, table: &mut parking_lot::MutexGuard<'_, Table>, now: Moment) {
+    fn sleep(&self, table: &mut parking_lot::MutexGuard<'_, Table>, now: Moment, tend_at: Option<Moment>) {
         let mut wake = table.due.first_key_value().map(|((due, _), _)| *due);
         if wake.is_some() {
             wake = wake.min(Some(now.plus(tick(table.shortest))));
         }
+        wake = [wake, tend_at].into_iter().flatten().min();
         if !table.undos.is_empty() {
             wake = Some(wake.map_or(table.settle_from, |w| w.min(table.settle_from)));
         }
@@ -378,11 +388,14 @@ impl Inner {
     fn learn(&self, grant: &Arc<Grant>, renewal: &Renewal, outcome: Renewed, pause: Duration) -> Moment {
         let now = self.clock.now();
         match outcome {
-            Renewed::Held { sent_at } => {
+            Renewed::Held { sent_at, again } => {
                 let state =
                     if renewal.lease.is_zero() { grant.state() } else { grant.confirmed(sent_at, renewal.lease) };
-                if state == State::Lost {
-                    self.ended_by_time(grant);
+                match state {
+                    State::Lost => self.ended_by_time(grant),
+                    // Its release went out meanwhile, and may have come before what was put again.
+                    State::Released if again => self.take_back(grant),
+                    _ => {}
                 }
                 sent_at.plus(period(grant))
             }
@@ -408,6 +421,10 @@ impl Inner {
         grant.wake();
         self.losses.look();
         self.stations.ring(&grant.keys.lock);
+        self.take_back(grant);
+    }
+
+    fn take_back(&self, grant: &Grant) {
         let undo = Undo {
             keys: grant.keys.clone(),
             holder: grant.holder.clone(),
@@ -453,6 +470,8 @@ fn period(grant: &Grant) -> Duration {
 struct Round {
     settle_pause: Backoff,
     renew_pause: Backoff,
+    /// When the store wants to look after its servers.
+    tend_at: Option<Moment>,
     /// The clocks at the last look.
     seen: (Moment, Duration),
 }
@@ -463,5 +482,5 @@ fn renewal_of(grant: &Grant, now: Moment) -> Renewal {
         Upkeep::Fixed => false,
     };
     let lease = if renew { grant.span } else { Duration::ZERO };
-    Renewal { keys: grant.keys.clone(), holder: grant.holder.clone(), lease }
+    Renewal { keys: grant.keys.clone(), holder: grant.holder.clone(), lease, token: grant.token }
 }

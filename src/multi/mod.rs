@@ -43,6 +43,10 @@ use crate::shared::{Owner, Shared};
 /// A script takes all names, 5 to 10 µs each, and keeps the server from everybody else meanwhile: 1000 names, which is the most,
 /// for up to 10 ms. One renewal serves all of them.
 ///
+/// # Several masters
+/// A client for [Redlock](crate::Builder::redlock) answers [`Unsupported`](crate::ErrorKind::Unsupported): there is no one place
+/// where all of them could be taken at once.
+///
 /// # Source
 /// Redisson's `RMultiLock` takes one lock after the other and gives back what it has when one of them is taken; on the wire
 /// both are plain locks.

@@ -5,6 +5,7 @@ mod fence;
 mod hold;
 mod look;
 mod multi;
+mod vote;
 
 use std::sync::LazyLock;
 
@@ -19,6 +20,10 @@ pub(crate) use self::look::{
 };
 pub(crate) use self::multi::{
     AcquireAll, AcquireAllAnswer, Leaving, Part, acquire_all, acquire_all_answer, release_all, release_all_answer,
+};
+pub(crate) use self::vote::{
+    Memory, Vote, admit, admit_answer, look, look_answer, renew_votes, renew_votes_answer, vote, vote_answer,
+    write_back, write_back_answer,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reply, Request};
@@ -82,6 +87,11 @@ scripts! {
     COUNT_ADD = "count_add" with "once";
     LATCH_COUNT_DOWN = "latch_count_down" with "once";
     LATCH_DELETE = "latch_delete" with "once";
+    REDLOCK_ACQUIRE = "redlock_acquire";
+    REDLOCK_RENEW = "redlock_renew";
+    REDLOCK_TOKEN = "redlock_token";
+    REDLOCK_LOOK = "redlock_look";
+    REDLOCK_ADMIT = "redlock_admit";
     CONNECT_PROBE = "connect_probe";
     FENCE_CLAIM = "fence_claim";
     FENCE_WRITE = "fence_write";

@@ -1,19 +1,22 @@
 //! Where leases live. Everything above asks a [`LeaseStore`] and gets typed outcomes, never a reply.
 //!
-//! One Redis server is the first implementation; Redlock over several masters comes under the same guards, watchdog
-//! and wait loop.
+//! One Redis server is the first implementation, Redlock over several masters the second; both are under the same guards,
+//! watchdog and wait loop.
 
 mod background;
 mod redis;
+mod redlock;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::redis::RedisStore;
+pub(crate) use self::redlock::{Admission, RedlockStore};
 use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::key::LockKeys;
 use crate::lease::Moment;
+use crate::nodes::{NodeState, NodeStatus};
 pub(crate) use crate::script::{
     Acquire, AcquireAll, Count, CountAnswer, FenceAnswer, Leaving, Levels, Part, Standing, TokenRule, Waiting,
 };
@@ -67,11 +70,17 @@ pub(crate) struct Renewal {
     pub(crate) holder: Holder,
     /// Zero only asks whether the hold is still there.
     pub(crate) lease: Duration,
+    /// The hold's fencing token, 0 for none.
+    pub(crate) token: u64,
 }
 
 #[derive(Debug)]
 pub(crate) enum Renewed {
-    Held { sent_at: Moment },
+    /// `again`: where it was missing it has been put again, so if it was given up meanwhile it must be undone there.
+    Held {
+        sent_at: Moment,
+        again: bool,
+    },
     Gone,
     Failed(Error),
 }
@@ -79,23 +88,28 @@ pub(crate) enum Renewed {
 /// The requests of one call whose outcome is unknown, because their connection failed. Each can still run until it is
 /// settled: its connection killed at the server, the server process gone, or its not-after passed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Doubts(Vec<Doubt>);
+pub(crate) struct Doubts {
+    requests: Vec<Doubt>,
+    /// The masters of Redlock on which something may stand, by place. What keeps the order there is theirs.
+    nodes: u64,
+}
 
 impl Doubts {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.requests.is_empty() && self.nodes == 0
     }
 
     fn clear(&mut self) {
-        self.0.clear();
+        self.requests.clear();
+        self.nodes = 0;
     }
 
     fn push(&mut self, doubt: Doubt) {
-        self.0.push(doubt);
+        self.requests.push(doubt);
     }
 
     fn iter(&self) -> impl Iterator<Item = &Doubt> {
-        self.0.iter()
+        self.requests.iter()
     }
 }
 
@@ -159,6 +173,25 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
 
     /// What is left of a count or free of the permits, and how many permits are held.
     fn counted(&self, keys: &LockKeys) -> Result<(i64, i64)>;
+
+    /// In the background: looks after what nobody waits for (servers that were down, or have no vote yet). When to be
+    /// called again; `None`: never.
+    fn tend(&self) -> Option<Moment> {
+        None
+    }
+
+    /// How many servers send each message.
+    fn copies(&self) -> u64 {
+        1
+    }
+
+    /// What is known of each server.
+    fn nodes(&self) -> Vec<NodeStatus>;
+
+    /// How many grants took a second round for their fencing token.
+    fn token_rounds(&self) -> u64 {
+        0
+    }
 
     /// A connection that hears the releases: one half to read from, one to ask for channels with.
     fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)>;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::background::{Background, Settled};
 use super::{
     Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Leaving, Levels,
-    Released, Renewal, Renewed, Undo,
+    NodeState, NodeStatus, Released, Renewal, Renewed, Undo,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -301,6 +301,13 @@ impl LeaseStore for RedisStore {
         script::question_answer(self.ask_freely(keys, || script::count_question(keys))?.reply)
     }
 
+    fn nodes(&self) -> Vec<NodeStatus> {
+        let (reached, last_error) = self.pool.reached();
+        // Without a connection and without a failure nobody has asked it yet.
+        let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
+        vec![NodeStatus { address: self.pool.address(), state, latency: None, last_error }]
+    }
+
     fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
         self.background.listen(read_timeout)
     }
@@ -369,7 +376,7 @@ fn renewal_request<'a>(chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Requ
 
 fn renewed(answer: RenewAnswer, sent_at: Moment) -> Renewed {
     match answer {
-        RenewAnswer::Held => Renewed::Held { sent_at },
+        RenewAnswer::Held => Renewed::Held { sent_at, again: false },
         RenewAnswer::Gone => Renewed::Gone,
         RenewAnswer::Failed(error) => Renewed::Failed(error),
     }

@@ -118,6 +118,10 @@ impl Wire for RedisWire {
         let mut reader = self.stream.until(Instant::now() + self.io_timeout);
         self.parser.parse_value(&mut reader).map(to_reply).map_err(|e| to_error(e, &self.endpoint))
     }
+
+    fn stream(&self) -> &Stream {
+        &self.stream
+    }
 }
 
 pub(super) fn to_reply(value: Value) -> Reply {

@@ -1,16 +1,19 @@
-//! A connection that listens: one thread reads it, and anybody may ask for channels on it meanwhile.
+//! Connections that listen, to one server or to several: one thread reads them, and anybody may ask for channels meanwhile.
 //!
 //! On a socket of our own, because a `redis::Connection` is driven by one thread at a time: nobody could subscribe
 //! while it reads, except by waking the reader with a message of its own, one command and one thread hop more for every
 //! first wait (`redis-client.md` §4).
 
 use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::dial::{Dialer, Endpoint, to_error, to_reply};
+use super::ready::readable;
 use super::stream::Stream;
 use super::{Reply, Request};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// What a read brought.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,13 +33,28 @@ pub(crate) enum Heard {
 
 /// The half that reads.
 pub(crate) struct Ear {
+    lines: Vec<Line>,
+    /// For several servers: how long a read may take, and when it is time to listen to one more.
+    several: Option<Several>,
+}
+
+struct Line {
     stream: Stream,
     parser: redis::Parser,
     endpoint: Endpoint,
 }
 
+struct Several {
+    read_timeout: Duration,
+    /// How often a server came back, now and when this ear was made.
+    returns: Arc<AtomicU64>,
+    known: u64,
+}
+
 /// The half that asks. After any error both halves must be given up.
-pub(crate) struct Mouth {
+pub(crate) struct Mouth(Vec<Voice>);
+
+struct Voice {
     stream: Stream,
     endpoint: Endpoint,
 }
@@ -44,27 +62,85 @@ pub(crate) struct Mouth {
 impl Dialer {
     /// Connects and logs in; reads then wait for `read_timeout`.
     pub(crate) fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
+        let (line, voice) = self.open_line()?;
+        line.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e.into(), &self.endpoint))?;
+        Ok((Ear { lines: vec![line], several: None }, Mouth(vec![voice])))
+    }
+
+    /// Listens to all that can be reached, until one of them ends or another comes back (`returns` counts that).
+    pub(crate) fn listen_to_all(
+        dialers: &[&Self],
+        read_timeout: Duration,
+        returns: Arc<AtomicU64>,
+    ) -> Result<(Ear, Mouth)> {
+        let known = returns.load(Ordering::Acquire);
+        let (mut lines, mut voices) = (Vec::new(), Vec::new());
+        let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be listened to");
+        for dialer in dialers {
+            let opened = dialer.open_line().and_then(|(line, voice)| {
+                line.stream.set_nonblocking().map_err(|e| to_error(e.into(), &dialer.endpoint))?;
+                Ok((line, voice))
+            });
+            match opened {
+                Ok((line, voice)) => {
+                    lines.push(line);
+                    voices.push(voice);
+                }
+                Err(error) => wrong = error,
+            }
+        }
+        if lines.is_empty() {
+            return Err(wrong);
+        }
+        let several = Some(Several { read_timeout, returns, known });
+        Ok((Ear { lines, several }, Mouth(voices)))
+    }
+
+    fn open_line(&self) -> Result<(Line, Voice)> {
         let fail = |e: io::Error| to_error(e.into(), &self.endpoint);
         let stream = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
         let twin = stream.try_clone().map_err(fail)?;
-        let mut ear = Ear { stream, parser: redis::Parser::new(), endpoint: self.endpoint.clone() };
-        let mut mouth = Mouth { stream: twin, endpoint: self.endpoint.clone() };
+        let mut line = Line { stream, parser: redis::Parser::new(), endpoint: self.endpoint.clone() };
+        let mut voice = Voice { stream: twin, endpoint: self.endpoint.clone() };
         let redis = self.endpoint.info().redis_settings();
         if let Some(password) = redis.password() {
             let user = redis.username().unwrap_or("default");
-            mouth.say(&Request::plain(&["AUTH", user, password]))?;
-            ear.expect_no_error()?;
+            voice.say(&Request::plain(&["AUTH", user, password]))?;
+            line.expect_no_error()?;
         }
-        mouth.say(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]))?;
+        voice.say(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]))?;
         // Not being allowed to have a name is no reason to be deaf.
-        ear.read()?;
-        ear.stream.set_timeouts(read_timeout, self.io_timeout).map_err(fail)?;
-        Ok((ear, mouth))
+        line.read()?;
+        Ok((line, voice))
     }
 }
 
 impl Ear {
     pub(crate) fn hear(&mut self) -> Result<Heard> {
+        let Some(several) = &self.several else { return self.lines[0].hear() };
+        if several.returns.load(Ordering::Acquire) != several.known {
+            return Err(Error::new(ErrorKind::Unreachable, "a server came back: listening to it as well"));
+        }
+        let timeout = several.read_timeout;
+        // First what a parser has read ahead, which waiting for the sockets would not show.
+        for wait in [Duration::ZERO, timeout] {
+            if !wait.is_zero() {
+                let streams: Vec<&Stream> = self.lines.iter().map(|line| &line.stream).collect();
+                readable(&streams, wait);
+            }
+            for line in &mut self.lines {
+                match line.hear()? {
+                    Heard::Silence => {}
+                    heard => return Ok(heard),
+                }
+            }
+        }
+        Ok(Heard::Silence)
+    }
+}
+
+impl Line {
+    fn hear(&mut self) -> Result<Heard> {
         let parts = match self.parser.parse_value(&mut self.stream) {
             Ok(value) => match to_reply(value) {
                 Reply::Array(parts) => parts,
@@ -122,9 +198,15 @@ impl Mouth {
 
     /// Ends the read of the other half, too.
     pub(crate) fn close(&self) {
-        self.stream.shutdown();
+        self.0.iter().for_each(|voice| voice.stream.shutdown());
     }
 
+    fn say(&mut self, request: &Request) -> Result<()> {
+        self.0.iter_mut().try_for_each(|voice| voice.say(request))
+    }
+}
+
+impl Voice {
     fn say(&mut self, request: &Request) -> Result<()> {
         let mut bytes = Vec::new();
         request.write_unstamped(&mut bytes);

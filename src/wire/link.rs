@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ready::readable;
 use super::request::Stamps;
 use super::{Reply, Request, ServerError, Wire};
 use crate::clock::Clock;
@@ -152,6 +153,22 @@ impl Link {
         Ok(Self { wire, facts: Arc::new(facts), out, io_timeout, clock, was_idle: false })
     }
 
+    /// Which process of the server is at the other end.
+    pub(crate) fn run_id(&self) -> Option<&str> {
+        self.facts.run_id.as_deref()
+    }
+
+    /// The server's clock now, in microseconds since 1970, or a little less.
+    pub(crate) fn server_micros(&self) -> u64 {
+        self.facts.server_now_at_least(self.clock.now())
+    }
+
+    /// Which of the connections has brought something, or has ended; waits for `timeout` at most until one has.
+    pub(crate) fn answered(links: &[&Self], timeout: Duration) -> Vec<bool> {
+        let streams: Vec<_> = links.iter().map(|link| link.wire.stream()).collect();
+        readable(&streams, timeout)
+    }
+
     /// From here on an end of the connection may be older than the next request.
     pub(crate) fn mark_idle(&mut self) {
         self.was_idle = true;
@@ -296,7 +313,7 @@ fn refuse_missing_permissions(probe: Reply) -> Result<()> {
     }
 }
 
-fn server_time(reply: Reply) -> Result<u64> {
+pub(crate) fn server_time(reply: Reply) -> Result<u64> {
     let number = |r: &Reply| match r {
         Reply::Bytes(b) => std::str::from_utf8(b).ok()?.parse::<u64>().ok(),
         _ => None,

@@ -6,6 +6,7 @@ mod dial;
 mod ear;
 mod link;
 mod pool;
+mod ready;
 mod reply;
 mod request;
 mod slot;
@@ -13,7 +14,7 @@ mod stream;
 
 pub(crate) use dial::{Dialer, Endpoint};
 pub(crate) use ear::{Ear, Heard, Mouth};
-pub(crate) use link::{Doubt, Failure, Link};
+pub(crate) use link::{Doubt, Failure, InFlight, Link, server_time};
 pub(crate) use pool::Pool;
 pub(crate) use reply::{Reply, ServerError};
 pub(crate) use request::Request;
@@ -22,7 +23,9 @@ use crate::error::Result;
 
 /// A connection in two verbs, so that Redlock can send to all nodes before it reads from the first, and so that
 /// tests can put a fault between any two bytes. Any error of either ends the connection's life.
-pub(crate) trait Wire: Send {
+trait Wire: Send {
     fn send(&mut self, bytes: &[u8]) -> Result<()>;
     fn recv(&mut self) -> Result<Reply>;
+
+    fn stream(&self) -> &stream::Stream;
 }

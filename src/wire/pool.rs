@@ -31,6 +31,8 @@ struct State {
     /// Connections that exist or are being made, free ones included; at most `most`.
     open: usize,
     queue: VecDeque<Arc<Slot>>,
+    /// Why the last connect failed; `None` when it did not.
+    trouble: Option<Error>,
     closed: bool,
 }
 
@@ -48,8 +50,18 @@ enum Stage<'p> {
 
 impl Pool {
     pub(crate) fn new(dialer: Dialer, most: usize) -> Self {
-        let state = State { free: Vec::new(), open: 0, queue: VecDeque::new(), closed: false };
+        let state = State { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
         Self { dialer, most, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("{:?}", self.dialer.endpoint)
+    }
+
+    /// Whether it has connections, and why the last connect failed if it has none.
+    pub(crate) fn reached(&self) -> (bool, Option<Error>) {
+        let state = self.state.lock();
+        (state.open > 0, state.trouble.clone())
     }
 
     pub(crate) fn io_timeout(&self) -> Duration {
@@ -174,11 +186,13 @@ impl Pool {
         let mut place = Borrowed { pool: self, link: None, in_flight: false, returned: false };
         match self.dialer.dial() {
             Ok(link) => {
+                self.state.lock().trouble = None;
                 place.link = Some(link);
                 Ok(place)
             }
             Err(error) => {
                 place.returned = true;
+                self.state.lock().trouble = Some(error.clone());
                 self.lose_place(Some(&error));
                 Err(error)
             }

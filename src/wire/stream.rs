@@ -60,6 +60,15 @@ impl Stream {
         }
     }
 
+    /// Reads and writes bring what is there at once, or an error that says that nothing is.
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(true),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.set_nonblocking(true),
+        }
+    }
+
     pub(super) fn shutdown(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -71,6 +80,16 @@ impl Stream {
     /// For one reply that arrives in pieces: no read begins after `deadline`.
     pub(super) fn until(&mut self, deadline: Instant) -> Until<'_> {
         Until { stream: self, deadline, first: true }
+    }
+}
+
+#[cfg(unix)]
+impl std::os::fd::AsFd for Stream {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
     }
 }
 

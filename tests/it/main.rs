@@ -16,6 +16,7 @@ mod multi;
 mod mutex;
 mod outcomes;
 mod processes;
+mod redlock;
 mod restarts;
 mod review;
 mod rig;

@@ -22,7 +22,7 @@ const HOLDERS: [(&str, &str); 4] = [
     ("$J", "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57"),
 ];
 
-const KEYS: [(&str, &str); 10] = [
+const KEYS: [(&str, &str); 11] = [
     ("queue", "redisson_lock_queue:{L}"),
     ("deadlines", "redisson_lock_timeout:{L}"),
     ("token", "redisson_lock_token:{L}"),
@@ -33,6 +33,7 @@ const KEYS: [(&str, &str); 10] = [
     ("done", "leasehold_once:{L}:n"),
     ("tag", "{L}"),
     ("channel", "channel"),
+    ("node", "leasehold:node"),
 ];
 
 struct Noun {
@@ -83,6 +84,7 @@ fn show(reply: &RedisResult<Value>) -> String {
         Ok(Value::Int(n)) if *n > MILLIS / 4 && *n < 1000 * MILLIS => kilo(*n),
         Ok(Value::Int(n)) => n.to_string(),
         Ok(Value::BulkString(bytes)) => shorten(&String::from_utf8_lossy(bytes)),
+        Ok(Value::Array(parts)) if parts.is_empty() => "none".to_owned(),
         Ok(Value::Array(parts)) => parts.iter().map(|part| show(&Ok(part.clone()))).collect::<Vec<_>>().join(","),
         Ok(other) => format!("{other:?}"),
     }
@@ -92,6 +94,9 @@ fn show(reply: &RedisResult<Value>) -> String {
 fn without_token(mut picture: Picture) -> Picture {
     for (_, token) in picture.iter_mut().filter(|(key, _)| key.starts_with("redisson_lock_token:")) {
         token.body.clear();
+    }
+    if let Some(node) = picture.get_mut("leasehold:node") {
+        node.body.retain(|(field, _)| field != "max");
     }
     picture
 }
@@ -135,7 +140,7 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
         // Known to have been taken, it is back; otherwise there is nothing that could be.
         ("count_release", "2") => if call.ends_with('1') { "2,0" } else { "0,0" }.to_owned(),
         ("rw_release", "1" | "2") => if stands("A") { "1,0" } else { "0,0" }.to_owned(),
-        ("fair_force_unlock" | "rw_force_unlock", "1") => "0".to_owned(),
+        ("fair_force_unlock" | "rw_force_unlock" | "redlock_admit", "1") => "0".to_owned(),
         ("multi_acquire", "1") => {
             let number = |word: &str| word.parse::<i64>().expect("a number");
             let again = answer.split(',').skip(1).map(number).map(|token| if token > 0 { token + 1 } else { 0 });
@@ -153,7 +158,9 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
             .collect::<Vec<_>>()
             .join(","),
         // Every grant has a token of its own.
-        ("fair_acquire" | "write_acquire", "1") if answer != "1,0" && !answer.starts_with("1,0,") => {
+        ("fair_acquire" | "write_acquire" | "redlock_acquire", "1")
+            if answer != "1,0" && !answer.starts_with("1,0,") =>
+        {
             let (token, next) =
                 answer[2..].split_once(',').map_or((&answer[2..], None), |(token, next)| (token, Some(next)));
             let token = token.parse::<i64>().expect("a token") + 1;
@@ -444,6 +451,44 @@ const MULTI: Noun = Noun {
     ],
 };
 
+const REDLOCK: Noun = Noun {
+    calls: &[
+        "redlock_acquire L token node | $A 2ks 0 9ks 50 run 0",
+        "redlock_acquire L token node | $A 2ks 0 -1 50 run 0",
+        "redlock_acquire L token node | $A 3ks 1 -1 0 run 0",
+        "redlock_acquire L token node | $A 2ks 0 -1 50 run 1",
+        "redlock_renew L node | $A 3ks run",
+        "redlock_renew L node | $A 0 run",
+        "redlock_token L token node | $A 70 9ks run",
+        "redlock_look node | run run:1",
+        "redlock_admit node | run run:0 90",
+    ],
+    states: &[
+        // No vote: new, restarted with its data, and marked by us, by another process, before a restart.
+        ("", "5,0 5,0 5,0 5,0 none none 0 0,,run:1 0"),
+        ("HSET node boot old floor 60 max 80; HSET L $A 1; PEXPIRE L 2ks", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
+        ("HSET node pending run:0", "5,0 5,0 5,0 5,0 none none 0 0,,run:0 1"),
+        ("HSET node boot old floor 60 max 99 pending run:0", "5,0 5,0 5,0 5,0 none none 0 0,99,run:0 1"),
+        ("HSET node pending run:2", "5,0 5,0 5,0 5,0 none none 0 0,,run:2 0"),
+        ("HSET node max 80 pending old:0", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
+        // Free: the token is the proposal, or above this name's last, above every name's, above the floor.
+        ("HSET node boot run", "1,50 1,0 2,0 3,0 0 0 0 1,, 0"),
+        ("HSET node boot run max 80; SET token 55", "1,56 1,0 2,0 3,0 0 0 0 1,80, 0"),
+        ("HSET node boot run max 80", "1,81 1,0 2,0 3,0 0 0 0 1,80, 0"),
+        ("HSET node boot run floor 60 max 60; SET token 20", "1,61 1,0 2,0 3,0 0 0 0 1,60, 0"),
+        // Ours, another's, Java's.
+        ("HSET node boot run; HSET L $A 1; PEXPIRE L 2ks; SET token 50", "1,51 1,0 1,0 3,0 1 1 1 1,, 0"),
+        ("HSET node boot run; HSET L $A 2; PEXPIRE L 4ks; SET token 80", "1,81 1,0 1,0 3,0 1 1 1 1,, 0"),
+        ("HSET node boot run; HSET L $B 1; PEXPIRE L 2ks", "0,2ks,B 0,2ks,B 2,0 0,2ks,B 0 0 0 1,, 0"),
+        ("HSET node boot run; HSET L $J 3; PEXPIRE L 2ks", "0,2ks,J 0,2ks,J 2,0 0,2ks,J 0 0 0 1,, 0"),
+        // Another kind of lock, other types, a counter that is none.
+        ("HSET node boot run; HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
+        ("HSET node boot run; SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 1,, 0"),
+        ("HSET node boot run; HSET L $A 1; PEXPIRE L 2ks; SET token x", "!INT 1,0 1,0 3,0 1 1 !INT 1,, 0"),
+        ("SET node x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
+    ],
+};
+
 const READ_WRITE: Noun = Noun {
     calls: &[
         "read_acquire L marker | $A 2ks 0 tag 0",
@@ -693,6 +738,11 @@ fn a_repeat_on_several_locks_changes_nothing() {
 }
 
 #[test]
+fn a_repeat_on_a_master_changes_nothing() {
+    every_call_twice(&REDLOCK);
+}
+
+#[test]
 fn a_repeat_on_a_read_write_lock_changes_nothing() {
     every_call_twice(&READ_WRITE);
 }
@@ -796,7 +846,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
 #[test]
 fn no_script_is_left_out() {
     let plain = include_str!("scripts.rs");
-    let calls = [&FAIR, &MULTI, &READ_WRITE, &PERMITS, &COUNTS, &LATCH].map(|noun| noun.calls).concat();
+    let calls = [&FAIR, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH].map(|noun| noun.calls).concat();
     let all = scripts();
     assert!(all.len() > 20, "the table was not read: {all:?}");
     for name in all.keys() {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 /// The modules, floor by floor (design.md §2): a file imports from its own floor and from those below.
 const FLOORS: [&[&str]; 6] = [
-    &["error", "key", "holder", "deadline", "backoff", "lease", "limits"],
+    &["error", "key", "holder", "deadline", "backoff", "lease", "limits", "nodes", "quorum"],
     &["clock", "script", "store", "wire"],
     &["grant", "losses", "watchdog", "wakeup", "bell", "station"],
-    &["hold", "shared", "claim", "wait", "acquire"],
+    &["hold", "sentinel", "shared", "claim", "wait", "acquire"],
     &["guard", "handle", "counter", "mutex", "multi", "fair", "rwlock", "latch", "semaphore", "counting", "fencing"],
     &["client", "builder"],
 ];
@@ -219,6 +219,8 @@ fn send_and_sync_are_promised() {
     both::<CountingSemaphore>();
     both::<CountingPermit>();
     both::<LockHolder>();
+    both::<NodeState>();
+    both::<NodeStatus>();
     both::<Error>();
     both::<ErrorKind>();
     both::<Result<()>>();

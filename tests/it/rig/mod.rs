@@ -2,6 +2,7 @@
 
 mod bench;
 mod child;
+mod masters;
 mod proxy;
 mod server;
 
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo, scripts};
 pub(crate) use child::Child;
+pub(crate) use masters::{Masters, wait_for_votes};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use server::Server;
 
@@ -40,8 +42,18 @@ pub(crate) fn threads_named(prefix: &str) -> usize {
         .count()
 }
 
-/// Sends a signal by name to a process.
+/// Sends a signal by name to a process. After a STOP all of its threads stand still: until the one that the kernel chose
+/// to take the signal is scheduled, the others go on.
 pub(crate) fn signal(pid: u32, name: &str) {
     let status = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "kill -{name} {pid}");
+    if name == "STOP" {
+        wait_until("it is stopped", || {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            // `pid (comm) state ...`
+            let stat =
+                |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.unwrap().path().join("stat"));
+            tasks.map(stat).all(|stat| stat.is_ok_and(|stat| stat.contains(") T ")))
+        });
+    }
 }

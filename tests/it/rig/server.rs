@@ -166,12 +166,14 @@ impl Server {
         self.cmd(&["PTTL", key])
     }
 
-    /// All keys but those that are meant to stay for a while: token counters, and marks of requests that must not run
+    /// All keys but those that are meant to stay for a while: token counters, a master's memory of itself, and marks of requests that must not run
     /// twice, as long as they have an end.
     pub(crate) fn lock_keys(&self) -> Vec<String> {
         let keys: Vec<String> = self.cmd(&["KEYS", "*"]);
         let stays = |key: &str| {
-            key.starts_with("redisson_lock_token:") || (key.starts_with("leasehold_once:") && self.pttl(key) != -1)
+            key == "leasehold:node"
+                || key.starts_with("redisson_lock_token:")
+                || (key.starts_with("leasehold_once:") && self.pttl(key) != -1)
         };
         keys.into_iter().filter(|key| !stays(key)).collect()
     }

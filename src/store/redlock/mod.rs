@@ -1,0 +1,498 @@
+//! Leases on a majority of several independent masters.
+//!
+//! The algorithm of the Redis documentation ("Distributed Locks with Redis"), with what it leaves to the reader: a
+//! master that may have forgotten something has no vote ([`admission`](super::admission)), and every grant has a fencing
+//! token that rests on a majority before it is used.
+
+mod admission;
+mod ballot;
+mod kind;
+mod node;
+mod round;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+pub(crate) use self::admission::Admission;
+use self::admission::Gate;
+use self::ballot::Tally;
+use self::kind::{check_kind, unsupported};
+use self::node::{Node, in_short, one};
+use self::round::{Round, Told, ask_all};
+use super::{
+    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Leaving, Levels,
+    NodeState, NodeStatus, Released, Renewal, Renewed, Undo,
+};
+use crate::clock::Clock;
+use crate::deadline::ceil_millis;
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::Holder;
+use crate::key::LockKeys;
+use crate::lease::Moment;
+use crate::quorum::{is_final, majority};
+use crate::script::{self, FenceAnswer, ReleaseAnswer, RenewAnswer, Standing, TokenRule};
+use crate::wire::{Dialer, Ear, Link, Mouth, Reply, Request};
+
+/// Rounds in which contenders took so many masters each that nobody had a majority, before others' leases are waited for.
+const SPLITS: u32 = 4;
+const CHUNK: usize = 200;
+
+#[derive(Debug)]
+pub(crate) struct RedlockStore {
+    nodes: Vec<Node>,
+    gate: Gate,
+    clock: Arc<dyn Clock>,
+    /// Rounds that may run beside each other: each has a connection to every master.
+    places: Mutex<usize>,
+    place_free: Condvar,
+    /// The masters on which each hold may stand, by place: those that it must be released on.
+    holds: Mutex<HashMap<Holder, u64>>,
+    /// The highest token seen: the next proposal is above it.
+    highest: AtomicU64,
+    token_rounds: AtomicU64,
+}
+
+impl RedlockStore {
+    pub(crate) fn new(dialers: Vec<Dialer>, rounds: usize, admission: Admission) -> Self {
+        let clock = dialers[0].clock.clone();
+        let nodes: Vec<Node> = dialers.into_iter().map(Node::new).collect();
+        Self {
+            gate: Gate::new(admission, nodes.len()),
+            nodes,
+            clock,
+            places: Mutex::new(rounds),
+            place_free: Condvar::new(),
+            holds: Mutex::default(),
+            highest: AtomicU64::new(0),
+            token_rounds: AtomicU64::new(0),
+        }
+    }
+
+    /// Connects to every master, and fails when no majority can be reached or one is of the wrong sort.
+    pub(crate) fn check(&self) -> Result<()> {
+        let run_ids = Mutex::new(Vec::new());
+        let ask = |_: usize, _: &Link, run_id: &str| {
+            run_ids.lock().push(run_id.to_owned());
+            vec![Request::plain(&["PING"])]
+        };
+        let round = ask_all(&self.nodes, None, ask, |_| true, |_| false);
+        let mut run_ids = run_ids.into_inner();
+        run_ids.sort_unstable();
+        if run_ids.windows(2).any(|pair| pair[0] == pair[1]) {
+            let why = "two of the URLs lead to the same server, which would vote twice";
+            return Err(Error::new(ErrorKind::InvalidInput, why));
+        }
+        let mut reached = 0;
+        for told in &round.told {
+            match told {
+                Told::Replies(_) => reached += 1,
+                Told::Failed(failure) if !in_short(failure).kind().is_outage() => return Err(in_short(failure).clone()),
+                _ => {}
+            }
+        }
+        if reached < majority(self.nodes.len()) {
+            return Err(self.no_quorum(&round.told, |_| "reached".to_owned()));
+        }
+        self.gate.tend(&self.nodes);
+        Ok(())
+    }
+
+    /// One more round has asked for it on these masters.
+    fn stands_on(&self, holder: &Holder, nodes: u64) {
+        *self.holds.lock().entry(holder.clone()).or_default() |= nodes;
+    }
+
+    /// Where it must be released; everywhere, for one that nothing is known of.
+    fn stands(&self, holder: &Holder) -> u64 {
+        self.holds.lock().get(holder).copied().unwrap_or_else(|| self.everywhere())
+    }
+
+    fn forget(&self, holder: &Holder) {
+        self.holds.lock().remove(holder);
+    }
+
+    fn place(&self) -> Place<'_> {
+        let mut free = self.places.lock();
+        while *free == 0 {
+            self.place_free.wait(&mut free);
+        }
+        *free -= 1;
+        Place(self)
+    }
+
+    fn release_on(
+        &self,
+        nodes: u64,
+        keys: &LockKeys,
+        holder: &Holder,
+        left: Levels,
+        decided: impl Fn(&[Told]) -> bool,
+    ) -> Round {
+        let ask = |_: usize, _: &Link, _: &str| vec![script::release(keys, holder, left)];
+        ask_all(&self.nodes, Some(holder), ask, |at| nodes & (1 << at) != 0, decided)
+    }
+
+    fn no_quorum(&self, told: &[Told], say: impl Fn(&Told) -> String) -> Error {
+        let texts: Vec<String> = told
+            .iter()
+            .map(|told| match told {
+                Told::Failed(failure) => in_short(failure).message().to_owned(),
+                other => say(other),
+            })
+            .collect();
+        self.list(&texts)
+    }
+
+    fn list(&self, texts: &[String]) -> Error {
+        let each: Vec<String> =
+            self.nodes.iter().zip(texts).map(|(node, text)| format!("{:?}: {text}", node.dialer.endpoint)).collect();
+        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        Error::new(ErrorKind::NoQuorum, format!("no majority ({quorum} of {all}): {}", each.join("; ")))
+    }
+
+    fn everywhere(&self) -> u64 {
+        u64::MAX >> (64 - self.nodes.len())
+    }
+
+    /// What all must be asked: an answer from a majority, or what stands in the way.
+    fn poll<T>(&self, request: impl Fn() -> Request, parse: impl Fn(Reply) -> Result<T>) -> Result<Vec<T>> {
+        let round = ask_all(&self.nodes, None, |_, _, _| vec![request()], |_| true, |_| false);
+        let (mut answers, mut wrong) = (Vec::new(), None);
+        for told in &round.told {
+            if let Told::Replies(replies) = told {
+                match one(replies.clone()).and_then(&parse) {
+                    Ok(answer) => answers.push(answer),
+                    Err(error) => wrong = Some(error),
+                }
+            }
+        }
+        if answers.len() >= majority(self.nodes.len()) {
+            return Ok(answers);
+        }
+        Err(wrong.unwrap_or_else(|| self.no_quorum(&round.told, |_| "answered".to_owned())))
+    }
+}
+
+/// A round that is allowed to run.
+struct Place<'s>(&'s RedlockStore);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        *self.0.places.lock() += 1;
+        self.0.place_free.notify_one();
+    }
+}
+
+/// The places of those that answered a release.
+fn done(told: &[Told]) -> u64 {
+    let ok = |told: &Told| matches!(told, Told::Replies(replies) if !matches!(replies[..], [Reply::Error(_)]));
+    told.iter().enumerate().filter(|(_, told)| ok(told)).fold(0, |done, (at, _)| done | 1 << at)
+}
+
+impl LeaseStore for RedlockStore {
+    fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
+        check_kind(acquire.keys)?;
+        self.gate.check_lease(acquire.lease)?;
+        let _place = self.place();
+        for split in 0..SPLITS {
+            let began = self.clock.now();
+            match self.vote(acquire, doubts)? {
+                Tally::Granted { token, sent_at } => {
+                    // Its release goes to all of them.
+                    doubts.clear();
+                    return Ok(Acquired::Granted { token, sent_at, next: None });
+                }
+                Tally::Busy { ttl } => return Ok(Acquired::Busy { ttl }),
+                Tally::Gone => return Ok(Acquired::Gone),
+                Tally::Split => {
+                    // Each a different time, or they would split the votes again and for ever.
+                    let round = self.clock.now().since(began).max(Duration::from_micros(500));
+                    std::thread::sleep(round.mul_f64(rand::random::<f64>() * f64::from(1 << split)));
+                }
+            }
+        }
+        Ok(Acquired::Busy { ttl: Some(Duration::from_millis(5 + rand::random::<u64>() % 20)) })
+    }
+
+    fn release(&self, keys: &LockKeys, holder: &Holder, left: Levels, doubts: &mut Doubts) -> Result<Released> {
+        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let _place = self.place();
+        let enough = |told: &[Told]| told.iter().filter(|told| matches!(told, Told::Replies(_))).count() >= quorum;
+        let stands = self.stands(holder);
+        let Round { told, repeated, .. } = self.release_on(stands, keys, holder, left, enough);
+        if left == Levels::NONE {
+            doubts.nodes = stands & !done(&told);
+            self.forget(holder);
+        }
+        // It never stood on the others.
+        let mut missing = all - stands.count_ones() as usize;
+        let (mut there, mut level, mut listeners) = (0, 0, 0);
+        let mut wrong = None;
+        for (at, told) in told.iter().enumerate() {
+            let Told::Replies(replies) = told else { continue };
+            match script::release_answer(replies[0].clone()) {
+                Ok(ReleaseAnswer::Freed { receivers, .. }) => {
+                    there += 1;
+                    listeners = listeners.max(receivers);
+                }
+                Ok(ReleaseAnswer::Level) => level += 1,
+                // The attempt whose reply was lost did it.
+                Ok(ReleaseAnswer::NotHeld) if repeated & (1 << at) != 0 && left == Levels::NONE => there += 1,
+                Ok(ReleaseAnswer::NotHeld) => missing += 1,
+                Err(error) => wrong = Some(error),
+            }
+        }
+        if is_final(missing, all) {
+            return Ok(Released::NotHeld);
+        }
+        match (there, level) {
+            (0, 0) => Err(wrong.unwrap_or_else(|| self.no_quorum(&told, |_| "not waited for".to_owned()))),
+            _ if there + level + missing < quorum => {
+                Err(wrong.unwrap_or_else(|| self.no_quorum(&told, |_| "answered".to_owned())))
+            }
+            (0, _) => Ok(Released::Level),
+            _ => Ok(Released::Freed { listeners, next: None }),
+        }
+    }
+
+    fn acquire_all(&self, _: &AcquireAll<'_>, _: &mut Doubts) -> Result<AcquiredAll> {
+        Err(unsupported("a multi-lock"))
+    }
+
+    fn release_all(&self, _: &[Leaving<'_>], _: &mut Doubts) -> Result<Vec<Result<Released>>> {
+        Err(unsupported("a multi-lock"))
+    }
+
+    /// Not in one write: the release must be through on a majority first.
+    fn hand_over(&self, _: &LockKeys, _: &Holder, _: &mut Doubts, _: &Acquire<'_>) -> Option<HandedOver> {
+        None
+    }
+
+    fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
+        let chunks: Vec<&[Renewal]> = batch.chunks(CHUNK).collect();
+        let ask = |_: usize, _: &Link, run_id: &str| {
+            let holds = |chunk: &'_ [Renewal]| {
+                script::renew_votes(chunk.iter().map(|r| (&*r.keys, &r.holder, r.lease)), run_id)
+            };
+            chunks.iter().map(|chunk| holds(chunk)).collect()
+        };
+        let round = ask_all(&self.nodes, None, ask, |_| true, |_| false);
+        let answers: Vec<Option<Vec<RenewAnswer>>> =
+            round.told.iter().enumerate().map(|(at, told)| self.renewals_of(at, told)).collect();
+        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let mut missing = vec![Vec::new(); all];
+        let mut outcomes: Vec<Renewed> = (0..batch.len())
+            .map(|n| {
+                let (mut held, mut gone) = (0, 0);
+                let mut lost_at = Vec::new();
+                let mut wrong = None;
+                for (at, answer) in answers.iter().enumerate() {
+                    match answer.as_ref().and_then(|answers| answers.get(n)) {
+                        Some(RenewAnswer::Held) => held += 1,
+                        Some(RenewAnswer::Gone) => {
+                            gone += 1;
+                            lost_at.push(at);
+                        }
+                        Some(RenewAnswer::Failed(error)) => wrong = Some(error.clone()),
+                        None => {}
+                    }
+                }
+                if held >= quorum {
+                    lost_at.into_iter().for_each(|at| missing[at].push(n));
+                    Renewed::Held { sent_at: round.sent_at, again: false }
+                } else if is_final(gone, all) {
+                    Renewed::Gone
+                } else {
+                    let none = || self.no_quorum(&round.told, |_| "answered".to_owned());
+                    Renewed::Failed(wrong.unwrap_or_else(none))
+                }
+            })
+            .collect();
+        self.put_again(batch, &missing, &mut outcomes);
+        outcomes
+    }
+
+    fn settle(&self, undos: &mut Vec<Undo>) {
+        let mut chunk: Vec<Undo> = undos.drain(..undos.len().min(CHUNK)).collect();
+        for undo in chunk.iter_mut().filter(|undo| undo.doubts.nodes == 0) {
+            undo.doubts.nodes = self.stands(&undo.holder);
+        }
+        // By holder where a connection still owes it an answer, so one round each; there are few.
+        for undo in &mut chunk {
+            let round = self.release_on(undo.doubts.nodes, &undo.keys, &undo.holder, undo.left, |_| false);
+            undo.doubts.nodes &= !done(&round.told);
+        }
+        let now = self.clock.now();
+        // What a master was never sent is not there; what it was sent stands no longer than its lease, unless it was
+        // suspended meanwhile: then the connection is killed before anything else is said to it.
+        chunk.retain(|undo| {
+            let goes_on = undo.doubts.nodes != 0 && now < undo.expires;
+            if !goes_on {
+                self.forget(&undo.holder);
+            }
+            goes_on
+        });
+        undos.append(&mut chunk);
+    }
+
+    fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        for renewal in renewals {
+            check_kind(&renewal.keys)?;
+            self.gate.check_lease(renewal.lease)?;
+        }
+        let _place = self.place();
+        Ok(self.renew(renewals))
+    }
+
+    fn inspect(&self, keys: &LockKeys) -> Result<Option<Standing>> {
+        check_kind(keys)?;
+        let standings = self.poll(|| script::inspect(keys), script::inspect_answer)?;
+        let quorum = majority(self.nodes.len());
+        let all: Vec<&(String, u64)> = standings.iter().flatten().flat_map(|standing| &standing.holders).collect();
+        let held = all.iter().find(|(id, _)| all.iter().filter(|(other, _)| other == id).count() >= quorum);
+        let Some((id, count)) = held else { return Ok(None) };
+        let mine = |standing: &&Standing| standing.holders.iter().any(|(other, _)| other == id);
+        let mut ttls: Vec<Duration> = standings.iter().flatten().filter(mine).filter_map(|s| s.ttl).collect();
+        ttls.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(Some(Standing { ttl: ttls.get(quorum - 1).copied(), holders: vec![(id.clone(), *count)] }))
+    }
+
+    fn force_unlock(&self, keys: &LockKeys) -> Result<bool> {
+        check_kind(keys)?;
+        let freed = self.poll(|| script::force_unlock(keys), script::force_unlock_answer)?;
+        Ok(freed.contains(&true))
+    }
+
+    fn queue(&self, keys: &LockKeys, _: &str) -> Result<(usize, Option<usize>)> {
+        check_kind(keys).map(|()| (0, None))
+    }
+
+    fn count(&self, keys: &LockKeys, _: Count, _: &str, _: &mut Doubts) -> Result<CountAnswer> {
+        Err(check_kind(keys).err().unwrap_or_else(|| unsupported("a count")))
+    }
+
+    fn counted(&self, keys: &LockKeys) -> Result<(i64, i64)> {
+        Err(check_kind(keys).err().unwrap_or_else(|| unsupported("a count")))
+    }
+
+    fn tend(&self) -> Option<Moment> {
+        let back = self.nodes.iter().filter(|node| node.probe()).count();
+        if back > 0 {
+            self.gate.somebody_is_back();
+        }
+        let gate = self.gate.tend(&self.nodes);
+        let now = self.clock.now();
+        let probes = self.nodes.iter().filter_map(Node::probe_at).min();
+        let next = [gate, probes].into_iter().flatten().min().unwrap_or(now.plus(Duration::from_secs(1)));
+        Some(next.clamp(now.plus(Duration::from_millis(5)), now.plus(Duration::from_secs(1))))
+    }
+
+    fn copies(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        let now = self.clock.now();
+        let status = |node: &Node| {
+            let (standing, down) = node.standing();
+            let state = match (&down, standing.quarantined) {
+                (Some(_), _) => NodeState::Down,
+                (None, Some(until)) => NodeState::Quarantined { remaining: until.map(|until| until.since(now)) },
+                (None, None) => NodeState::Voting,
+            };
+            let address = format!("{:?}", node.dialer.endpoint);
+            NodeStatus { address, state, latency: standing.latency, last_error: down.or(standing.last_error) }
+        };
+        self.nodes.iter().map(status).collect()
+    }
+
+    fn token_rounds(&self) -> u64 {
+        self.token_rounds.load(Ordering::Relaxed)
+    }
+
+    fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
+        let up = |node: &&Node| node.standing().1.is_none();
+        let dialers: Vec<&Dialer> = self.nodes.iter().filter(up).map(|node| &node.dialer).collect();
+        Dialer::listen_to_all(&dialers, read_timeout, self.gate.returns())
+    }
+
+    fn fence_claim(&self, _: &str, _: u64) -> Result<FenceAnswer> {
+        Err(unsupported("a fenced value"))
+    }
+
+    fn fence_write(&self, _: &str, _: u64, _: &[u8], _: &mut Doubts) -> Result<FenceAnswer> {
+        Err(unsupported("a fenced value"))
+    }
+
+    fn close(&self) {
+        self.nodes.iter().for_each(Node::close);
+    }
+}
+
+impl RedlockStore {
+    /// The answers of one master for the whole batch; `None`: it failed, or has no vote.
+    fn renewals_of(&self, at: usize, told: &Told) -> Option<Vec<RenewAnswer>> {
+        let Told::Replies(replies) = told else { return None };
+        let mut all = Vec::new();
+        for reply in replies {
+            match script::renew_votes_answer(reply.clone()) {
+                Ok(Some(answers)) => all.extend(answers),
+                Ok(None) => {
+                    self.gate.has_no_vote(&self.nodes[at], at);
+                    return None;
+                }
+                Err(error) => {
+                    log::debug!("{:?} cannot renew: {error}", self.nodes[at].dialer.endpoint);
+                    return None;
+                }
+            }
+        }
+        Some(all)
+    }
+
+    /// A hold that a majority has just confirmed is put again where it was missing: the next master that fails must not
+    /// cost it its majority.
+    fn put_again(&self, batch: &[Renewal], missing: &[Vec<usize>], outcomes: &mut [Renewed]) {
+        let still = |n: &usize| !batch[*n].lease.is_zero();
+        let places: Vec<Vec<usize>> =
+            missing.iter().map(|holds| holds.iter().copied().filter(still).collect()).collect();
+        if places.iter().all(Vec::is_empty) {
+            return;
+        }
+        let ask = |at: usize, _: &Link, run_id: &str| {
+            let again = |&n: &usize| {
+                let Renewal { keys, holder, lease, token } = &batch[n];
+                let rule = if *token == 0 { TokenRule::Off } else { TokenRule::Expires };
+                let waiting = super::Waiting::No;
+                let acquire = Acquire { keys, holder, lease: *lease, held: 0, token: rule, waiting };
+                script::vote(&acquire, *token, run_id)
+            };
+            places[at].iter().map(again).collect()
+        };
+        let asked = |at: usize| !places[at].is_empty();
+        for (at, holds) in places.iter().enumerate() {
+            holds.iter().for_each(|&n| self.stands_on(&batch[n].holder, 1 << at));
+        }
+        let _ = ask_all(&self.nodes, None, ask, asked, |_| false);
+        for &n in places.iter().flatten() {
+            if let Renewed::Held { again, .. } = &mut outcomes[n] {
+                *again = true;
+            }
+        }
+    }
+}
+
+#[cold]
+fn too_long(lease: Duration, longest: Duration) -> Error {
+    Error::new(
+        ErrorKind::InvalidInput,
+        format!(
+            "a lease of {} ms is longer than the longest lease of this Redlock, {longest:?} (Builder::longest_lease)",
+            ceil_millis(lease)
+        ),
+    )
+}

@@ -1,0 +1,427 @@
+//! One master of several: its connections, and when it is better not asked.
+//!
+//! What one holder sends to one master runs there in the order in which it was sent, although the caller does not wait
+//! for every reply: a connection whose reply nobody waited for is kept with the holder that is owed it, and when one
+//! breaks, the next that goes to this master kills it first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::backoff::Backoff;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::holder::Holder;
+use crate::lease::Moment;
+use crate::script;
+use crate::wire::{Dialer, Doubt, Failure, InFlight, Link, Reply, Request};
+
+/// Connections to a master that owe a reply, beyond which it is not asked for more.
+const MOST_LATE: usize = 16;
+
+pub(super) struct Node {
+    pub(super) dialer: Dialer,
+    state: Mutex<State>,
+}
+
+struct State {
+    free: Vec<Link>,
+    late: Vec<Late>,
+    /// Connections that broke with something unanswered, which may still run.
+    doubts: Vec<Doubt>,
+    down: Option<Down>,
+    standing: Standing,
+    closed: bool,
+}
+
+/// A connection whose reply nobody waited for.
+struct Late {
+    link: Link,
+    flight: InFlight,
+    owed: usize,
+    holder: Holder,
+    since: Moment,
+}
+
+/// Not asked before it has been reached again in the background.
+struct Down {
+    error: Error,
+    again: Moment,
+    pause: Backoff,
+}
+
+/// What is known of a master, for [`nodes`](crate::LockClient::nodes).
+#[derive(Debug, Clone, Default)]
+pub(super) struct Standing {
+    pub(super) latency: Option<Duration>,
+    pub(super) last_error: Option<Error>,
+    /// It has said that it has no vote; the moment is when it can be admitted, as far as this client knows.
+    pub(super) quarantined: Option<Option<Moment>>,
+}
+
+/// Requests under way to one master.
+pub(super) struct Call<'n> {
+    node: &'n Node,
+    /// Taken out when it is over.
+    out: Option<Out>,
+    requests: Vec<Request>,
+    holder: Option<Holder>,
+}
+
+struct Out {
+    link: Link,
+    flight: InFlight,
+    /// Replies of earlier requests that come first.
+    owed: usize,
+    /// Connections that are killed in front of the requests.
+    kills: Vec<Doubt>,
+}
+
+impl Node {
+    pub(super) fn new(dialer: Dialer) -> Self {
+        let state = State {
+            free: Vec::new(),
+            late: Vec::new(),
+            doubts: Vec::new(),
+            down: None,
+            standing: Standing { quarantined: Some(None), ..Standing::default() },
+            closed: false,
+        };
+        Self { dialer, state: Mutex::new(state) }
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.dialer.clock
+    }
+
+    pub(super) fn standing(&self) -> (Standing, Option<Error>) {
+        let state = self.state.lock();
+        (state.standing.clone(), state.down.as_ref().map(|down| down.error.clone()))
+    }
+
+    pub(super) fn quarantine(&self, until: Option<Option<Moment>>) {
+        self.state.lock().standing.quarantined = until;
+    }
+
+    /// Whether a request to it goes out without a connect.
+    pub(super) fn has_link(&self) -> bool {
+        let state = self.state.lock();
+        !state.free.is_empty() || !state.late.is_empty() || state.down.is_some()
+    }
+
+    /// Sends what `make` makes for the connection and the run_id of the process at its other end, in one write. `holder`: whose requests they are, so that
+    /// they follow its earlier ones.
+    ///
+    /// # Errors
+    /// Nothing was sent: it is down, or slower than others, or cannot be reached.
+    pub(super) fn send(
+        &self,
+        holder: Option<&Holder>,
+        make: impl FnOnce(&Link, &str) -> Vec<Request>,
+    ) -> std::result::Result<Call<'_>, Failure> {
+        let (mut link, owed) = self.take(holder).map_err(Failure::NotSent)?;
+        let doubts = self.state.lock().doubts.clone();
+        let mut requests = match link.kills_for(doubts.iter()) {
+            Ok(kills) => kills,
+            Err(wait) => {
+                self.give_back(link);
+                let why =
+                    format!("an earlier attempt can still reach it for {wait:?}, and CLIENT KILL is not permitted");
+                return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, why)));
+            }
+        };
+        // A kill each, or none of them is needed: another process answers now.
+        let kills = if requests.is_empty() { Vec::new() } else { doubts };
+        if kills.is_empty() {
+            self.state.lock().doubts.clear();
+        }
+        let Some(run_id) = link.run_id().map(str::to_owned) else {
+            self.give_back(link);
+            let why = "INFO does not tell its run_id, which Redlock needs to see restarts";
+            return Err(Failure::NotSent(Error::new(ErrorKind::Denied, why)));
+        };
+        let own = make(&link, &run_id);
+        requests.extend(own.iter().cloned());
+        match link.send(requests.iter()) {
+            Ok(flight) => {
+                let owed = owed + requests.len() - own.len();
+                let out = Some(Out { link, flight, owed, kills });
+                Ok(Call { node: self, out, requests: own, holder: holder.cloned() })
+            }
+            Err(failure) => Err(self.failed(failure)),
+        }
+    }
+
+    /// A connection, and how many replies come on it first.
+    fn take(&self, holder: Option<&Holder>) -> Result<(Link, usize)> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Error::new(ErrorKind::Closed, "the client was closed"));
+        }
+        if let Some(down) = &state.down {
+            return Err(down.error.clone());
+        }
+        self.drain(&mut state)?;
+        if let Some(at) = holder.and_then(|holder| state.late.iter().position(|late| late.holder == *holder)) {
+            let late = state.late.swap_remove(at);
+            return Ok((late.link, late.owed));
+        }
+        if let Some(link) = state.free.pop() {
+            return Ok((link, 0));
+        }
+        // A connect would have to wait for it as well.
+        if let Some(oldest) = state.late.iter().map(|late| late.since).min() {
+            let late = self.clock().now().since(oldest);
+            return Err(Error::new(ErrorKind::Unreachable, format!("it has not answered for {late:?}")));
+        }
+        drop(state);
+        self.dialer.dial().inspect_err(|e| self.mark_down(e)).map(|link| (link, 0))
+    }
+
+    /// Reads the replies that have come in late. One that is overdue means that the master hangs.
+    fn drain(&self, state: &mut State) -> Result<()> {
+        if state.late.is_empty() {
+            return Ok(());
+        }
+        let links: Vec<&Link> = state.late.iter().map(|late| &late.link).collect();
+        let answered = Link::answered(&links, Duration::ZERO);
+        let (mut kept, now) = (Vec::new(), self.clock().now());
+        for (mut late, ready) in std::mem::take(&mut state.late).into_iter().zip(answered) {
+            if !ready {
+                if now.since(late.since) > self.dialer.io_timeout || kept.len() >= MOST_LATE {
+                    state.doubts.push(late.flight.doubt);
+                    continue;
+                }
+                kept.push(late);
+                continue;
+            }
+            match (0..late.owed).try_for_each(|_| late.link.recv(&late.flight).map(drop)) {
+                Ok(()) => {
+                    late.link.mark_idle();
+                    state.free.push(late.link);
+                }
+                Err(_) => state.doubts.push(late.flight.doubt),
+            }
+        }
+        let lost = !state.doubts.is_empty() && kept.is_empty() && state.free.is_empty();
+        state.late = kept;
+        if lost {
+            let error = Error::new(ErrorKind::Unreachable, "it did not answer within its timeout (io_timeout)");
+            self.put_down(state, &error);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, mut link: Link) {
+        link.mark_idle();
+        let mut state = self.state.lock();
+        if !state.closed && state.down.is_none() {
+            state.free.push(link);
+        }
+    }
+
+    /// A connection broke. Those that lie idle have most likely ended too.
+    fn failed(&self, failure: Failure) -> Failure {
+        match &failure {
+            Failure::InDoubt { stale: true, doubt, .. } => {
+                let mut state = self.state.lock();
+                state.free.clear();
+                state.doubts.push(doubt.clone());
+            }
+            Failure::InDoubt { error, doubt, .. } => {
+                let mut state = self.state.lock();
+                state.doubts.push(doubt.clone());
+                self.put_down(&mut state, error);
+            }
+            Failure::NotSent(_) => {}
+        }
+        failure
+    }
+
+    fn mark_down(&self, error: &Error) {
+        self.put_down(&mut self.state.lock(), error);
+    }
+
+    fn put_down(&self, state: &mut State, error: &Error) {
+        log::debug!("{:?} is not asked until it answers again: {error}", self.dialer.endpoint);
+        state.free.clear();
+        for late in state.late.drain(..) {
+            state.doubts.push(late.flight.doubt);
+        }
+        state.standing.last_error = Some(error.clone());
+        let first = Duration::from_millis(50);
+        let mut pause = Backoff::new(first, Duration::from_secs(2));
+        let again = self.clock().now().plus(pause.next());
+        state.down.get_or_insert(Down { error: error.clone(), again, pause });
+    }
+
+    /// In the background: reaches out to a master that is down. True: it is back.
+    pub(super) fn probe(&self) -> bool {
+        {
+            let mut state = self.state.lock();
+            // Also when nobody asks it meanwhile: one that hangs is seen to.
+            let _ = self.drain(&mut state);
+            match &state.down {
+                Some(down) if down.again <= self.clock().now() => {}
+                _ => return false,
+            }
+        }
+        let dialed = self.dialer.dial();
+        let mut state = self.state.lock();
+        match dialed {
+            Ok(link) => {
+                log::debug!("{:?} answers again", self.dialer.endpoint);
+                state.down = None;
+                if !state.closed {
+                    state.free.push(link);
+                }
+                true
+            }
+            Err(error) => {
+                let now = self.clock().now();
+                state.standing.last_error = Some(error.clone());
+                if let Some(down) = &mut state.down {
+                    down.error = error;
+                    down.again = now.plus(down.pause.next());
+                }
+                false
+            }
+        }
+    }
+
+    /// When [`probe`](Self::probe) has something to do; `None`: nothing is wrong.
+    pub(super) fn probe_at(&self) -> Option<Moment> {
+        let state = self.state.lock();
+        let late = state.late.iter().map(|late| late.since.plus(self.dialer.io_timeout)).min();
+        state.down.as_ref().map(|down| down.again).or(late)
+    }
+
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.free.clear();
+        state.late.clear();
+    }
+}
+
+impl Call<'_> {
+    pub(super) fn link(&self) -> &Link {
+        &self.out.as_ref().expect("it is under way").link
+    }
+
+    pub(super) fn sent_at(&self) -> Moment {
+        self.out.as_ref().expect("it is under way").flight.sent_at
+    }
+
+    /// Reads the replies: blocks for the rest of them, so first see that something has come. True: they are those of a
+    /// repeat, and the first attempt may have run as well.
+    pub(super) fn finish(mut self) -> std::result::Result<(Vec<Reply>, bool), Failure> {
+        match self.read() {
+            // The connection had ended in its sleep, which says nothing about the master.
+            Err(Failure::InDoubt { stale: true, doubt, .. }) => {
+                let requests = std::mem::take(&mut self.requests);
+                let mut again = self.node.send(self.holder.as_ref(), |_, _| requests)?;
+                let may_have_run = again.link().may_have_run(&doubt);
+                again.read().map(|replies| (replies, may_have_run))
+            }
+            outcome => outcome.map(|replies| (replies, false)),
+        }
+    }
+
+    fn read(&mut self) -> std::result::Result<Vec<Reply>, Failure> {
+        let Out { mut link, flight, owed, kills } = self.out.take().expect("it is read once");
+        let node = self.node;
+        let outcome = read_all(&mut link, &flight, owed, &self.requests);
+        match outcome {
+            Ok(replies) => {
+                let latency = node.clock().now().since(flight.sent_at);
+                {
+                    let mut state = node.state.lock();
+                    state.standing.latency = Some(latency);
+                    state.doubts.retain(|doubt| !kills.iter().any(|kill| kill.same_connection(doubt)));
+                }
+                if !replies.iter().any(Reply::is_demotion) {
+                    node.give_back(link);
+                }
+                Ok(replies)
+            }
+            Err(failure) => Err(node.failed(failure)),
+        }
+    }
+
+    /// Nobody waits for the reply any more: the master has `io_timeout` for it, and whatever this holder sends next goes
+    /// out behind it.
+    pub(super) fn leave(mut self) {
+        let (Some(out), Some(holder)) = (self.out.take(), self.holder.take()) else { return };
+        let owed = out.owed + self.requests.len();
+        let since = out.flight.sent_at;
+        let mut state = self.node.state.lock();
+        if state.down.is_some() || state.closed {
+            state.doubts.push(out.flight.doubt);
+        } else {
+            state.late.push(Late { link: out.link, flight: out.flight, owed, holder, since });
+        }
+    }
+
+    /// It took too long: the master is not asked again before it answers.
+    pub(super) fn give_up(mut self, error: Error) -> Failure {
+        let out = self.out.take().expect("it is under way");
+        let doubt = out.flight.doubt;
+        self.node.failed(Failure::InDoubt { error, doubt, stale: false })
+    }
+}
+
+impl Drop for Call<'_> {
+    /// After a panic: what was sent may run.
+    fn drop(&mut self) {
+        if let Some(out) = self.out.take() {
+            self.node.state.lock().doubts.push(out.flight.doubt);
+        }
+    }
+}
+
+fn read_all(
+    link: &mut Link,
+    flight: &InFlight,
+    owed: usize,
+    requests: &[Request],
+) -> std::result::Result<Vec<Reply>, Failure> {
+    for _ in 0..owed {
+        link.recv(flight)?;
+    }
+    let mut replies = Vec::with_capacity(requests.len());
+    for _ in requests {
+        replies.push(link.recv(flight)?);
+    }
+    for (reply, request) in replies.iter_mut().zip(requests) {
+        // Nothing ran: sent whole, it is known from there on.
+        if reply.is_error("NOSCRIPT")
+            && let Some(whole) = request.whole()
+        {
+            let again = link.send(std::iter::once(&whole))?;
+            *reply = link.recv(&again)?;
+        }
+    }
+    Ok(replies)
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("endpoint", &self.dialer.endpoint).finish_non_exhaustive()
+    }
+}
+
+/// An error of one master in a word or two, for the message about all of them.
+pub(super) fn in_short(failure: &Failure) -> &Error {
+    match failure {
+        Failure::NotSent(error) | Failure::InDoubt { error, .. } => error,
+    }
+}
+
+/// Replies that may be errors as a result of one.
+pub(super) fn one(replies: Vec<Reply>) -> Result<Reply> {
+    let mut replies = replies.into_iter();
+    replies.next().ok_or_else(|| Error::new(ErrorKind::Protocol, "no reply")).and_then(script::fail_on_error)
+}

@@ -1,0 +1,112 @@
+//! One round over several masters: all are asked at once by the calling thread, and whoever answers first is read first.
+
+use std::time::Duration;
+
+use super::node::{Call, Node};
+use crate::error::{Error, ErrorKind};
+use crate::holder::Holder;
+use crate::lease::Moment;
+use crate::quorum::grace;
+use crate::wire::{Failure, Link, Reply, Request};
+
+/// What came of asking one master.
+#[derive(Debug)]
+pub(super) enum Told {
+    Replies(Vec<Reply>),
+    /// Nothing was sent, or nobody knows what became of it.
+    Failed(Failure),
+    /// It was asked, and was not waited for: the others had decided.
+    Late,
+    /// It was not to be asked.
+    Skipped,
+}
+
+pub(super) struct Round {
+    /// Before the first byte went out to the first of them.
+    pub(super) sent_at: Moment,
+    pub(super) told: Vec<Told>,
+    /// Those, by place, whose connection had ended in its sleep, and that were asked twice: the first may have run as well.
+    pub(super) repeated: u64,
+}
+
+/// Asks every master for which `ask` has requests (given its place, the connection and the run_id at its other end), and reads until all
+/// have answered, or `decided` says that the rest cannot change anything, or the time of the slowest is up.
+pub(super) fn ask_all(
+    nodes: &[Node],
+    holder: Option<&Holder>,
+    ask: impl Fn(usize, &Link, &str) -> Vec<Request>,
+    asked: impl Fn(usize) -> bool,
+    decided: impl Fn(&[Told]) -> bool,
+) -> Round {
+    let clock = &nodes[0].dialer.clock;
+    let started = clock.now();
+    let mut sent_at = None;
+    let mut told: Vec<Told> = nodes.iter().map(|_| Told::Skipped).collect();
+    let mut calls: Vec<Option<Call<'_>>> = nodes.iter().map(|_| None).collect();
+    // Those that must be connected to come last: the others work meanwhile.
+    let mut order: Vec<usize> = (0..nodes.len()).filter(|&at| asked(at)).collect();
+    order.sort_by_key(|&at| !nodes[at].has_link());
+    for at in order {
+        match nodes[at].send(holder, |link, run_id| ask(at, link, run_id)) {
+            Ok(call) => {
+                sent_at.get_or_insert(call.sent_at());
+                calls[at] = Some(call);
+            }
+            Err(failure) => told[at] = Told::Failed(failure),
+        }
+    }
+    let mut round = Round { sent_at: sent_at.unwrap_or(started), told, repeated: 0 };
+    gather(nodes, &mut calls, &mut round, holder.is_some(), decided);
+    round
+}
+
+fn gather(
+    nodes: &[Node],
+    calls: &mut [Option<Call<'_>>],
+    round: &mut Round,
+    may_leave: bool,
+    decided: impl Fn(&[Told]) -> bool,
+) {
+    let clock = &nodes[0].dialer.clock;
+    let started = clock.now();
+    let patience = nodes.iter().map(|node| node.dialer.io_timeout).max().unwrap_or_default();
+    let mut until = started.plus(patience);
+    let mut is_decided = false;
+    loop {
+        let waiting: Vec<usize> = (0..calls.len()).filter(|&at| calls[at].is_some()).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        if !is_decided && may_leave && decided(&round.told) {
+            is_decided = true;
+            let now = clock.now();
+            until = until.min(now.plus(grace(now.since(started))));
+        }
+        let left = until.since(clock.now());
+        let links: Vec<&Link> = waiting.iter().map(|&at| calls[at].as_ref().expect("it waits").link()).collect();
+        let answered = Link::answered(&links, left);
+        for (&at, _) in waiting.iter().zip(&answered).filter(|(_, ready)| **ready) {
+            let call = calls[at].take().expect("it waits");
+            round.told[at] = match call.finish() {
+                Ok((replies, repeated)) => {
+                    round.repeated |= u64::from(repeated) << at;
+                    Told::Replies(replies)
+                }
+                Err(failure) => Told::Failed(failure),
+            };
+        }
+        if left == Duration::ZERO && !answered.contains(&true) {
+            break;
+        }
+    }
+    for (call, told) in calls.iter_mut().zip(&mut round.told).filter(|(call, _)| call.is_some()) {
+        let call = call.take().expect("it waits");
+        *told = if is_decided {
+            call.leave();
+            Told::Late
+        } else {
+            let why = "it did not answer within its timeout (io_timeout)";
+            Told::Failed(call.give_up(Error::new(ErrorKind::Unreachable, why)))
+        };
+    }
+}

@@ -1,0 +1,28 @@
+//! Waiting for whichever of several connections answers first.
+
+use std::time::Duration;
+
+use super::stream::Stream;
+
+/// Which of the sockets can be read, or have ended; waits for `timeout` at most until one can. What a parser has read
+/// ahead does not show.
+#[cfg(unix)]
+pub(super) fn readable(streams: &[&Stream], timeout: Duration) -> Vec<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
+        // A signal; whoever asks looks at the clock and asks again.
+        Err(_) => vec![false; streams.len()],
+    }
+}
+
+/// Without a way to ask, each is read in its turn, for its own timeout at most.
+#[cfg(not(unix))]
+pub(super) fn readable(streams: &[&Stream], _timeout: Duration) -> Vec<bool> {
+    vec![true; streams.len()]
+}
