@@ -4,13 +4,14 @@
 //! ```text
 //! cargo bench --bench nouns                            the whole table, two and a half minutes
 //! cargo bench --bench nouns -- --quick                 a look that everything works, 15 s; its numbers say little
-//! cargo bench --bench nouns -- cycle readers           some of: cycle hand-off commands fair-threads fair-processes
+//! cargo bench --bench nouns -- cycle readers           some of: cycle several hand-off commands fair-threads fair-processes
 //!                                                      fair-queue mix writer patterns
 //! ```
 //!
 //! `--tcp`, `--markdown`, the server and *raw* are those of `budget`. Read the ratios.
 
 mod common;
+mod several;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ use common::{Bench, Part, open};
 
 const PARTS: &[Part] = &[
     ("cycle", cycle),
+    ("several", several::several),
     ("hand-off", hand_off),
     ("commands", commands),
     ("fair-threads", fair_threads),

@@ -10,8 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, Upkeep};
 use crate::hold::{Hold, Reentered, Side};
 use crate::key::{Kind, LockKeys};
-use crate::lease::State;
-use crate::shared::{Owner, Shared};
+use crate::lease::{Moment, State};
+use crate::limits::check_lease;
+use crate::shared::{Config, Owner, Shared};
 use crate::station::Relay;
 use crate::store::{Acquire, Acquired, Doubts, TokenRule, Waiting};
 use crate::wait::{Contender, contend};
@@ -24,6 +25,36 @@ pub(crate) struct Terms {
     pub(crate) renewed: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) token: TokenRule,
+}
+
+impl Terms {
+    /// What a client's settings say.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            lease: config.lease,
+            renewed: true,
+            max_hold: config.max_hold,
+            token: if config.fencing { TokenRule::Expires } else { TokenRule::Off },
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.renewed {
+            check_lease(self.lease)?;
+        }
+        if self.max_hold.is_some_and(|most| most.is_zero()) {
+            return Err(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease"));
+        }
+        Ok(())
+    }
+
+    /// How the watchdog treats what was granted on a request of this moment.
+    pub(crate) fn upkeep(&self, sent_at: Moment) -> Upkeep {
+        match (self.renewed, self.max_hold) {
+            (true, max_hold) => Upkeep::Renewed { until: max_hold.map(|most| sent_at.plus(most)) },
+            (false, _) => Upkeep::Fixed,
+        }
+    }
 }
 
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None`: not before the deadline.
@@ -69,10 +100,7 @@ fn refuse_upgrade(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<
 }
 
 fn reenter(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms) -> Result<()> {
-    if !hold.grant.keys.kind.is_of_one_noun_with(keys.kind) {
-        let why = "this thread holds a lock of another kind under this name";
-        return Err(Error::named(ErrorKind::Conflict, &keys.name, why));
-    }
+    check_kind(hold, keys)?;
     let levels = hold.levels();
     let (side, held) = match keys.kind {
         // Nothing is sent: on the wire the read levels would share the holder, and the late undo of one would remove
@@ -86,6 +114,20 @@ fn reenter(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms) -> Resu
         _ => (Side::Main, levels.main),
     };
     hold.reenter(side, terms.lease, || one_level_more(shared, hold, keys, terms, held))
+}
+
+/// A thread that holds a lock of another kind under the name cannot have this one: it would wait for itself.
+pub(crate) fn check_kind(hold: &Hold, keys: &LockKeys) -> Result<()> {
+    if hold.grant.keys.kind.is_of_one_noun_with(keys.kind) {
+        return Ok(());
+    }
+    let why = "this thread holds a lock of another kind under this name";
+    Err(Error::named(ErrorKind::Conflict, &keys.name, why))
+}
+
+#[cold]
+pub(crate) fn granted_too_late() -> Error {
+    Error::new(ErrorKind::Unreachable, "the lock was granted, but the answer came after its lease had ended")
 }
 
 fn one_level_more(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms, held: u32) -> Result<Reentered> {
@@ -146,20 +188,13 @@ impl Attempt<'_> {
     fn begin(&mut self, granted: Granted) -> Result<Arc<Hold>> {
         let Self { claim, terms, owner } = self;
         let Granted { token, sent_at, next } = granted;
-        let upkeep = match (terms.renewed, terms.max_hold) {
-            (true, max_hold) => Upkeep::Renewed { until: max_hold.map(|most| sent_at.plus(most)) },
-            (false, _) => Upkeep::Fixed,
-        };
+        let upkeep = terms.upkeep(sent_at);
         let (keys, clock) = (claim.keys.clone(), claim.shared.clock.clone());
         let mut grant = Grant::new(keys, claim.holder.clone(), token, sent_at, terms.lease, upkeep, clock);
         grant.next = next;
         if grant.state() == State::Lost {
             claim.give_up();
-            return Err(Error::named(
-                ErrorKind::Unreachable,
-                &claim.keys.name,
-                "the lock was granted, but the answer came after its lease had ended",
-            ));
+            return Err(granted_too_late().for_name(&claim.keys.name));
         }
         Hold::begin(claim.shared, grant, *owner)
     }

@@ -14,7 +14,10 @@ use crate::store::{Acquire, Acquired, Doubts, Levels, TokenRule, Undo, Waiting};
 /// However the call ends, nothing of it stays: what is in doubt, a place in a queue, a marker.
 pub(crate) struct Claim<'a> {
     pub(crate) shared: &'a Arc<Shared>,
+    /// What it waits for: of several names taken as one, the one that blocked it last.
     pub(crate) keys: &'a Arc<LockKeys>,
+    /// All that it takes under its holder, and so what is undone.
+    all: &'a [Arc<LockKeys>],
     pub(crate) holder: Holder,
     lease: Duration,
     token: TokenRule,
@@ -53,11 +56,23 @@ impl<'a> Claim<'a> {
         lease: Duration,
         token: TokenRule,
     ) -> Result<Self> {
+        Self::of_all(shared, keys, std::slice::from_ref(keys), lease, token)
+    }
+
+    /// For several names taken as one, `all` of them freshly; `keys`: one of those asked for.
+    pub(crate) fn of_all(
+        shared: &'a Arc<Shared>,
+        keys: &'a Arc<LockKeys>,
+        all: &'a [Arc<LockKeys>],
+        lease: Duration,
+        token: TokenRule,
+    ) -> Result<Self> {
         let _call = shared.begin_call().map_err(|e| e.for_name(&keys.name))?;
         let (holder, doubts) = (fresh_holder(shared, keys.kind), Doubts::default());
         Ok(Self {
             shared,
             keys,
+            all,
             holder,
             lease,
             token,
@@ -80,17 +95,25 @@ impl<'a> Claim<'a> {
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
+        let acquired = self.ask_with(|claim, doubts| {
+            claim.signed |= waits && leaves_a_sign(claim.keys.kind);
+            claim.shared.store.acquire(&claim.request(waits), doubts)
+        });
+        self.judge(acquired)
+    }
+
+    /// One try, which settles what earlier ones left in doubt and leaves its own.
+    pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut Doubts) -> T) -> T {
         let now = self.shared.clock.now();
         if self.doubtful_since.is_some_and(|since| now.since(since) > TAKEN / 2) {
             // What an earlier try took may be forgotten soon, and a repeat would take it once more.
             self.give_up();
         }
-        self.signed |= waits && leaves_a_sign(self.keys.kind);
         let mut doubts = std::mem::take(&mut self.doubts);
-        let acquired = self.shared.store.acquire(&self.request(waits), &mut doubts);
+        let answer = ask(self, &mut doubts);
         self.doubtful_since = if doubts.is_empty() { None } else { self.doubtful_since.or(Some(now)) };
         self.doubts = doubts;
-        self.judge(acquired)
+        answer
     }
 
     /// The outcome of a try that another thread sent along with its release.
@@ -137,13 +160,12 @@ impl<'a> Claim<'a> {
         // A queue entry outlives the lease of whoever left it.
         let stands = if self.signed { LONGEST_SIGN.max(self.lease) } else { self.lease };
         (self.signed, self.queued, self.doubtful_since) = (false, false, None);
-        self.shared.watchdog.undo(Undo {
-            keys: self.keys.clone(),
-            holder,
-            left: Levels::NONE,
-            doubts: std::mem::take(&mut self.doubts),
-            expires: self.shared.clock.now().plus(stands + self.shared.config.io_timeout),
-        });
+        let doubts = std::mem::take(&mut self.doubts);
+        let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
+        for keys in self.all {
+            let (keys, holder, doubts) = (keys.clone(), holder.clone(), doubts.clone());
+            self.shared.watchdog.undo(Undo { keys, holder, left: Levels::NONE, doubts, expires });
+        }
     }
 
     /// Takes back the sign that it waits, at once: those behind it move up now and not when it counts as dead.

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::fair::FairMutex;
 use crate::fencing::FencedValue;
 use crate::latch::CountDownLatch;
+use crate::multi::MultiLock;
 use crate::mutex::{ReentrantMutex, ReentrantMutexGuard};
 use crate::nodes::NodeStatus;
 use crate::rwlock::RwLock;
@@ -76,6 +77,13 @@ impl LockClient {
     #[must_use]
     pub fn rw_lock(&self, name: &str) -> RwLock {
         RwLock::new(&self.shared, name)
+    }
+
+    /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any order, those that are named
+    /// twice counted once; no I/O. Names that cannot work are told by the first verb.
+    #[must_use]
+    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::new(&self.shared, names)
     }
 
     /// A handle to the count-down latch of this name; no I/O.

@@ -7,14 +7,30 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::holder::Holder;
 use crate::key::LockKeys;
 use crate::lease::{Lease, Moment, State, valid_until};
 
-/// Runs once, on a thread of its own, when a lease is lost.
-pub(crate) type OnLost = Box<dyn FnOnce() + Send>;
+/// Runs on a thread of its own when a lease is lost; once, also where it stands with several leases of which any may be
+/// lost first.
+#[derive(Clone)]
+pub(crate) struct OnLost(Arc<Mutex<Option<Callback>>>);
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+impl OnLost {
+    pub(crate) fn new(callback: impl FnOnce() + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(Some(Box::new(callback)))))
+    }
+
+    /// What is to run, for the first who asks.
+    pub(crate) fn take(&self) -> Option<Callback> {
+        self.0.lock().take()
+    }
+}
 
 /// How the watchdog treats a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +67,8 @@ pub(crate) struct Grant {
 #[derive(Default)]
 struct Told {
     callbacks: Vec<OnLost>,
+    /// Of threads that wait for the end of any of several leases.
+    bells: Vec<Arc<Bell>>,
 }
 
 /// Condition variables do not count suspended time, so whoever keeps a lease's deadline looks at the clock this often.
@@ -123,9 +141,19 @@ impl Grant {
 
     /// Wakes whoever waits for the end of the lease, after it ended.
     pub(crate) fn wake(&self) {
-        // Taken and dropped: a waiter between its look at the state and its wait must not miss this.
-        drop(self.told.lock());
+        // Also for the mutex's sake: a waiter between its look at the state and its wait must not miss this.
+        self.told.lock().bells.iter().for_each(|bell| bell.ring());
         self.ended.notify_all();
+    }
+
+    /// From now on the bell is rung when the lease has ended, until it is [taken away](Self::remove_bell). By time alone
+    /// nobody may ring it: whoever waits keeps that deadline itself.
+    pub(crate) fn add_bell(&self, bell: &Arc<Bell>) {
+        self.told.lock().bells.push(bell.clone());
+    }
+
+    pub(crate) fn remove_bell(&self, bell: &Arc<Bell>) {
+        self.told.lock().bells.retain(|other| !Arc::ptr_eq(other, bell));
     }
 
     /// Blocks until the lease is lost (true), released (false), or `timeout` has passed (false). Keeps the deadline

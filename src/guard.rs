@@ -50,7 +50,7 @@ macro_rules! guard_methods {
             /// starts one thread that keeps the deadlines of all its leases that have callbacks. A callback is no
             /// substitute for [`ensure_held`](Self::ensure_held) or a fencing token at the resource: it can be late.
             pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
-                self.hold.on_lost(Box::new(callback));
+                self.hold.on_lost(crate::grant::OnLost::new(callback));
             }
 
             /// How many guards share this hold.

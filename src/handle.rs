@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use crate::acquire::{Terms, acquire_for_thread, acquire_owned};
 use crate::deadline::Deadline;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::hold::Hold;
 use crate::key::{Kind, LockKeys};
-use crate::limits::check_lease;
 use crate::shared::Shared;
-use crate::store::{Standing, TokenRule};
+use crate::store::Standing;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
@@ -22,15 +21,8 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str, kind: Kind) -> Self {
-        let config = &shared.config;
-        let terms = Terms {
-            lease: config.lease,
-            renewed: true,
-            max_hold: config.max_hold,
-            token: if config.fencing { TokenRule::Expires } else { TokenRule::Off },
-        };
-        let keys = LockKeys::new(&config.key_prefix, name, kind).map(Arc::new);
-        Self { shared: shared.clone(), keys, terms }
+        let keys = LockKeys::new(&shared.config.key_prefix, name, kind).map(Arc::new);
+        Self { shared: shared.clone(), keys, terms: Terms::of(&shared.config) }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -39,14 +31,8 @@ impl Handle {
 
     pub(crate) fn usable(&self) -> Result<&Arc<LockKeys>> {
         let keys = self.keys.as_ref().map_err(Clone::clone)?;
-        let told = |e: Error| e.for_name(&keys.name);
-        if !self.terms.renewed {
-            check_lease(self.terms.lease).map_err(told)?;
-        }
-        if self.terms.max_hold.is_some_and(|most| most.is_zero()) {
-            return Err(told(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease")));
-        }
-        self.shared.check_usable().map(|()| keys).map_err(told)
+        let usable = self.terms.check().and_then(|()| self.shared.check_usable());
+        usable.map(|()| keys).map_err(|e| e.for_name(&keys.name))
     }
 
     /// The keys of the same name, asked for in another way.
@@ -134,17 +120,17 @@ macro_rules! waiting_verb {
     };
 }
 
-/// The settings of a handle with a field `handle`.
-macro_rules! handle_methods {
-    () => {
+/// The settings of a handle whose [`Terms`] are the field, or stand behind the path of fields, `$terms`.
+macro_rules! lease_settings {
+    ($($terms:ident).+) => {
         /// A fixed lease: it is held for `lease` and not renewed. Between 20 ms and 365 days; one out of range is told by
         /// the first verb.
         ///
         /// For work whose longest time is known: a hung holder loses it by itself.
         #[must_use]
         pub fn with_lease(mut self, lease: std::time::Duration) -> Self {
-            self.handle.terms.lease = lease;
-            self.handle.terms.renewed = false;
+            self.$($terms).+.lease = lease;
+            self.$($terms).+.renewed = false;
             self
         }
 
@@ -153,9 +139,33 @@ macro_rules! handle_methods {
         /// by the first verb as bad input.
         #[must_use]
         pub fn max_hold(mut self, most: std::time::Duration) -> Self {
-            self.handle.terms.max_hold = Some(most);
+            self.$($terms).+.max_hold = Some(most);
             self
         }
+    };
+}
+
+/// The setting of a handle whose holds have fencing tokens.
+macro_rules! token_setting {
+    ($($terms:ident).+) => {
+        /// Keeps the fencing token counter of this name for ever.
+        ///
+        /// For names that Java's `RFencedLock` uses as well: it has no floor, so once a counter of ours expired it would
+        /// begin again at 1. Otherwise a counter is forgotten a day after the last grant, which loses nothing.
+        #[must_use]
+        pub fn keep_token(mut self) -> Self {
+            if self.$($terms).+.token == $crate::store::TokenRule::Expires {
+                self.$($terms).+.token = $crate::store::TokenRule::KeptForEver;
+            }
+            self
+        }
+    };
+}
+
+/// The settings of a handle with a field `handle`, and its name.
+macro_rules! handle_methods {
+    () => {
+        $crate::handle::lease_settings!(handle.terms);
 
         /// The name, as it was asked for; empty for a name that no verb will accept.
         #[must_use]
@@ -168,17 +178,7 @@ macro_rules! handle_methods {
 /// What an operator asks of a lock with exclusive holders.
 macro_rules! lock_methods {
     () => {
-        /// Keeps the fencing token counter of this name for ever.
-        ///
-        /// For names that Java's `RFencedLock` uses as well: it has no floor, so once a counter of ours expired it would
-        /// begin again at 1. Otherwise a counter is forgotten a day after the last grant, which loses nothing.
-        #[must_use]
-        pub fn keep_token(mut self) -> Self {
-            if self.handle.terms.token == $crate::store::TokenRule::Expires {
-                self.handle.terms.token = $crate::store::TokenRule::KeptForEver;
-            }
-            self
-        }
+        $crate::handle::token_setting!(handle.terms);
 
         /// Whether anybody has the lock now. One round trip; out of date as soon as it is told.
         ///
@@ -202,7 +202,9 @@ macro_rules! lock_methods {
 }
 
 pub(crate) use handle_methods;
+pub(crate) use lease_settings;
 pub(crate) use lock_methods;
+pub(crate) use token_setting;
 pub(crate) use waiting_verb;
 
 /// Who has a lock, as it stands in Redis.

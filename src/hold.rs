@@ -1,14 +1,14 @@
 //! What every guard owns: one hold of one lock, and how it is given up.
 
-use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, OnLost};
 use crate::key::Kind;
 use crate::lease::{Moment, State};
+use crate::sentinel::remember_thread;
 use crate::shared::{Owner, Shared, closed};
 use crate::station::TakenRelay;
 use crate::store::{Doubts, HandedOver, Levels, Released, Renewal, Renewed, Undo};
@@ -24,6 +24,14 @@ pub(crate) struct Hold {
     /// How many guards of each side there are, reads in the upper half. Told to the server, never asked from it. Changed
     /// only by the one thread that the hold, or its single owned guard, belongs to.
     levels: AtomicU64,
+}
+
+/// What a hold is given up to: what the server is told, and what is needed once it has answered.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) levels: Levels,
+    /// The messages that this client's waiters had heard before.
+    heard_before: u64,
 }
 
 /// Which side of a hold a guard is a level of.
@@ -139,30 +147,50 @@ impl Hold {
         lease: Duration,
         acquire: impl FnOnce() -> Result<Reentered>,
     ) -> Result<()> {
+        self.may_reenter(side, lease)?;
+        match acquire()? {
+            Reentered::Yes { sent_at } => {
+                self.confirmed(sent_at, lease)?;
+                self.add_level(side);
+                Ok(())
+            }
+            Reentered::Gone => Err(self.gone()),
+        }
+    }
+
+    /// Before one level more is asked for.
+    pub(crate) fn may_reenter(&self, side: Side, lease: Duration) -> Result<()> {
         self.ensure_held()?;
         self.check_room(side)?;
         self.grant.asks_for(lease);
-        match acquire()? {
-            Reentered::Yes { sent_at } => match self.grant.confirmed(sent_at, lease) {
-                State::Held | State::Suspect => {
-                    self.levels.fetch_add(side.one(), Ordering::AcqRel);
-                    Ok(())
-                }
-                State::Lost => Err(self.lost()),
-                State::Released => Err(closed().for_name(self.name())),
-            },
-            Reentered::Gone => {
-                self.tell_lost();
-                Err(self.lost())
-            }
+        Ok(())
+    }
+
+    /// One level more was granted.
+    pub(crate) fn add_level(&self, side: Side) {
+        self.levels.fetch_add(side.one(), Ordering::AcqRel);
+    }
+
+    /// The server confirmed the hold for `lease`; an error when it is over here all the same.
+    pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> Result<()> {
+        match self.grant.confirmed(sent_at, lease) {
+            State::Held | State::Suspect => Ok(()),
+            State::Lost => Err(self.lost()),
+            State::Released => Err(closed().for_name(self.name())),
         }
+    }
+
+    /// The server does not know the hold: told to everybody, as the error for whoever asked.
+    pub(crate) fn gone(&self) -> Error {
+        self.tell_lost();
+        self.lost()
     }
 
     /// A read level inside a write hold: known here only.
     pub(crate) fn nest_read(&self) -> Result<()> {
         self.ensure_held()?;
         self.check_room(Side::Read)?;
-        self.levels.fetch_add(Side::Read.one(), Ordering::AcqRel);
+        self.add_level(Side::Read);
         Ok(())
     }
 
@@ -177,26 +205,30 @@ impl Hold {
 
     /// Lengthens the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<()> {
+        let renewal = self.extension(lease)?;
+        let answers = self.shared.store.extend(&[renewal]).map_err(|e| e.for_name(self.name()))?;
+        answers.into_iter().try_for_each(|renewed| self.extended(lease, renewed))
+    }
+
+    /// What is asked of the server to lengthen the lease.
+    pub(crate) fn extension(&self, lease: Duration) -> Result<Renewal> {
         self.ensure_held()?;
         let Grant { keys, holder, token, .. } = &*self.grant;
-        let renewal = Renewal { keys: keys.clone(), holder: holder.clone(), lease, token: *token };
         self.grant.asks_for(lease);
-        match self.shared.store.extend(&renewal).map_err(|e| e.for_name(self.name()))? {
+        Ok(Renewal { keys: keys.clone(), holder: holder.clone(), lease, token: *token })
+    }
+
+    /// What came of that.
+    pub(crate) fn extended(&self, lease: Duration, renewed: Renewed) -> Result<()> {
+        match renewed {
             Renewed::Held { sent_at, again } => {
-                let state = self.grant.confirmed(sent_at, lease);
-                if again && !matches!(state, State::Held | State::Suspect) {
+                let confirmed = self.confirmed(sent_at, lease);
+                if again && confirmed.is_err() {
                     self.undo(Doubts::default(), Levels::NONE);
                 }
-                match state {
-                    State::Held | State::Suspect => Ok(()),
-                    State::Lost => Err(self.lost()),
-                    State::Released => Err(closed().for_name(self.name())),
-                }
+                confirmed
             }
-            Renewed::Gone => {
-                self.tell_lost();
-                Err(self.lost())
-            }
+            Renewed::Gone => Err(self.gone()),
             Renewed::Failed(e) => Err(e.for_name(self.name())),
         }
     }
@@ -214,56 +246,38 @@ impl Hold {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        self.levels.fetch_sub(side.one(), Ordering::AcqRel);
-        match (self.levels(), side) {
-            (Levels::NONE, _) => self.release_all(),
-            // Known here only.
-            (Levels { main: 1.., .. }, Side::Read) if self.grant.state() == State::Released => Ok(()),
-            (Levels { main: 1.., .. }, Side::Read) => self.ensure_held(),
-            (left, _) => self.release_to(left),
-        }
+        self.leave_level(side)?.map_or(Ok(()), |leaving| self.send(&leaving))
     }
 
-    /// An inner level, or the last write level above read levels. Sent once: the count in Redis is told, not trusted, and
-    /// the next verb corrects it. Only a downgrade is seen to in the background, because readers wait for it.
-    fn release_to(&self, left: Levels) -> Result<()> {
-        // Given up as a whole already, by a close: as for the outermost level, there is nothing left to do or to report.
-        if self.grant.state() == State::Released {
-            return Ok(());
-        }
-        self.ensure_held()?;
-        let Grant { keys, holder, .. } = &*self.grant;
-        let mut doubts = Doubts::default();
-        let outcome = self.shared.store.release(keys, holder, left, &mut doubts);
-        // A hold that reads only keeps this client's readers out no more.
-        if left.main == 0 && keys.kind == Kind::Write {
-            if outcome.is_err() {
-                self.undo(doubts, left);
-            }
-            self.shared.stations.ring(&keys.lock);
-        }
-        match outcome {
-            Ok(Released::Level | Released::Freed { .. }) => Ok(()),
-            Ok(Released::NotHeld) => {
-                self.tell_lost();
-                Err(self.lost())
-            }
-            Err(e) => Err(e.for_name(self.name())),
+    /// Gives up one level as far as that is done here. What has to be told to the server, if anything has.
+    pub(crate) fn leave_level(&self, side: Side) -> Result<Option<Left>> {
+        self.levels.fetch_sub(side.one(), Ordering::AcqRel);
+        let released = self.grant.state() == State::Released;
+        match (self.levels(), side) {
+            (Levels::NONE, _) => self.leave_all(),
+            // Given up as a whole already, by a close: as for the outermost level, there is nothing left to do or to report.
+            _ if released => Ok(None),
+            // Known here only.
+            (Levels { main: 1.., .. }, Side::Read) => self.ensure_held().map(|()| None),
+            (levels, _) => self.ensure_held().map(|()| Some(self.left(levels))),
         }
     }
 
     /// Gives up the hold whatever its count.
-    ///
+    pub(crate) fn release_all(&self) -> Result<()> {
+        self.leave_all()?.map_or(Ok(()), |leaving| self.send(&leaving))
+    }
+
     /// Order: the lease leaves its live states, the watchdog forgets it, the release is sent. A renewal that crosses
     /// the release finds the field gone; one that was answered late finds a lease that nothing revives.
-    pub(crate) fn release_all(&self) -> Result<()> {
+    fn leave_all(&self) -> Result<Option<Left>> {
         let before = self.grant.lease.release(self.grant.now());
         self.shared.watchdog.leave(&self.grant);
         self.grant.wake();
         match before {
             State::Released => {
                 self.leave_table();
-                Ok(())
+                Ok(None)
             }
             State::Lost => {
                 self.undo(Doubts::default(), Levels::NONE);
@@ -271,8 +285,12 @@ impl Hold {
                 self.shared.losses.look();
                 Err(self.lost())
             }
-            State::Held | State::Suspect => self.send_release(),
+            State::Held | State::Suspect => Ok(Some(self.left(Levels::NONE))),
         }
+    }
+
+    fn left(&self, levels: Levels) -> Left {
+        Left { levels, heard_before: self.shared.stations.messages(&self.grant.keys.lock).unwrap_or(0) }
     }
 
     /// Only now: while the release is under way, other threads of the client need not ask the server.
@@ -281,22 +299,57 @@ impl Hold {
         self.shared.stations.ring(&self.grant.keys.lock);
     }
 
-    fn send_release(&self) -> Result<()> {
+    fn send(&self, left: &Left) -> Result<()> {
         let Grant { keys, holder, .. } = &*self.grant;
-        let heard_before = self.shared.stations.messages(&keys.lock).unwrap_or(0);
         let mut doubts = Doubts::default();
-        // A closing client takes nothing any more, for nobody.
-        let stations = &self.shared.stations;
-        let relay = match (keys.kind, &self.grant.next) {
-            _ if self.shared.is_closed() => None,
-            (Kind::Mutex | Kind::Write, _) => stations.take_relay(&keys.lock),
-            (Kind::Fair, Some(next)) => stations.take_relay_of(next),
-            _ => None,
-        };
-        let outcome = match relay {
+        let outcome = match self.next_try(left) {
             Some(relay) => self.hand_over(relay, &mut doubts),
-            None => self.shared.store.release(keys, holder, Levels::NONE, &mut doubts),
+            None => self.shared.store.release(keys, holder, left.levels, &mut doubts),
         };
+        self.finish(left, outcome, doubts)
+    }
+
+    /// The try of this client's next thread, if it can go out with the release.
+    fn next_try(&self, left: &Left) -> Option<TakenRelay> {
+        // A closing client takes nothing any more, for nobody.
+        if left.levels != Levels::NONE || self.shared.is_closed() {
+            return None;
+        }
+        let Grant { keys, next, .. } = &*self.grant;
+        match (keys.kind, next) {
+            (Kind::Mutex | Kind::Write, _) => self.shared.stations.take_relay(&keys.lock),
+            (Kind::Fair, Some(next)) => self.shared.stations.take_relay_of(next),
+            _ => None,
+        }
+    }
+
+    /// What becomes of the hold once the server has been told, or could not be.
+    pub(crate) fn finish(&self, left: &Left, outcome: Result<Released>, doubts: Doubts) -> Result<()> {
+        match left.levels {
+            Levels::NONE => self.finish_all(left.heard_before, outcome, doubts),
+            levels => self.finish_level(levels, outcome, doubts),
+        }
+    }
+
+    /// An inner level, or the last write level above read levels. Sent once: the count in Redis is told, not trusted, and
+    /// the next verb corrects it. Only a downgrade is seen to in the background, because readers wait for it.
+    fn finish_level(&self, left: Levels, outcome: Result<Released>, doubts: Doubts) -> Result<()> {
+        // A hold that reads only keeps this client's readers out no more.
+        if left.main == 0 && self.grant.keys.kind == Kind::Write {
+            if outcome.is_err() {
+                self.undo(doubts, left);
+            }
+            self.shared.stations.ring(&self.grant.keys.lock);
+        }
+        match outcome {
+            Ok(Released::Level | Released::Freed { .. }) => Ok(()),
+            Ok(Released::NotHeld) => Err(self.gone()),
+            Err(e) => Err(e.for_name(self.name())),
+        }
+    }
+
+    fn finish_all(&self, heard_before: u64, outcome: Result<Released>, doubts: Doubts) -> Result<()> {
+        let keys = &self.grant.keys;
         match outcome {
             Ok(Released::Freed { listeners, next }) => {
                 self.settle(doubts);
@@ -408,42 +461,4 @@ impl std::fmt::Debug for Hold {
 pub(crate) enum Reentered {
     Yes { sent_at: Moment },
     Gone,
-}
-
-thread_local! {
-    /// The clients that have holds of this thread. When the thread ends, what it still holds is released: its guards
-    /// were forgotten, or sit in other thread-locals.
-    static SENTINEL: RefCell<Sentinel> = RefCell::new(Sentinel { thread: std::thread::current().id(), clients: Vec::new() });
-}
-
-struct Sentinel {
-    thread: std::thread::ThreadId,
-    clients: Vec<Weak<Shared>>,
-}
-
-fn remember_thread(shared: &Arc<Shared>) {
-    // In the destructor of another thread-local the sentinel may be gone: then that guard's own drop must do.
-    let _ = SENTINEL.try_with(|sentinel| {
-        let mut sentinel = sentinel.borrow_mut();
-        if !sentinel.clients.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(shared))) {
-            sentinel.clients.retain(|known| known.strong_count() > 0);
-            sentinel.clients.push(Arc::downgrade(shared));
-        }
-    });
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        for shared in self.clients.drain(..).filter_map(|client| client.upgrade()) {
-            if shared.is_forked() {
-                // Not even dropped: that could end the client in a process that owns nothing of it.
-                std::mem::forget(shared);
-                continue;
-            }
-            for hold in shared.holds.take_thread(self.thread) {
-                log::warn!("a thread ended with a hold of {:?}: releasing it", hold.name());
-                hold.abandon();
-            }
-        }
-    }
 }

@@ -31,6 +31,9 @@ pub(crate) enum Kind {
     Latch,
 }
 
+/// What the channel of every plain lock begins with, before a colon.
+pub(crate) const LOCK_CHANNEL: &str = "redisson_lock__channel";
+
 impl Kind {
     /// One holder keeps everybody else out.
     pub(crate) fn is_exclusive(self) -> bool {
@@ -131,7 +134,7 @@ impl LockKeys {
 
 fn channel_of(kind: Kind, lock: &str) -> String {
     match kind {
-        Kind::Mutex | Kind::Fair => prefixed("redisson_lock__channel", lock),
+        Kind::Mutex | Kind::Fair => prefixed(LOCK_CHANNEL, lock),
         Kind::Read | Kind::Write => prefixed("redisson_rwlock", lock),
         Kind::Permits(_) | Kind::Counting { .. } => prefixed("redisson_sc", lock),
         // Redisson's own rule for latches: braces in any case.
@@ -141,7 +144,7 @@ fn channel_of(kind: Kind, lock: &str) -> String {
 
 /// The channels of all waiters of one client on fair locks, whatever the lock.
 pub(crate) fn waiters_pattern(client: &str) -> String {
-    format!("redisson_lock__channel:*:{client}:*")
+    format!("{LOCK_CHANNEL}:*:{client}:*")
 }
 
 /// A key that no lock of ours has in use under this prefix, and a channel of each shape that we publish on.

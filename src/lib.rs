@@ -44,6 +44,7 @@
 //! | you want | take | between clients |
 //! |---|---|---|
 //! | one at a time | [`client.lock(name)`](LockClient::lock), [`mutex`](LockClient::mutex) | no order, nobody wins for ever; the quickest |
+//! | several things at once, each also locked alone: a transfer between two accounts | [`multi`](LockClient::multi) | all or none; no order, and many names that are hot may wait long |
 //! | one at a time, in the order in which they came | [`fair`](LockClient::fair) | first come, first served |
 //! | many readers or one writer | [`rw_lock`](LockClient::rw_lock) | waiting writers go before new readers |
 //! | at most *n* at a time | [`semaphore`](LockClient::semaphore) | no order, nobody wins for ever |
@@ -55,11 +56,21 @@
 //!
 //! | | pauses for longer than the lease | dies | loses the server, or the server its data |
 //! |---|---|---|---|
-//! | `mutex`, `fair`, `rw_lock`, `semaphore`: held | is told that it is lost, at its first look; others have it meanwhile | it is free when the lease ends (permits two seconds later) | is told when the lease ends, or at the next renewal |
+//! | `mutex`, `multi`, `fair`, `rw_lock`, `semaphore`: held | is told that it is lost, at its first look; others have it meanwhile | it is free when the lease ends (permits two seconds later) | is told when the lease ends, or at the next renewal |
 //! | `fair`: waiting | keeps its turn if nobody was served meanwhile, else goes to the front | holds up those behind it for [`waiter_timeout`](Builder::waiter_timeout) | waits on; after a loss of data the order begins anew |
 //! | `rw_lock`: a writer waiting | readers get in before it | keeps new readers out for `waiter_timeout` | waits on |
 //! | `latch` | nothing happens: a latch has no lease | what it has not counted down is never counted: wait with a time | waits on; a latch that the server forgot is open |
 //! | `counting_semaphore` | nothing happens | **its permits never come back** | permits that the server forgot are nobody's |
+//!
+//! # Several locks at once
+//!
+//! [`client.multi(["a", "b"])`](LockClient::multi) takes plain locks as one: all of them or none, in one script, and nobody ever
+//! sees half of it. It holds nothing while it waits, so the order of the names does not matter: two programs that name the same
+//! locks in different orders never wait for each other for ever, as they would with one `lock` after the other. Two things
+//! remain. A thread that *holds* a lock and then waits for a multi-lock can deadlock with one that does the reverse: take
+//! everything in one call. And names that many others take one by one can keep it waiting, because it needs the moment when all
+//! are free. Each name stays the lock it is: `client.lock("a")` and Redisson's `RLock` and `RMultiLock` exclude it and are
+//! excluded, and a thread that has the multi-lock can enter each name again.
 //!
 //! # Taking a lock
 //!
@@ -165,12 +176,14 @@ mod latch;
 mod lease;
 mod limits;
 mod losses;
+mod multi;
 mod mutex;
 mod nodes;
 mod quorum;
 mod rwlock;
 mod script;
 mod semaphore;
+mod sentinel;
 mod shared;
 mod station;
 mod store;
@@ -186,6 +199,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use fair::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};
 pub use handle::LockHolder;
 pub use latch::CountDownLatch;
+pub use multi::{MultiLock, MultiLockGuard, OwnedMultiLockGuard};
 pub use mutex::{OwnedMutexGuard, ReentrantMutex, ReentrantMutexGuard};
 pub use nodes::{NodeState, NodeStatus};
 pub use rwlock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

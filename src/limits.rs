@@ -21,6 +21,9 @@ pub(crate) const MOST_PERMITS: u32 = i32::MAX as u32;
 /// A script takes permits with leases one by one, and keeps the server from everybody else meanwhile.
 pub(crate) const MOST_PERMITS_AT_ONCE: u32 = 10_000;
 
+/// Names of a multi-lock: one script takes them all, 5 to 10 µs each, and keeps the server from everybody else meanwhile.
+pub(crate) const MOST_NAMES: usize = 1000;
+
 /// Permits or a count: 1 to `most`.
 pub(crate) fn check_count(count: u32, most: u32) -> Result<()> {
     if (1..=most).contains(&count) {

@@ -109,7 +109,7 @@ fn drop_elsewhere(callbacks: Vec<OnLost>) {
 /// A callback that blocks delays nobody else's.
 fn tell(grant: &Arc<Grant>) {
     log::warn!("the lease of {:?} was lost", grant.keys.name);
-    for callback in grant.take_callbacks() {
+    for callback in grant.take_callbacks().iter().filter_map(OnLost::take) {
         if let Err(e) = std::thread::Builder::new().name("leasehold-on-lost".into()).spawn(callback) {
             log::warn!("no thread for an on_lost callback of {:?}: {e}", grant.keys.name);
         }

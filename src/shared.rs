@@ -1,7 +1,8 @@
 //! What all handles of one client share.
 //!
 //! Lock order, where two mutexes are held together: `Stations::map`, then a station's line, then a seat or its bell;
-//! the watchdog's table, then a grant's place. The hold table is never held with another.
+//! the watchdog's table, then a grant's place; what a grant has to tell, then a bell. The hold table is never held with
+//! another.
 
 use std::collections::HashMap;
 use std::sync::Arc;

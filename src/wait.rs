@@ -46,6 +46,16 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
             busy @ Tried::Busy(_) => first = Some(busy),
         }
     }
+    stand_in_line(contender, deadline, first)
+}
+
+/// Blocks in the line of the name that the claim waits for. `first`: the answer of a try that was sent just now.
+pub(crate) fn stand_in_line<'a, C: Contender<'a>>(
+    contender: &mut C,
+    deadline: Deadline,
+    first: Option<Tried<C::Won>>,
+) -> Result<Option<C::Won>> {
+    let Claim { shared, keys, .. } = *contender.claim();
     let queued = match keys.kind {
         Kind::Fair => Queued::Head(shared.stations.alone(&contender.claim().holder)),
         _ => shared.stations.queue(keys, deadline, || contender.relay()),
@@ -90,7 +100,8 @@ fn as_head<'a, C: Contender<'a>>(
     let stands = keys.kind == Kind::Fair && shared.wakeups.hears(&subscription);
     let mut listening = stands.then(|| shared.wakeups.listen(subscription.clone(), head.bell()));
     let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
-    let mut outage = Outage::new(head.stood, shared.config.ride_out);
+    // Whoever was told "busy" is waiting already.
+    let mut outage = Outage::new(head.stood || first.is_some(), shared.config.ride_out);
     // Left in the line before this thread was the head: it may have been sent already.
     let mut sent = head.collect();
     let mut ask_anyway = false;
@@ -112,7 +123,7 @@ fn as_head<'a, C: Contender<'a>>(
         let local = if std::mem::take(&mut ask_anyway) { None } else { shared.holds.blocks(keys) };
         let tried = match (sent.take(), first.take(), local) {
             (Some(Relayed::Sent { acquired, doubts }), ..) => contender.judge_relayed(acquired, doubts),
-            (_, Some(busy), _) => Ok(busy),
+            (_, Some(busy), None) => Ok(busy),
             (.., None) => contender.try_once(true),
             (.., Some(remaining)) => {
                 // At most a lease: a hold for longer may have ended otherwise, and then the server is asked.

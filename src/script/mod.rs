@@ -4,6 +4,7 @@ mod count;
 mod fence;
 mod hold;
 mod look;
+mod multi;
 mod vote;
 
 use std::sync::LazyLock;
@@ -16,6 +17,9 @@ pub(crate) use self::hold::{
 };
 pub(crate) use self::look::{
     Standing, force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer,
+};
+pub(crate) use self::multi::{
+    AcquireAll, AcquireAllAnswer, Leaving, Part, acquire_all, acquire_all_answer, release_all, release_all_answer,
 };
 pub(crate) use self::vote::{
     Memory, Vote, admit, admit_answer, look, look_answer, renew_votes, renew_votes_answer, says_no_vote, vote,
@@ -61,6 +65,8 @@ scripts! {
     MUTEX_INSPECT = "mutex_inspect";
     MUTEX_FORCE_UNLOCK = "mutex_force_unlock";
     LEASE_RENEW = "lease_renew";
+    MULTI_ACQUIRE = "multi_acquire";
+    MULTI_RELEASE = "multi_release";
     FAIR_ACQUIRE = "fair_acquire" with "queue" then "grant";
     FAIR_RELEASE = "fair_release" with "queue";
     FAIR_FORCE_UNLOCK = "fair_force_unlock" with "queue";

@@ -17,7 +17,9 @@ use crate::holder::Holder;
 use crate::key::LockKeys;
 use crate::lease::Moment;
 use crate::nodes::{NodeState, NodeStatus};
-pub(crate) use crate::script::{Acquire, Count, CountAnswer, FenceAnswer, Levels, Standing, TokenRule, Waiting};
+pub(crate) use crate::script::{
+    Acquire, AcquireAll, Count, CountAnswer, FenceAnswer, Leaving, Levels, Part, Standing, TokenRule, Waiting,
+};
 pub(crate) use crate::wire::{Doubt, Ear, Heard, Mouth};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +33,17 @@ pub(crate) enum Acquired {
     Gone,
     /// More permits than there are in all.
     TooFew { permits: u64 },
+}
+
+/// What became of several locks taken as one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum AcquiredAll {
+    /// All taken, on a request sent at this moment; one token each, 0 for a part that was held already.
+    Granted { tokens: Vec<u64>, sent_at: Moment },
+    /// None taken: the part at `at` is held by another, for `ttl` still; `None`: for ever, or nobody knows.
+    Busy { at: usize, ttl: Option<Duration> },
+    /// None taken: the holder had the part at `at` and has lost it.
+    Gone { at: usize },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -122,6 +135,12 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
     /// Leaves a hold with the levels of `left`; with none, a holder that only waited leaves as well.
     fn release(&self, keys: &LockKeys, holder: &Holder, left: Levels, doubts: &mut Doubts) -> Result<Released>;
 
+    /// Takes several plain locks, all or none.
+    fn acquire_all(&self, acquire: &AcquireAll<'_>, doubts: &mut Doubts) -> Result<AcquiredAll>;
+
+    /// Leaves several holds of plain locks at once; one answer for each, in order.
+    fn release_all(&self, leaving: &[Leaving<'_>], doubts: &mut Doubts) -> Result<Vec<Result<Released>>>;
+
     /// Frees the lock (the last level of a hold) and tries it for `next`, in one write: a hand-over between two threads
     /// of this client. `None`: not now; nothing was sent.
     fn hand_over(
@@ -138,8 +157,8 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
     /// In the background: tries to settle the first few, and keeps those that are not done.
     fn settle(&self, undos: &mut Vec<Undo>);
 
-    /// Lengthens one hold at the caller's request, in the foreground.
-    fn extend(&self, renewal: &Renewal) -> Result<Renewed>;
+    /// Lengthens holds of one kind at the caller's request, in the foreground; one answer for each, in order.
+    fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
 
     fn inspect(&self, keys: &LockKeys) -> Result<Option<Standing>>;
 

@@ -1,12 +1,13 @@
 //! Leases on one Redis server.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::background::{Background, Settled};
 use super::{
-    Acquire, Acquired, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Levels, NodeState, NodeStatus, Released,
-    Renewal, Renewed, Undo,
+    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Leaving, Levels,
+    NodeState, NodeStatus, Released, Renewal, Renewed, Undo,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,7 +15,7 @@ use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
 use crate::lease::Moment;
 use crate::limits::ONCE;
-use crate::script::{self, AcquireAnswer, Family, FenceAnswer, ReleaseAnswer, RenewAnswer, Standing};
+use crate::script::{self, AcquireAllAnswer, AcquireAnswer, Family, FenceAnswer, ReleaseAnswer, RenewAnswer, Standing};
 use crate::wire::{Dialer, Ear, Failure, Mouth, Pool, Reply, Request};
 
 /// Holds renewed by one run of the script: a script keeps the server from everybody else while it runs.
@@ -147,6 +148,37 @@ impl LeaseStore for RedisStore {
         outcome
     }
 
+    fn acquire_all(&self, acquire: &AcquireAll<'_>, doubts: &mut Doubts) -> Result<AcquiredAll> {
+        let keys = acquire.parts.first().ok_or_else(nothing_asked)?.keys;
+        let asked = Cell::new(!doubts.is_empty());
+        let request = || script::acquire_all(acquire, asked.replace(true));
+        let Answered { reply, sent_at, .. } = self.ask(keys, request, doubts)?;
+        let outcome = match script::acquire_all_answer(reply, acquire.parts.len())? {
+            AcquireAllAnswer::Granted { tokens } => AcquiredAll::Granted { tokens, sent_at },
+            AcquireAllAnswer::Busy { at, ttl } => AcquiredAll::Busy { at, ttl },
+            AcquireAllAnswer::Gone { at } => AcquiredAll::Gone { at },
+            AcquireAllAnswer::TooLate => return Err(too_late()),
+            AcquireAllAnswer::WrongType { at } => {
+                let why = "something that is no plain lock stands under this name";
+                return Err(Error::named(ErrorKind::WrongType, &acquire.parts[at].keys.name, why));
+            }
+        };
+        // Not before: with an error, what the earlier attempts did still stands.
+        doubts.clear();
+        Ok(outcome)
+    }
+
+    fn release_all(&self, leaving: &[Leaving<'_>], doubts: &mut Doubts) -> Result<Vec<Result<Released>>> {
+        let keys = leaving.first().ok_or_else(nothing_asked)?.keys;
+        let Answered { reply, repeated, .. } = self.ask(keys, || script::release_all(leaving), doubts)?;
+        let answers = script::release_all_answer(reply, leaving.len())?;
+        doubts.clear();
+        let outcome = |(answer, one): (Result<ReleaseAnswer>, &Leaving<'_>)| {
+            answer.map(|answer| left(answer, repeated && one.left == Levels::NONE))
+        };
+        Ok(answers.into_iter().zip(leaving).map(outcome).collect())
+    }
+
     fn hand_over(
         &self,
         keys: &LockKeys,
@@ -232,15 +264,14 @@ impl LeaseStore for RedisStore {
         });
     }
 
-    fn extend(&self, renewal: &Renewal) -> Result<Renewed> {
-        let request = || renewal_request(std::iter::once(renewal));
-        let Answered { reply, sent_at, .. } = self.ask_freely(&renewal.keys, request)?;
-        match script::renew_answers(reply)?.pop() {
-            Some(RenewAnswer::Held) => Ok(Renewed::Held { sent_at, again: false }),
-            Some(RenewAnswer::Gone) => Ok(Renewed::Gone),
-            Some(RenewAnswer::Failed(error)) => Err(error),
-            None => Err(Error::new(ErrorKind::Protocol, "an empty answer to a renewal")),
+    fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        let keys = &renewals.first().ok_or_else(nothing_asked)?.keys;
+        let Answered { reply, sent_at, .. } = self.ask_freely(keys, || renewal_request(renewals.iter()))?;
+        let answers = script::renew_answers(reply)?;
+        if answers.len() != renewals.len() {
+            return Err(Error::new(ErrorKind::Protocol, "an answer to a renewal is missing"));
         }
+        Ok(answers.into_iter().map(|answer| renewed(answer, sent_at)).collect())
     }
 
     fn inspect(&self, keys: &LockKeys) -> Result<Option<Standing>> {
@@ -307,21 +338,33 @@ fn acquired(reply: Reply, sent_at: Moment) -> Result<Acquired> {
         AcquireAnswer::Busy { ttl } => Ok(Acquired::Busy { ttl }),
         AcquireAnswer::Gone => Ok(Acquired::Gone),
         AcquireAnswer::TooFew { permits } => Ok(Acquired::TooFew { permits }),
-        AcquireAnswer::TooLate => {
-            Err(Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout"))
-        }
+        AcquireAnswer::TooLate => Err(too_late()),
     }
 }
 
-/// `repeated`: an earlier attempt of the same release may have run on the data that answered now.
+#[cold]
+fn too_late() -> Error {
+    Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout")
+}
+
+#[cold]
+fn nothing_asked() -> Error {
+    Error::new(ErrorKind::InvalidInput, "no lock was asked for")
+}
+
 fn released(reply: Reply, repeated: bool) -> Result<Released> {
-    match script::release_answer(reply)? {
+    script::release_answer(reply).map(|answer| left(answer, repeated))
+}
+
+/// `repeated`: an earlier attempt of the same release may have run on the data that answered now.
+fn left(answer: ReleaseAnswer, repeated: bool) -> Released {
+    match answer {
         // The attempt whose reply was lost did it. After a restart one cannot say that: the hold may have been lost with
         // the data, and a false alarm is better than none.
-        ReleaseAnswer::NotHeld if repeated => Ok(Released::Freed { listeners: 0, next: None }),
-        ReleaseAnswer::NotHeld => Ok(Released::NotHeld),
-        ReleaseAnswer::Level => Ok(Released::Level),
-        ReleaseAnswer::Freed { receivers, next } => Ok(Released::Freed { listeners: receivers, next }),
+        ReleaseAnswer::NotHeld if repeated => Released::Freed { listeners: 0, next: None },
+        ReleaseAnswer::NotHeld => Released::NotHeld,
+        ReleaseAnswer::Level => Released::Level,
+        ReleaseAnswer::Freed { receivers, next } => Released::Freed { listeners: receivers, next },
     }
 }
 
@@ -329,6 +372,14 @@ fn released(reply: Reply, repeated: bool) -> Result<Released> {
 fn renewal_request<'a>(chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
     let family = chunk.clone().next().map_or(Family::Hash, |first| Family::of(first.keys.kind));
     script::renew(family, chunk.map(|r| (&*r.keys, &r.holder, r.lease)))
+}
+
+fn renewed(answer: RenewAnswer, sent_at: Moment) -> Renewed {
+    match answer {
+        RenewAnswer::Held => Renewed::Held { sent_at, again: false },
+        RenewAnswer::Gone => Renewed::Gone,
+        RenewAnswer::Failed(error) => Renewed::Failed(error),
+    }
 }
 
 fn put_outcomes(
@@ -340,11 +391,7 @@ fn put_outcomes(
     match answers {
         Ok(answers) => {
             for (&at, answer) in places.iter().zip(answers) {
-                outcomes[at] = Some(match answer {
-                    RenewAnswer::Held => Renewed::Held { sent_at, again: false },
-                    RenewAnswer::Gone => Renewed::Gone,
-                    RenewAnswer::Failed(error) => Renewed::Failed(error),
-                });
+                outcomes[at] = Some(renewed(answer, sent_at));
             }
         }
         Err(error) => places.iter().for_each(|&at| outcomes[at] = Some(Renewed::Failed(error.clone()))),

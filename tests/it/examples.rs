@@ -41,6 +41,7 @@ fn the_small_ones() {
         ("config_readers", "12 reads saw a whole config"),
         ("start_signal", "all 4 workers finished, none began before the signal"),
         ("rate_limit", "never more than 3 calls at once, and the dead worker's permit came back"),
+        ("transfer", "150 transfers, and still 400 in all"),
         ("fencing_sqlite", "the balance is 10, as the holder of the lock left it"),
     ] {
         assert_eq!(run(name, Some(&server.url())), last_line, "{name}");
@@ -80,6 +81,7 @@ fn none_is_left_out() {
         "start_signal",
         "three_masters",
         "ticket_queue",
+        "transfer",
         "worker_pool",
     ];
     assert_eq!(names, listed);

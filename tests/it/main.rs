@@ -12,6 +12,7 @@ mod golden;
 mod latch;
 mod loss;
 mod model;
+mod multi;
 mod mutex;
 mod outcomes;
 mod processes;

@@ -310,6 +310,8 @@ fn what_cannot_rest_on_several_masters_says_so() {
     for error in [
         client.fair("l").lock().err(),
         client.fair("l").queue_len().err(),
+        client.multi(["l", "m"]).lock().err(),
+        client.multi(["l", "m"]).try_lock_owned().err(),
         client.rw_lock("l").read().err(),
         client.rw_lock("l").write().err(),
         client.semaphore("l").acquire().err(),

@@ -22,10 +22,11 @@ const HOLDERS: [(&str, &str); 4] = [
     ("$J", "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57"),
 ];
 
-const KEYS: [(&str, &str); 10] = [
+const KEYS: [(&str, &str); 11] = [
     ("queue", "redisson_lock_queue:{L}"),
     ("deadlines", "redisson_lock_timeout:{L}"),
     ("token", "redisson_lock_token:{L}"),
+    ("token2", "redisson_lock_token:{M}"),
     ("marker", "leasehold_writer:{L}"),
     ("leases", "{L}:timeout"),
     ("mark", "leasehold_once:{L}:m"),
@@ -91,7 +92,7 @@ fn show(reply: &RedisResult<Value>) -> String {
 
 /// Without the numbers of tokens: a repeated grant may have a higher one.
 fn without_token(mut picture: Picture) -> Picture {
-    if let Some(token) = picture.get_mut("redisson_lock_token:{L}") {
+    for (_, token) in picture.iter_mut().filter(|(key, _)| key.starts_with("redisson_lock_token:")) {
         token.body.clear();
     }
     if let Some(node) = picture.get_mut("leasehold:node") {
@@ -140,6 +141,22 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
         ("count_release", "2") => if call.ends_with('1') { "2,0" } else { "0,0" }.to_owned(),
         ("rw_release", "1" | "2") => if stands("A") { "1,0" } else { "0,0" }.to_owned(),
         ("fair_force_unlock" | "rw_force_unlock" | "redlock_admit", "1") => "0".to_owned(),
+        ("multi_acquire", "1") => {
+            let number = |word: &str| word.parse::<i64>().expect("a number");
+            let again = answer.split(',').skip(1).map(number).map(|token| if token > 0 { token + 1 } else { 0 });
+            again.fold("1".to_owned(), |answer, token| format!("{answer},{token}"))
+        }
+        // Lock by lock: what was given up is not there now.
+        ("multi_release", _) => answer
+            .split(',')
+            .collect::<Vec<_>>()
+            .chunks(2)
+            .map(|pair| match pair {
+                ["2", _] => "0,0".to_owned(),
+                pair => pair.join(","),
+            })
+            .collect::<Vec<_>>()
+            .join(","),
         // Every grant has a token of its own.
         ("fair_acquire" | "write_acquire" | "redlock_acquire", "1")
             if answer != "1,0" && !answer.starts_with("1,0,") =>
@@ -201,6 +218,10 @@ fn permits(picture: &Picture) -> Option<i64> {
     number(picture, "L").map(|free| free + i64::try_from(members(picture, "{L}:timeout").len()).unwrap())
 }
 
+fn has_a(picture: &Picture, lock: &str) -> bool {
+    members(picture, lock).iter().any(|holder| holder == "A")
+}
+
 /// What no call may break, whatever it answers.
 fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'static str> {
     let script = script_of(call);
@@ -213,8 +234,12 @@ fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'
     let keeps = script.ends_with("_acquire") || script == "rw_renew" || answer.starts_with("1,0");
     let reads = keeps && demanded.iter().any(|key| key.contains(":A:"));
     let has_lock = after.get("L").is_some_and(|lock| lock.kind == "hash");
+    let for_ever = |lock: &&str| after.get(*lock).is_some_and(|lock| lock.kind == "hash" && lock.pttl == "-1");
+    let half = |picture: &Picture| has_a(picture, "L") != has_a(picture, "M");
+    let partly = script == "multi_acquire" && call.contains("$A $A 0 0") && half(after) && !half(before);
     let rules = [
-        (has_lock && after["L"].pttl == "-1", "a lock stands without a TTL"),
+        (["L", "M"].iter().any(for_ever), "a lock stands without a TTL"),
+        (partly, "one of two locks was taken"),
         (was_there == was_demanded && may_be && there != demanded, "the level keys are not 1 to each reader's count"),
         (has_lock && outlives_its_readers(before) && !outlives_its_readers(after), "a lock ends before its readers"),
         (reads && longest_level(after, ":A:") < longest_level(before, ":A:"), "a reader was promised more"),
@@ -253,8 +278,13 @@ fn every_call_twice(noun: &Noun) {
             let twice = bench.picture(shorten);
             // A release does what it can, whichever key is broken: a lock would stand for its whole lease otherwise, and
             // a place in the queue until its deadline.
-            let does_what_it_can = script_of(call) == "fair_release";
-            if first.starts_with('!') && once != before && !does_what_it_can {
+            let does_what_it_can = ["fair_release", "multi_release"].contains(&script_of(call));
+            // Tokens are drawn before anything is taken, and one that was not used is a gap.
+            let changed = match script_of(call) {
+                "multi_acquire" => without_token(once.clone()) != without_token(before.clone()),
+                _ => once != before,
+            };
+            if first.starts_with('!') && changed && !does_what_it_can {
                 fail(format!("an error changed something: {before:?}\n  became {once:?}"));
             }
             for rule in broken(call, &before, &once, &first) {
@@ -352,6 +382,72 @@ const FAIR: Noun = Noun {
             "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 2,0",
         ),
         ("SET token 1e3", "1,0 !INT 1,0 2,0 3,0 0,0 0,0 0 0,-1"),
+    ],
+};
+
+const MULTI: Noun = Noun {
+    calls: &[
+        "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 1 0 0",
+        "multi_acquire L M token token2 | $A $A 0 0 2ks 9ks channel 0 0 0",
+        // The first and the last are repeats; A of L is entered once more, C of M is fresh.
+        "multi_acquire L M token token2 | $A $C 1 0 3ks 9ks channel 0 0 0",
+        "multi_acquire L M token token2 | $A $A 2 1 1ks 9ks channel 0 0 1",
+        "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 1 0 1",
+        "multi_release L M | $A $A 1 1 channel channelM",
+        "multi_release L M | $A $A 2 1 channel channelM",
+        "multi_release M L | $A $C 1 3 channelM channel",
+    ],
+    states: &[
+        ("", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
+        // Ours, wholly or not; counts that are not what we believe.
+        ("HSET L $A 1; PEXPIRE L 2ks", "1,0,0 1,1,1 1,0,1 2,0,2 3,0,0 2,1,0,0>0 1,0,0,0 0,0,0,0"),
+        ("HSET M $A 1; PEXPIRE M 2ks", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET M $A 1; PEXPIRE M 4ks",
+            "1,0,0 1,1,1 0,4ks,2 1,0,0 3,0,0 2,1,2,1>0>0M 1,0,2,1>0M 2,1,0,0>0M",
+        ),
+        (
+            "HSET L $A 3; PEXPIRE L 4ks; HSET M $A 2; PEXPIRE M 1ks",
+            "1,0,0 1,1,1 0,1ks,2 1,0,0 3,0,0 2,1,2,1>0>0M 1,0,2,1>0M 2,1,0,0>0M",
+        ),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET M $C 1; PEXPIRE M 2ks",
+            "0,2ks,2>0{L} 0,2ks,2 1,0,1 2,0,2 0,2ks,2>0{L} 2,1,0,0>0 1,0,0,0 0,0,0,0",
+        ),
+        // Another's, and what an earlier run of ours took beside it.
+        ("HSET L $B 1; PEXPIRE L 2ks", "0,2ks,1 0,2ks,1 2,0,1 2,0,1 0,2ks,1 0,0,0,0 0,0,0,0 0,0,0,0"),
+        ("HSET M $J 1; PEXPIRE M 4ks", "0,4ks,2 0,4ks,2 2,0,1 2,0,1 0,4ks,2 0,0,0,0 0,0,0,0 0,0,0,0"),
+        (
+            "HSET L $B 1; PEXPIRE L 2ks; HSET M $J 1; PEXPIRE M 4ks",
+            "0,2ks,1 0,2ks,1 2,0,1 2,0,1 0,2ks,1 0,0,0,0 0,0,0,0 0,0,0,0",
+        ),
+        (
+            "HSET L $B 1; PEXPIRE L 2ks; HSET M $A 1; PEXPIRE M 2ks",
+            "0,2ks,1>0{M} 0,2ks,1 2,0,1 2,0,1 0,2ks,1>0{M} 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M",
+        ),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET M $B 1; PEXPIRE M 3ks",
+            "0,3ks,2>0{L} 0,3ks,2 0,3ks,2 2,0,2 0,3ks,2>0{L} 2,1,0,0>0 1,0,0,0 0,0,0,0",
+        ),
+        (
+            "HSET L $C 3; PEXPIRE L 4ks; HSET M $A 1; PEXPIRE M 2ks",
+            "0,4ks,1>0{M} 0,4ks,1 2,0,1 2,0,1 0,4ks,1>0{M} 0,0,2,1>0M 0,0,2,1>0M 2,1,1,0>0M",
+        ),
+        // Tokens: Java's without an end, our own; one that is none.
+        ("SET token 5; SET token2 7 PX 9ks", "1,0,0 1,6,8 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
+        ("SET token 5; SET token2 x", "1,0,0 !INT 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
+        // Another kind of lock, other types.
+        ("HSET L mode read $B 1; PEXPIRE L 2ks", "4,0,1 4,0,1 2,0,1 2,0,1 4,0,1 0,0,0,0 0,0,0,0 0,0,0,0"),
+        ("HSET M mode write $A:write 1; PEXPIRE M 2ks", "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0"),
+        ("SET L x", "4,0,1 4,0,1 4,0,1 4,0,1 4,0,1 !TYPE,0,0,0 !TYPE,0,0,0 0,0,!TYPE,0"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; RPUSH M x",
+            "4,0,2 4,0,2 4,0,2 4,0,2 4,0,2 2,1,!TYPE,0>0 1,0,!TYPE,0 !TYPE,0,0,0",
+        ),
+        (
+            "HSET L $B 1; PEXPIRE L 2ks; SET M x",
+            "0,2ks,1 0,2ks,1 2,0,1 2,0,1 0,2ks,1 0,0,!TYPE,0 0,0,!TYPE,0 !TYPE,0,0,0",
+        ),
     ],
 };
 
@@ -637,6 +733,11 @@ fn a_repeat_on_a_fair_lock_changes_nothing() {
 }
 
 #[test]
+fn a_repeat_on_several_locks_changes_nothing() {
+    every_call_twice(&MULTI);
+}
+
+#[test]
 fn a_repeat_on_a_master_changes_nothing() {
     every_call_twice(&REDLOCK);
 }
@@ -669,12 +770,20 @@ fn a_repeat_after_others_came_leaves_them_alone() {
     let mut bench = Bench::new(&server, &mut ear);
     let b_reads = "DEL L; HSET L mode read $B 1; PEXPIRE L 2ks; SET $B.1 1 PX 2ks";
     let b_writes = "DEL L; HSET L mode write $B:write 1; PEXPIRE L 2ks";
+    let b_has_m = "DEL M; HSET M $B 1; PEXPIRE M 2ks";
     let b_takes = "DEL L; HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $C; ZADD deadlines @3ks $C";
     // What stood there, the call, what happens then, the answer to the repeat.
     let rows = [
         ("HSET L $A 1; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 1 channel", b_takes, "0,0"),
         ("HSET L $A 2; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 2 channel", b_takes, "0,0"),
         ("HSET L $A 1; PEXPIRE L 2ks", "fair_acquire L queue deadlines token | $A 3ks 1 0 0 0 0 0", b_takes, "2,0"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; HSET M $A 1; PEXPIRE M 2ks",
+            "multi_acquire L M token token2 | $A $A 1 1 3ks 0 channel 0 0 0",
+            b_has_m,
+            "2,0,2",
+        ),
+        ("HSET L $A 1; HSET M $A 1", "multi_release L M | $A $A 1 1 channel channelM", b_has_m, "0,0,0,0"),
         (
             "HSET L mode read $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks",
             "rw_release L marker | $A 0 0 channel tag",
@@ -737,7 +846,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
 #[test]
 fn no_script_is_left_out() {
     let plain = include_str!("scripts.rs");
-    let calls = [&FAIR, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH].map(|noun| noun.calls).concat();
+    let calls = [&FAIR, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH].map(|noun| noun.calls).concat();
     let all = scripts();
     assert!(all.len() > 20, "the table was not read: {all:?}");
     for name in all.keys() {

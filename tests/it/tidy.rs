@@ -9,8 +9,8 @@ const FLOORS: [&[&str]; 6] = [
     &["error", "key", "holder", "deadline", "backoff", "lease", "limits", "nodes", "quorum"],
     &["clock", "script", "store", "wire"],
     &["grant", "losses", "watchdog", "wakeup", "bell", "station"],
-    &["hold", "shared", "claim", "wait", "acquire"],
-    &["guard", "handle", "counter", "mutex", "fair", "rwlock", "latch", "semaphore", "counting", "fencing"],
+    &["hold", "sentinel", "shared", "claim", "wait", "acquire"],
+    &["guard", "handle", "counter", "mutex", "multi", "fair", "rwlock", "latch", "semaphore", "counting", "fencing"],
     &["client", "builder"],
 ];
 
@@ -201,6 +201,9 @@ fn send_and_sync_are_promised() {
     both::<ReentrantMutex>();
     both::<OwnedMutexGuard>();
     sync::<ReentrantMutexGuard>();
+    both::<MultiLock>();
+    both::<OwnedMultiLockGuard>();
+    sync::<MultiLockGuard>();
     both::<FairMutex>();
     both::<OwnedFairMutexGuard>();
     sync::<FairMutexGuard>();
@@ -237,6 +240,7 @@ fn send_and_sync_are_promised() {
     impl<T: ?Sized> NotSend<()> for T {}
     impl<T: ?Sized + Send> NotSend<IsSend> for T {}
     <ReentrantMutexGuard as NotSend<_>>::holds();
+    <MultiLockGuard as NotSend<_>>::holds();
     <FairMutexGuard as NotSend<_>>::holds();
     <RwLockReadGuard as NotSend<_>>::holds();
     <RwLockWriteGuard as NotSend<_>>::holds();

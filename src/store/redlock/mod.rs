@@ -6,6 +6,7 @@
 
 mod admission;
 mod ballot;
+mod kind;
 mod node;
 mod renewal;
 mod round;
@@ -20,17 +21,18 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) use self::admission::Admission;
 use self::admission::Gate;
 use self::ballot::Tally;
+use self::kind::{check_kind, unsupported};
 use self::node::{Node, in_short, one};
 use self::round::{Round, Told, ask_all};
 use super::{
-    Acquire, Acquired, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Levels, NodeState, NodeStatus, Released,
-    Renewal, Renewed, Undo,
+    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Leaving, Levels,
+    NodeState, NodeStatus, Released, Renewal, Renewed, Undo,
 };
 use crate::clock::Clock;
 use crate::deadline::ceil_millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
-use crate::key::{Kind, LockKeys};
+use crate::key::LockKeys;
 use crate::lease::Moment;
 use crate::quorum::{is_final, majority};
 use crate::script::{self, FenceAnswer, ReleaseAnswer, Standing};
@@ -192,24 +194,6 @@ fn done(told: &[Told]) -> u64 {
     told.iter().enumerate().filter(|(_, told)| ok(told)).fold(0, |done, (at, _)| done | 1 << at)
 }
 
-#[cold]
-fn unsupported(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("{what} cannot rest on several masters: Redlock serves the re-entrant and the owned lock only"),
-    )
-}
-
-fn check_kind(keys: &LockKeys) -> Result<()> {
-    match keys.kind {
-        Kind::Mutex => Ok(()),
-        Kind::Fair => Err(unsupported("a fair lock")),
-        Kind::Read | Kind::Write => Err(unsupported("a read-write lock")),
-        Kind::Permits(_) | Kind::Counting { .. } => Err(unsupported("a semaphore")),
-        Kind::Latch => Err(unsupported("a latch")),
-    }
-}
-
 impl LeaseStore for RedlockStore {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
         check_kind(acquire.keys)?;
@@ -276,6 +260,14 @@ impl LeaseStore for RedlockStore {
         }
     }
 
+    fn acquire_all(&self, _: &AcquireAll<'_>, _: &mut Doubts) -> Result<AcquiredAll> {
+        Err(unsupported("a multi-lock"))
+    }
+
+    fn release_all(&self, _: &[Leaving<'_>], _: &mut Doubts) -> Result<Vec<Result<Released>>> {
+        Err(unsupported("a multi-lock"))
+    }
+
     /// Not in one write: the release must be through on a majority first.
     fn hand_over(&self, _: &LockKeys, _: &Holder, _: &mut Doubts, _: &Acquire<'_>) -> Option<HandedOver> {
         None
@@ -308,15 +300,13 @@ impl LeaseStore for RedlockStore {
         undos.append(&mut chunk);
     }
 
-    fn extend(&self, renewal: &Renewal) -> Result<Renewed> {
-        check_kind(&renewal.keys)?;
-        self.gate.check_lease(renewal.lease)?;
-        let _place = self.place();
-        match self.renew(std::slice::from_ref(renewal)).pop() {
-            Some(Renewed::Failed(error)) => Err(error),
-            Some(renewed) => Ok(renewed),
-            None => Err(Error::new(ErrorKind::Protocol, "an empty answer to a renewal")),
+    fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        for renewal in renewals {
+            check_kind(&renewal.keys)?;
+            self.gate.check_lease(renewal.lease)?;
         }
+        let _place = self.place();
+        Ok(self.renew(renewals))
     }
 
     fn inspect(&self, keys: &LockKeys) -> Result<Option<Standing>> {

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    Builder, FairMutex, FairMutexGuard, LockClient, OwnedFairMutexGuard, OwnedMutexGuard, OwnedRwLockWriteGuard,
-    ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard, Semaphore, SemaphorePermit,
+    Builder, FairMutex, FairMutexGuard, LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard,
+    OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock,
+    RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
 
 use crate::rig::{Server, ms};
@@ -103,6 +104,12 @@ held!(OwnedFairMutexGuard);
 held!(RwLockWriteGuard);
 held!(OwnedRwLockWriteGuard);
 held!(SemaphorePermit, |_| None);
+held!(MultiLockGuard, |guard| guard.names().next().and_then(|name| guard.fencing_token(name)).map(|token| token.get()));
+held!(OwnedMultiLockGuard, |guard| guard
+    .names()
+    .next()
+    .and_then(|name| guard.fencing_token(name))
+    .map(|token| token.get()));
 
 /// `moves`: the guard is `Send`; `stays`: it is not.
 macro_rules! movable {
@@ -116,7 +123,7 @@ macro_rules! movable {
 
 macro_rules! noun {
     (
-        $label:literal, $type:ident by $made:ident,
+        $label:literal, $type:ident by $made:expr,
         $verb:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident,
         $has_token:expr, $prepare:expr, $stays:expr, $grace:expr
     ) => {{
@@ -157,7 +164,7 @@ macro_rules! noun {
 
         fn open(builder: Builder, name: &str, lease: Option<Duration>) -> Box<dyn Exclusive> {
             let client = builder.build().unwrap();
-            let lock = client.$made(name);
+            let lock: $type = $made(&client, name);
             let lock = match lease {
                 Some(lease) => lock.with_lease(lease),
                 None => lock,
@@ -180,7 +187,7 @@ macro_rules! noun {
 /// A lock: it has a token, needs nothing before it is taken, and leaves nothing.
 macro_rules! lock {
     (
-        $label:literal, $type:ident by $made:ident,
+        $label:literal, $type:ident by $made:expr,
         $verb:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident
     ) => {
         noun!(
@@ -195,28 +202,39 @@ macro_rules! lock {
     };
 }
 
-pub(super) static NOUNS: [Noun; 7] = [
-    lock!("plain", ReentrantMutex by mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
+/// Two names as one; the first of them is the one that the suite knows.
+fn two(client: &LockClient, name: &str) -> MultiLock {
+    client.multi([&*format!("{name}-too"), name])
+}
+
+pub(super) static NOUNS: [Noun; 9] = [
+    lock!("plain", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
     lock!(
         "plain-owned",
-        ReentrantMutex by mutex,
+        ReentrantMutex by LockClient::mutex,
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until -> OwnedMutexGuard moves
     ),
-    lock!("fair", FairMutex by fair, lock, try_lock, try_lock_for, try_lock_until -> FairMutexGuard stays),
+    lock!("fair", FairMutex by LockClient::fair, lock, try_lock, try_lock_for, try_lock_until -> FairMutexGuard stays),
     lock!(
         "fair-owned",
-        FairMutex by fair,
+        FairMutex by LockClient::fair,
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until -> OwnedFairMutexGuard moves
     ),
-    lock!("write", RwLock by rw_lock, write, try_write, try_write_for, try_write_until -> RwLockWriteGuard stays),
+    lock!("write", RwLock by LockClient::rw_lock, write, try_write, try_write_for, try_write_until -> RwLockWriteGuard stays),
     lock!(
         "write-owned",
-        RwLock by rw_lock,
+        RwLock by LockClient::rw_lock,
         write_owned, try_write_owned, try_write_owned_for, try_write_owned_until -> OwnedRwLockWriteGuard moves
+    ),
+    lock!("multi", MultiLock by two, lock, try_lock, try_lock_for, try_lock_until -> MultiLockGuard stays),
+    lock!(
+        "multi-owned",
+        MultiLock by two,
+        lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until -> OwnedMultiLockGuard moves
     ),
     noun!(
         "semaphore-of-1",
-        Semaphore by semaphore,
+        Semaphore by LockClient::semaphore,
         acquire, try_acquire, try_acquire_for, try_acquire_until -> SemaphorePermit moves,
         false,
         |server, name| assert!(server.client().semaphore(name).try_set_permits(1).unwrap()),

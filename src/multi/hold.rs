@@ -1,0 +1,171 @@
+//! What a guard of several locks owns: a hold of each, and how they are given up together.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::label;
+use crate::bell::Bell;
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::grant::{OnLost, tick};
+use crate::hold::{Hold, Left, Side};
+use crate::lease::State;
+use crate::shared::Shared;
+use crate::store::{Doubts, Leaving, Renewal};
+
+/// One level of each of several holds, with the methods of a [`Hold`].
+pub(crate) struct MultiHold {
+    shared: Arc<Shared>,
+    /// By name. Never empty, but for one that never reached a guard.
+    parts: Vec<Arc<Hold>>,
+    label: String,
+    /// Those that were set through this guard: they end with it, where a hold goes on because it was entered before.
+    callbacks: Mutex<Vec<OnLost>>,
+}
+
+impl MultiHold {
+    pub(super) fn new(shared: &Arc<Shared>, parts: Vec<Arc<Hold>>) -> Self {
+        let label = label(parts.iter().map(|hold| &hold.grant.keys));
+        Self { shared: shared.clone(), parts, label, callbacks: Mutex::default() }
+    }
+
+    pub(super) fn parts(&self) -> &[Arc<Hold>] {
+        &self.parts
+    }
+
+    pub(super) fn is_forked(&self) -> bool {
+        self.shared.is_forked()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.label
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.parts.iter().all(|hold| hold.is_held())
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        self.parts.iter().map(|hold| hold.remaining()).min().unwrap_or_default()
+    }
+
+    pub(super) fn ensure_held(&self) -> Result<()> {
+        self.parts.iter().try_for_each(|hold| hold.ensure_held())
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.parts.iter().map(|hold| hold.count()).min().unwrap_or_default()
+    }
+
+    /// As [`Grant::wait_lost`](crate::grant::Grant::wait_lost), for the first of several leases.
+    pub(super) fn wait_lost(&self, timeout: Duration) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        let deadline = Deadline::after(Instant::now(), timeout);
+        let ear = Ear::new(&self.parts);
+        loop {
+            // Cleared first and looked second: a loss in between rings again.
+            ear.bell.clear();
+            let (mut pause, mut released) = (Duration::MAX, false);
+            for Hold { grant, .. } in self.parts.iter().map(|hold| &**hold) {
+                let now = grant.now();
+                match grant.lease.state(now) {
+                    State::Lost => return true,
+                    State::Released => released = true,
+                    State::Held | State::Suspect => {
+                        pause = pause.min(tick(grant.span)).min(grant.lease.until().since(now));
+                    }
+                }
+            }
+            let left = deadline.remaining(Instant::now()).unwrap_or(Duration::MAX);
+            if released || left.is_zero() {
+                return false;
+            }
+            ear.bell.wait(pause.min(left).max(Duration::from_micros(50)));
+        }
+    }
+
+    pub(super) fn on_lost(&self, callback: OnLost) {
+        if self.is_forked() {
+            return;
+        }
+        self.callbacks.lock().push(callback.clone());
+        self.parts.iter().for_each(|hold| hold.on_lost(callback.clone()));
+    }
+
+    /// Lengthens the leases to at least `lease` from now, in one round trip.
+    pub(super) fn extend(&self, lease: Duration) -> Result<()> {
+        let renewals = self.parts.iter().map(|hold| hold.extension(lease)).collect::<Result<Vec<Renewal>>>()?;
+        let answers = self.shared.store.extend(&renewals).map_err(|e| e.for_name(self.name()))?;
+        let extended = self.parts.iter().zip(answers).map(|(hold, renewed)| hold.extended(lease, renewed));
+        // Each is told what the server said of it, also behind one that is gone.
+        first_error(extended)
+    }
+
+    /// Gives up one level of each, in one round trip. Whatever one of them says, the others are given up.
+    pub(super) fn release_level(&self, side: Side) -> Result<()> {
+        if self.is_forked() {
+            return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
+        }
+        let mut leaving: Vec<(&Hold, Left)> = Vec::with_capacity(self.parts.len());
+        let told_here = first_error(self.parts.iter().map(|hold| {
+            leaving.extend(hold.leave_level(side)?.map(|left| (&**hold, left)));
+            Ok(())
+        }));
+        let told = told_here.and(if leaving.is_empty() { Ok(()) } else { self.send(&leaving) });
+        if told.is_ok() {
+            let callbacks = std::mem::take(&mut *self.callbacks.lock());
+            callbacks.iter().for_each(|callback| drop(callback.take()));
+        }
+        told
+    }
+
+    fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
+        let requests: Vec<_> = leaving
+            .iter()
+            .map(|(hold, left)| Leaving { keys: &hold.grant.keys, holder: &hold.grant.holder, left: left.levels })
+            .collect();
+        let mut doubts = Doubts::default();
+        let outcomes = match self.shared.store.release_all(&requests, &mut doubts) {
+            Ok(outcomes) => outcomes,
+            Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
+        };
+        let finished = leaving.iter().zip(outcomes);
+        first_error(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, doubts.clone())))
+    }
+}
+
+impl std::fmt::Debug for MultiHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MultiHold").field("parts", &self.parts).finish_non_exhaustive()
+    }
+}
+
+/// Not a `try_for_each`, which would leave out what stands behind an error.
+fn first_error(all: impl Iterator<Item = Result<()>>) -> Result<()> {
+    let errors: Vec<Error> = all.filter_map(Result::err).collect();
+    errors.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// A bell that rings when any of several leases has ended, while this lives.
+struct Ear<'h> {
+    bell: Arc<Bell>,
+    parts: &'h [Arc<Hold>],
+}
+
+impl<'h> Ear<'h> {
+    fn new(parts: &'h [Arc<Hold>]) -> Self {
+        let bell = Arc::default();
+        parts.iter().for_each(|hold| hold.grant.add_bell(&bell));
+        Self { bell, parts }
+    }
+}
+
+impl Drop for Ear<'_> {
+    fn drop(&mut self) {
+        self.parts.iter().for_each(|hold| hold.grant.remove_bell(&self.bell));
+    }
+}
