@@ -5,12 +5,13 @@
 //! cargo bench --bench nouns                            the whole table, two and a half minutes
 //! cargo bench --bench nouns -- --quick                 a look that everything works, 15 s; its numbers say little
 //! cargo bench --bench nouns -- cycle readers           some of: cycle several hand-off commands fair-threads fair-processes
-//!                                                      fair-queue mix writer patterns
+//!                                                      fair-queue mix writer patterns redlock
 //! ```
 //!
 //! `--tcp`, `--markdown`, the server and *raw* are those of `budget`. Read the ratios.
 
 mod common;
+mod redlock;
 mod several;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,6 +36,7 @@ const PARTS: &[Part] = &[
     ("mix", mix),
     ("writer", writer),
     ("patterns", patterns),
+    ("redlock", redlock::redlock),
 ];
 
 fn main() {

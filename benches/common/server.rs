@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::IntoConnectionInfo;
@@ -20,10 +21,12 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(tcp: bool) -> Self {
         let binary = find_server();
-        let mut dir = std::env::temp_dir().join(format!("leasehold-bench-{}", std::process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("leasehold-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut dir = std::env::temp_dir().join(&name);
         // A socket's path has about 100 bytes, and macOS has long temporary directories.
         if dir.as_os_str().len() > 80 {
-            dir = PathBuf::from(format!("/tmp/leasehold-bench-{}", std::process::id()));
+            dir = PathBuf::from("/tmp").join(name);
         }
         std::fs::create_dir_all(&dir).expect("a directory for the server");
         let socket = dir.join("s");
