@@ -41,6 +41,7 @@ pub struct Builder {
     longest_lease: Option<Duration>,
     admit_fresh_nodes: bool,
     durable_nodes: bool,
+    replicas: Option<u32>,
     lease: Duration,
     io_timeout: Option<Duration>,
     connections: usize,
@@ -61,6 +62,7 @@ impl Builder {
             longest_lease: None,
             admit_fresh_nodes: false,
             durable_nodes: false,
+            replicas: None,
             lease: DEFAULT_LEASE,
             io_timeout: None,
             connections: 4,
@@ -133,6 +135,22 @@ impl Builder {
     /// empty waits all the same.
     pub fn durable_nodes(mut self) -> Self {
         self.durable_nodes = true;
+        self
+    }
+
+    /// Every grant and every renewal must be acknowledged by so many replicas of the server (`WAIT`, in the same write)
+    /// within half the I/O timeout. A grant that is not is taken back, and the call fails with
+    /// [`NotReplicated`](crate::ErrorKind::NotReplicated); a renewal that is not counts as failed, and the lease ends in time.
+    /// A call that is already waiting tries again, as in an outage.
+    ///
+    /// The smaller step before [`redlock`](Self::redlock): a failover to one of these replicas keeps the lock. What it does
+    /// not give: nothing makes the failover choose one of them; one that restarts without its data has forgotten what it
+    /// acknowledged; and a release is not waited for, so after a failover a lock may stand for the rest of its lease. Let
+    /// the [fencing token](crate::fencing) decide where it must not happen twice.
+    ///
+    /// Not with `redlock`, and 1 at least. Defaults to none.
+    pub fn replicas(mut self, count: u32) -> Self {
+        self.replicas = Some(count);
         self
     }
 
@@ -257,7 +275,7 @@ impl Builder {
         };
         // One slow server must not eat up the lease that a renewal is to save.
         let background = self.dialer(url, io_timeout.min(self.lease / 4), clock)?;
-        let store = RedisStore::new(self.dialer(url, io_timeout, clock)?, self.connections, background);
+        let store = RedisStore::new(self.dialer(url, io_timeout, clock)?, self.connections, background, self.replicas);
         if !self.lazy {
             store.check()?;
         }
@@ -310,6 +328,9 @@ impl Builder {
         }
         if self.key_prefix.len() >= MAX_NAME_BYTES {
             return Err(invalid(format!("a key_prefix of {} bytes leaves no room for names", self.key_prefix.len())));
+        }
+        if self.replicas == Some(0) || self.redlock && self.replicas.is_some() {
+            return Err(invalid("replicas(n) is for one server, and n at least 1; the masters of Redlock have none"));
         }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));

@@ -24,6 +24,8 @@ pub enum ErrorKind {
     /// With Redlock: too few of the masters could be asked, or they answered too slowly; the message has what each said.
     /// What was in doubt is undone in the background. Never said when the lock is simply taken by somebody else.
     NoQuorum,
+    /// Fewer replicas than [`Builder::replicas`](crate::Builder::replicas) asks for acknowledged it in time. It was undone.
+    NotReplicated,
     /// The server answers, but cannot serve now: it is loading its data, or busy with a script. Nothing was changed.
     NotReady,
     /// Wrong password, or the user has no permission for a command, a key or a channel.
@@ -56,7 +58,10 @@ impl ErrorKind {
     /// True when a later attempt may succeed with nothing changed on our side: what a call that is already
     /// waiting rides out.
     pub(crate) fn is_outage(self) -> bool {
-        matches!(self, Self::Unreachable | Self::NoQuorum | Self::NotReady | Self::ReadOnly | Self::Protocol)
+        matches!(
+            self,
+            Self::Unreachable | Self::NoQuorum | Self::NotReplicated | Self::NotReady | Self::ReadOnly | Self::Protocol
+        )
     }
 }
 

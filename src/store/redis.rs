@@ -7,16 +7,17 @@ use std::time::Duration;
 use super::background::{Background, Settled};
 use super::{
     Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Leaving, Levels,
-    NodeState, NodeStatus, Released, Renewal, Renewed, Undo,
+    NodeState, NodeStatus, Part, Released, Renewal, Renewed, Undo,
 };
 use crate::clock::Clock;
+use crate::deadline::ceil_millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
 use crate::lease::Moment;
 use crate::limits::ONCE;
 use crate::script::{self, AcquireAllAnswer, AcquireAnswer, Family, FenceAnswer, ReleaseAnswer, RenewAnswer, Standing};
-use crate::wire::{Dialer, Ear, Failure, Mouth, Pool, Reply, Request};
+use crate::wire::{Dialer, Ear, Failure, Mouth, Pool, Replicas, Reply, Request};
 
 /// Holds renewed by one run of the script: a script keeps the server from everybody else while it runs.
 const RENEW_CHUNK: usize = 200;
@@ -28,13 +29,27 @@ pub(crate) struct RedisStore {
     pool: Pool,
     background: Background,
     clock: Arc<dyn Clock>,
+    /// Who must have what a grant or a renewal wrote before it counts.
+    replicas: Option<Replicas>,
 }
 
 impl RedisStore {
     /// `background` may have a shorter I/O timeout than `foreground`.
-    pub(crate) fn new(foreground: Dialer, connections: usize, background: Dialer) -> Self {
+    pub(crate) fn new(foreground: Dialer, connections: usize, background: Dialer, replicas: Option<u32>) -> Self {
         let clock = foreground.clock.clone();
-        Self { pool: Pool::new(foreground, connections), background: Background::new(background), clock }
+        // Within the I/O timeout, also of a renewal, or the connection would be given up meanwhile.
+        let patience = foreground.io_timeout.min(background.io_timeout) / 2;
+        let replicas = replicas.map(|count| Replicas { count, millis: ceil_millis(patience), grant: true });
+        Self { pool: Pool::new(foreground, connections), background: Background::new(background), clock, replicas }
+    }
+
+    /// Granted, perhaps, and fewer replicas have it than must, or nobody knows how many: to whoever asked, it is not granted.
+    fn take_back(&self, release: impl FnOnce() -> Result<()>) {
+        if self.replicas.is_some()
+            && let Err(e) = release()
+        {
+            log::debug!("what too few replicas have is taken back in the background: {e}");
+        }
     }
 
     /// Connects once, which also checks the server and what the user may do there.
@@ -104,6 +119,13 @@ impl RedisStore {
         }
     }
 
+    /// Of holds of one family.
+    fn renewal_request<'a>(&self, chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
+        let family = chunk.clone().next().map_or(Family::Hash, |first| Family::of(first.keys.kind));
+        let replicas = self.replicas.map(|replicas| Replicas { grant: false, ..replicas });
+        script::renew(family, chunk.map(|r| (&*r.keys, &r.holder, r.lease))).acknowledged_by(replicas)
+    }
+
     /// What changes nothing that a later run of it would spoil: no doubt has to be remembered.
     fn ask_freely(&self, keys: &LockKeys, request: impl Fn() -> Request) -> Result<Answered> {
         self.ask(keys, request, &mut Doubts::default())
@@ -128,8 +150,12 @@ fn not_yet(wait: Duration) -> Error {
 
 impl LeaseStore for RedisStore {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
-        let answered = self.ask(acquire.keys, || script::acquire(acquire), doubts)?;
+        let request = || script::acquire(acquire).acknowledged_by(self.replicas);
+        let answered = self.ask(acquire.keys, request, doubts)?;
         let outcome = acquired(answered.reply, answered.sent_at);
+        if outcome.is_err() && acquire.held == 0 {
+            self.take_back(|| self.release(acquire.keys, acquire.holder, Levels::NONE, doubts).map(drop));
+        }
         // Only an answer about the lock settles the earlier attempts: with an error (a full server, say) what they did
         // still stands.
         if outcome.is_ok() {
@@ -151,9 +177,14 @@ impl LeaseStore for RedisStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, doubts: &mut Doubts) -> Result<AcquiredAll> {
         let keys = acquire.parts.first().ok_or_else(nothing_asked)?.keys;
         let asked = Cell::new(!doubts.is_empty());
-        let request = || script::acquire_all(acquire, asked.replace(true));
+        let request = || script::acquire_all(acquire, asked.replace(true)).acknowledged_by(self.replicas);
         let Answered { reply, sent_at, .. } = self.ask(keys, request, doubts)?;
-        let outcome = match script::acquire_all_answer(reply, acquire.parts.len())? {
+        let answer = script::acquire_all_answer(reply, acquire.parts.len()).inspect_err(|_| {
+            let fresh = acquire.parts.iter().filter(|part| part.held == 0);
+            let fresh = fresh.map(|Part { keys, holder, .. }| Leaving { keys, holder, left: Levels::NONE });
+            self.take_back(|| self.release_all(&fresh.collect::<Vec<_>>(), doubts).map(drop));
+        });
+        let outcome = match answer? {
             AcquireAllAnswer::Granted { tokens } => AcquiredAll::Granted { tokens, sent_at },
             AcquireAllAnswer::Busy { at, ttl } => AcquiredAll::Busy { at, ttl },
             AcquireAllAnswer::Gone { at } => AcquiredAll::Gone { at },
@@ -186,6 +217,10 @@ impl LeaseStore for RedisStore {
         doubts: &mut Doubts,
         next: &Acquire<'_>,
     ) -> Option<HandedOver> {
+        if self.replicas.is_some() {
+            // A grant that has to be taken back is the business of whoever asked for it.
+            return None;
+        }
         let release = script::release(keys, holder, Levels::NONE);
         let acquire = script::acquire(next);
         let (first, second) = self.pool_of(keys).call_two(&release, &acquire)?;
@@ -216,7 +251,7 @@ impl LeaseStore for RedisStore {
         let families = order.chunk_by(|&a, &b| Family::of(batch[a].keys.kind) == Family::of(batch[b].keys.kind));
         let chunks: Vec<&[usize]> = families.flat_map(|family| family.chunks(RENEW_CHUNK)).collect();
         let requests: Vec<Request> =
-            chunks.iter().map(|chunk| renewal_request(chunk.iter().map(|&at| &batch[at]))).collect();
+            chunks.iter().map(|chunk| self.renewal_request(chunk.iter().map(|&at| &batch[at]))).collect();
         let mut outcomes: Vec<Option<Renewed>> = batch.iter().map(|_| None).collect();
         match self.background.exchange(&requests) {
             Ok((replies, sent_at)) => {
@@ -266,7 +301,7 @@ impl LeaseStore for RedisStore {
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let keys = &renewals.first().ok_or_else(nothing_asked)?.keys;
-        let Answered { reply, sent_at, .. } = self.ask_freely(keys, || renewal_request(renewals.iter()))?;
+        let Answered { reply, sent_at, .. } = self.ask_freely(keys, || self.renewal_request(renewals.iter()))?;
         let answers = script::renew_answers(reply)?;
         if answers.len() != renewals.len() {
             return Err(Error::new(ErrorKind::Protocol, "an answer to a renewal is missing"));
@@ -366,12 +401,6 @@ fn left(answer: ReleaseAnswer, repeated: bool) -> Released {
         ReleaseAnswer::Level => Released::Level,
         ReleaseAnswer::Freed { receivers, next } => Released::Freed { listeners: receivers, next },
     }
-}
-
-/// Of holds of one family.
-fn renewal_request<'a>(chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
-    let family = chunk.clone().next().map_or(Family::Hash, |first| Family::of(first.keys.kind));
-    script::renew(family, chunk.map(|r| (&*r.keys, &r.holder, r.lease)))
 }
 
 fn renewed(answer: RenewAnswer, sent_at: Moment) -> Renewed {

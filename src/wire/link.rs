@@ -1,11 +1,12 @@
 //! One connection with what is known of the server at its other end.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ready::readable;
 use super::request::Stamps;
-use super::{Reply, Request, ServerError, Wire};
+use super::{Replicas, Reply, Request, ServerError, Wire};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::probe_names;
@@ -80,6 +81,8 @@ pub(crate) struct Link {
     wire: Box<dyn Wire>,
     facts: Arc<Facts>,
     out: Vec<u8>,
+    /// For each reply that is due: how many replicas must acknowledge what it answers.
+    due: VecDeque<Option<Replicas>>,
     io_timeout: Duration,
     clock: Arc<dyn Clock>,
     /// It has carried a request before, and has lain idle since.
@@ -150,7 +153,7 @@ impl Link {
             answered_at,
         };
         out.clear();
-        Ok(Self { wire, facts: Arc::new(facts), out, io_timeout, clock, was_idle: false })
+        Ok(Self { wire, facts: Arc::new(facts), out, due: VecDeque::new(), io_timeout, clock, was_idle: false })
     }
 
     /// Which process of the server is at the other end.
@@ -185,6 +188,7 @@ impl Link {
         let mut not_after = 0;
         for request in requests {
             request.write(&mut self.out, stamps);
+            self.due.push_back(request.replicas());
             if request.is_limited() {
                 not_after = stamps.not_after;
             }
@@ -197,7 +201,15 @@ impl Link {
     }
 
     pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
-        self.wire.recv().map_err(|error| self.in_doubt(error, flight))
+        let mut receive = || self.wire.recv();
+        let wanted = self.due.pop_front().flatten();
+        let replies =
+            receive().and_then(|reply| Ok((reply, wanted.map(|wanted| Ok((wanted, receive()?))).transpose()?)));
+        match replies {
+            Ok((reply, None)) => Ok(reply),
+            Ok((reply, Some((wanted, acknowledged)))) => Ok(reply.acknowledged(wanted, acknowledged)),
+            Err(error) => Err(self.in_doubt(error, flight)),
+        }
     }
 
     /// One write, all replies; a script that the server does not know is sent once more with its source, which is

@@ -17,7 +17,7 @@ pub(crate) use ear::{Ear, Heard, Mouth};
 pub(crate) use link::{Doubt, Failure, InFlight, Link, server_time};
 pub(crate) use pool::Pool;
 pub(crate) use reply::{Reply, ServerError};
-pub(crate) use request::Request;
+pub(crate) use request::{Replicas, Request};
 
 use crate::error::Result;
 

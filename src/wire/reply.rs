@@ -1,5 +1,6 @@
 //! What a server answers, and the typed error that an error answer stands for.
 
+use super::Replicas;
 use crate::error::{Error, ErrorKind};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,30 @@ impl Reply {
     }
 }
 
+/// The code of an answer that did not reach as many replicas as it must.
+const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
+
+impl Reply {
+    /// This answer, if as many replicas have what it tells as must: `acknowledged` is what `WAIT` said. Errors stay what
+    /// they are, and so does what changed nothing.
+    pub(super) fn acknowledged(self, wanted: Replicas, acknowledged: Self) -> Self {
+        let changed = match &self {
+            Self::Array(parts) if wanted.grant => parts.first() == Some(&Self::Int(1)),
+            Self::Array(parts) => parts.contains(&Self::Int(1)),
+            _ => false,
+        };
+        match acknowledged {
+            _ if !changed => self,
+            Self::Int(count) if u64::try_from(count).is_ok_and(|count| count >= wanted.count.into()) => self,
+            Self::Int(count) => Self::Error(ServerError {
+                code: TOO_FEW_REPLICAS.to_owned(),
+                text: format!("{TOO_FEW_REPLICAS} {count} replicas acknowledged it in time, not {}", wanted.count),
+            }),
+            error => error,
+        }
+    }
+}
+
 /// An error answer: its code word, and all of its text with the code in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerError {
@@ -41,6 +66,9 @@ impl ServerError {
     }
 
     pub(crate) fn into_error(self) -> Error {
+        if self.code == TOO_FEW_REPLICAS {
+            return Error::new(ErrorKind::NotReplicated, self.text[TOO_FEW_REPLICAS.len() + 1..].to_owned());
+        }
         let (kind, advice) = if self.says("NOPERM")
             || self.says("WRONGPASS")
             || self.says("NOAUTH")

@@ -35,11 +35,22 @@ pub(crate) struct Request {
     body: Vec<u8>,
     args: usize,
     stamped: Stamped,
+    replicas: Option<Replicas>,
+}
+
+/// How many replicas must have what a request wrote before its answer counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    /// How long the server waits for them, in milliseconds.
+    pub(crate) millis: u64,
+    /// It asks for a grant, whose answer begins with 1; else it renews, and has a 1 for every hold that stands.
+    pub(crate) grant: bool,
 }
 
 impl Request {
     pub(crate) fn plain(words: &[&str]) -> Self {
-        let mut request = Self { verb: Verb::Plain, body: Vec::new(), args: 0, stamped: Stamped::No };
+        let mut request = Self { verb: Verb::Plain, body: Vec::new(), args: 0, stamped: Stamped::No, replicas: None };
         for word in words {
             request = request.arg(*word);
         }
@@ -47,9 +58,8 @@ impl Request {
     }
 
     pub(crate) fn script(script: &'static Script, keys: &[&[u8]]) -> Self {
-        let mut request =
-            Self { verb: Verb::Script(script), body: Vec::with_capacity(256), args: 0, stamped: Stamped::No };
-        request = request.number(keys.len() as u64);
+        let request = Self { verb: Verb::Script(script), body: Vec::with_capacity(256), ..Self::plain(&[]) };
+        let mut request = request.number(keys.len() as u64);
         for key in keys {
             request = request.arg(*key);
         }
@@ -78,6 +88,16 @@ impl Request {
     pub(crate) fn limited(mut self) -> Self {
         self.stamped = Stamped::NotAfter;
         self
+    }
+
+    /// `WAIT` follows in the same write, and its answer is part of this one's.
+    pub(crate) fn acknowledged_by(mut self, replicas: Option<Replicas>) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    pub(crate) fn replicas(&self) -> Option<Replicas> {
+        self.replicas
     }
 
     pub(crate) fn is_limited(&self) -> bool {
@@ -124,6 +144,11 @@ impl Request {
         }
         if self.stamped != Stamped::No {
             pack_number(out, stamps.not_after);
+        }
+        if let Some(Replicas { count, millis, .. }) = self.replicas {
+            out.extend_from_slice(b"*3\r\n$4\r\nWAIT\r\n");
+            pack_number(out, count.into());
+            pack_number(out, millis);
         }
     }
 }

@@ -18,6 +18,7 @@ mod outcomes;
 mod processes;
 mod redlock;
 mod redlock_memory;
+mod replicas;
 mod restarts;
 mod review;
 mod rig;

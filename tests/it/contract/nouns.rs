@@ -40,6 +40,8 @@ pub(super) trait Exclusive: Send + Sync {
 /// A row of the table.
 pub(super) struct Noun {
     pub(super) label: &'static str,
+    /// On how many servers it rests.
+    pub(super) masters: usize,
     /// `Type.verb`, as the sources have it.
     pub(super) verb: &'static str,
     /// A client of its own with this lock; the lease, if there is one, is fixed.
@@ -174,6 +176,7 @@ macro_rules! noun {
 
         Noun {
             label: $label,
+            masters: 1,
             verb: concat!(stringify!($type), ".", stringify!($verb)),
             open,
             prepare: $prepare,
@@ -207,7 +210,7 @@ fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
 
-pub(super) static NOUNS: [Noun; 9] = [
+pub(super) static NOUNS: [Noun; 11] = [
     lock!("plain", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
     lock!(
         "plain-owned",
@@ -242,6 +245,20 @@ pub(super) static NOUNS: [Noun; 9] = [
         // Java sweeps by its own clock: permits come back two seconds after their lease.
         ms(2000)
     ),
+    Noun {
+        label: "redlock",
+        masters: 3,
+        ..lock!("", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays)
+    },
+    Noun {
+        label: "redlock-owned",
+        masters: 3,
+        ..lock!(
+            "",
+            ReentrantMutex by LockClient::mutex,
+            lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until -> OwnedMutexGuard moves
+        )
+    },
 ];
 
 /// Verbs that wait for something and are no exclusive lock, each with the reason.

@@ -1,0 +1,145 @@
+//! Grants and renewals that replicas must acknowledge.
+
+use leasehold::{Builder, ErrorKind, LockClient};
+
+use crate::rig::{CAP, Server, ms, wait_until};
+
+/// A server with a replica that follows it.
+struct Pair {
+    primary: Server,
+    replica: Server,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let primary = Server::start_tcp(&["--repl-diskless-sync-delay", "0"]);
+        let port = primary.url().trim_end_matches('/').rsplit(':').next().unwrap().to_owned();
+        let replica = Server::start();
+        replica.cmd::<()>(&["REPLICAOF", "127.0.0.1", &port]);
+        let pair = Self { primary, replica };
+        pair.wait_until_it_follows();
+        pair
+    }
+
+    fn wait_until_it_follows(&self) {
+        // WAIT is about the writes of its own connection.
+        let mut connection = self.primary.connect();
+        wait_until("the replica follows", || {
+            redis::cmd("SET").arg("follow").arg(1).exec(&mut connection).unwrap();
+            redis::cmd("WAIT").arg(1).arg(100).query::<u32>(&mut connection).unwrap() == 1
+        });
+        self.primary.cmd::<u32>(&["DEL", "follow"]);
+    }
+
+    fn builder(&self) -> Builder {
+        self.primary.builder().replicas(1)
+    }
+}
+
+#[test]
+fn a_grant_is_on_the_replica_when_it_is_told() {
+    let pair = Pair::start();
+    let client = pair.builder().build().unwrap();
+    for name in ["a", "b", "c"] {
+        let guard = client.lock(name).unwrap();
+        assert_eq!(pair.replica.hash(name).len(), 1);
+        let inner = client.lock(name).unwrap();
+        inner.unlock().unwrap();
+        guard.unlock().unwrap();
+    }
+    let several = client.multi(["x", "y"]).lock().unwrap();
+    assert!(!pair.replica.hash("x").is_empty() && !pair.replica.hash("y").is_empty());
+    several.unlock().unwrap();
+    let permit = {
+        client.semaphore("s").try_set_permits(2).unwrap();
+        client.semaphore("s").acquire().unwrap()
+    };
+    assert_eq!(pair.replica.cmd::<u32>(&["ZCARD", "{s}:timeout"]), 1);
+    permit.unlock().unwrap();
+}
+
+#[test]
+fn a_grant_that_too_few_have_is_taken_back() {
+    let pair = Pair::start();
+    let client = pair.builder().io_timeout(ms(400)).build().unwrap();
+    pair.replica.suspend();
+    let refused = |error: Option<leasehold::Error>| {
+        let error = error.expect("an error");
+        assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+        assert!(error.to_string().contains("0 replicas acknowledged it in time, not 1"), "{error}");
+    };
+    refused(client.lock("l").err());
+    refused(client.fair("f").lock().err());
+    refused(client.rw_lock("rw").write().err());
+    refused(client.rw_lock("rw").read().err());
+    refused(client.multi(["x", "y"]).lock().err());
+    refused(client.mutex("o").try_lock_owned().err());
+    wait_until("nothing of it stays", || pair.primary.lock_keys().is_empty());
+    pair.replica.resume();
+    pair.wait_until_it_follows();
+    assert!(client.lock("l").unwrap().is_held());
+    // Somebody else's hold is told as one, whatever the replica does.
+    let other = pair.primary.client();
+    let _guard = other.lock("l").unwrap();
+    pair.replica.suspend();
+    assert!(client.try_lock("l").unwrap().is_none());
+    pair.replica.resume();
+}
+
+#[test]
+fn a_renewal_that_too_few_have_is_none() {
+    let pair = Pair::start();
+    let client = pair.builder().lease(ms(3000)).io_timeout(ms(2800)).build().unwrap();
+    let guard = client.lock("l").unwrap();
+    assert!(!guard.wait_lost(ms(4000)), "renewed");
+    pair.replica.suspend();
+    assert_eq!(guard.extend(ms(5000)).unwrap_err().kind(), ErrorKind::NotReplicated);
+    assert!(guard.wait_lost(CAP), "nobody acknowledges it");
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    pair.replica.resume();
+}
+
+/// A call that waits rides it out.
+#[test]
+fn a_waiting_call_goes_on_when_the_replica_is_back() {
+    let pair = Pair::start();
+    let client = pair.builder().lease(ms(3000)).ride_out(CAP).build().unwrap();
+    let other = pair.primary.client();
+    let guard = other.lock("l").unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| client.lock("l").map(|guard| guard.is_held()));
+        wait_until("it listens", || !pair.primary.channels().is_empty());
+        pair.replica.suspend();
+        guard.unlock().unwrap();
+        wait_until("it has been refused", || pair.primary.call_count("wait") > 2);
+        pair.replica.resume();
+        assert!(waiter.join().unwrap().unwrap());
+    });
+}
+
+/// What the option is for: the replica that takes over knows the hold.
+#[test]
+fn a_failover_to_the_replica_keeps_the_hold() {
+    let mut pair = Pair::start();
+    let client = pair.builder().build().unwrap();
+    let guard = client.lock("l").unwrap();
+    pair.primary.kill();
+    pair.replica.cmd::<()>(&["REPLICAOF", "NO", "ONE"]);
+    let next = pair.replica.client();
+    assert!(next.try_lock("l").unwrap().is_none());
+    std::mem::forget(guard);
+}
+
+#[test]
+fn settings_that_do_not_fit_are_told() {
+    let server = Server::start();
+    assert_eq!(server.builder().replicas(0).build().unwrap_err().kind(), ErrorKind::InvalidInput);
+    let urls = vec![server.url(); 3];
+    let both = LockClient::builder().urls(urls).redlock().replicas(1).build();
+    assert_eq!(both.unwrap_err().kind(), ErrorKind::InvalidInput);
+    // Without any replica nobody acknowledges.
+    let alone = server.builder().replicas(1).io_timeout(ms(200)).build().unwrap();
+    assert_eq!(alone.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);
+    drop(alone);
+    server.assert_clean();
+}
