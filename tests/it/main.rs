@@ -16,6 +16,7 @@ mod mutex;
 mod outcomes;
 mod processes;
 mod redlock;
+mod redlock_review;
 mod restarts;
 mod review;
 mod rig;

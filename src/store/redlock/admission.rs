@@ -224,7 +224,8 @@ fn floor(seen: &[Option<Seen>], fresh: bool) -> Option<u64> {
 }
 
 fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
-    let asked = node.send(None, |_, _| vec![script::admit(run_id, pending, floor)]);
-    let Ok(replies) = asked.and_then(super::node::Call::finish) else { return false };
+    // With the run_id that was looked at, whoever answers now: another process is not given a vote by this.
+    let ask = |_: &Link, _: &str| vec![script::admit(run_id, pending, floor)];
+    let Ok(replies) = node.send(None, ask).and_then(|call| call.finish(ask)) else { return false };
     one(replies).and_then(script::admit_answer).inspect_err(|e| log::warn!("{e}")).unwrap_or(false)
 }

@@ -118,7 +118,19 @@ impl Node {
     pub(super) fn send(
         &self,
         holder: Option<&Holder>,
-        make: impl FnOnce(&Link, &str) -> Vec<Request>,
+        make: impl Fn(&Link, &str) -> Vec<Request>,
+    ) -> std::result::Result<Call<'_>, Failure> {
+        match self.send_once(holder, &make) {
+            // The connection had ended in its sleep, which says nothing about the master.
+            Err(Failure::InDoubt { stale: true, .. }) => self.send_once(holder, &make),
+            outcome => outcome,
+        }
+    }
+
+    fn send_once(
+        &self,
+        holder: Option<&Holder>,
+        make: impl Fn(&Link, &str) -> Vec<Request>,
     ) -> std::result::Result<Call<'_>, Failure> {
         let (mut link, owed) = self.take(holder).map_err(Failure::NotSent)?;
         let doubts = self.state.lock().doubts.clone();
@@ -315,16 +327,16 @@ impl Call<'_> {
         self.out.as_ref().expect("it is under way").flight.sent_at
     }
 
-    /// Reads the replies: blocks for the rest of them, so first see that something has come.
-    pub(super) fn finish(mut self) -> std::result::Result<Vec<Reply>, Failure> {
+    /// Reads the replies: blocks for the rest of them, so first see that something has come. `make`: as for
+    /// [`send`](Node::send).
+    pub(super) fn finish(
+        mut self,
+        make: impl Fn(&Link, &str) -> Vec<Request>,
+    ) -> std::result::Result<Vec<Reply>, Failure> {
         match self.read() {
-            // The connection had ended in its sleep, which says nothing about the master.
-            Err(Failure::InDoubt { stale: true, .. }) => {
-                let requests = std::mem::take(&mut self.requests);
-                let again = self.node.send(self.holder.as_ref(), |_, _| requests)?;
-                let mut again = again;
-                again.read()
-            }
+            // As in `send`. Made anew and not repeated, because it may have ended with the server process: one that came
+            // back with old data remembers that the run_id of the process before it had a vote.
+            Err(Failure::InDoubt { stale: true, .. }) => self.node.send(self.holder.as_ref(), make)?.read(),
             outcome => outcome,
         }
     }

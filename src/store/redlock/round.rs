@@ -53,7 +53,7 @@ pub(super) fn ask_all(
             Err(failure) => told[at] = Told::Failed(failure),
         }
     }
-    gather(nodes, &mut calls, &mut told, holder.is_some(), decided);
+    gather(nodes, &mut calls, &mut told, ask, holder.is_some(), decided);
     Round { sent_at: sent_at.unwrap_or(started), told }
 }
 
@@ -61,6 +61,7 @@ fn gather(
     nodes: &[Node],
     calls: &mut [Option<Call<'_>>],
     told: &mut [Told],
+    ask: impl Fn(usize, &Link, &str) -> Vec<Request>,
     may_leave: bool,
     decided: impl Fn(&[Told]) -> bool,
 ) {
@@ -84,7 +85,7 @@ fn gather(
         let answered = Link::answered(&links, left);
         for (&at, _) in waiting.iter().zip(&answered).filter(|(_, ready)| **ready) {
             let call = calls[at].take().expect("it waits");
-            told[at] = match call.finish() {
+            told[at] = match call.finish(|link, run_id| ask(at, link, run_id)) {
                 Ok(replies) => Told::Replies(replies),
                 Err(failure) => Told::Failed(failure),
             };

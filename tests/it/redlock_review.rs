@@ -1,0 +1,36 @@
+//! What a review of Redlock found: each test is one way in which it went wrong.
+
+use crate::rig::{Masters, Server, wait_for_votes, wait_until};
+
+#[test]
+fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
+    // Over TCP the first write to a connection that has ended succeeds, and only the read fails.
+    let mut masters = Masters((0..3).map(|_| Server::start_tcp(&["--dbfilename", "old.rdb"])).collect());
+    wait_for_votes(&masters.builder().admit_fresh_nodes().build().unwrap(), 3);
+    let (a, b) = (masters.client(), masters.client());
+    // Its connections lie idle from here on.
+    b.lock("other").unwrap().unlock().unwrap();
+    wait_until("nothing stands", || masters.holding("other") == 0);
+    wait_for_votes(&b, 3);
+    masters.0[..2].iter().for_each(|server| server.cmd::<()>(&["SAVE"]));
+    let guard = a.lock("l").unwrap();
+    wait_until("all have it", || masters.holding("l") == 3);
+    for server in &mut masters.0[..2] {
+        server.restart();
+    }
+    let second = b.try_lock("l");
+    assert!(guard.is_held());
+    assert!(!matches!(second, Ok(Some(_))), "two have it: {guard:?} and {second:?}");
+}
+
+#[test]
+fn connections_that_ended_while_they_lay_idle_fail_no_call() {
+    let masters = Masters::fresh(3);
+    let client = masters.client();
+    wait_for_votes(&client, 3);
+    client.lock("l").unwrap().unlock().unwrap();
+    for server in &masters.0 {
+        server.cmd::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    }
+    client.lock("l").unwrap().unlock().unwrap();
+}
