@@ -261,6 +261,11 @@ impl Link {
 }
 
 impl Doubt {
+    /// An earlier request on the same connection may still run as well.
+    pub(crate) fn includes(&mut self, earlier: &Self) {
+        self.not_after = self.not_after.max(earlier.not_after);
+    }
+
     /// Whether both are doubts about one connection: one kill settles them.
     pub(crate) fn same_connection(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.facts, &other.facts)

@@ -74,8 +74,9 @@ struct Out {
     flight: InFlight,
     /// Replies of earlier requests that come first.
     owed: usize,
-    /// Connections that are killed in front of the requests.
-    kills: Vec<Doubt>,
+    /// What nothing can come of any more once the reply is here: those connections are killed in front of the requests,
+    /// or need not be. Not what others have come to doubt meanwhile.
+    settles: Vec<Doubt>,
 }
 
 impl Node {
@@ -132,7 +133,7 @@ impl Node {
         holder: Option<&Holder>,
         make: impl Fn(&Link, &str) -> Vec<Request>,
     ) -> std::result::Result<Call<'_>, Failure> {
-        let (mut link, owed) = self.take(holder).map_err(Failure::NotSent)?;
+        let (mut link, owed, earlier) = self.take(holder).map_err(Failure::NotSent)?;
         let doubts = self.state.lock().doubts.clone();
         let mut requests = match link.kills_for(doubts.iter()) {
             Ok(kills) => kills,
@@ -143,11 +144,6 @@ impl Node {
                 return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, why)));
             }
         };
-        // A kill each, or none of them is needed: another process answers now.
-        let kills = if requests.is_empty() { Vec::new() } else { doubts };
-        if kills.is_empty() {
-            self.state.lock().doubts.clear();
-        }
         let Some(run_id) = link.run_id().map(str::to_owned) else {
             self.give_back(link);
             let why = "INFO does not tell its run_id, which Redlock needs to see restarts";
@@ -156,17 +152,25 @@ impl Node {
         let own = make(&link, &run_id);
         requests.extend(own.iter().cloned());
         match link.send(requests.iter()) {
-            Ok(flight) => {
+            Ok(mut flight) => {
                 let owed = owed + requests.len() - own.len();
-                let out = Some(Out { link, flight, owed, kills });
+                if let Some(earlier) = earlier {
+                    flight.doubt.includes(&earlier);
+                }
+                let out = Some(Out { link, flight, owed, settles: doubts });
                 Ok(Call { node: self, out, requests: own, holder: holder.cloned() })
             }
-            Err(failure) => Err(self.failed(failure)),
+            Err(mut failure) => {
+                if let (Failure::InDoubt { doubt, .. }, Some(earlier)) = (&mut failure, earlier) {
+                    doubt.includes(&earlier);
+                }
+                Err(self.failed(failure))
+            }
         }
     }
 
-    /// A connection, and how many replies come on it first.
-    fn take(&self, holder: Option<&Holder>) -> Result<(Link, usize)> {
+    /// A connection, how many replies come on it first, and what they belong to.
+    fn take(&self, holder: Option<&Holder>) -> Result<(Link, usize, Option<Doubt>)> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
@@ -177,10 +181,10 @@ impl Node {
         self.drain(&mut state)?;
         if let Some(at) = holder.and_then(|holder| state.late.iter().position(|late| late.holder == *holder)) {
             let late = state.late.swap_remove(at);
-            return Ok((late.link, late.owed));
+            return Ok((late.link, late.owed, Some(late.flight.doubt)));
         }
         if let Some(link) = state.free.pop() {
-            return Ok((link, 0));
+            return Ok((link, 0, None));
         }
         // A connect would have to wait for it as well.
         if let Some(oldest) = state.late.iter().map(|late| late.since).min() {
@@ -188,7 +192,7 @@ impl Node {
             return Err(Error::new(ErrorKind::Unreachable, format!("it has not answered for {late:?}")));
         }
         drop(state);
-        self.dialer.dial().inspect_err(|e| self.mark_down(e)).map(|link| (link, 0))
+        self.dialer.dial().inspect_err(|e| self.mark_down(e)).map(|link| (link, 0, None))
     }
 
     /// Reads the replies that have come in late. One that is overdue means that the master hangs.
@@ -342,7 +346,7 @@ impl Call<'_> {
     }
 
     fn read(&mut self) -> std::result::Result<Vec<Reply>, Failure> {
-        let Out { mut link, flight, owed, kills } = self.out.take().expect("it is read once");
+        let Out { mut link, flight, owed, settles } = self.out.take().expect("it is read once");
         let node = self.node;
         let outcome = read_all(&mut link, &flight, owed, &self.requests);
         match outcome {
@@ -351,7 +355,7 @@ impl Call<'_> {
                 {
                     let mut state = node.state.lock();
                     state.standing.latency = Some(latency);
-                    state.doubts.retain(|doubt| !kills.iter().any(|kill| kill.same_connection(doubt)));
+                    state.doubts.retain(|doubt| !settles.iter().any(|settled| settled.same_connection(doubt)));
                 }
                 if !replies.iter().any(Reply::is_demotion) {
                     node.give_back(link);
