@@ -138,7 +138,11 @@ impl Node {
         let mut requests = match link.kills_for(doubts.iter()) {
             Ok(kills) => kills,
             Err(wait) => {
-                self.give_back(link);
+                match earlier {
+                    // The next to use it would take the replies that it owes for its own.
+                    Some(doubt) => self.state.lock().doubts.push(doubt),
+                    None => self.give_back(link),
+                }
                 let why =
                     format!("an earlier attempt can still reach it for {wait:?}, and CLIENT KILL is not permitted");
                 return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, why)));
