@@ -1,6 +1,17 @@
 //! What a review of Redlock found: each test is one way in which it went wrong.
 
-use crate::rig::{Masters, Server, wait_for_votes, wait_until};
+use leasehold::{Builder, LockClient, NodeState};
+
+use crate::rig::{Fault, Masters, Proxy, Server, ms, wait_for_votes, wait_until};
+
+/// Over the masters, with proxies in front of those at the places given.
+fn behind(masters: &Masters, proxies: &[(usize, &Proxy)]) -> Builder {
+    let mut urls = masters.urls();
+    for (at, proxy) in proxies {
+        urls[*at] = proxy.url();
+    }
+    LockClient::builder().urls(urls).redlock()
+}
 
 #[test]
 fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
@@ -21,6 +32,26 @@ fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
     let second = b.try_lock("l");
     assert!(guard.is_held());
     assert!(!matches!(second, Ok(Some(_))), "two have it: {guard:?} and {second:?}");
+}
+
+#[test]
+fn a_lock_that_is_held_is_busy_also_with_one_master_dead_and_one_slower() {
+    let mut masters = Masters::fresh(3);
+    let slow = Proxy::start(&masters.0[2]);
+    let a = masters.client();
+    let b = behind(&masters, &[(2, &slow)]).build().unwrap();
+    wait_for_votes(&b, 3);
+    masters.0[0].kill();
+    let _guard = a.lock("l").unwrap();
+    wait_until("both have it", || masters.0[1..].iter().all(|server| !server.hash("l").is_empty()));
+    wait_until("it is seen", || {
+        let _ = b.mutex("x").is_locked();
+        b.nodes()[0].state() == NodeState::Down
+    });
+    slow.inject("EVALSHA", Fault::StallReply(ms(60)));
+    let tried = b.try_lock("l");
+    slow.wait_hits(1);
+    assert!(matches!(tried, Ok(None)), "{tried:?}");
 }
 
 #[test]

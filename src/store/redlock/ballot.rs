@@ -49,14 +49,10 @@ impl RedlockStore {
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
         let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
         let decided = |told: &[Told]| {
-            let votes = told.iter().map(peek);
-            let (mut yes, mut no) = (0, 0);
-            votes.for_each(|vote| match vote {
-                Some(true) => yes += 1,
-                Some(false) => no += 1,
-                None => {}
-            });
-            yes >= quorum || is_final(no, all)
+            let count = |peeked| told.iter().filter(|told| peek(told) == Some(peeked)).count();
+            let (yes, no, void) = (count(Peeked::Yes), count(Peeked::No), count(Peeked::Void));
+            // It cannot be won: but whether it is busy or cannot be had at all, only so many that voted can tell.
+            yes >= quorum || is_final(no + void, all) && yes + no >= quorum || is_final(void, all)
         };
         let ask = |_: usize, link: &Link, run_id: &str| {
             // One wrong clock must not burn the range of the tokens for everybody.
@@ -183,11 +179,24 @@ impl RedlockStore {
     }
 }
 
-/// Whether a reply is a vote for us, without taking it apart twice; `None`: neither.
-fn peek(told: &Told) -> Option<bool> {
+/// A vote, without taking it apart twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peeked {
+    Yes,
+    /// Held by another.
+    No,
+    /// Neither: it failed, or has no vote.
+    Void,
+}
+
+fn peek(told: &Told) -> Option<Peeked> {
     match told {
-        Told::Replies(replies) => Some(matches!(&replies[..], [Reply::Array(parts)] if parts[0] == Reply::Int(1))),
-        Told::Failed(_) => Some(false),
+        Told::Replies(replies) => Some(match &replies[..] {
+            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(1)) => Peeked::Yes,
+            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(0)) => Peeked::No,
+            _ => Peeked::Void,
+        }),
+        Told::Failed(_) => Some(Peeked::Void),
         Told::Late | Told::Skipped => None,
     }
 }
