@@ -18,8 +18,8 @@ pub(crate) use self::look::{
     Standing, force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer,
 };
 pub(crate) use self::vote::{
-    Memory, Vote, admit, admit_answer, look, look_answer, renew_votes, renew_votes_answer, vote, vote_answer,
-    write_back, write_back_answer,
+    Memory, Vote, admit, admit_answer, look, look_answer, renew_votes, renew_votes_answer, take_back, vote,
+    vote_answer, write_back, write_back_answer,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reply, Request};

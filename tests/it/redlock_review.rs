@@ -35,6 +35,26 @@ fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
 }
 
 #[test]
+fn a_waiter_sleeps_while_a_minority_is_free() {
+    let masters = Masters::fresh(3);
+    let (a, b) = (masters.client(), masters.client());
+    let guard = a.lock("l").unwrap();
+    wait_until("all have it", || masters.holding("l") == 3);
+    masters.0[2].cmd::<()>(&["DEL", "l"]);
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.lock("l").map(|guard| guard.is_held()));
+        wait_until("it listens", || masters.0.iter().all(|server| !server.channels().is_empty()));
+        std::thread::sleep(ms(200));
+        let before = masters.0[0].call_count("evalsha");
+        std::thread::sleep(ms(1000));
+        let tries = masters.0[0].call_count("evalsha") - before;
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+        assert!(tries < 20, "{tries} tries in a second");
+    });
+}
+
+#[test]
 fn a_lock_that_is_held_is_busy_also_with_one_master_dead_and_one_slower() {
     let mut masters = Masters::fresh(3);
     let slow = Proxy::start(&masters.0[2]);

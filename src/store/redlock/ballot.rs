@@ -104,10 +104,14 @@ impl RedlockStore {
         }
         let same = |holder: &String| count.holders.iter().filter(|other| *other == holder).count();
         let most = count.holders.iter().map(same).max().unwrap_or(0);
-        // Whoever may have a majority, with those that did not answer, is waited for.
-        if most + all - answered >= quorum {
+        // Whoever has a majority is waited for.
+        if most >= quorum {
             let missing = quorum - count.yes.count_ones() as usize;
             return Ok(Tally::Busy { ttl: until_free(count.ttls, missing) });
+        }
+        // Whoever may have one, with those that did not answer: or else it takes its votes back, and need not tell.
+        if most + all - answered >= quorum {
+            return Ok(Tally::Busy { ttl: None });
         }
         Ok(Tally::Split)
     }
@@ -149,11 +153,21 @@ impl RedlockStore {
             stands |= u64::from(unknown) << at;
         }
         doubts.nodes |= stands;
-        if doubts.nodes != 0 {
-            let answered = |told: &[Told]| count.yes & !done(told) == 0;
-            let removed = self.release_on(doubts.nodes, acquire.keys, acquire.holder, Levels::NONE, answered);
-            doubts.nodes &= !done(&removed);
+        if doubts.nodes == 0 {
+            return;
         }
+        // So few did not look like a holder to anybody: those who were refused elsewhere as well wait for whoever has the
+        // lock, or look by themselves. A message would wake them for nothing, and us too, again and again.
+        let is_quiet = (doubts.nodes.count_ones() as usize) < majority(self.nodes.len());
+        let nodes = doubts.nodes;
+        let ask = |_: usize, _: &Link, _: &str| match is_quiet {
+            true => vec![script::take_back(acquire.keys, acquire.holder)],
+            false => vec![script::release(acquire.keys, acquire.holder, Levels::NONE)],
+        };
+        let answered = |told: &[Told]| count.yes & !done(told) == 0;
+        let asked = |at: usize| nodes & (1 << at) != 0;
+        let removed = ask_all(&self.nodes, Some(acquire.holder), ask, asked, answered).told;
+        doubts.nodes &= !done(&removed);
     }
 
     /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.
