@@ -75,6 +75,18 @@ fn a_lock_that_is_held_is_busy_also_with_one_master_dead_and_one_slower() {
 }
 
 #[test]
+fn a_master_that_is_down_from_the_start_costs_the_others_nothing() {
+    let mut masters = Masters::fresh(3);
+    masters.0[0].kill();
+    let client = masters.client();
+    wait_for_votes(&client, 2);
+    let before = masters.0[1].call_count("time");
+    std::thread::sleep(ms(2000));
+    let looks = masters.0[1].call_count("time") - before;
+    assert!(looks < 6, "asked {looks} times in two seconds");
+}
+
+#[test]
 fn connections_that_ended_while_they_lay_idle_fail_no_call() {
     let masters = Masters::fresh(3);
     let client = masters.client();

@@ -99,7 +99,8 @@ impl Gate {
         let waits = self.waits.lock().clone();
         let due = |at: usize| waits[at].as_ref().is_some_and(|wait| wait.again <= clock.now());
         if (0..nodes.len()).any(due) {
-            let seen = look(nodes);
+            // Those that vote are left in peace.
+            let seen = look(nodes, due);
             let mut ready = Vec::new();
             for at in (0..nodes.len()).filter(|&at| due(at)) {
                 let mut wait = waits[at].clone().expect("it is due");
@@ -155,7 +156,7 @@ impl Gate {
     /// Those that have waited long enough.
     fn admit(&self, nodes: &[Node], ready: &[usize]) {
         // Read only now: before, a grant could still be under way that counts an old vote of theirs.
-        let seen = look(nodes);
+        let seen = look(nodes, |_| true);
         for &at in ready {
             let Some(Seen { run_id, memory: Memory { pending: Some(pending), .. }, .. }) = &seen[at] else { continue };
             let waited_for =
@@ -184,14 +185,14 @@ enum Judged {
     Ready,
 }
 
-fn look(nodes: &[Node]) -> Vec<Option<Seen>> {
+fn look(nodes: &[Node], asked: impl Fn(usize) -> bool) -> Vec<Option<Seen>> {
     let nonce: u64 = rand::random();
     let run_ids = Mutex::new(vec![String::new(); nodes.len()]);
     let ask = |at: usize, _: &Link, run_id: &str| {
         run_ids.lock()[at] = run_id.to_owned();
         vec![script::look(run_id, &format!("{run_id}:{nonce:016x}")), Request::plain(&["TIME"])]
     };
-    let round = ask_all(nodes, None, ask, |_| true, |_| false);
+    let round = ask_all(nodes, None, ask, asked, |_| false);
     let run_ids = run_ids.into_inner();
     let seen = |(told, run_id): (&Told, String)| {
         let Told::Replies(replies) = told else { return None };
