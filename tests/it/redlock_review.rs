@@ -75,6 +75,19 @@ fn a_lock_that_is_held_is_busy_also_with_one_master_dead_and_one_slower() {
 }
 
 #[test]
+fn a_durable_master_votes_at_once_also_while_another_is_dead() {
+    let servers = (0..3).map(|_| Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])).collect();
+    let mut masters = Masters(servers);
+    wait_for_votes(&masters.builder().admit_fresh_nodes().build().unwrap(), 3);
+    let client = masters.builder().durable_nodes().build().unwrap();
+    wait_for_votes(&client, 3);
+    client.lock("l").unwrap().unlock().unwrap();
+    masters.0[0].kill();
+    masters.0[1].restart();
+    wait_until("a lock can be had", || client.lock("l").is_ok());
+}
+
+#[test]
 fn a_master_that_is_down_from_the_start_costs_the_others_nothing() {
     let mut masters = Masters::fresh(3);
     masters.0[0].kill();

@@ -164,7 +164,7 @@ impl Gate {
             if waited_for.as_ref() != Some(pending) {
                 continue;
             }
-            match floor(&seen, self.terms.fresh) {
+            match floor(&seen, &self.terms) {
                 Some(floor) if admit(&nodes[at], run_id, pending, floor) => {
                     log::info!("{:?} has its vote", nodes[at].dialer.endpoint);
                     nodes[at].quarantine(None);
@@ -206,18 +206,20 @@ fn look(nodes: &[Node], asked: impl Fn(usize) -> bool) -> Vec<Option<Seen>> {
 /// Above every token that a grant may have: the highest that a majority of masters knows which have forgotten nothing. If
 /// so many are not left, the memory of the others and their clocks are all there is, as it is for a first installation.
 /// `None`: those that cannot be asked now may know of a higher one (`fresh`: they do not, it is a first installation).
-fn floor(seen: &[Option<Seen>], fresh: bool) -> Option<u64> {
+fn floor(seen: &[Option<Seen>], terms: &Admission) -> Option<u64> {
     let all = seen.len();
     let there: Vec<&Seen> = seen.iter().flatten().collect();
     if there.len() < majority(all) {
         return None;
     }
     let known = there.iter().filter_map(|seen| seen.memory.max).max().unwrap_or(0);
-    let forgetful = there.iter().filter(|seen| seen.memory.pending.is_some()).count();
+    // One that syncs every write and came back with its data knows all that it knew.
+    let forgets = |seen: &Seen| seen.memory.pending.is_some() && !(terms.durable && seen.memory.max.is_some());
+    let forgetful = there.iter().filter(|seen| forgets(seen)).count();
     if there.len() - forgetful >= majority(all) {
         return Some(known);
     }
-    if forgetful < majority(all) && there.len() < all && !fresh {
+    if forgetful < majority(all) && there.len() < all && !terms.fresh {
         return None;
     }
     let clocks = there.iter().map(|seen| seen.clock).max().unwrap_or(0);
