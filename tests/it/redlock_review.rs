@@ -1,5 +1,7 @@
 //! What a review of Redlock found: each test is one way in which it went wrong.
 
+use std::time::Instant;
+
 use leasehold::{Builder, LockClient, NodeState};
 
 use crate::rig::{Fault, Masters, Proxy, Server, ms, wait_for_votes, wait_until};
@@ -75,6 +77,41 @@ fn a_lock_that_is_held_is_busy_also_with_one_master_dead_and_one_slower() {
 }
 
 #[test]
+fn a_slow_master_does_not_keep_the_watchdog_from_renewing() {
+    let masters = Masters::fresh(3);
+    let slow = Proxy::start(&masters.0[2]);
+    let client = behind(&masters, &[(2, &slow)]).lease(ms(2000)).io_timeout(ms(400)).build().unwrap();
+    wait_for_votes(&client, 3);
+    let guard = client.lock("kept").unwrap();
+    slow.inject_times("EVALSHA", u32::MAX, Fault::StallReply(ms(100)));
+    let start = Instant::now();
+    let mut cycles = 0;
+    while start.elapsed() < ms(6000) {
+        if let Ok(Some(guard)) = client.try_lock(&format!("l{cycles}")) {
+            let _ = guard.unlock();
+        }
+        cycles += 1;
+        std::thread::sleep(ms(10));
+        assert!(guard.is_held(), "lost after {:?} and {cycles} cycles", start.elapsed());
+    }
+}
+
+#[test]
+fn a_long_io_timeout_does_not_cost_the_lease() {
+    let masters = Masters::fresh(3);
+    let hole = Proxy::start(&masters.0[2]);
+    let client = behind(&masters, &[(2, &hole)]).lease(ms(1500)).io_timeout(ms(1400)).build().unwrap();
+    wait_for_votes(&client, 3);
+    let guard = client.lock("l").unwrap();
+    hole.silence(true);
+    let start = Instant::now();
+    while start.elapsed() < ms(4000) {
+        assert!(guard.is_held(), "lost after {:?}", start.elapsed());
+        std::thread::sleep(ms(10));
+    }
+}
+
+#[test]
 fn a_durable_master_votes_at_once_also_while_another_is_dead() {
     let servers = (0..3).map(|_| Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])).collect();
     let mut masters = Masters(servers);
@@ -97,6 +134,22 @@ fn a_master_that_is_down_from_the_start_costs_the_others_nothing() {
     std::thread::sleep(ms(2000));
     let looks = masters.0[1].call_count("time") - before;
     assert!(looks < 6, "asked {looks} times in two seconds");
+}
+
+#[test]
+fn probes_of_black_holes_do_not_keep_the_watchdog_from_renewing() {
+    let masters = Masters::fresh(9);
+    let proxies: Vec<Proxy> = masters.0[..4].iter().map(Proxy::start).collect();
+    let places: Vec<(usize, &Proxy)> = proxies.iter().enumerate().collect();
+    let client = behind(&masters, &places).lease(ms(2000)).io_timeout(ms(500)).build().unwrap();
+    wait_for_votes(&client, 9);
+    let guard = client.lock("l").unwrap();
+    proxies.iter().for_each(|proxy| proxy.silence(true));
+    let start = Instant::now();
+    while start.elapsed() < ms(12_000) {
+        assert!(guard.is_held(), "lost after {:?}", start.elapsed());
+        std::thread::sleep(ms(10));
+    }
 }
 
 #[test]

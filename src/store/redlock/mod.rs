@@ -295,8 +295,13 @@ impl LeaseStore for RedlockStore {
         for undo in chunk.iter_mut().filter(|undo| undo.doubts.nodes == 0) {
             undo.doubts.nodes = everywhere;
         }
-        // By holder where a connection still owes it an answer, so one round each; there are few.
+        // By holder where a connection still owes it an answer, so one round each. A slow master could take minutes for all
+        // of them: renewals go first.
+        let until = self.clock.now().plus(self.nodes[0].dialer.io_timeout);
         for undo in &mut chunk {
+            if self.clock.now() >= until {
+                break;
+            }
             let told = self.release_on(undo.doubts.nodes, &undo.keys, &undo.holder, undo.left, |_| false);
             undo.doubts.nodes &= !done(&told);
         }
@@ -350,8 +355,10 @@ impl LeaseStore for RedlockStore {
     }
 
     fn tend(&self) -> Option<Moment> {
-        let back = self.nodes.iter().filter(|node| node.probe()).count();
-        if back > 0 {
+        // One connect a turn, because each can take its whole timeout, and renewals go first.
+        let mut nodes: Vec<&Node> = self.nodes.iter().collect();
+        nodes.sort_by_key(|node| node.probe_at());
+        if nodes.into_iter().find_map(Node::probe) == Some(true) {
             self.gate.somebody_is_back();
         }
         let gate = self.gate.tend(&self.nodes);

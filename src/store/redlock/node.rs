@@ -277,15 +277,15 @@ impl Node {
         state.down.get_or_insert(Down { error: error.clone(), again, pause });
     }
 
-    /// In the background: reaches out to a master that is down. True: it is back.
-    pub(super) fn probe(&self) -> bool {
+    /// In the background: reaches out to a master that is down. True: it is back; `None`: it was not the time for that.
+    pub(super) fn probe(&self) -> Option<bool> {
         {
             let mut state = self.state.lock();
             // Also when nobody asks it meanwhile: one that hangs is seen to.
             let _ = self.drain(&mut state);
             match &state.down {
                 Some(down) if down.again <= self.clock().now() => {}
-                _ => return false,
+                _ => return None,
             }
         }
         let dialed = self.dialer.dial();
@@ -297,7 +297,7 @@ impl Node {
                 if !state.closed {
                     state.free.push(link);
                 }
-                true
+                Some(true)
             }
             Err(error) => {
                 let now = self.clock().now();
@@ -306,7 +306,7 @@ impl Node {
                     down.error = error;
                     down.again = now.plus(down.pause.next());
                 }
-                false
+                Some(false)
             }
         }
     }
