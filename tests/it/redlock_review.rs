@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use leasehold::{Builder, LockClient, NodeState};
+use leasehold::{Builder, ErrorKind, LockClient, NodeState};
 
 use crate::rig::{Fault, Masters, Proxy, Server, ms, wait_for_votes, wait_until};
 
@@ -94,6 +94,26 @@ fn a_slow_master_does_not_keep_the_watchdog_from_renewing() {
         std::thread::sleep(ms(10));
         assert!(guard.is_held(), "lost after {:?} and {cycles} cycles", start.elapsed());
     }
+}
+
+#[test]
+fn what_a_master_runs_after_a_stall_longer_than_the_lease_is_undone_as_well() {
+    let masters = Masters::fresh(3);
+    let client = masters.builder().lease(ms(3000)).io_timeout(ms(150)).build().unwrap();
+    wait_for_votes(&client, 3);
+    client.lock("other").unwrap().unlock().unwrap();
+    masters.0[..2].iter().for_each(Server::suspend);
+    let tried = client.try_lock("l");
+    assert_eq!(tried.unwrap_err().kind(), ErrorKind::NoQuorum);
+    std::thread::sleep(ms(5000));
+    masters.0[..2].iter().for_each(Server::resume);
+    let start = Instant::now();
+    wait_until("it is undone", || {
+        masters.holding("l") == 0
+            && masters.0[0].client_lines().len() > 1
+            && client.nodes().iter().all(|node| node.state() == NodeState::Voting)
+    });
+    assert!(start.elapsed() < ms(2500), "it stood for {:?}, as long as its lease", start.elapsed());
 }
 
 #[test]

@@ -75,6 +75,10 @@ impl Gate {
         self.returns.fetch_add(1, Ordering::AcqRel);
     }
 
+    pub(super) fn longest_lease(&self) -> Duration {
+        self.terms.longest_lease
+    }
+
     pub(super) fn check_lease(&self, lease: Duration) -> Result<()> {
         if lease > self.terms.longest_lease { Err(too_long(lease, self.terms.longest_lease)) } else { Ok(()) }
     }

@@ -306,8 +306,15 @@ impl LeaseStore for RedlockStore {
             undo.doubts.nodes &= !done(&told);
         }
         let now = self.clock.now();
-        // What a master was never sent is not there; what it was sent stands no longer than its lease, unless it was
-        // suspended meanwhile: then the connection is killed before anything else is said to it.
+        // What a master was never sent is not there; what it was sent stands no longer than its lease, unless it has stood
+        // still: then it runs when it goes on, before anybody can kill the connection, and stands for a lease from there.
+        for undo in &mut chunk {
+            let stands_still = |node: &Node| node.may_still_run(&undo.holder);
+            let left = undo.doubts.nodes;
+            if self.nodes.iter().enumerate().any(|(at, node)| left & (1 << at) != 0 && stands_still(node)) {
+                undo.expires = undo.expires.max(now.plus(self.gate.longest_lease()));
+            }
+        }
         chunk.retain(|undo| undo.doubts.nodes != 0 && now < undo.expires);
         undos.append(&mut chunk);
     }

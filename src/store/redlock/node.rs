@@ -28,8 +28,8 @@ pub(super) struct Node {
 struct State {
     free: Vec<Link>,
     late: Vec<Late>,
-    /// Connections that broke with something unanswered, which may still run.
-    doubts: Vec<Doubt>,
+    /// Connections that broke with something unanswered, which may still run, and whose it is.
+    doubts: Vec<(Doubt, Option<Holder>)>,
     down: Option<Down>,
     standing: Standing,
     closed: bool,
@@ -134,13 +134,13 @@ impl Node {
         make: impl Fn(&Link, &str) -> Vec<Request>,
     ) -> std::result::Result<Call<'_>, Failure> {
         let (mut link, owed, earlier) = self.take(holder).map_err(Failure::NotSent)?;
-        let doubts = self.state.lock().doubts.clone();
+        let doubts: Vec<Doubt> = self.state.lock().doubts.iter().map(|(doubt, _)| doubt.clone()).collect();
         let mut requests = match link.kills_for(doubts.iter()) {
             Ok(kills) => kills,
             Err(wait) => {
                 match earlier {
                     // The next to use it would take the replies that it owes for its own.
-                    Some(doubt) => self.state.lock().doubts.push(doubt),
+                    Some(doubt) => self.state.lock().doubts.push((doubt, holder.cloned())),
                     None => self.give_back(link),
                 }
                 let why =
@@ -168,7 +168,7 @@ impl Node {
                 if let (Failure::InDoubt { doubt, .. }, Some(earlier)) = (&mut failure, earlier) {
                     doubt.includes(&earlier);
                 }
-                Err(self.failed(failure))
+                Err(self.failed(failure, holder))
             }
         }
     }
@@ -210,7 +210,7 @@ impl Node {
         for (mut late, ready) in std::mem::take(&mut state.late).into_iter().zip(answered) {
             if !ready {
                 if now.since(late.since) > self.dialer.io_timeout || kept.len() >= MOST_LATE {
-                    state.doubts.push(late.flight.doubt);
+                    state.doubts.push((late.flight.doubt, Some(late.holder)));
                     continue;
                 }
                 kept.push(late);
@@ -221,7 +221,7 @@ impl Node {
                     late.link.mark_idle();
                     state.free.push(late.link);
                 }
-                Err(_) => state.doubts.push(late.flight.doubt),
+                Err(_) => state.doubts.push((late.flight.doubt, Some(late.holder))),
             }
         }
         let lost = !state.doubts.is_empty() && kept.is_empty() && state.free.is_empty();
@@ -243,16 +243,16 @@ impl Node {
     }
 
     /// A connection broke. Those that lie idle have most likely ended too.
-    fn failed(&self, failure: Failure) -> Failure {
+    fn failed(&self, failure: Failure, holder: Option<&Holder>) -> Failure {
         match &failure {
             Failure::InDoubt { stale: true, doubt, .. } => {
                 let mut state = self.state.lock();
                 state.free.clear();
-                state.doubts.push(doubt.clone());
+                state.doubts.push((doubt.clone(), holder.cloned()));
             }
             Failure::InDoubt { error, doubt, .. } => {
                 let mut state = self.state.lock();
-                state.doubts.push(doubt.clone());
+                state.doubts.push((doubt.clone(), holder.cloned()));
                 self.put_down(&mut state, error);
             }
             Failure::NotSent(_) => {}
@@ -268,7 +268,7 @@ impl Node {
         log::debug!("{:?} is not asked until it answers again: {error}", self.dialer.endpoint);
         state.free.clear();
         for late in state.late.drain(..) {
-            state.doubts.push(late.flight.doubt);
+            state.doubts.push((late.flight.doubt, Some(late.holder)));
         }
         state.standing.last_error = Some(error.clone());
         let first = Duration::from_millis(50);
@@ -309,6 +309,13 @@ impl Node {
                 Some(false)
             }
         }
+    }
+
+    /// Whether it may still run what this holder sent: it has not answered, and has not been told to forget it.
+    pub(super) fn may_still_run(&self, holder: &Holder) -> bool {
+        let state = self.state.lock();
+        state.late.iter().any(|late| late.holder == *holder)
+            || state.doubts.iter().any(|(_, whose)| whose.as_ref() == Some(holder))
     }
 
     /// When [`probe`](Self::probe) has something to do; `None`: nothing is wrong.
@@ -359,14 +366,14 @@ impl Call<'_> {
                 {
                     let mut state = node.state.lock();
                     state.standing.latency = Some(latency);
-                    state.doubts.retain(|doubt| !settles.iter().any(|settled| settled.same_connection(doubt)));
+                    state.doubts.retain(|(doubt, _)| !settles.iter().any(|settled| settled.same_connection(doubt)));
                 }
                 if !replies.iter().any(Reply::is_demotion) {
                     node.give_back(link);
                 }
                 Ok(replies)
             }
-            Err(failure) => Err(node.failed(failure)),
+            Err(failure) => Err(node.failed(failure, self.holder.as_ref())),
         }
     }
 
@@ -378,7 +385,7 @@ impl Call<'_> {
         let since = out.flight.sent_at;
         let mut state = self.node.state.lock();
         if state.down.is_some() || state.closed {
-            state.doubts.push(out.flight.doubt);
+            state.doubts.push((out.flight.doubt, Some(holder)));
         } else {
             state.late.push(Late { link: out.link, flight: out.flight, owed, holder, since });
         }
@@ -388,7 +395,7 @@ impl Call<'_> {
     pub(super) fn give_up(mut self, error: Error) -> Failure {
         let out = self.out.take().expect("it is under way");
         let doubt = out.flight.doubt;
-        self.node.failed(Failure::InDoubt { error, doubt, stale: false })
+        self.node.failed(Failure::InDoubt { error, doubt, stale: false }, self.holder.as_ref())
     }
 }
 
@@ -396,7 +403,7 @@ impl Drop for Call<'_> {
     /// After a panic: what was sent may run.
     fn drop(&mut self) {
         if let Some(out) = self.out.take() {
-            self.node.state.lock().doubts.push(out.flight.doubt);
+            self.node.state.lock().doubts.push((out.flight.doubt, self.holder.take()));
         }
     }
 }
