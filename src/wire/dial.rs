@@ -119,6 +119,19 @@ impl Wire for RedisWire {
         self.parser.parse_value(&mut reader).map(to_reply).map_err(|e| to_error(e, &self.endpoint))
     }
 
+    fn recv_now(&mut self) -> Result<Option<Reply>> {
+        let fail = |e: std::io::Error, endpoint: &Endpoint| to_error(e.into(), endpoint);
+        self.stream.set_nonblocking(true).map_err(|e| fail(e, &self.endpoint))?;
+        let parsed = self.parser.parse_value(&mut self.stream);
+        self.stream.set_nonblocking(false).map_err(|e| fail(e, &self.endpoint))?;
+        match parsed {
+            Ok(value) => Ok(Some(to_reply(value))),
+            // The parser keeps the part that has come.
+            Err(e) if e.is_timeout() => Ok(None),
+            Err(e) => Err(to_error(e, &self.endpoint)),
+        }
+    }
+
     fn stream(&self) -> &Stream {
         &self.stream
     }

@@ -78,7 +78,7 @@ impl Dialer {
         let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be listened to");
         for dialer in dialers {
             let opened = dialer.open_line().and_then(|(line, voice)| {
-                line.stream.set_nonblocking().map_err(|e| to_error(e.into(), &dialer.endpoint))?;
+                line.stream.set_nonblocking(true).map_err(|e| to_error(e.into(), &dialer.endpoint))?;
                 Ok((line, voice))
             });
             match opened {

@@ -200,6 +200,11 @@ impl Link {
         self.wire.recv().map_err(|error| self.in_doubt(error, flight))
     }
 
+    /// A reply that has come already.
+    pub(crate) fn recv_now(&mut self, flight: &InFlight) -> std::result::Result<Option<Reply>, Failure> {
+        self.wire.recv_now().map_err(|error| self.in_doubt(error, flight))
+    }
+
     /// One write, all replies; a script that the server does not know is sent once more with its source, which is
     /// safe because NOSCRIPT guarantees that nothing ran.
     pub(crate) fn exchange(&mut self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, InFlight), Failure> {

@@ -27,5 +27,8 @@ trait Wire: Send {
     fn send(&mut self, bytes: &[u8]) -> Result<()>;
     fn recv(&mut self) -> Result<Reply>;
 
+    /// A reply that has come already; of one that has come in part the rest is read later.
+    fn recv_now(&mut self) -> Result<Option<Reply>>;
+
     fn stream(&self) -> &stream::Stream;
 }

@@ -60,12 +60,12 @@ impl Stream {
         }
     }
 
-    /// Reads and writes bring what is there at once, or an error that says that nothing is.
-    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+    /// Reads and writes bring what is there at once, or an error that says that nothing is; or wait again.
+    pub(super) fn set_nonblocking(&self, on: bool) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.set_nonblocking(true),
+            Self::Tcp(stream) => stream.set_nonblocking(on),
             #[cfg(unix)]
-            Self::Unix(stream) => stream.set_nonblocking(true),
+            Self::Unix(stream) => stream.set_nonblocking(on),
         }
     }
 

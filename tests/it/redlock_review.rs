@@ -1,5 +1,6 @@
 //! What a review of Redlock found: each test is one way in which it went wrong.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use leasehold::{Builder, ErrorKind, LockClient, NodeState};
@@ -154,6 +155,36 @@ fn a_master_that_is_down_from_the_start_costs_the_others_nothing() {
     std::thread::sleep(ms(2000));
     let looks = masters.0[1].call_count("time") - before;
     assert!(looks < 6, "asked {looks} times in two seconds");
+}
+
+#[test]
+fn a_slow_master_blocks_nobody_who_looks_at_it() {
+    let masters = Masters::fresh(3);
+    let slow = Proxy::start(&masters.0[2]);
+    let client = behind(&masters, &[(2, &slow)]).io_timeout(ms(1000)).build().unwrap();
+    wait_for_votes(&client, 3);
+    client.lock("other").unwrap().unlock().unwrap();
+    slow.inject_times("EVALSHA", u32::MAX, Fault::StallReply(ms(300)));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let looks = s.spawn(|| {
+            let mut longest = ms(0);
+            while !done.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                let _ = client.nodes();
+                longest = longest.max(start.elapsed());
+                std::thread::sleep(ms(1));
+            }
+            longest
+        });
+        let start = Instant::now();
+        while start.elapsed() < ms(3000) {
+            client.lock("l").unwrap().unlock().unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        let longest = looks.join().unwrap();
+        assert!(longest < ms(150), "blocked for {longest:?}");
+    });
 }
 
 #[test]

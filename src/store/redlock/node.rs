@@ -44,6 +44,16 @@ struct Late {
     since: Moment,
 }
 
+impl Late {
+    /// What has come, and no more: nobody waits for a slow master here.
+    fn read(&mut self) -> std::result::Result<(), Failure> {
+        while self.owed > 0 && self.link.recv_now(&self.flight)?.is_some() {
+            self.owed -= 1;
+        }
+        Ok(())
+    }
+}
+
 /// Not asked before it has been reached again in the background.
 struct Down {
     error: Error,
@@ -67,6 +77,9 @@ pub(super) struct Call<'n> {
     out: Option<Out>,
     requests: Vec<Request>,
     holder: Option<Holder>,
+    replies: Vec<Reply>,
+    /// Reading them has failed.
+    failed: Option<Failure>,
 }
 
 struct Out {
@@ -162,7 +175,7 @@ impl Node {
                     flight.doubt.includes(&earlier);
                 }
                 let out = Some(Out { link, flight, owed, settles: doubts });
-                Ok(Call { node: self, out, requests: own, holder: holder.cloned() })
+                Ok(Call { node: self, out, requests: own, holder: holder.cloned(), replies: Vec::new(), failed: None })
             }
             Err(mut failure) => {
                 if let (Failure::InDoubt { doubt, .. }, Some(earlier)) = (&mut failure, earlier) {
@@ -208,20 +221,14 @@ impl Node {
         let answered = Link::answered(&links, Duration::ZERO);
         let (mut kept, now) = (Vec::new(), self.clock().now());
         for (mut late, ready) in std::mem::take(&mut state.late).into_iter().zip(answered) {
-            if !ready {
-                if now.since(late.since) > self.dialer.io_timeout || kept.len() >= MOST_LATE {
-                    state.doubts.push((late.flight.doubt, Some(late.holder)));
-                    continue;
-                }
-                kept.push(late);
-                continue;
-            }
-            match (0..late.owed).try_for_each(|_| late.link.recv(&late.flight).map(drop)) {
-                Ok(()) => {
+            let read = if ready { late.read() } else { Ok(()) };
+            match read {
+                Ok(()) if late.owed == 0 => {
                     late.link.mark_idle();
                     state.free.push(late.link);
                 }
-                Err(_) => state.doubts.push((late.flight.doubt, Some(late.holder))),
+                Ok(()) if now.since(late.since) <= self.dialer.io_timeout && kept.len() < MOST_LATE => kept.push(late),
+                _ => state.doubts.push((late.flight.doubt, Some(late.holder))),
             }
         }
         let lost = !state.doubts.is_empty() && kept.is_empty() && state.free.is_empty();
@@ -342,8 +349,25 @@ impl Call<'_> {
         self.out.as_ref().expect("it is under way").flight.sent_at
     }
 
-    /// Reads the replies: blocks for the rest of them, so first see that something has come. `make`: as for
-    /// [`send`](Node::send).
+    /// Reads what has come; true when that is all, or the connection has failed, which `finish` says. Replies that an
+    /// earlier request is owed come first, and the rest can be long after them.
+    pub(super) fn is_over(&mut self) -> bool {
+        let Some(Out { link, flight, owed, .. }) = &mut self.out else { return true };
+        while *owed > 0 || self.replies.len() < self.requests.len() {
+            match link.recv_now(flight) {
+                Ok(Some(_)) if *owed > 0 => *owed -= 1,
+                Ok(Some(reply)) => self.replies.push(reply),
+                Ok(None) => return false,
+                Err(failure) => {
+                    self.failed = Some(failure);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Reads the replies that have not been read yet: blocks for them. `make`: as for [`send`](Node::send).
     pub(super) fn finish(
         mut self,
         make: impl Fn(&Link, &str) -> Vec<Request>,
@@ -359,7 +383,11 @@ impl Call<'_> {
     fn read(&mut self) -> std::result::Result<Vec<Reply>, Failure> {
         let Out { mut link, flight, owed, settles } = self.out.take().expect("it is read once");
         let node = self.node;
-        let outcome = read_all(&mut link, &flight, owed, &self.requests);
+        let replies = std::mem::take(&mut self.replies);
+        let outcome = match self.failed.take() {
+            Some(failure) => Err(failure),
+            None => read_all(&mut link, &flight, owed, replies, &self.requests),
+        };
         match outcome {
             Ok(replies) => {
                 let latency = node.clock().now().since(flight.sent_at);
@@ -381,7 +409,7 @@ impl Call<'_> {
     /// out behind it.
     pub(super) fn leave(mut self) {
         let (Some(out), Some(holder)) = (self.out.take(), self.holder.take()) else { return };
-        let owed = out.owed + self.requests.len();
+        let owed = out.owed + self.requests.len() - self.replies.len();
         let since = out.flight.sent_at;
         let mut state = self.node.state.lock();
         if state.down.is_some() || state.closed {
@@ -412,13 +440,13 @@ fn read_all(
     link: &mut Link,
     flight: &InFlight,
     owed: usize,
+    mut replies: Vec<Reply>,
     requests: &[Request],
 ) -> std::result::Result<Vec<Reply>, Failure> {
     for _ in 0..owed {
         link.recv(flight)?;
     }
-    let mut replies = Vec::with_capacity(requests.len());
-    for _ in requests {
+    while replies.len() < requests.len() {
         replies.push(link.recv(flight)?);
     }
     for (reply, request) in replies.iter_mut().zip(requests) {

@@ -83,14 +83,19 @@ fn gather(
         let left = until.since(clock.now());
         let links: Vec<&Link> = waiting.iter().map(|&at| calls[at].as_ref().expect("it waits").link()).collect();
         let answered = Link::answered(&links, left);
+        let mut is_news = false;
         for (&at, _) in waiting.iter().zip(&answered).filter(|(_, ready)| **ready) {
+            if !calls[at].as_mut().expect("it waits").is_over() {
+                continue;
+            }
+            is_news = true;
             let call = calls[at].take().expect("it waits");
             told[at] = match call.finish(|link, run_id| ask(at, link, run_id)) {
                 Ok(replies) => Told::Replies(replies),
                 Err(failure) => Told::Failed(failure),
             };
         }
-        if left == Duration::ZERO && !answered.contains(&true) {
+        if left == Duration::ZERO && !is_news {
             break;
         }
     }
