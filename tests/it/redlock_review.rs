@@ -118,6 +118,38 @@ fn what_a_master_runs_after_a_stall_longer_than_the_lease_is_undone_as_well() {
 }
 
 #[test]
+fn a_call_is_not_told_that_there_is_no_quorum_because_other_calls_left_replies_owed() {
+    let masters = Masters::fresh(3);
+    let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
+    let places: Vec<(usize, &Proxy)> = proxies.iter().enumerate().collect();
+    let client = behind(&masters, &places).io_timeout(ms(2000)).build().unwrap();
+    wait_for_votes(&client, 3);
+    // Two connections to each of them.
+    proxies.iter().for_each(|proxy| proxy.inject_times("warm", 2, Fault::StallReply(ms(100))));
+    std::thread::scope(|s| {
+        s.spawn(|| client.lock("warm1").unwrap().unlock().unwrap());
+        s.spawn(|| client.lock("warm2").unwrap().unlock().unwrap());
+    });
+    wait_until("nothing stands", || masters.holding("warm1") + masters.holding("warm2") == 0);
+    std::thread::sleep(ms(300));
+    // Each is owed one reply, which nobody waits for.
+    proxies[0].inject("late0", Fault::StallReply(ms(1500)));
+    let _first = client.lock("late0").unwrap();
+    proxies[1].inject("late1", Fault::StallReply(ms(1500)));
+    let _second = client.lock("late1").unwrap();
+    // And their other connections are in use.
+    proxies[0].inject("busy", Fault::StallReply(ms(600)));
+    proxies[1].inject("busy", Fault::StallReply(ms(600)));
+    std::thread::scope(|s| {
+        s.spawn(|| client.lock("busy").unwrap().unlock().unwrap());
+        proxies[0].wait_hits(4);
+        proxies[1].wait_hits(4);
+        let got = client.try_lock("l");
+        assert!(matches!(got, Ok(Some(_))), "{got:?}");
+    });
+}
+
+#[test]
 fn a_long_io_timeout_does_not_cost_the_lease() {
     let masters = Masters::fresh(3);
     let hole = Proxy::start(&masters.0[2]);

@@ -134,19 +134,29 @@ impl Node {
         holder: Option<&Holder>,
         make: impl Fn(&Link, &str) -> Vec<Request>,
     ) -> std::result::Result<Call<'_>, Failure> {
-        match self.send_once(holder, &make) {
+        match self.send_once(holder, false, &make) {
             // The connection had ended in its sleep, which says nothing about the master.
-            Err(Failure::InDoubt { stale: true, .. }) => self.send_once(holder, &make),
+            Err(Failure::InDoubt { stale: true, .. }) => self.send_once(holder, false, &make),
             outcome => outcome,
         }
+    }
+
+    /// [`send`](Self::send), also to one that owes others a reply and has no connection free: it is needed.
+    pub(super) fn send_anyway(
+        &self,
+        holder: Option<&Holder>,
+        make: impl Fn(&Link, &str) -> Vec<Request>,
+    ) -> std::result::Result<Call<'_>, Failure> {
+        self.send_once(holder, true, make)
     }
 
     fn send_once(
         &self,
         holder: Option<&Holder>,
+        anyway: bool,
         make: impl Fn(&Link, &str) -> Vec<Request>,
     ) -> std::result::Result<Call<'_>, Failure> {
-        let (mut link, owed, earlier) = self.take(holder).map_err(Failure::NotSent)?;
+        let (mut link, owed, earlier) = self.take(holder, anyway).map_err(Failure::NotSent)?;
         let doubts: Vec<Doubt> = self.state.lock().doubts.iter().map(|(doubt, _)| doubt.clone()).collect();
         let mut requests = match link.kills_for(doubts.iter()) {
             Ok(kills) => kills,
@@ -187,7 +197,7 @@ impl Node {
     }
 
     /// A connection, how many replies come on it first, and what they belong to.
-    fn take(&self, holder: Option<&Holder>) -> Result<(Link, usize, Option<Doubt>)> {
+    fn take(&self, holder: Option<&Holder>, anyway: bool) -> Result<(Link, usize, Option<Doubt>)> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
@@ -204,7 +214,9 @@ impl Node {
             return Ok((link, 0, None));
         }
         // A connect would have to wait for it as well.
-        if let Some(oldest) = state.late.iter().map(|late| late.since).min() {
+        if let Some(oldest) = state.late.iter().map(|late| late.since).min()
+            && !anyway
+        {
             let late = self.clock().now().since(oldest);
             return Err(Error::new(ErrorKind::Unreachable, format!("it has not answered for {late:?}")));
         }

@@ -6,7 +6,7 @@ use super::node::{Call, Node};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::lease::Moment;
-use crate::quorum::grace;
+use crate::quorum::{grace, majority};
 use crate::wire::{Failure, Link, Reply, Request};
 
 /// What came of asking one master.
@@ -44,13 +44,27 @@ pub(super) fn ask_all(
     // Those that must be connected to come last: the others work meanwhile.
     let mut order: Vec<usize> = (0..nodes.len()).filter(|&at| asked(at)).collect();
     order.sort_by_key(|&at| !nodes[at].has_link());
-    for at in order {
-        match nodes[at].send(holder, |link, run_id| ask(at, link, run_id)) {
-            Ok(call) => {
-                sent_at.get_or_insert(call.sent_at());
-                calls[at] = Some(call);
+    let quorum = majority(nodes.len());
+    for anyway in [false, true] {
+        for &at in &order {
+            let make = |link: &Link, run_id: &str| ask(at, link, run_id);
+            let call = match (&told[at], anyway) {
+                (Told::Skipped, false) => nodes[at].send(holder, make),
+                (Told::Failed(Failure::NotSent(_)), true) => nodes[at].send_anyway(holder, make),
+                _ => continue,
+            };
+            match call {
+                Ok(call) => {
+                    sent_at.get_or_insert(call.sent_at());
+                    calls[at] = Some(call);
+                    told[at] = Told::Skipped;
+                }
+                Err(failure) => told[at] = Told::Failed(failure),
             }
-            Err(failure) => told[at] = Told::Failed(failure),
+        }
+        // Several that are a little late to answer others are no reason to go without a majority.
+        if order.len() < quorum || calls.iter().flatten().count() >= quorum {
+            break;
         }
     }
     gather(nodes, &mut calls, &mut told, ask, holder.is_some(), decided);
