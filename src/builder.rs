@@ -96,8 +96,8 @@ impl Builder {
     /// answer [`Unsupported`](crate::ErrorKind::Unsupported).
     ///
     /// All masters are asked at once by the calling thread, and it waits for the quickest majority. One that does not
-    /// answer within the [I/O timeout](Self::io_timeout) (here by default 500 ms, or a quarter of the lease if that is
-    /// less) is not asked any more until it answers a probe of the background thread, which this kind of client has from
+    /// answer within the [I/O timeout](Self::io_timeout) (here by default 500 ms, and never more than a quarter of the
+    /// lease) is not asked any more until it answers a probe of the background thread, which this kind of client has from
     /// the start. [`connections`](Self::connections) is how many calls are under way beside each other.
     ///
     /// **Admission.** A master that restarted, was flushed, failed over or is new may have forgotten a hold or a token. It
@@ -297,6 +297,8 @@ impl Builder {
                 self.lease
             )));
         }
+        // A renewal hears all of them out, so one that hangs must not eat up the lease.
+        let io_timeout = io_timeout.min(self.lease / 4);
         let dialers: Vec<Dialer> =
             self.urls.iter().map(|url| self.dialer(url, io_timeout, clock)).collect::<Result<_>>()?;
         let mut addresses: Vec<String> = dialers.iter().map(|dialer| format!("{:?}", dialer.endpoint)).collect();

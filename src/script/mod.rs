@@ -22,8 +22,8 @@ pub(crate) use self::multi::{
     AcquireAll, AcquireAllAnswer, Leaving, Part, acquire_all, acquire_all_answer, release_all, release_all_answer,
 };
 pub(crate) use self::vote::{
-    Memory, Vote, admit, admit_answer, look, look_answer, renew_votes, renew_votes_answer, says_no_vote, vote,
-    vote_answer, write_back, write_back_answer,
+    Memory, Vote, admit, admit_answer, look, look_answer, renew_votes, renew_votes_answer, says_no_vote, take_back,
+    vote, vote_answer, write_back, write_back_answer,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reply, Request};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    REDLOCK_ACQUIRE, REDLOCK_ADMIT, REDLOCK_LOOK, REDLOCK_RENEW, REDLOCK_TOKEN, TokenRule, fail_on_error, unexpected,
+    MUTEX_RELEASE, REDLOCK_ACQUIRE, REDLOCK_ADMIT, REDLOCK_LOOK, REDLOCK_RENEW, REDLOCK_TOKEN, TokenRule,
+    fail_on_error, unexpected,
 };
 use crate::deadline::ceil_millis;
 use crate::error::Result;
@@ -58,6 +59,11 @@ pub(crate) fn vote_answer(reply: Reply) -> Result<Vote> {
 /// For a reply that nobody waited for, to whatever it was.
 pub(crate) fn says_no_vote(reply: &Reply) -> bool {
     matches!(reply, Reply::Array(parts) if matches!(parts[..], [Reply::Int(5), Reply::Int(0)]))
+}
+
+/// Takes back a vote that kept nobody from the lock: no waiter is told.
+pub(crate) fn take_back(keys: &LockKeys, holder: &Holder) -> Request {
+    Request::script(&MUTEX_RELEASE, &[keys.lock.as_bytes()]).arg(holder.as_str()).number(1).arg("")
 }
 
 fn text(reply: &Reply) -> String {

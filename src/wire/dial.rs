@@ -1,6 +1,6 @@
 //! Making connections: addresses, log-in, and what the `redis` crate's errors mean.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -119,8 +119,32 @@ impl Wire for RedisWire {
         self.parser.parse_value(&mut reader).map(to_reply).map_err(|e| to_error(e, &self.endpoint))
     }
 
+    fn recv_now(&mut self, fresh: bool) -> Result<Option<Reply>> {
+        match self.parser.parse_value(&mut AtMostOnce { stream: &mut self.stream, may_read: fresh }) {
+            Ok(value) => Ok(Some(to_reply(value))),
+            // The parser keeps the part that has come.
+            Err(e) if e.is_timeout() => Ok(None),
+            Err(e) => Err(to_error(e, &self.endpoint)),
+        }
+    }
+
     fn stream(&self) -> &Stream {
         &self.stream
+    }
+}
+
+/// What has come to a socket that is known to have something: a second read could block.
+struct AtMostOnce<'s> {
+    stream: &'s mut Stream,
+    may_read: bool,
+}
+
+impl Read for AtMostOnce<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match std::mem::take(&mut self.may_read) {
+            true => self.stream.read(buffer),
+            false => Err(std::io::ErrorKind::WouldBlock.into()),
+        }
     }
 }
 

@@ -212,6 +212,16 @@ impl Link {
         }
     }
 
+    /// A reply that has come already. `fresh`: the connection was [seen](Self::answered) to have brought something.
+    pub(crate) fn recv_now(&mut self, flight: &InFlight, fresh: bool) -> std::result::Result<Option<Reply>, Failure> {
+        let reply = self.wire.recv_now(fresh).map_err(|error| self.in_doubt(error, flight))?;
+        if reply.is_some() {
+            // No master of Redlock has replicas to wait for.
+            self.due.pop_front();
+        }
+        Ok(reply)
+    }
+
     /// One write, all replies; a script that the server does not know is sent once more with its source, which is
     /// safe because NOSCRIPT guarantees that nothing ran.
     pub(crate) fn exchange(&mut self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, InFlight), Failure> {
@@ -273,6 +283,11 @@ impl Link {
 }
 
 impl Doubt {
+    /// An earlier request on the same connection may still run as well.
+    pub(crate) fn includes(&mut self, earlier: &Self) {
+        self.not_after = self.not_after.max(earlier.not_after);
+    }
+
     /// Whether both are doubts about one connection: one kill settles them.
     pub(crate) fn same_connection(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.facts, &other.facts)

@@ -27,5 +27,9 @@ trait Wire: Send {
     fn send(&mut self, bytes: &[u8]) -> Result<()>;
     fn recv(&mut self) -> Result<Reply>;
 
+    /// A reply that has come already; of one that has come in part the rest is read later. `fresh`: the socket has been
+    /// seen to have something; else only what was read ahead is looked at.
+    fn recv_now(&mut self, fresh: bool) -> Result<Option<Reply>>;
+
     fn stream(&self) -> &stream::Stream;
 }

@@ -18,6 +18,7 @@ mod outcomes;
 mod processes;
 mod redlock;
 mod redlock_memory;
+mod redlock_review;
 mod replicas;
 mod restarts;
 mod review;

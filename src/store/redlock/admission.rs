@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::node::{Call, Node, one};
+use super::node::{Node, one};
 use super::round::{Told, ask_all};
 use super::too_long;
 use crate::error::Result;
@@ -75,6 +75,10 @@ impl Gate {
         self.returns.fetch_add(1, Ordering::AcqRel);
     }
 
+    pub(super) fn longest_lease(&self) -> Duration {
+        self.terms.longest_lease
+    }
+
     pub(super) fn check_lease(&self, lease: Duration) -> Result<()> {
         if lease > self.terms.longest_lease { Err(too_long(lease, self.terms.longest_lease)) } else { Ok(()) }
     }
@@ -98,7 +102,8 @@ impl Gate {
         let waits = self.waits.lock().clone();
         let due = |at: usize| waits[at].as_ref().is_some_and(|wait| wait.again <= clock.now());
         if (0..nodes.len()).any(due) {
-            let seen = look(nodes);
+            // Those that vote are left in peace.
+            let seen = look(nodes, due);
             let mut ready = Vec::new();
             for at in (0..nodes.len()).filter(|&at| due(at)) {
                 let mut wait = waits[at].clone().expect("it is due");
@@ -154,7 +159,7 @@ impl Gate {
     /// Those that have waited long enough.
     fn admit(&self, nodes: &[Node], ready: &[usize]) {
         // Read only now: before, a grant could still be under way that counts an old vote of theirs.
-        let seen = look(nodes);
+        let seen = look(nodes, |_| true);
         for &at in ready {
             let Some(Seen { run_id, memory: Memory { pending: Some(pending), .. }, .. }) = &seen[at] else { continue };
             let waited_for =
@@ -162,7 +167,7 @@ impl Gate {
             if waited_for.as_ref() != Some(pending) {
                 continue;
             }
-            match floor(&seen, self.terms.fresh) {
+            match floor(&seen, &self.terms) {
                 Some(floor) if admit(&nodes[at], run_id, pending, floor) => {
                     log::info!("{:?} has its vote", nodes[at].dialer.endpoint);
                     nodes[at].quarantine(None);
@@ -183,14 +188,14 @@ enum Judged {
     Ready,
 }
 
-fn look(nodes: &[Node]) -> Vec<Option<Seen>> {
+fn look(nodes: &[Node], asked: impl Fn(usize) -> bool) -> Vec<Option<Seen>> {
     let nonce: u64 = rand::random();
     let run_ids = Mutex::new(vec![String::new(); nodes.len()]);
     let ask = |at: usize, _: &Link, run_id: &str| {
         run_ids.lock()[at] = run_id.to_owned();
         vec![script::look(run_id, &format!("{run_id}:{nonce:016x}")), Request::plain(&["TIME"])]
     };
-    let round = ask_all(nodes, None, ask, |_| true, |_| false);
+    let round = ask_all(nodes, None, ask, asked, |_| false);
     let run_ids = run_ids.into_inner();
     let seen = |(told, run_id): (&Told, String)| {
         let Told::Replies(replies) = told else { return None };
@@ -204,18 +209,20 @@ fn look(nodes: &[Node]) -> Vec<Option<Seen>> {
 /// Above every token that a grant may have: the highest that a majority of masters knows which have forgotten nothing. If
 /// so many are not left, the memory of the others and their clocks are all there is, as it is for a first installation.
 /// `None`: those that cannot be asked now may know of a higher one (`fresh`: they do not, it is a first installation).
-fn floor(seen: &[Option<Seen>], fresh: bool) -> Option<u64> {
+fn floor(seen: &[Option<Seen>], terms: &Admission) -> Option<u64> {
     let all = seen.len();
     let there: Vec<&Seen> = seen.iter().flatten().collect();
     if there.len() < majority(all) {
         return None;
     }
     let known = there.iter().filter_map(|seen| seen.memory.max).max().unwrap_or(0);
-    let forgetful = there.iter().filter(|seen| seen.memory.pending.is_some()).count();
+    // One that syncs every write and came back with its data knows all that it knew.
+    let forgets = |seen: &Seen| seen.memory.pending.is_some() && !(terms.durable && seen.memory.max.is_some());
+    let forgetful = there.iter().filter(|seen| forgets(seen)).count();
     if there.len() - forgetful >= majority(all) {
         return Some(known);
     }
-    if forgetful < majority(all) && there.len() < all && !fresh {
+    if forgetful < majority(all) && there.len() < all && !terms.fresh {
         return None;
     }
     let clocks = there.iter().map(|seen| seen.clock).max().unwrap_or(0);
@@ -223,7 +230,8 @@ fn floor(seen: &[Option<Seen>], fresh: bool) -> Option<u64> {
 }
 
 fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
-    let asked = node.send(None, |_, _| vec![script::admit(run_id, pending, floor)]);
-    let Ok((replies, _)) = asked.and_then(Call::finish) else { return false };
+    // With the run_id that was looked at, whoever answers now: another process is not given a vote by this.
+    let ask = |_: &Link, _: &str| vec![script::admit(run_id, pending, floor)];
+    let Ok((replies, _)) = node.send(None, ask).and_then(|call| call.finish(ask)) else { return false };
     one(replies).and_then(script::admit_answer).inspect_err(|e| log::warn!("{e}")).unwrap_or(false)
 }

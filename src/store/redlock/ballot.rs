@@ -48,11 +48,11 @@ impl RedlockStore {
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
         let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
-        // Those that fail decide nothing: an answer more may tell that it is held, and not that nobody knows.
         let decided = |told: &[Told]| {
-            let votes: Vec<bool> = told.iter().filter_map(peek).collect();
-            let yes = votes.iter().filter(|vote| **vote).count();
-            yes >= quorum || is_final(votes.len() - yes, all)
+            let count = |peeked| told.iter().filter(|told| peek(told) == Some(peeked)).count();
+            let (yes, no, void) = (count(Peeked::Yes), count(Peeked::No), count(Peeked::Void));
+            // It cannot be won: but whether it is busy or cannot be had at all, only so many that voted can tell.
+            yes >= quorum || is_final(no + void, all) && yes + no >= quorum || is_final(void, all)
         };
         let ask = |_: usize, link: &Link, run_id: &str| {
             // One wrong clock must not burn the range of the tokens for everybody.
@@ -105,10 +105,14 @@ impl RedlockStore {
         }
         let same = |holder: &String| count.holders.iter().filter(|other| *other == holder).count();
         let most = count.holders.iter().map(same).max().unwrap_or(0);
-        // Whoever may have a majority, with those that did not answer, is waited for.
-        if most + all - answered >= quorum {
+        // Whoever has a majority is waited for.
+        if most >= quorum {
             let missing = quorum - count.yes.count_ones() as usize;
             return Ok(Tally::Busy { ttl: until_free(count.ttls, missing) });
+        }
+        // Whoever may have one, with those that did not answer: or else it takes its votes back, and need not tell.
+        if most + all - answered >= quorum {
+            return Ok(Tally::Busy { ttl: None });
         }
         Ok(Tally::Split)
     }
@@ -141,11 +145,21 @@ impl RedlockStore {
     fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Counted, doubts: &mut Doubts) {
         doubts.nodes |= may_stand(round, count);
         self.forget(acquire.holder);
-        if doubts.nodes != 0 {
-            let answered = |told: &[Told]| count.yes & !done(told) == 0;
-            let removed = self.release_on(doubts.nodes, acquire.keys, acquire.holder, Levels::NONE, answered);
-            doubts.nodes &= !done(&removed.told);
+        if doubts.nodes == 0 {
+            return;
         }
+        // So few did not look like a holder to anybody: those who were refused elsewhere as well wait for whoever has the
+        // lock, or look by themselves. A message would wake them for nothing, and us too, again and again.
+        let is_quiet = (doubts.nodes.count_ones() as usize) < majority(self.nodes.len());
+        let nodes = doubts.nodes;
+        let ask = |_: usize, _: &Link, _: &str| match is_quiet {
+            true => vec![script::take_back(acquire.keys, acquire.holder)],
+            false => vec![script::release(acquire.keys, acquire.holder, Levels::NONE)],
+        };
+        let answered = |told: &[Told]| count.yes & !done(told) == 0;
+        let asked = |at: usize| nodes & (1 << at) != 0;
+        let removed = ask_all(&self.nodes, Some(acquire.holder), ask, asked, answered).told;
+        doubts.nodes &= !done(&removed);
     }
 
     /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.
@@ -186,18 +200,25 @@ fn may_stand(round: &Round, count: &Counted) -> u64 {
     places.fold(count.yes, |stands, (at, _)| stands | 1 << at)
 }
 
-/// Whether an answer is a vote for us, without taking it apart twice.
-fn peek(told: &Told) -> Option<bool> {
+/// A vote, without taking it apart twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peeked {
+    Yes,
+    /// Held by another.
+    No,
+    /// Neither: it failed, or has no vote.
+    Void,
+}
+
+fn peek(told: &Told) -> Option<Peeked> {
     match told {
-        Told::Replies(replies) => match &replies[..] {
-            [Reply::Array(parts)] => match parts[..] {
-                [Reply::Int(1), ..] => Some(true),
-                [Reply::Int(0 | 2), ..] => Some(false),
-                _ => None,
-            },
-            _ => None,
-        },
-        Told::Failed(_) | Told::Late | Told::Skipped => None,
+        Told::Replies(replies) => Some(match &replies[..] {
+            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(1)) => Peeked::Yes,
+            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(0)) => Peeked::No,
+            _ => Peeked::Void,
+        }),
+        Told::Failed(_) => Some(Peeked::Void),
+        Told::Late | Told::Skipped => None,
     }
 }
 

@@ -282,14 +282,26 @@ impl LeaseStore for RedlockStore {
         for undo in chunk.iter_mut().filter(|undo| undo.doubts.nodes == 0) {
             undo.doubts.nodes = self.stands(&undo.holder);
         }
-        // By holder where a connection still owes it an answer, so one round each; there are few.
+        // By holder where a connection still owes it an answer, so one round each. A slow master could take minutes for all
+        // of them: renewals go first.
+        let until = self.clock.now().plus(self.nodes[0].dialer.io_timeout);
         for undo in &mut chunk {
+            if self.clock.now() >= until {
+                break;
+            }
             let round = self.release_on(undo.doubts.nodes, &undo.keys, &undo.holder, undo.left, |_| false);
             undo.doubts.nodes &= !done(&round.told);
         }
         let now = self.clock.now();
-        // What a master was never sent is not there; what it was sent stands no longer than its lease, unless it was
-        // suspended meanwhile: then the connection is killed before anything else is said to it.
+        // What a master was never sent is not there; what it was sent stands no longer than its lease, unless it has stood
+        // still: then it runs when it goes on, before anybody can kill the connection, and stands for a lease from there.
+        for undo in &mut chunk {
+            let stands_still = |node: &Node| node.may_still_run(&undo.holder);
+            let left = undo.doubts.nodes;
+            if self.nodes.iter().enumerate().any(|(at, node)| left & (1 << at) != 0 && stands_still(node)) {
+                undo.expires = undo.expires.max(now.plus(self.gate.longest_lease()));
+            }
+        }
         chunk.retain(|undo| {
             let goes_on = undo.doubts.nodes != 0 && now < undo.expires;
             if !goes_on {
@@ -341,8 +353,10 @@ impl LeaseStore for RedlockStore {
     }
 
     fn tend(&self) -> Option<Moment> {
-        let back = self.nodes.iter().filter(|node| node.probe()).count();
-        if back > 0 {
+        // One connect a turn, because each can take its whole timeout, and renewals go first.
+        let mut nodes: Vec<&Node> = self.nodes.iter().collect();
+        nodes.sort_by_key(|node| node.probe_at());
+        if nodes.into_iter().find_map(Node::probe) == Some(true) {
             self.gate.somebody_is_back();
         }
         let gate = self.gate.tend(&self.nodes);

@@ -4,11 +4,15 @@
 //! for every reply: a connection whose reply nobody waited for is kept with the holder that is owed it, and when one
 //! breaks, the next that goes to this master kills it first.
 
+mod call;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub(super) use self::call::Call;
+use self::call::Out;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,8 +34,8 @@ struct State {
     run_id: Option<String>,
     free: Vec<Link>,
     late: Vec<Late>,
-    /// Connections that broke with something unanswered, which may still run.
-    doubts: Vec<Doubt>,
+    /// Connections that broke with something unanswered, which may still run, and whose it is.
+    doubts: Vec<(Doubt, Option<Holder>)>,
     down: Option<Down>,
     standing: Standing,
     closed: bool,
@@ -44,6 +48,20 @@ struct Late {
     owed: usize,
     holder: Holder,
     since: Moment,
+}
+
+impl Late {
+    /// What has come, and no more: nobody waits for a slow master here. True: it says that it has no vote.
+    fn read(&mut self) -> std::result::Result<bool, Failure> {
+        let (mut fresh, mut forgetful) = (true, false);
+        while self.owed > 0
+            && let Some(reply) = self.link.recv_now(&self.flight, std::mem::take(&mut fresh))?
+        {
+            forgetful |= script::says_no_vote(&reply);
+            self.owed -= 1;
+        }
+        Ok(forgetful)
+    }
 }
 
 /// Not asked before it has been reached again in the background.
@@ -62,26 +80,6 @@ pub(super) struct Standing {
     pub(super) suspicious: bool,
     /// It has said that it has no vote; the moment is when it can be admitted, as far as this client knows.
     pub(super) quarantined: Option<Option<Moment>>,
-}
-
-/// Requests under way to one master.
-pub(super) struct Call<'n> {
-    node: &'n Node,
-    /// Taken out when it is over.
-    out: Option<Out>,
-    requests: Vec<Request>,
-    holder: Option<Holder>,
-    /// The process that they were made for.
-    run_id: String,
-}
-
-struct Out {
-    link: Link,
-    flight: InFlight,
-    /// Replies of earlier requests that come first.
-    owed: usize,
-    /// Connections that are killed in front of the requests.
-    kills: Vec<Doubt>,
 }
 
 impl Node {
@@ -125,47 +123,74 @@ impl Node {
     pub(super) fn send(
         &self,
         holder: Option<&Holder>,
-        make: impl FnOnce(&Link, &str) -> Vec<Request>,
+        make: impl Fn(&Link, &str) -> Vec<Request>,
     ) -> std::result::Result<Call<'_>, Failure> {
-        let (mut link, owed) = self.take(holder).map_err(Failure::NotSent)?;
-        let doubts = self.state.lock().doubts.clone();
+        match self.send_once(holder, false, &make) {
+            // The connection had ended in its sleep, which says nothing about the master.
+            Err(Failure::InDoubt { stale: true, .. }) => self.send_once(holder, false, &make),
+            outcome => outcome,
+        }
+    }
+
+    /// [`send`](Self::send), also to one that owes others a reply and has no connection free, or that was down when it was
+    /// tried last: it is needed.
+    pub(super) fn send_anyway(
+        &self,
+        holder: Option<&Holder>,
+        make: impl Fn(&Link, &str) -> Vec<Request>,
+    ) -> std::result::Result<Call<'_>, Failure> {
+        self.probe();
+        self.send_once(holder, true, make)
+    }
+
+    fn send_once(
+        &self,
+        holder: Option<&Holder>,
+        anyway: bool,
+        make: impl Fn(&Link, &str) -> Vec<Request>,
+    ) -> std::result::Result<Call<'_>, Failure> {
+        let (mut link, owed, earlier) = self.take(holder, anyway).map_err(Failure::NotSent)?;
+        let doubts: Vec<Doubt> = self.state.lock().doubts.iter().map(|(doubt, _)| doubt.clone()).collect();
         let mut requests = match link.kills_for(doubts.iter()) {
             Ok(kills) => kills,
             Err(wait) => {
-                self.give_back(link);
+                match earlier {
+                    // The next to use it would take the replies that it owes for its own.
+                    Some(doubt) => self.state.lock().doubts.push((doubt, holder.cloned())),
+                    None => self.give_back(link),
+                }
                 let why =
                     format!("an earlier attempt can still reach it for {wait:?}, and CLIENT KILL is not permitted");
                 return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, why)));
             }
         };
-        // A kill each, or none of them is needed: another process answers now.
-        let kills = if requests.is_empty() { Vec::new() } else { doubts };
-        if kills.is_empty() {
-            self.state.lock().doubts.clear();
-        }
         let Some(run_id) = link.run_id().map(str::to_owned) else {
             self.give_back(link);
             let why = "INFO does not tell its run_id, which Redlock needs to see restarts";
             return Err(Failure::NotSent(Error::new(ErrorKind::Denied, why)));
         };
         let own = make(&link, &run_id);
-        if own.is_empty() {
-            self.give_back(link);
-            return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, "it has restarted")));
-        }
         requests.extend(own.iter().cloned());
         match link.send(requests.iter()) {
-            Ok(flight) => {
+            Ok(mut flight) => {
                 let owed = owed + requests.len() - own.len();
-                let out = Some(Out { link, flight, owed, kills });
-                Ok(Call { node: self, out, requests: own, holder: holder.cloned(), run_id })
+                if let Some(earlier) = earlier {
+                    flight.doubt.includes(&earlier);
+                }
+                let out = Some(Out { link, flight, owed, settles: doubts });
+                Ok(Call { node: self, out, requests: own, holder: holder.cloned(), replies: Vec::new(), failed: None })
             }
-            Err(failure) => Err(self.failed(failure)),
+            Err(mut failure) => {
+                if let (Failure::InDoubt { doubt, .. }, Some(earlier)) = (&mut failure, earlier) {
+                    doubt.includes(&earlier);
+                }
+                Err(self.failed(failure, holder))
+            }
         }
     }
 
-    /// A connection, and how many replies come on it first.
-    fn take(&self, holder: Option<&Holder>) -> Result<(Link, usize)> {
+    /// A connection, how many replies come on it first, and what they belong to.
+    fn take(&self, holder: Option<&Holder>, anyway: bool) -> Result<(Link, usize, Option<Doubt>)> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
@@ -176,18 +201,20 @@ impl Node {
         self.drain(&mut state)?;
         if let Some(at) = holder.and_then(|holder| state.late.iter().position(|late| late.holder == *holder)) {
             let late = state.late.swap_remove(at);
-            return Ok((late.link, late.owed));
+            return Ok((late.link, late.owed, Some(late.flight.doubt)));
         }
         if let Some(link) = state.free.pop() {
-            return Ok((link, 0));
+            return Ok((link, 0, None));
         }
         // A connect would have to wait for it as well.
-        if let Some(oldest) = state.late.iter().map(|late| late.since).min() {
+        if let Some(oldest) = state.late.iter().map(|late| late.since).min()
+            && !anyway
+        {
             let late = self.clock().now().since(oldest);
             return Err(Error::new(ErrorKind::Unreachable, format!("it has not answered for {late:?}")));
         }
         drop(state);
-        self.dial().inspect_err(|e| self.mark_down(e)).map(|link| (link, 0))
+        self.dial().inspect_err(|e| self.mark_down(e)).map(|link| (link, 0, None))
     }
 
     fn dial(&self) -> Result<Link> {
@@ -214,24 +241,15 @@ impl Node {
         let answered = Link::answered(&links, Duration::ZERO);
         let (mut kept, now) = (Vec::new(), self.clock().now());
         for (mut late, ready) in std::mem::take(&mut state.late).into_iter().zip(answered) {
-            if !ready {
-                if now.since(late.since) > self.dialer.io_timeout || kept.len() >= MOST_LATE {
-                    state.doubts.push(late.flight.doubt);
-                    continue;
-                }
-                kept.push(late);
-                continue;
-            }
-            let mut forgetful = false;
-            let read = (0..late.owed)
-                .try_for_each(|_| late.link.recv(&late.flight).map(|reply| forgetful |= script::says_no_vote(&reply)));
-            state.standing.suspicious |= forgetful;
+            let read = if ready { late.read() } else { Ok(false) };
+            state.standing.suspicious |= matches!(read, Ok(true));
             match read {
-                Ok(()) => {
+                Ok(_) if late.owed == 0 => {
                     late.link.mark_idle();
                     state.free.push(late.link);
                 }
-                Err(_) => state.doubts.push(late.flight.doubt),
+                Ok(_) if now.since(late.since) <= self.dialer.io_timeout && kept.len() < MOST_LATE => kept.push(late),
+                _ => state.doubts.push((late.flight.doubt, Some(late.holder))),
             }
         }
         let lost = !state.doubts.is_empty() && kept.is_empty() && state.free.is_empty();
@@ -253,16 +271,16 @@ impl Node {
     }
 
     /// A connection broke. Those that lie idle have most likely ended too.
-    fn failed(&self, failure: Failure) -> Failure {
+    fn failed(&self, failure: Failure, holder: Option<&Holder>) -> Failure {
         match &failure {
             Failure::InDoubt { stale: true, doubt, .. } => {
                 let mut state = self.state.lock();
                 state.free.clear();
-                state.doubts.push(doubt.clone());
+                state.doubts.push((doubt.clone(), holder.cloned()));
             }
             Failure::InDoubt { error, doubt, .. } => {
                 let mut state = self.state.lock();
-                state.doubts.push(doubt.clone());
+                state.doubts.push((doubt.clone(), holder.cloned()));
                 self.put_down(&mut state, error);
             }
             Failure::NotSent(_) => {}
@@ -278,24 +296,24 @@ impl Node {
         log::debug!("{:?} is not asked until it answers again: {error}", self.dialer.endpoint);
         state.free.clear();
         for late in state.late.drain(..) {
-            state.doubts.push(late.flight.doubt);
+            state.doubts.push((late.flight.doubt, Some(late.holder)));
         }
         state.standing.last_error = Some(error.clone());
         let first = Duration::from_millis(50);
-        let mut pause = Backoff::new(first, Duration::from_secs(1));
-        let again = self.clock().now().plus(pause.next());
+        // At once the first time: mostly a connection has ended, and not the master.
+        let (again, pause) = (self.clock().now(), Backoff::new(first, Duration::from_secs(1)));
         state.down.get_or_insert(Down { error: error.clone(), again, pause });
     }
 
-    /// In the background: reaches out to a master that is down. True: it is back.
-    pub(super) fn probe(&self) -> bool {
+    /// In the background: reaches out to a master that is down. True: it is back; `None`: it was not the time for that.
+    pub(super) fn probe(&self) -> Option<bool> {
         {
             let mut state = self.state.lock();
             // Also when nobody asks it meanwhile: one that hangs is seen to.
             let _ = self.drain(&mut state);
             match &state.down {
                 Some(down) if down.again <= self.clock().now() => {}
-                _ => return false,
+                _ => return None,
             }
         }
         let dialed = self.dial();
@@ -308,7 +326,7 @@ impl Node {
                 if !state.closed {
                     state.free.push(link);
                 }
-                true
+                Some(true)
             }
             Err(error) => {
                 let now = self.clock().now();
@@ -317,9 +335,16 @@ impl Node {
                     down.error = error;
                     down.again = now.plus(down.pause.next());
                 }
-                false
+                Some(false)
             }
         }
+    }
+
+    /// Whether it may still run what this holder sent: it has not answered, and has not been told to forget it.
+    pub(super) fn may_still_run(&self, holder: &Holder) -> bool {
+        let state = self.state.lock();
+        state.late.iter().any(|late| late.holder == *holder)
+            || state.doubts.iter().any(|(_, whose)| whose.as_ref() == Some(holder))
     }
 
     /// When [`probe`](Self::probe) has something to do; `None`: nothing is wrong.
@@ -335,109 +360,6 @@ impl Node {
         state.free.clear();
         state.late.clear();
     }
-}
-
-impl Call<'_> {
-    pub(super) fn link(&self) -> &Link {
-        &self.out.as_ref().expect("it is under way").link
-    }
-
-    pub(super) fn sent_at(&self) -> Moment {
-        self.out.as_ref().expect("it is under way").flight.sent_at
-    }
-
-    /// Reads the replies: blocks for the rest of them, so first see that something has come. True: they are those of a
-    /// repeat, and the first attempt may have run as well.
-    pub(super) fn finish(mut self) -> std::result::Result<(Vec<Reply>, bool), Failure> {
-        match self.read() {
-            // The connection had ended in its sleep, which says nothing about the master.
-            Err(Failure::InDoubt { stale: true, doubt, .. }) => {
-                let (requests, run_id) = (std::mem::take(&mut self.requests), std::mem::take(&mut self.run_id));
-                // Made for a process that is gone, they would have the vote of one that may have forgotten.
-                let same = |_: &Link, now: &str| if now == run_id { requests } else { Vec::new() };
-                let mut again = self.node.send(self.holder.as_ref(), same)?;
-                let may_have_run = again.link().may_have_run(&doubt);
-                again.read().map(|replies| (replies, may_have_run))
-            }
-            outcome => outcome.map(|replies| (replies, false)),
-        }
-    }
-
-    fn read(&mut self) -> std::result::Result<Vec<Reply>, Failure> {
-        let Out { mut link, flight, owed, kills } = self.out.take().expect("it is read once");
-        let node = self.node;
-        let outcome = read_all(&mut link, &flight, owed, &self.requests);
-        match outcome {
-            Ok(replies) => {
-                let latency = node.clock().now().since(flight.sent_at);
-                {
-                    let mut state = node.state.lock();
-                    state.standing.latency = Some(latency);
-                    state.doubts.retain(|doubt| !kills.iter().any(|kill| kill.same_connection(doubt)));
-                }
-                if !replies.iter().any(Reply::is_demotion) {
-                    node.give_back(link);
-                }
-                Ok(replies)
-            }
-            Err(failure) => Err(node.failed(failure)),
-        }
-    }
-
-    /// Nobody waits for the reply any more: the master has `io_timeout` for it, and whatever this holder sends next goes
-    /// out behind it.
-    pub(super) fn leave(mut self) {
-        let (Some(out), Some(holder)) = (self.out.take(), self.holder.take()) else { return };
-        let owed = out.owed + self.requests.len();
-        let since = out.flight.sent_at;
-        let mut state = self.node.state.lock();
-        if state.down.is_some() || state.closed {
-            state.doubts.push(out.flight.doubt);
-        } else {
-            state.late.push(Late { link: out.link, flight: out.flight, owed, holder, since });
-        }
-    }
-
-    /// It took too long: the master is not asked again before it answers.
-    pub(super) fn give_up(mut self, error: Error) -> Failure {
-        let out = self.out.take().expect("it is under way");
-        let doubt = out.flight.doubt;
-        self.node.failed(Failure::InDoubt { error, doubt, stale: false })
-    }
-}
-
-impl Drop for Call<'_> {
-    /// After a panic: what was sent may run.
-    fn drop(&mut self) {
-        if let Some(out) = self.out.take() {
-            self.node.state.lock().doubts.push(out.flight.doubt);
-        }
-    }
-}
-
-fn read_all(
-    link: &mut Link,
-    flight: &InFlight,
-    owed: usize,
-    requests: &[Request],
-) -> std::result::Result<Vec<Reply>, Failure> {
-    for _ in 0..owed {
-        link.recv(flight)?;
-    }
-    let mut replies = Vec::with_capacity(requests.len());
-    for _ in requests {
-        replies.push(link.recv(flight)?);
-    }
-    for (reply, request) in replies.iter_mut().zip(requests) {
-        // Nothing ran: sent whole, it is known from there on.
-        if reply.is_error("NOSCRIPT")
-            && let Some(whole) = request.whole()
-        {
-            let again = link.send(std::iter::once(&whole))?;
-            *reply = link.recv(&again)?;
-        }
-    }
-    Ok(replies)
 }
 
 impl std::fmt::Debug for Node {

@@ -6,7 +6,7 @@ use super::node::{Call, Node};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::lease::Moment;
-use crate::quorum::grace;
+use crate::quorum::{grace, majority};
 use crate::wire::{Failure, Link, Reply, Request};
 
 /// What came of asking one master.
@@ -46,17 +46,31 @@ pub(super) fn ask_all(
     // Those that must be connected to come last: the others work meanwhile.
     let mut order: Vec<usize> = (0..nodes.len()).filter(|&at| asked(at)).collect();
     order.sort_by_key(|&at| !nodes[at].has_link());
-    for at in order {
-        match nodes[at].send(holder, |link, run_id| ask(at, link, run_id)) {
-            Ok(call) => {
-                sent_at.get_or_insert(call.sent_at());
-                calls[at] = Some(call);
+    let quorum = majority(nodes.len());
+    for anyway in [false, true] {
+        for &at in &order {
+            let make = |link: &Link, run_id: &str| ask(at, link, run_id);
+            let call = match (&told[at], anyway) {
+                (Told::Skipped, false) => nodes[at].send(holder, make),
+                (Told::Failed(Failure::NotSent(_)), true) => nodes[at].send_anyway(holder, make),
+                _ => continue,
+            };
+            match call {
+                Ok(call) => {
+                    sent_at.get_or_insert(call.sent_at());
+                    calls[at] = Some(call);
+                    told[at] = Told::Skipped;
+                }
+                Err(failure) => told[at] = Told::Failed(failure),
             }
-            Err(failure) => told[at] = Told::Failed(failure),
+        }
+        // Several that are a little late to answer others are no reason to go without a majority.
+        if order.len() < quorum || calls.iter().flatten().count() >= quorum {
+            break;
         }
     }
     let mut round = Round { sent_at: sent_at.unwrap_or(started), told, repeated: 0 };
-    gather(nodes, &mut calls, &mut round, holder.is_some(), decided);
+    gather(nodes, &mut calls, &mut round, ask, holder.is_some(), decided);
     round
 }
 
@@ -64,6 +78,7 @@ fn gather(
     nodes: &[Node],
     calls: &mut [Option<Call<'_>>],
     round: &mut Round,
+    ask: impl Fn(usize, &Link, &str) -> Vec<Request>,
     may_leave: bool,
     decided: impl Fn(&[Told]) -> bool,
 ) {
@@ -85,9 +100,14 @@ fn gather(
         let left = until.since(clock.now());
         let links: Vec<&Link> = waiting.iter().map(|&at| calls[at].as_ref().expect("it waits").link()).collect();
         let answered = Link::answered(&links, left);
+        let mut is_news = false;
         for (&at, _) in waiting.iter().zip(&answered).filter(|(_, ready)| **ready) {
+            if !calls[at].as_mut().expect("it waits").is_over() {
+                continue;
+            }
+            is_news = true;
             let call = calls[at].take().expect("it waits");
-            round.told[at] = match call.finish() {
+            round.told[at] = match call.finish(|link, run_id| ask(at, link, run_id)) {
                 Ok((replies, repeated)) => {
                     round.repeated |= u64::from(repeated) << at;
                     Told::Replies(replies)
@@ -95,7 +115,7 @@ fn gather(
                 Err(failure) => Told::Failed(failure),
             };
         }
-        if left == Duration::ZERO && !answered.contains(&true) {
+        if left == Duration::ZERO && !is_news {
             break;
         }
     }
