@@ -24,10 +24,13 @@ impl Pair {
     fn wait_until_it_follows(&self) {
         // WAIT is about the writes of its own connection.
         let mut connection = self.primary.connect();
-        wait_until("the replica follows", || {
+        let mut followed = |millis: u32| {
             redis::cmd("SET").arg("follow").arg(1).exec(&mut connection).unwrap();
-            redis::cmd("WAIT").arg(1).arg(100).query::<u32>(&mut connection).unwrap() == 1
-        });
+            redis::cmd("WAIT").arg(1).arg(millis).query::<u32>(&mut connection).unwrap() == 1
+        };
+        wait_until("the replica has the data", || followed(100));
+        // That may have come with the snapshot: the stream of commands begins up to a second later.
+        assert!(followed(10_000));
         self.primary.cmd::<u32>(&["DEL", "follow"]);
     }
 
