@@ -45,6 +45,7 @@
 //! |---|---|---|
 //! | one at a time | [`client.lock(name)`](LockClient::lock), [`mutex`](LockClient::mutex) | no order, nobody wins for ever; the quickest |
 //! | several things at once, each also locked alone: a transfer between two accounts | [`multi`](LockClient::multi) | all or none; no order, and many names that are hot may wait long |
+//! | one at a time, also when a server is lost | the same on several masters: [`Builder::redlock`] | as above |
 //! | one at a time, in the order in which they came | [`fair`](LockClient::fair) | first come, first served |
 //! | many readers or one writer | [`rw_lock`](LockClient::rw_lock) | waiting writers go before new readers |
 //! | at most *n* at a time | [`semaphore`](LockClient::semaphore) | no order, nobody wins for ever |
@@ -112,6 +113,35 @@
 //! be asked. Every script of a lock sets counts instead of adding to them, and what changes the count of a latch or a
 //! semaphore carries an id that is remembered for a minute, so all of them may be repeated.
 //!
+//! # More than one server
+//!
+//! One Redis that fails over to a replica that lags, or restarts empty, forgets its locks. Two remedies, in the order of their
+//! price; neither replaces the fencing token where a doubled run costs correctness.
+//!
+//! [`Builder::replicas(k)`](Builder::replicas): a grant or a renewal counts once `k` replicas have it (`WAIT`). A failover to
+//! one of them keeps the lock; nothing makes a failover choose one of them.
+//!
+//! [`Builder::redlock()`](Builder::redlock) over [`urls`](Builder::urls): the lock is held on a majority of several masters
+//! that know nothing of each other, so any minority of them may be dead, cut off, hung or slow, and nobody but an operator
+//! notices. Only the list of URLs changes: the same verbs, guards, watchdog and waiting, for the re-entrant and the owned lock.
+//! The other primitives answer [`Unsupported`](ErrorKind::Unsupported): two clients could each have a majority of *different*
+//! permits, and a queue has no order that several masters share.
+//!
+//! - *Validity.* A hold counts from before the first byte was sent, less the drift of the clocks (1 % + 2 ms), and only a
+//!   majority of all *configured* masters makes or renews it. What a failed round left is undone on every master that may
+//!   have it, also on one that answers only later.
+//! - *Masters that forget.* One that restarted, was flushed, failed over or is new has no vote, for any client, until
+//!   [`longest_lease`](Builder::longest_lease) has passed. Without that a restart hands out a lock that somebody holds. A first
+//!   installation waits as long once, or says [`admit_fresh_nodes`](Builder::admit_fresh_nodes); masters that sync every write
+//!   may be [trusted](Builder::durable_nodes) when they come back with their data.
+//! - *Tokens* grow strictly for each name, whatever the clocks and whichever majority: a token rests on a majority before it
+//!   is used, which takes a second round when a clock is behind ([`token_rounds`](LockClient::token_rounds) counts them).
+//! - *Errors.* [`NoQuorum`](ErrorKind::NoQuorum) lists what each master said; it is never said when the lock is simply
+//!   held. [`nodes`](LockClient::nodes) tells who votes, how quick each is, and its last error.
+//! - *Not promised*: what no lease can promise (see above), tokens that grow although a *majority* lost its memory at once
+//!   (they go on from the masters' clocks), order between clients, and Redisson's `RedissonRedLock` as a partner:
+//!   it does not know of votes or validity, though each master excludes it like any holder.
+//!
 //! # Threads, forks, cloning
 //!
 //! See [`LockClient`]. A thread that ends while it holds locks (its guards were forgotten) has them released. A child
@@ -119,12 +149,13 @@
 //!
 //! # Log levels
 //!
-//! WARN: a lease was lost, a release failed, or release messages cannot be heard for want of permission. DEBUG: connections, failed renewals, what is being settled. Nothing is
+//! WARN: a lease was lost, a release failed, release messages cannot be heard for want of permission, or a master of Redlock
+//! has no vote, with how long that takes. DEBUG: connections, failed renewals, what is being settled. Nothing is
 //! logged at ERROR or INFO, and no passwords or fencing tokens at any level.
 //!
 //! # In Redis
 //!
-//! Redis 6.2 or later, or Valkey 7.2 or later; one standalone primary, by TCP or unix socket. For a lock `N` (a name
+//! Redis 6.2 or later, or Valkey 7.2 or later; standalone primaries, by TCP or unix socket. For a lock `N` (a name
 //! with braces, like `a{b}c`, is used as it is, without braces around it):
 //!
 //! | key or channel | what |
@@ -136,6 +167,7 @@
 //! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
 //! | `leasehold_writer:{N}` | a writer waits: not Redisson's, for `waiter_timeout` |
 //! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated: not Redisson's, for a minute |
+//! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token. Not Redisson's, never expires |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | where what waiters wait for is published; fair waiters each on a channel that ends in `:<holder>` |
 //!
 //! A user with an ACL needs these:
@@ -146,8 +178,9 @@
 //! +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha +script|load +client|setname
 //! +client|info +client|kill +info`. (An ACL cannot name the pattern by which a client's fair waiters listen, so under one
 //! that restricts channels each of them has a subscription of its own.) Without `client|kill` or
-//! `info` an acquire that was lost is refused by time instead, which takes an I/O timeout longer. Use `maxmemory-policy
-//! noeviction`: a lock that is evicted is lost.
+//! `info` an acquire that was lost is refused by time instead, which takes an I/O timeout longer. [`Builder::redlock`] needs
+//! `~leasehold:node +hmget +hkeys` and `info` besides, [`Builder::replicas`] needs `+wait`. Use `maxmemory-policy noeviction`: a
+//! lock that is evicted is lost.
 //!
 //! # Versions
 //!

@@ -275,6 +275,8 @@ impl Inner {
             let until = table.settle_until;
             drop(table);
             loop {
+                // A server that comes back meanwhile is one more that can be told.
+                self.store.tend();
                 while self.settle(round) {}
                 let pause = round.settle_pause.next();
                 let unsettled = !self.table.lock().undos.is_empty();

@@ -67,16 +67,18 @@ impl Dialer {
         Ok((Ear { lines: vec![line], several: None }, Mouth(vec![voice])))
     }
 
-    /// Listens to all that can be reached, until one of them ends or another comes back (`returns` counts that).
+    /// Listens to all that can be reached, until one of them ends or another comes back (`returns` counts that). `cannot` is
+    /// told of each that cannot be.
     pub(crate) fn listen_to_all(
         dialers: &[&Self],
         read_timeout: Duration,
         returns: Arc<AtomicU64>,
+        cannot: impl Fn(usize, &Error),
     ) -> Result<(Ear, Mouth)> {
         let known = returns.load(Ordering::Acquire);
         let (mut lines, mut voices) = (Vec::new(), Vec::new());
         let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be listened to");
-        for dialer in dialers {
+        for (at, dialer) in dialers.iter().enumerate() {
             let opened = dialer.open_line().and_then(|(line, voice)| {
                 line.stream.set_nonblocking().map_err(|e| to_error(e.into(), &dialer.endpoint))?;
                 Ok((line, voice))
@@ -86,7 +88,10 @@ impl Dialer {
                     lines.push(line);
                     voices.push(voice);
                 }
-                Err(error) => wrong = error,
+                Err(error) => {
+                    cannot(at, &error);
+                    wrong = error;
+                }
             }
         }
         if lines.is_empty() {

@@ -430,3 +430,47 @@ fn counting_process() {
     drop(client);
     println!("@@done");
 }
+
+/// It was never sent anything of the locks taken since, so there is nothing to undo there.
+#[test]
+fn a_dead_master_leaves_nothing_to_be_settled() {
+    let mut masters = Masters::fresh(3);
+    let client = masters.client();
+    masters.0[1].kill();
+    for _ in 0..200 {
+        client.lock("l").unwrap().unlock().unwrap();
+    }
+    client.close(CAP).unwrap();
+}
+
+/// What the crate docs say that a user needs more than for one server.
+#[test]
+fn a_user_with_an_acl_can_use_it() {
+    let masters = Masters::fresh(3);
+    let rule: Vec<&str> = include_str!("../../src/lib.rs")
+        .split("A user with an ACL needs these:")
+        .nth(1)
+        .and_then(|rest| rest.split("maxmemory-policy").next())
+        .into_iter()
+        .flat_map(|rest| rest.split(|c: char| c.is_whitespace() || "`.,();".contains(c)))
+        .filter(|word| word.starts_with(['+', '&']) || word.starts_with("~re") || word.starts_with("~le"))
+        .collect();
+    assert!(rule.contains(&"+hmget") && rule.contains(&"~leasehold:node") && rule.contains(&"+hset"), "{rule:?}");
+    let user = |rule: &[&str]| {
+        for server in &masters.0 {
+            let words = [&["ACL", "SETUSER", "u", "reset", "on", ">pw", "resetchannels", "~l"], rule].concat();
+            server.cmd::<()>(&words);
+        }
+        let urls = masters.urls().into_iter().map(|url| format!("{url}?user=u&pass=pw"));
+        LockClient::builder().urls(urls).redlock()
+    };
+    let client = user(&rule).build().unwrap();
+    let guard = client.lock("l").unwrap();
+    guard.extend(ms(30_000)).unwrap();
+    guard.unlock().unwrap();
+    drop(client);
+    let without: Vec<&str> = rule.iter().copied().filter(|word| *word != "+hmget").collect();
+    let client = user(&without).connect_lazily().build().unwrap();
+    assert_eq!(client.try_lock("l").unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(masters.holding("l"), 0);
+}

@@ -169,7 +169,7 @@ impl Gate {
             }
             match floor(&seen, &self.terms) {
                 Some(floor) if admit(&nodes[at], run_id, pending, floor) => {
-                    log::info!("{:?} has its vote", nodes[at].dialer.endpoint);
+                    log::debug!("{:?} has its vote", nodes[at].dialer.endpoint);
                     nodes[at].quarantine(None);
                     self.waits.lock()[at] = None;
                 }

@@ -3,10 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::RedlockStore;
-use super::done;
 use super::node::{in_short, one};
 use super::round::{Round, Told, ask_all};
+use super::{RedlockStore, done, late};
 use crate::error::{Error, Result};
 use crate::lease::Moment;
 use crate::quorum::{is_final, majority, until_free};
@@ -160,6 +159,7 @@ impl RedlockStore {
         let asked = |at: usize| nodes & (1 << at) != 0;
         let removed = ask_all(&self.nodes, Some(acquire.holder), ask, asked, answered).told;
         doubts.nodes &= !done(&removed);
+        doubts.left = late(&removed) & doubts.nodes;
     }
 
     /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.

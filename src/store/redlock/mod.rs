@@ -116,6 +116,20 @@ impl RedlockStore {
         self.holds.lock().remove(holder);
     }
 
+    /// Of the masters that were a little late to answer a release most have answered by now.
+    fn hear_the_late(&self, undo: &mut Undo) {
+        let left = undo.doubts.left;
+        for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| left & (1 << at) != 0) {
+            if node.owes(&undo.holder) {
+                continue;
+            }
+            undo.doubts.left &= !(1 << at);
+            if !node.may_still_run(&undo.holder) {
+                undo.doubts.nodes &= !(1 << at);
+            }
+        }
+    }
+
     fn place(&self) -> Place<'_> {
         let mut free = self.places.lock();
         while *free == 0 {
@@ -194,6 +208,11 @@ fn done(told: &[Told]) -> u64 {
     told.iter().enumerate().filter(|(_, told)| ok(told)).fold(0, |done, (at, _)| done | 1 << at)
 }
 
+/// The places of those that were not waited for.
+fn late(told: &[Told]) -> u64 {
+    told.iter().enumerate().filter(|(_, told)| matches!(told, Told::Late)).fold(0, |late, (at, _)| late | 1 << at)
+}
+
 impl LeaseStore for RedlockStore {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
         check_kind(acquire.keys)?;
@@ -227,6 +246,7 @@ impl LeaseStore for RedlockStore {
         let Round { told, repeated, .. } = self.release_on(stands, keys, holder, left, enough);
         if left == Levels::NONE {
             doubts.nodes = stands & !done(&told);
+            doubts.left = late(&told);
             self.forget(holder);
         }
         // It never stood on the others.
@@ -289,8 +309,12 @@ impl LeaseStore for RedlockStore {
             if self.clock.now() >= until {
                 break;
             }
-            let round = self.release_on(undo.doubts.nodes, &undo.keys, &undo.holder, undo.left, |_| false);
-            undo.doubts.nodes &= !done(&round.told);
+            self.hear_the_late(undo);
+            let nodes = undo.doubts.nodes & !undo.doubts.left;
+            if nodes != 0 {
+                let round = self.release_on(nodes, &undo.keys, &undo.holder, undo.left, |_| false);
+                undo.doubts.nodes &= !done(&round.told);
+            }
         }
         let now = self.clock.now();
         // What a master was never sent is not there; what it was sent stands no longer than its lease, unless it has stood
@@ -390,9 +414,10 @@ impl LeaseStore for RedlockStore {
     }
 
     fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
-        let up = |node: &&Node| node.standing().1.is_none();
-        let dialers: Vec<&Dialer> = self.nodes.iter().filter(up).map(|node| &node.dialer).collect();
-        Dialer::listen_to_all(&dialers, read_timeout, self.gate.returns())
+        let up: Vec<&Node> = self.nodes.iter().filter(|node| node.standing().1.is_none()).collect();
+        let dialers: Vec<&Dialer> = up.iter().map(|node| &node.dialer).collect();
+        // One that cannot be listened to counts as down, so that it is listened to when it is back.
+        Dialer::listen_to_all(&dialers, read_timeout, self.gate.returns(), |at, error| up[at].mark_down(error))
     }
 
     fn fence_claim(&self, _: &str, _: u64) -> Result<FenceAnswer> {

@@ -288,12 +288,12 @@ impl Node {
         failure
     }
 
-    fn mark_down(&self, error: &Error) {
+    /// Not asked before it has been reached again in the background.
+    pub(super) fn mark_down(&self, error: &Error) {
         self.put_down(&mut self.state.lock(), error);
     }
 
     fn put_down(&self, state: &mut State, error: &Error) {
-        log::debug!("{:?} is not asked until it answers again: {error}", self.dialer.endpoint);
         state.free.clear();
         for late in state.late.drain(..) {
             state.doubts.push((late.flight.doubt, Some(late.holder)));
@@ -320,7 +320,6 @@ impl Node {
         let mut state = self.state.lock();
         match dialed {
             Ok(mut link) => {
-                log::debug!("{:?} answers again", self.dialer.endpoint);
                 link.mark_idle();
                 state.down = None;
                 if !state.closed {
@@ -338,6 +337,13 @@ impl Node {
                 Some(false)
             }
         }
+    }
+
+    /// Whether a reply to this holder is still missing, on a connection that stands.
+    pub(super) fn owes(&self, holder: &Holder) -> bool {
+        let mut state = self.state.lock();
+        let _ = self.drain(&mut state);
+        state.late.iter().any(|late| late.holder == *holder)
     }
 
     /// Whether it may still run what this holder sent: it has not answered, and has not been told to forget it.
