@@ -9,7 +9,7 @@
 #   LEASEHOLD_NO_INSTALL=1       install and download no server
 #   LEASEHOLD_MSRV_CARGO=path    the cargo of a Rust 1.88, when rustup has none
 #   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
-#                                at least 4 on a small machine
+#                                at least 6 on a small machine
 #   CI=true                      a missing rustfmt or clippy is a failure
 set -u
 
@@ -152,8 +152,8 @@ if ! command -v cargo >/dev/null 2>&1; then
     exit 1
 fi
 
-if [ -z "${RUST_TEST_THREADS:-}" ] && [ "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)" -lt 4 ]; then
-    export RUST_TEST_THREADS=4
+if [ -z "${RUST_TEST_THREADS:-}" ] && [ "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)" -lt 6 ]; then
+    export RUST_TEST_THREADS=6
 fi
 
 step 'find a server' find_servers
