@@ -260,6 +260,34 @@ fn one_master_in_trouble_stops_nobody() {
     }
 }
 
+/// A renewal whose replies are lost or late, on any number of masters, ends nothing, and is repeated in time.
+#[test]
+fn lost_renewals_shorten_nothing() {
+    let masters = Masters::fresh(3);
+    let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
+    let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let client = LockClient::builder().urls(urls).redlock().lease(ms(1600)).io_timeout(ms(300)).build().unwrap();
+    wait_for_votes(&client, 3);
+    let guard = client.lock("kept").unwrap();
+    let mut hits = [0; 3];
+    for fault in FAULTS {
+        for broken in 1..=3 {
+            for (proxy, hits) in proxies.iter().zip(&mut hits).take(broken) {
+                proxy.inject("kept", fault);
+                *hits += 1;
+            }
+            // The next renewals meet it.
+            proxies.iter().zip(hits).for_each(|(proxy, hits)| proxy.wait_hits(hits));
+            wait_until(&format!("{fault:?} on {broken}: renewed"), || guard.remaining() > ms(1150));
+        }
+    }
+    assert!(guard.is_held());
+    wait_until("all have it", || masters.holding("kept") == 3);
+    guard.unlock().unwrap();
+    drop((client, proxies));
+    masters.assert_clean();
+}
+
 /// The hold ends in time and the waiter follows, when there is no majority any more.
 #[test]
 fn without_a_majority_a_hold_ends_in_time() {

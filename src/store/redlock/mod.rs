@@ -11,7 +11,7 @@ mod node;
 mod renewal;
 mod round;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -75,15 +75,14 @@ impl RedlockStore {
 
     /// Connects to every master, and fails when no majority can be reached or one is of the wrong sort.
     pub(crate) fn check(&self) -> Result<()> {
-        let run_ids = Mutex::new(Vec::new());
-        let ask = |_: usize, _: &Link, run_id: &str| {
-            run_ids.lock().push(run_id.to_owned());
+        let run_ids = Mutex::new(BTreeMap::new());
+        let ask = |at: usize, _: &Link, run_id: &str| {
+            run_ids.lock().insert(at, run_id.to_owned());
             vec![Request::plain(&["PING"])]
         };
         let round = ask_all(&self.nodes, None, ask, |_| true, |_| false);
-        let mut run_ids = run_ids.into_inner();
-        run_ids.sort_unstable();
-        if run_ids.windows(2).any(|pair| pair[0] == pair[1]) {
+        let run_ids = run_ids.into_inner();
+        if run_ids.values().collect::<BTreeSet<_>>().len() < run_ids.len() {
             let why = "two of the URLs lead to the same server, which would vote twice";
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
