@@ -106,6 +106,15 @@ impl Builder {
     /// [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`LockClient::nodes`] tells who votes. It needs the policy
     /// `noeviction`, and no proxy between that keeps connections while the server behind it changes.
     ///
+    /// ```no_run
+    /// let client = leasehold::LockClient::builder()
+    ///     .urls(["redis://a.example/", "redis://b.example/", "redis://c.example/"])
+    ///     .redlock()
+    ///     .build()?;
+    /// let _guard = client.lock("job")?; // as with one server
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
     /// **What it does not give.** Holds are leases here too: a holder that pauses for longer than its lease can meet
     /// another one, and only the fencing token stops it. Tokens grow strictly whatever the clocks, as long as no majority
     /// loses its memory at once; then they go on from the masters' clocks.

@@ -16,7 +16,7 @@ use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::shared::Shared;
 
-/// Locks on one Redis server.
+/// Locks on one Redis server, or on a majority of several.
 ///
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and background
@@ -24,7 +24,8 @@ use crate::shared::Shared;
 /// process and share it.
 ///
 /// A client has no thread until it needs one, then at most two whatever the load (one renews leases, one hears
-/// releases), and one more once an `on_lost` callback is set.
+/// releases), and one more once an `on_lost` callback is set. One for [Redlock](Builder::redlock) has the first of them
+/// from the start: it looks after masters that are down or have no vote.
 ///
 /// # Forks
 /// In a child process made by `fork()` nothing of the client may be used: verbs fail with

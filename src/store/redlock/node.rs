@@ -115,8 +115,8 @@ impl Node {
         !state.free.is_empty() || !state.late.is_empty() || state.down.is_some()
     }
 
-    /// Sends what `make` makes for the connection and the run_id of the process at its other end, in one write. `holder`: whose requests they are, so that
-    /// they follow its earlier ones.
+    /// Sends what `make` makes for the connection and the run_id of the process at its other end, in one write. `holder`:
+    /// whose requests they are, so that they follow its earlier ones.
     ///
     /// # Errors
     /// Nothing was sent: it is down, or slower than others, or cannot be reached.

@@ -29,8 +29,9 @@ pub(super) struct Round {
     pub(super) repeated: u64,
 }
 
-/// Asks every master for which `ask` has requests (given its place, the connection and the run_id at its other end), and reads until all
-/// have answered, or `decided` says that the rest cannot change anything, or the time of the slowest is up.
+/// Asks every master that is to be `asked` what `ask` makes for it (given its place, the connection, and the run_id at its
+/// other end), and reads until all have answered, or `decided` says that the rest cannot change anything, or the time of the
+/// slowest is up. Without a holder all are waited for: there is nobody whose next request would follow on the same connection.
 pub(super) fn ask_all(
     nodes: &[Node],
     holder: Option<&Holder>,
