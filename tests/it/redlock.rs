@@ -246,7 +246,7 @@ fn one_master_in_trouble_stops_nobody() {
             rounds += 1;
         }
         // It is waited for once, and not in every call.
-        assert!(rounds > 20, "{trouble}: {rounds} rounds");
+        assert!(rounds > 5, "{trouble}: {rounds} rounds, and waiting each time leaves time for 3");
         assert!(kept.is_held(), "{trouble}: renewed by the others");
         assert!(b.try_lock("kept").unwrap().is_none(), "{trouble}");
         end(&mut masters, &proxy);
