@@ -11,7 +11,8 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! A Java process with Redisson and a Rust process with leasehold share these locks: they exclude and wake each other.
+//! A Java process with Redisson and a Rust process with leasehold share these locks: they exclude and wake each other; see
+//! [`interop`].
 //!
 //! # What holding a lock promises, and what not
 //!
@@ -204,6 +205,7 @@ mod guard;
 mod handle;
 mod hold;
 mod holder;
+pub mod interop;
 mod key;
 mod latch;
 mod lease;

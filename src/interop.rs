@@ -1,0 +1,44 @@
+//! Sharing locks with Redisson: what both sides can rely on, and where Redisson's behaviour shows on ours.
+//!
+//! There is no code in this module, only this page. "Java" is a process with Redisson; both sides use one Redis, by one key
+//! name (see [`key_prefix`](crate::Builder::key_prefix) for Redisson's `NameMapper`). What is said here was read from Redisson's
+//! scripts and checked against a live Redisson 4.7.0; `tests/interop` runs one where Java and Maven are.
+//!
+//! # Which is which
+//!
+//! | here | in Java | shared |
+//! |---|---|---|
+//! | [`mutex`](crate::LockClient::mutex), [`multi`](crate::LockClient::multi) | `RLock`, `RMultiLock` | hash, TTL, channel; a multi-lock is as many plain locks |
+//! | [`mutex`](crate::LockClient::mutex) with [`keep_token`](crate::ReentrantMutex::keep_token) | `RFencedLock` | the token counter as well |
+//! | [`fair`](crate::LockClient::fair) | `RFairLock` | queue and deadlines; served in the order in which they came, whichever side they are on |
+//! | [`rw_lock`](crate::LockClient::rw_lock) | `RReadWriteLock` | hash, level keys, channel |
+//! | [`latch`](crate::LockClient::latch) | `RCountDownLatch` | count and channel |
+//! | [`semaphore`](crate::LockClient::semaphore) | `RPermitExpirableSemaphore` | permits with their leases, channel |
+//! | [`counting_semaphore`](crate::LockClient::counting_semaphore) | `RSemaphore` | count and channel |
+//! | [`Builder::redlock`](crate::Builder::redlock) | none: `RedissonRedLock` knows of no votes and no validity | on each master each excludes the other |
+//!
+//! They exclude each other and wake each other. Each renews its own holds: Redisson's `lockWatchdogTimeout` and our
+//! [`lease`](crate::Builder::lease) need not be the same.
+//!
+//! # What is ours alone
+//!
+//! A holder of ours is `<id of the client>:<number>`, the id a UUID of version 8 (Java's are version 4): only our fair scripts look
+//! at that, to give each waiter the patience of its side. Keys beside Redisson's: `leasehold_writer:{N}` (a waiting writer),
+//! `leasehold_once:{N}:..` (marks of counts), `leasehold:node` (Redlock). Java neither sees nor needs them.
+//!
+//! # What Redisson does that shows here
+//!
+//! | Redisson | what it means | what we do |
+//! |---|---|---|
+//! | never tells a holder that its lease is gone | a Java holder that paused goes on working beside ours | a fencing token at the resource stops it, if it sends one: `RFencedLock` has them |
+//! | a Java waiter in a fair queue that dies stands there for five minutes | it holds up everybody behind it so long, ours too | our own dead waiters stand for [`waiter_timeout`](crate::Builder::waiter_timeout); Java's keep Java's time |
+//! | with a dead head and a free lock, Java's fair waiters ask in a loop | load, until the head's time is over | ours wait for the time that is left |
+//! | Java's readers look at no mark of a waiting writer | many of them can keep a writer of ours waiting | ours let a waiting writer of ours go first |
+//! | renewing one Java reader sets the TTL of the whole lock to its own | a longer lease of another reader could be cut | we look after our read holds, fixed ones too, and lift it again |
+//! | a write lock that becomes a read lock tells nobody | Java's readers wait for their timer | our [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
+//! | deleting a latch strands those who wait | in Java, until their own time is over | [`delete`](crate::CountDownLatch::delete) of ours wakes those of both sides |
+//! | a message `0` on a latch that still counts makes Java ask in a loop | load | it is sent only by the script that took the count to zero |
+//! | permits are swept by the wall clock of whoever asks | clocks that differ could end a lease early | ours stand two seconds longer in Redis than we believe |
+//! | a request may be sent twice after a lost reply, outside of single-server mode | a Java count can be one too high | none of ours counts twice; a Java holder's count is its own |
+//! | a user without rights on channels can lock and not wake | waiters sleep until their hint | the rights are asked for at connect, and a missing one is an error |
+//! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stand for days | nothing: name no lease there, or free it [by force](crate::ReentrantMutex::force_unlock) |
