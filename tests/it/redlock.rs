@@ -1,6 +1,6 @@
 //! Locks on a majority of several masters.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient, NodeState};
@@ -501,4 +501,48 @@ fn a_user_with_an_acl_can_use_it() {
     let client = user(&without).connect_lazily().build().unwrap();
     assert_eq!(client.try_lock("l").unwrap_err().kind(), ErrorKind::Denied);
     assert_eq!(masters.holding("l"), 0);
+}
+
+/// Over TCP the first request after it seems to be sent: the end of the connection is read behind it.
+#[test]
+fn connections_that_ended_in_their_sleep_fail_no_call() {
+    let masters = Masters((0..3).map(|_| Server::start_tcp(&[])).collect());
+    let client = masters.builder().admit_fresh_nodes().build().unwrap();
+    wait_for_votes(&client, 3);
+    let end_all = || {
+        for server in &masters.0 {
+            server.cmd::<u32>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        }
+    };
+    for _ in 0..5 {
+        let guard = client.lock("l").unwrap();
+        end_all();
+        let inner = client.lock("l").unwrap();
+        end_all();
+        inner.unlock().unwrap();
+        end_all();
+        guard.unlock().unwrap();
+        end_all();
+    }
+    wait_until("all are free", || masters.holding("l") == 0);
+}
+
+/// A client that takes it again on the spot lets another in now and then.
+#[test]
+fn no_client_keeps_it_for_itself() {
+    let masters = Masters::fresh(3);
+    let (a, b) = (masters.client(), masters.client());
+    let (done, turns) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                a.lock("l").unwrap().unlock().unwrap();
+                turns.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let got = (0..20).all(|_| b.try_lock_for("l", Duration::from_secs(5)).unwrap().is_some());
+        done.store(true, Ordering::SeqCst);
+        assert!(got, "left out");
+    });
+    assert!(turns.into_inner() > 0, "the other one had turns as well");
 }

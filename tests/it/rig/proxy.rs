@@ -114,6 +114,11 @@ impl Proxy {
         wait_until("the injected fault happens", || self.state.hits.load(Ordering::SeqCst) >= n);
     }
 
+    /// Takes back a fault that nothing has met yet. False: it has happened.
+    pub(crate) fn disarm(&self) -> bool {
+        self.state.rule.lock().take().is_some()
+    }
+
     /// Sends the held request, and waits until the server has answered it or ended its connection.
     pub(crate) fn release_held(&self) {
         self.state.release_held.store(true, Ordering::SeqCst);
