@@ -92,8 +92,8 @@ pub(crate) struct Doubts {
     requests: Vec<Doubt>,
     /// The masters of Redlock on which something may stand, by place. What keeps the order there is theirs.
     nodes: u64,
-    /// Those of them that were sent the release right behind it, on the same connection: only the reply is missing.
-    left: u64,
+    /// Those of them that were sent the release right behind it, on the same connection: only its reply is owed.
+    owed: u64,
 }
 
 impl Doubts {

@@ -159,7 +159,7 @@ impl RedlockStore {
         let asked = |at: usize| nodes & (1 << at) != 0;
         let removed = ask_all(&self.nodes, Some(acquire.holder), ask, asked, answered).told;
         doubts.nodes &= !done(&removed);
-        doubts.left = late(&removed) & doubts.nodes;
+        doubts.owed = late(&removed) & doubts.nodes;
     }
 
     /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.

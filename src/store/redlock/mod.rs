@@ -117,12 +117,12 @@ impl RedlockStore {
 
     /// Of the masters that were a little late to answer a release most have answered by now.
     fn hear_the_late(&self, undo: &mut Undo) {
-        let left = undo.doubts.left;
-        for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| left & (1 << at) != 0) {
+        let owed = undo.doubts.owed;
+        for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| owed & (1 << at) != 0) {
             if node.owes(&undo.holder) {
                 continue;
             }
-            undo.doubts.left &= !(1 << at);
+            undo.doubts.owed &= !(1 << at);
             if !node.may_still_run(&undo.holder) {
                 undo.doubts.nodes &= !(1 << at);
             }
@@ -245,7 +245,7 @@ impl LeaseStore for RedlockStore {
         let Round { told, repeated, .. } = self.release_on(stands, keys, holder, left, enough);
         if left == Levels::NONE {
             doubts.nodes = stands & !done(&told);
-            doubts.left = late(&told);
+            doubts.owed = late(&told);
             self.forget(holder);
         }
         // It never stood on the others.
@@ -309,7 +309,7 @@ impl LeaseStore for RedlockStore {
                 break;
             }
             self.hear_the_late(undo);
-            let nodes = undo.doubts.nodes & !undo.doubts.left;
+            let nodes = undo.doubts.nodes & !undo.doubts.owed;
             if nodes != 0 {
                 let round = self.release_on(nodes, &undo.keys, &undo.holder, undo.left, |_| false);
                 undo.doubts.nodes &= !done(&round.told);
