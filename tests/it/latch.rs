@@ -81,7 +81,7 @@ fn a_count_whose_reply_is_lost_counts_once() {
     let direct = server.client().latch("l");
     for fault in [Fault::CutAfterApplied, Fault::CutReplyAt(2), Fault::BlackHoleReply, Fault::StallReply(ms(600))] {
         for count in [1, 3] {
-            let client = LockClient::builder().url(proxy.url()).io_timeout(ms(250)).build().unwrap();
+            let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
             let said = messages(&server, || {
                 proxy.inject("leasehold_once:{l}", fault);
                 assert!(client.latch("l").try_set_count(count).unwrap(), "{fault:?}: its own repeat found its count");
@@ -105,7 +105,7 @@ fn a_late_count_is_not_counted_twice() {
     let proxy = Proxy::start(&server);
     let direct = server.client().latch("l");
     direct.set_count(5).unwrap();
-    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(250)).build().unwrap();
+    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
     proxy.inject("leasehold_once:{l}", Fault::Hold);
     assert_eq!(client.latch("l").count_down().unwrap(), 4, "the repeat counted");
     proxy.release_held();

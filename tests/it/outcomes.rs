@@ -10,7 +10,7 @@ use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 const LEASE: Duration = Duration::from_secs(60);
 
 fn client(proxy: &Proxy) -> LockClient {
-    LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(250)).build().unwrap()
+    LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(500)).build().unwrap()
 }
 
 const ALL_FAULTS: [Fault; 9] = [
@@ -115,7 +115,7 @@ fn without_the_right_to_kill_a_late_acquire_is_refused() {
     server.cmd::<()>(&["ACL", "SETUSER", "meek", "on", ">pw", "~*", "&*", "+@all", "-client"]);
     let proxy = Proxy::start(&server);
     let url = format!("{}?user=meek&pass=pw", proxy.url());
-    let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(250)).build().unwrap();
+    let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(500)).build().unwrap();
     drop(client.lock("warm").unwrap());
     for (name, fault) in
         [("a", Fault::CutAfterApplied), ("b", Fault::BlackHoleReply), ("c", Fault::StallReply(ms(600)))]

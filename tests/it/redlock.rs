@@ -180,7 +180,7 @@ fn lost_and_late_replies_leave_nothing_behind() {
     for fault in FAULTS {
         for broken in 1..=3 {
             let urls = proxies.iter().map(Proxy::url);
-            let client = LockClient::builder().urls(urls).redlock().io_timeout(ms(200)).build().unwrap();
+            let client = LockClient::builder().urls(urls).redlock().io_timeout(ms(300)).build().unwrap();
             wait_for_votes(&client, 3);
             let what = format!("{fault:?} on {broken}");
             let inject = || proxies[..broken].iter().for_each(|proxy| proxy.inject("{l}", fault));
@@ -226,38 +226,46 @@ fn troubles() -> [(&'static str, Step, Step); 4] {
 /// Locks are taken, kept and given back meanwhile, and once it is over it has no lock of theirs, and votes.
 #[test]
 fn one_master_in_trouble_stops_nobody() {
-    for (trouble, begin, end) in troubles() {
-        let mut masters = Masters::fresh(3);
-        let proxy = Proxy::start(&masters.0[0]);
-        let mut urls = masters.urls();
-        urls[0] = proxy.url();
-        let open = || LockClient::builder().urls(urls.clone()).redlock().lease(ms(1500)).longest_lease(ms(1500));
-        let (a, b) = (open().build().unwrap(), open().build().unwrap());
-        wait_for_votes(&a, 3);
-        wait_for_votes(&b, 3);
-        let kept = a.lock("kept").unwrap();
-        begin(&mut masters, &proxy);
-        let start = Instant::now();
-        let mut rounds = 0;
-        while start.elapsed() < ms(2500) {
-            let guard = a.lock("l").unwrap_or_else(|e| panic!("{trouble}: {e}"));
-            assert!(guard.is_held() && b.try_lock("l").unwrap().is_none(), "{trouble}");
-            guard.unlock().unwrap();
-            rounds += 1;
+    std::thread::scope(|s| {
+        for (trouble, begin, end) in troubles() {
+            s.spawn(move || nobody_is_stopped_by(trouble, begin, end));
         }
-        // It is waited for once, and not in every call.
-        assert!(rounds > 5, "{trouble}: {rounds} rounds, and waiting each time leaves time for 3");
-        assert!(kept.is_held(), "{trouble}: renewed by the others");
-        assert!(b.try_lock("kept").unwrap().is_none(), "{trouble}");
-        end(&mut masters, &proxy);
-        wait_for_votes(&a, 3);
-        wait_until(&format!("{trouble}: it has the kept lock, and no other"), || masters.0[0].lock_keys() == ["kept"]);
-        assert!(kept.is_held(), "{trouble}");
-        kept.unlock().unwrap();
-        drop((a, b));
-        drop(proxy);
-        masters.assert_clean();
+    });
+}
+
+fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
+    // Far more than a healthy master needs on a busy machine.
+    let lease = ms(4000);
+    let mut masters = Masters::fresh(3);
+    let proxy = Proxy::start(&masters.0[0]);
+    let mut urls = masters.urls();
+    urls[0] = proxy.url();
+    let builder = LockClient::builder().urls(urls).redlock().lease(lease).longest_lease(lease).io_timeout(ms(1000));
+    let (a, b) = (builder.clone().build().unwrap(), builder.build().unwrap());
+    wait_for_votes(&a, 3);
+    wait_for_votes(&b, 3);
+    let kept = a.lock("kept").unwrap();
+    begin(&mut masters, &proxy);
+    let start = Instant::now();
+    let mut rounds = 0;
+    while start.elapsed() < lease + ms(500) {
+        let guard = a.lock("l").unwrap_or_else(|e| panic!("{trouble}: {e}"));
+        assert!(guard.is_held() && b.try_lock("l").unwrap().is_none(), "{trouble}");
+        guard.unlock().unwrap();
+        rounds += 1;
     }
+    // It is waited for once, and not in every call.
+    assert!(rounds > 5, "{trouble}: {rounds} rounds, and waiting each time leaves time for 4");
+    assert!(kept.is_held(), "{trouble}: renewed by the others");
+    assert!(b.try_lock("kept").unwrap().is_none(), "{trouble}");
+    end(&mut masters, &proxy);
+    wait_for_votes(&a, 3);
+    wait_until(&format!("{trouble}: it has the kept lock, and no other"), || masters.0[0].lock_keys() == ["kept"]);
+    let left = kept.remaining();
+    kept.unlock().unwrap_or_else(|e| panic!("{trouble}, with {left:?} left: {e}"));
+    drop((a, b));
+    drop(proxy);
+    masters.assert_clean();
 }
 
 /// A renewal whose replies are lost or late, on any number of masters, ends nothing, and is repeated in time.
@@ -540,9 +548,9 @@ fn no_client_keeps_it_for_itself() {
                 turns.fetch_add(1, Ordering::SeqCst);
             }
         });
+        wait_until("the other one has it", || turns.load(Ordering::SeqCst) > 0);
         let got = (0..20).all(|_| b.try_lock_for("l", Duration::from_secs(5)).unwrap().is_some());
         done.store(true, Ordering::SeqCst);
         assert!(got, "left out");
     });
-    assert!(turns.into_inner() > 0, "the other one had turns as well");
 }

@@ -10,7 +10,7 @@ use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 const PROMPT: Duration = Duration::from_secs(8);
 
 fn proxied(proxy: &Proxy) -> LockClient {
-    LockClient::builder().url(proxy.url()).io_timeout(ms(300)).build().unwrap()
+    LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap()
 }
 
 /// It got "busy" just before others were let go first, and slept on that answer although permits had come free.

@@ -12,7 +12,7 @@ const FAULTS: [Fault; 5] =
     [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply, Fault::Garbage];
 
 fn proxied(proxy: &Proxy) -> LockClient {
-    LockClient::builder().url(proxy.url()).io_timeout(ms(250)).build().unwrap()
+    LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap()
 }
 
 fn server_millis(server: &Server) -> i64 {
