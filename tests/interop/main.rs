@@ -1,0 +1,13 @@
+//! Against a live Redisson: both sides on the same names of one server. Needs Java 17 and Maven; where they are missing
+//! every test says so and passes, unless `LEASEHOLD_REQUIRE_INTEROP=1`.
+//!
+//! `LEASEHOLD_REDISSON=3.52.0` takes another version than the newest; `LEASEHOLD_LONG=1` makes the stress tests long.
+
+#![allow(missing_docs, reason = "tests")]
+
+mod jvm;
+mod plain;
+#[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
+#[path = "../it/rig/mod.rs"]
+mod rig;
+mod world;

@@ -1,0 +1,95 @@
+package interop;
+
+import java.io.RandomAccessFile;
+import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RSemaphore;
+
+/** Turns at a counter outside of Redis that only the lock protects: a file with one number. */
+final class Turns {
+    private interface Step {
+        void run() throws Exception;
+    }
+
+    private final RandomAccessFile file;
+    private final boolean reads;
+    private long turns;
+
+    private Turns(RandomAccessFile file, boolean reads) {
+        this.file = file;
+        this.reads = reads;
+    }
+
+    /** Arguments: the file, for how many milliseconds, and "read" where the lock only lets one look. Returns the turns. */
+    static Object take(Object object, String[] args) throws Exception {
+        long end = System.nanoTime() + Long.parseLong(args[1]) * 1_000_000;
+        try (RandomAccessFile file = new RandomAccessFile(args[0], "rw")) {
+            Turns turns = new Turns(file, args.length > 2 && args[2].equals("read"));
+            while (System.nanoTime() < end) {
+                try {
+                    turns.once(object);
+                } catch (WrongCount e) {
+                    throw e;
+                } catch (Exception e) {
+                    // The servers of some tests have a hard time; what was meant to happen is tried until it did.
+                    Thread.sleep(5);
+                }
+            }
+            return turns.turns;
+        }
+    }
+
+    private void once(Object object) throws Exception {
+        if (object instanceof RLock lock) {
+            lock.lock();
+            use();
+            surely(() -> {
+                if (lock.isHeldByCurrentThread()) {
+                    lock.unlock();
+                }
+            });
+        } else if (object instanceof RSemaphore semaphore) {
+            semaphore.acquire();
+            use();
+            semaphore.release();
+        } else {
+            RPermitExpirableSemaphore semaphore = (RPermitExpirableSemaphore) object;
+            String id = semaphore.acquire();
+            use();
+            surely(() -> semaphore.tryRelease(id));
+        }
+    }
+
+    private static void surely(Step step) throws Exception {
+        while (true) {
+            try {
+                step.run();
+                return;
+            } catch (Exception e) {
+                Thread.sleep(5);
+            }
+        }
+    }
+
+    private void use() throws Exception {
+        file.seek(0);
+        long before = file.readLong();
+        Thread.yield();
+        file.seek(0);
+        if (reads) {
+            long after = file.readLong();
+            if (after != before) {
+                throw new WrongCount(before + " became " + after + " while it was read");
+            }
+        } else {
+            file.writeLong(before + 1);
+        }
+        turns++;
+    }
+
+    private static final class WrongCount extends RuntimeException {
+        WrongCount(String message) {
+            super(message);
+        }
+    }
+}
