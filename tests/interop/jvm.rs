@@ -112,6 +112,12 @@ impl Jvm {
         self.answers.lock().insert(name.clone(), sender);
         JavaThread { jvm: self, name, answers }
     }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
 }
 
 impl Drop for Jvm {
@@ -170,14 +176,17 @@ impl JavaThread<'_> {
         self.answers.is_empty()
     }
 
-    /// Begins a command that has to wait, until it listens on this channel.
+    /// Begins a command that has to wait, until the server shows that it does.
     #[track_caller]
-    pub(crate) fn begin_waiting(&self, server: &Server, command: &str, channel: &str) {
+    pub(crate) fn begin_waiting(&self, server: &Server, command: &str, name: &str, shown: Waits) {
         self.begin(command);
-        wait_until(&format!("{command} listens"), || !self.waits() || listeners(server, channel) > 0);
+        wait_until(&format!("{command} waits"), || !self.waits() || shown(server, name));
         assert!(self.waits(), "{command} did not wait: {:?}", self.answers.try_recv());
     }
 }
+
+/// Whether somebody waits for the name.
+pub(crate) type Waits = fn(&Server, &str) -> bool;
 
 /// How many listen on a channel.
 pub(crate) fn listeners(server: &Server, channel: &str) -> u32 {

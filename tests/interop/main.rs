@@ -5,9 +5,17 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+mod fair;
+mod fenced;
 mod jvm;
-mod plain;
+mod latch;
+mod multi;
 #[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
 #[path = "../it/rig/mod.rs"]
 mod rig;
+mod rw;
+mod semaphores;
+mod stress;
+mod turns;
+mod watchdogs;
 mod world;

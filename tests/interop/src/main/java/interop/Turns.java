@@ -1,6 +1,7 @@
 package interop;
 
 import java.io.RandomAccessFile;
+import org.redisson.RedissonMultiLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
@@ -41,13 +42,13 @@ final class Turns {
 
     private void once(Object object) throws Exception {
         if (object instanceof RLock lock) {
-            lock.lock();
-            use();
-            surely(() -> {
-                if (lock.isHeldByCurrentThread()) {
-                    lock.unlock();
-                }
-            });
+            try {
+                lock.lock();
+                use();
+            } finally {
+                // Also what was taken although it threw, and twice because it was sent twice.
+                surely(() -> release(lock));
+            }
         } else if (object instanceof RSemaphore semaphore) {
             semaphore.acquire();
             use();
@@ -57,6 +58,16 @@ final class Turns {
             String id = semaphore.acquire();
             use();
             surely(() -> semaphore.tryRelease(id));
+        }
+    }
+
+    private static void release(RLock lock) {
+        if (lock instanceof RedissonMultiLock) {
+            lock.unlock();
+            return;
+        }
+        while (lock.isHeldByCurrentThread()) {
+            lock.unlock();
         }
     }
 
