@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
@@ -152,7 +153,12 @@ impl JavaThread<'_> {
     /// The answer to what was begun.
     #[track_caller]
     pub(crate) fn answer(&self) -> String {
-        let answer = self.answers.recv_timeout(CAP).unwrap_or_else(|e| panic!("no answer from Java: {e}"));
+        self.answer_within(CAP)
+    }
+
+    #[track_caller]
+    pub(crate) fn answer_within(&self, longest: Duration) -> String {
+        let answer = self.answers.recv_timeout(longest).unwrap_or_else(|e| panic!("no answer from Java: {e}"));
         assert!(!answer.starts_with('!'), "{answer}");
         answer
     }

@@ -6,6 +6,7 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod fair;
+mod faults;
 mod fenced;
 mod jvm;
 mod latch;

@@ -8,6 +8,10 @@ fn waits(server: &Server, name: &str) -> bool {
     listeners(server, &format!("redisson_rwlock:{{{name}}}")) > 0
 }
 
+fn both_wait(server: &Server, name: &str) -> bool {
+    listeners(server, &format!("redisson_rwlock:{{{name}}}")) == 2
+}
+
 #[test]
 fn readers_of_both_sides_read_together_and_keep_both_writers_out() {
     let Some(world) = world() else { return };
@@ -54,12 +58,12 @@ fn a_writers_release_lets_the_readers_of_both_sides_in() {
     let Some(world) = world() else { return };
     let client = world.client();
     let readers: Vec<_> = (0..3).map(|_| world.jvm.thread()).collect();
-    let rw = client.rw_lock("rw3");
-    for writer in ["Java", "ours"] {
+    for (writer, name) in [("Java", "rw3"), ("ours", "rw3b")] {
+        let rw = client.rw_lock(name);
         let (java, ours) = match writer {
             "Java" => {
                 let java = world.jvm.thread();
-                java.call("write rw3 lock");
+                java.call(&format!("write {name} lock"));
                 (Some(java), None)
             }
             _ => (None, Some(rw.write_owned().unwrap())),
@@ -67,10 +71,10 @@ fn a_writers_release_lets_the_readers_of_both_sides_in() {
         std::thread::scope(|s| {
             let ours_too = s.spawn(|| rw.try_read_owned_for(CAP).unwrap().unwrap());
             for reader in &readers {
-                reader.begin_waiting(&world.server, "read rw3 lock", "rw3", waits);
+                reader.begin_waiting(&world.server, &format!("read {name} lock"), name, both_wait);
             }
             let release = || match (java, ours) {
-                (Some(java), _) => drop(java.call("write rw3 unlock")),
+                (Some(java), _) => drop(java.call(&format!("write {name} unlock"))),
                 (_, ours) => ours.unwrap().unlock().unwrap(),
             };
             let guard = prompt(release, || {
@@ -78,11 +82,11 @@ fn a_writers_release_lets_the_readers_of_both_sides_in() {
                 ours_too.join().unwrap()
             });
             assert_eq!(rw.holders().unwrap().len(), 4, "after a writer of {writer}");
-            readers.iter().for_each(|reader| drop(reader.call("read rw3 unlock")));
+            readers.iter().for_each(|reader| drop(reader.call(&format!("read {name} unlock"))));
             guard.unlock().unwrap();
         });
+        assert!(!rw.is_locked().unwrap());
     }
-    assert!(!rw.is_locked().unwrap());
 }
 
 /// Ours wakes the readers; Redisson's, a read taken within a write that ends first, does not: they wait for the lease.

@@ -54,6 +54,8 @@ macro_rules! turns {
                 assert_eq!(java.call(&command(name, "tryLock")), "false");
                 assert_eq!(java.call(&command(name, "tryLock 50")), "false");
                 assert!(java.fail(&command(name, "unlock")).contains("IllegalMonitorState"));
+                // The try before has left: Java unsubscribes later than it answers.
+                wait_until("nobody waits", || !WAITS(&world.server, name));
                 java.begin_waiting(&world.server, &command(name, "lock"), name, WAITS);
                 inner.unlock().unwrap();
                 assert!(java.waits() && outer.is_held(), "one level is left");

@@ -21,7 +21,13 @@ pub(crate) struct World {
 impl World {
     /// Of one's own, for a test that breaks it or needs other settings.
     pub(crate) fn with(settings: &[&str]) -> Option<Self> {
-        let server = Server::start_tcp(&[]);
+        Self::on(&[], settings)
+    }
+
+    /// With these arguments for the server.
+    pub(crate) fn on(args: &[&str], settings: &[&str]) -> Option<Self> {
+        crate::jvm::program()?;
+        let server = Server::start_tcp(args);
         Some(Self { jvm: Jvm::start(&server, settings)?, server })
     }
 

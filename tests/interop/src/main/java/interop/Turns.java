@@ -1,6 +1,7 @@
 package interop;
 
 import java.io.RandomAccessFile;
+import java.util.concurrent.ThreadLocalRandom;
 import org.redisson.RedissonMultiLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
@@ -13,19 +14,20 @@ final class Turns {
     }
 
     private final RandomAccessFile file;
-    private final boolean reads;
+    /** "read": it only looks; "mark": it leaves a mark, for a process that may be killed; else it counts. */
+    private final String mode;
     private long turns;
 
-    private Turns(RandomAccessFile file, boolean reads) {
+    private Turns(RandomAccessFile file, String mode) {
         this.file = file;
-        this.reads = reads;
+        this.mode = mode;
     }
 
-    /** Arguments: the file, for how many milliseconds, and "read" where the lock only lets one look. Returns the turns. */
+    /** Arguments: the file, for how many milliseconds, and the mode. Returns the turns. */
     static Object take(Object object, String[] args) throws Exception {
         long end = System.nanoTime() + Long.parseLong(args[1]) * 1_000_000;
         try (RandomAccessFile file = new RandomAccessFile(args[0], "rw")) {
-            Turns turns = new Turns(file, args.length > 2 && args[2].equals("read"));
+            Turns turns = new Turns(file, args[2]);
             while (System.nanoTime() < end) {
                 try {
                     turns.once(object);
@@ -85,15 +87,20 @@ final class Turns {
     private void use() throws Exception {
         file.seek(0);
         long before = file.readLong();
+        if (mode.equals("mark")) {
+            before = ThreadLocalRandom.current().nextLong();
+            file.seek(0);
+            file.writeLong(before);
+        }
         Thread.yield();
         file.seek(0);
-        if (reads) {
+        if (mode.equals("write")) {
+            file.writeLong(before + 1);
+        } else {
             long after = file.readLong();
             if (after != before) {
-                throw new WrongCount(before + " became " + after + " while it was read");
+                throw new WrongCount(before + " became " + after);
             }
-        } else {
-            file.writeLong(before + 1);
         }
         turns++;
     }
