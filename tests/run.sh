@@ -92,6 +92,27 @@ test_on() { # test_on NAME SERVER
     fi
 }
 
+# Against a live Redisson, of the newest version and of the newest before 4.
+# Where it can run it must: a build by Maven that failed is no reason to skip.
+test_against_redisson() {
+    missing=
+    for tool in java mvn; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
+    for version in 4.7.0 3.52.0; do
+        if [ -z "${LEASEHOLD_SERVER:-}" ]; then
+            skip "tests with Redisson $version" 'no server'
+        elif [ -n "$missing" ]; then
+            skip "tests with Redisson $version" "no$missing (Java 17 and Maven)"
+        else
+            # One after the other each has a Java process of its own, which the old
+            # version needs: what timed tries leave behind in it makes others wait.
+            threads=1
+            [ "$version" = 3.52.0 ] || threads=${RUST_TEST_THREADS:-6}
+            step "tests with Redisson $version" env LEASEHOLD_REQUIRE_INTEROP=1 RUST_TEST_THREADS="$threads" LEASEHOLD_REDISSON="$version" \
+                cargo test --all-features --test interop
+        fi
+    done
+}
+
 # Sets msrv_cargo, if there is a toolchain: nothing here may make rustup download
 # one, which asking for `cargo +1.88` does.
 find_msrv_cargo() {
@@ -170,6 +191,7 @@ else
 fi
 test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
 test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
+test_against_redisson
 step 'examples and benches' cargo build --all-features --examples --benches
 step "dependencies on Rust $msrv" check_msrv_of_dependencies
 if find_msrv_cargo; then

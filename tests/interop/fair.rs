@@ -1,0 +1,106 @@
+//! One queue with waiters of both sides.
+
+use std::time::Duration;
+
+use leasehold::LockClient;
+
+use crate::jvm::Jvm;
+use crate::rig::{CAP, Child, Server, ms, wait_until};
+use crate::world::{World, prompt, world};
+
+fn wait_for_queue(server: &Server, name: &str, length: usize) {
+    let queue = format!("redisson_lock_queue:{{{name}}}");
+    wait_until(&format!("{length} in the queue"), || server.cmd::<usize>(&["LLEN", &queue]) == length);
+}
+
+#[test]
+fn turns_are_in_the_order_of_the_queue() {
+    let Some(world) = world() else { return };
+    let client = world.client();
+    let javas: Vec<_> = (0..4).map(|_| world.jvm.thread()).collect();
+    let (got, order) = crossbeam_channel::unbounded();
+    let guard = client.fair("order").lock_owned().unwrap();
+    std::thread::scope(|s| {
+        for (n, java) in javas.iter().enumerate() {
+            java.begin("fair order lock");
+            wait_for_queue(&world.server, "order", 2 * n + 1);
+            let (fair, got) = (client.fair("order"), got.clone());
+            s.spawn(move || got.send((n, fair.try_lock_owned_for(CAP).unwrap().unwrap())).unwrap());
+            wait_for_queue(&world.server, "order", 2 * n + 2);
+        }
+        guard.unlock().unwrap();
+        for (n, java) in javas.iter().enumerate() {
+            java.answer();
+            assert!(order.is_empty(), "ours behind Java's number {n} is early");
+            java.call("fair order unlock");
+            let (ours, guard) = order.recv_timeout(Duration::from_secs(10)).unwrap();
+            assert_eq!(ours, n);
+            assert!(javas[n + 1..].iter().all(|java| java.waits()), "Java behind ours number {n} is early");
+            guard.unlock().unwrap();
+        }
+    });
+    wait_for_queue(&world.server, "order", 0);
+}
+
+#[test]
+fn whoever_gives_up_leaves_the_queue_to_the_others() {
+    let Some(world) = world() else { return };
+    let (client, java, patient) = (world.client(), world.jvm.thread(), world.jvm.thread());
+    let fair = client.fair("leave");
+    let guard = fair.lock_owned().unwrap();
+    java.begin("fair leave tryLock 2000");
+    wait_for_queue(&world.server, "leave", 1);
+    std::thread::scope(|s| {
+        let ours = s.spawn(|| fair.try_lock_owned_for(ms(2000)).unwrap().is_some());
+        wait_for_queue(&world.server, "leave", 2);
+        patient.begin("fair leave lock");
+        wait_for_queue(&world.server, "leave", 3);
+        assert_eq!(java.answer(), "false");
+        assert!(!ours.join().unwrap());
+    });
+    wait_for_queue(&world.server, "leave", 1);
+    guard.unlock().unwrap();
+    patient.answer();
+    patient.call("fair leave unlock");
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn waiting_process() {
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let client = LockClient::builder().url(url).waiter_timeout(ms(1000)).build().unwrap();
+    println!("@@id {}", client.id());
+    drop(client.fair("killed").lock().unwrap());
+}
+
+/// A dead process of each side stands in front of the living. Java's deadline is that of its predecessor and its timeout
+/// for waiters, which is short here and minutes in a service.
+///
+/// The other way around it takes as long as Redisson's default, 300 s: what Java takes from all deadlines when it gets
+/// the lock, ours have on top for each Java waiter ahead, and a dead one never takes it.
+#[test]
+fn waiters_that_were_killed_hold_up_the_others_for_a_while_only() {
+    let Some(world) = World::with(&["fairWait=3000"]) else { return };
+    let Some(mut doomed) = Jvm::start(&world.server, &["fairWait=3000"]) else { return };
+    let client = world.server.builder().waiter_timeout(ms(1000)).lease(ms(3000)).build().unwrap();
+    let java = world.jvm.thread();
+    let guard = client.fair("killed").lock_owned().unwrap();
+    let mut child = Child::spawn("fair::waiting_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
+    child.expect("id");
+    wait_for_queue(&world.server, "killed", 1);
+    doomed.thread().begin("fair killed lock");
+    wait_for_queue(&world.server, "killed", 2);
+    std::thread::scope(|s| {
+        let ours = s.spawn(|| client.fair("killed").try_lock_owned_for(CAP).unwrap().expect("it gets its turn"));
+        wait_for_queue(&world.server, "killed", 3);
+        java.begin("fair killed lock");
+        wait_for_queue(&world.server, "killed", 4);
+        child.kill();
+        doomed.kill();
+        guard.unlock().unwrap();
+        let guard = ours.join().unwrap();
+        assert!(java.waits(), "the order of the living stays");
+        prompt(|| guard.unlock().unwrap(), || java.answer());
+        java.call("fair killed unlock");
+    });
+}

@@ -1,0 +1,22 @@
+//! Against a live Redisson: both sides on the same names of one server. Needs Java 17 and Maven; where they are missing
+//! every test says so and passes, unless `LEASEHOLD_REQUIRE_INTEROP=1`.
+//!
+//! `LEASEHOLD_REDISSON=3.52.0` takes another version than the newest; `LEASEHOLD_LONG=1` makes the stress tests long.
+
+#![allow(missing_docs, reason = "tests")]
+
+mod fair;
+mod faults;
+mod fenced;
+mod jvm;
+mod latch;
+mod multi;
+#[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
+#[path = "../it/rig/mod.rs"]
+mod rig;
+mod rw;
+mod semaphores;
+mod stress;
+mod turns;
+mod watchdogs;
+mod world;

@@ -1,0 +1,144 @@
+//! Readers of both sides, and a writer of each.
+
+use crate::jvm::{Waits, listeners};
+use crate::rig::{CAP, Server, ms, wait_until};
+use crate::world::{World, prompt, world};
+
+fn waits(server: &Server, name: &str) -> bool {
+    listeners(server, &format!("redisson_rwlock:{{{name}}}")) > 0
+}
+
+fn both_wait(server: &Server, name: &str) -> bool {
+    listeners(server, &format!("redisson_rwlock:{{{name}}}")) == 2
+}
+
+#[test]
+fn readers_of_both_sides_read_together_and_keep_both_writers_out() {
+    let Some(world) = world() else { return };
+    let (client, java, writer) = (world.client(), world.jvm.thread(), world.jvm.thread());
+    let rw = client.rw_lock("rw1");
+    let ours = rw.read_owned().unwrap();
+    java.call("read rw1 lock");
+    java.call("read rw1 lock");
+    let more = rw.read_owned().unwrap();
+    assert_eq!(rw.holders().unwrap().len(), 3);
+    assert_eq!(java.call("read rw1 holdCount"), "2");
+    assert!(rw.try_write_owned().unwrap().is_none());
+    assert_eq!(writer.call("write rw1 tryLock"), "false");
+    writer.begin_waiting(&world.server, "write rw1 lock", "rw1", waits);
+    ours.unlock().unwrap();
+    more.unlock().unwrap();
+    java.call("read rw1 unlock");
+    assert!(writer.waits(), "one reader is left");
+    prompt(|| drop(java.call("read rw1 unlock")), || writer.answer());
+    assert!(rw.try_read_owned().unwrap().is_none());
+    writer.call("write rw1 unlock");
+}
+
+#[test]
+fn our_writer_waits_for_readers_of_java() {
+    let Some(world) = world() else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    let rw = client.rw_lock("rw2");
+    java.call("read rw2 lock");
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| rw.try_write_owned_for(CAP).unwrap().unwrap());
+        wait_until("we wait", || waits(&world.server, "rw2"));
+        let guard = prompt(|| drop(java.call("read rw2 unlock")), || writer.join().unwrap());
+        assert_eq!(java.call("read rw2 tryLock"), "false");
+        assert_eq!(java.call("write rw2 tryLock"), "false");
+        java.begin("read rw2 lock");
+        prompt(|| guard.unlock().unwrap(), || java.answer());
+        java.call("read rw2 unlock");
+    });
+}
+
+#[test]
+fn a_writers_release_lets_the_readers_of_both_sides_in() {
+    let Some(world) = world() else { return };
+    let client = world.client();
+    let readers: Vec<_> = (0..3).map(|_| world.jvm.thread()).collect();
+    for (writer, name) in [("Java", "rw3"), ("ours", "rw3b")] {
+        let rw = client.rw_lock(name);
+        // Behind our own writer our reader needs no message.
+        let shown: Waits = if writer == "Java" { both_wait } else { waits };
+        let (java, ours) = match writer {
+            "Java" => {
+                let java = world.jvm.thread();
+                java.call(&format!("write {name} lock"));
+                (Some(java), None)
+            }
+            _ => (None, Some(rw.write_owned().unwrap())),
+        };
+        std::thread::scope(|s| {
+            let ours_too = s.spawn(|| rw.try_read_owned_for(CAP).unwrap().unwrap());
+            for reader in &readers {
+                reader.begin_waiting(&world.server, &format!("read {name} lock"), name, shown);
+            }
+            let release = || match (java, ours) {
+                (Some(java), _) => drop(java.call(&format!("write {name} unlock"))),
+                (_, ours) => ours.unwrap().unlock().unwrap(),
+            };
+            let guard = prompt(release, || {
+                readers.iter().for_each(|reader| drop(reader.answer()));
+                ours_too.join().unwrap()
+            });
+            assert_eq!(rw.holders().unwrap().len(), 4, "after a writer of {writer}");
+            readers.iter().for_each(|reader| drop(reader.call(&format!("read {name} unlock"))));
+            guard.unlock().unwrap();
+        });
+        assert!(!rw.is_locked().unwrap());
+    }
+}
+
+/// Ours wakes the readers; Redisson's, a read taken within a write that ends first, does not: they wait for the lease.
+#[test]
+fn a_downgrade_is_seen_by_the_other_side() {
+    let Some(world) = world() else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    let rw = client.rw_lock("rw4");
+    let writing = rw.write_owned().unwrap();
+    java.begin_waiting(&world.server, "read rw4 lock", "rw4", waits);
+    let mut writing = Some(writing);
+    let mut reading = None;
+    prompt(|| reading = Some(writing.take().unwrap().downgrade().unwrap()), || java.answer());
+    assert_eq!(world.jvm.thread().call("write rw4 tryLock"), "false");
+    java.call("read rw4 unlock");
+    reading.unwrap().unlock().unwrap();
+
+    java.call("write rw4 lock");
+    java.call("read rw4 lock");
+    assert!(rw.try_read_owned().unwrap().is_none());
+    java.call("write rw4 unlock");
+    let beside = rw.try_read_owned().unwrap().expect("Java only reads by now");
+    assert!(rw.try_write_owned().unwrap().is_none());
+    java.call("read rw4 unlock");
+    assert!(beside.is_held());
+    beside.unlock().unwrap();
+    assert!(!rw.is_locked().unwrap());
+}
+
+/// Each side's renewals and releases leave the read holds of the other alone.
+#[test]
+fn readers_of_both_sides_are_renewed_beside_each_other() {
+    let Some(world) = World::with(&["watchdog=2000"]) else { return };
+    let client = world.server.builder().lease(ms(2000)).build().unwrap();
+    let (java, other) = (world.jvm.thread(), world.jvm.thread());
+    let rw = client.rw_lock("rw5");
+    let ours = rw.read_owned().unwrap();
+    java.call("read rw5 lock");
+    let start = std::time::Instant::now();
+    while start.elapsed() < ms(5000) {
+        // Others come and go.
+        rw.read_owned().unwrap().unlock().unwrap();
+        other.call("read rw5 lock");
+        other.call("read rw5 unlock");
+        assert!(rw.try_write_owned_for(ms(50)).unwrap().is_none());
+        assert_eq!(other.call("write rw5 tryLock 50"), "false");
+        assert!(ours.is_held());
+    }
+    ours.unlock().unwrap();
+    assert_eq!(other.call("write rw5 tryLock"), "false", "Java still reads");
+    java.call("read rw5 unlock");
+    assert_eq!(other.call("write rw5 tryLock"), "true");
+}

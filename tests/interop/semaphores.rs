@@ -1,0 +1,145 @@
+//! Permits of both kinds: those with leases beside `RPermitExpirableSemaphore`, plain counts beside `RSemaphore`.
+
+use leasehold::LockClient;
+
+use crate::jvm::{Jvm, listeners};
+use crate::rig::{CAP, Child, Server, ms, wait_until};
+use crate::world::{World, prompt, world};
+
+fn waits(server: &Server, name: &str) -> bool {
+    listeners(server, &format!("redisson_sc:{{{name}}}")) > 0
+}
+
+#[test]
+fn permits_of_both_sides_are_counted_together() {
+    let Some(world) = world() else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    let semaphore = client.semaphore("s1");
+    assert_eq!(java.call("permits s1 trySetPermits 4"), "true");
+    assert!(!semaphore.try_set_permits(9).unwrap());
+    let two = semaphore.acquire_many(2).unwrap();
+    let theirs = java.call("permits s1 acquire");
+    let last = semaphore.acquire().unwrap();
+    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (0, 4));
+    assert_eq!(java.call("permits s1 availablePermits"), "0");
+    assert_eq!(java.call("permits s1 acquiredPermits"), "4");
+    assert_eq!(java.call("permits s1 tryAcquire"), "null");
+    assert!(semaphore.try_acquire_for(ms(30)).unwrap().is_none());
+
+    java.begin_waiting(&world.server, "permits s1 acquire", "s1", waits);
+    let again = prompt(|| last.unlock().unwrap(), || java.answer());
+    assert_eq!(java.call(&format!("permits s1 release {again}")), "true");
+    assert_eq!(java.call(&format!("permits s1 release {again}")), "false");
+
+    let rest = semaphore.acquire().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| semaphore.try_acquire_for(CAP).unwrap().unwrap());
+        wait_until("we wait", || waits(&world.server, "s1"));
+        let release = || assert_eq!(java.call(&format!("permits s1 release {theirs}")), "true");
+        prompt(release, || waiter.join().unwrap()).unlock().unwrap();
+    });
+    drop(rest);
+    two.unlock().unwrap();
+    assert_eq!(java.call("permits s1 availablePermits"), "4");
+}
+
+/// By its ids. Not the other way around: `release` takes our own only.
+#[test]
+fn java_gives_back_what_we_took() {
+    let Some(world) = world() else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    let semaphore = client.semaphore("s2");
+    semaphore.try_set_permits(3).unwrap();
+    for id in semaphore.acquire_many(2).unwrap().forget().redisson_ids() {
+        assert_eq!(java.call(&format!("permits s2 release {id}")), "true");
+    }
+    let taken = semaphore.acquire_many(2).unwrap().forget();
+    assert_eq!(java.call(&format!("permits s2 release {}", taken.redisson_ids().join(" "))), "true");
+    assert!(semaphore.release(&taken).is_err());
+    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (3, 0));
+}
+
+#[test]
+fn several_permits_at_once_wait_for_all_of_them() {
+    let Some(world) = world() else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    let semaphore = client.semaphore("s3");
+    semaphore.try_set_permits(2).unwrap();
+    let (one, two) = (semaphore.acquire().unwrap(), semaphore.acquire().unwrap());
+    java.begin_waiting(&world.server, "permits s3 acquireMany 2", "s3", waits);
+    one.unlock().unwrap();
+    assert!(java.waits());
+    let ids = prompt(|| two.unlock().unwrap(), || java.answer());
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| semaphore.try_acquire_many_for(2, CAP).unwrap().unwrap());
+        wait_until("we wait", || waits(&world.server, "s3"));
+        prompt(|| drop(java.call(&format!("permits s3 release {ids}"))), || waiter.join().unwrap()).unlock().unwrap();
+    });
+    assert_eq!(semaphore.available_permits().unwrap(), 2);
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn holding_process() {
+    let client =
+        LockClient::builder().url(std::env::var("LEASEHOLD_TEST_URL").unwrap()).lease(ms(1500)).build().unwrap();
+    let _permit = client.semaphore("s4").acquire().unwrap();
+    println!("@@has it");
+    std::thread::park();
+}
+
+/// Ours are renewed while their process lives; those of Java last for the lease that they were taken with.
+#[test]
+fn permits_of_processes_that_were_killed_come_back_to_the_other_side() {
+    let Some(world) = World::with(&[]) else { return };
+    let Some(mut doomed) = Jvm::start(&world.server, &[]) else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    let semaphore = client.semaphore("s4");
+    semaphore.try_set_permits(1).unwrap();
+
+    let mut child = Child::spawn("semaphores::holding_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
+    child.expect("has it");
+    java.begin_waiting(&world.server, "permits s4 acquire", "s4", waits);
+    child.kill();
+    let id = java.answer();
+    assert_eq!(java.call(&format!("permits s4 release {id}")), "true");
+
+    doomed.thread().call("permits s4 acquire 2000");
+    assert!(semaphore.try_acquire().unwrap().is_none());
+    doomed.kill();
+    let permit = semaphore.try_acquire_for(CAP).unwrap().expect("its lease has ended");
+    assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (0, 1));
+    permit.unlock().unwrap();
+    assert_eq!(java.call("permits s4 availablePermits"), "1");
+}
+
+#[test]
+fn counts_of_both_sides_are_one() {
+    let Some(world) = world() else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    let semaphore = client.counting_semaphore("c1");
+    assert!(semaphore.try_set_permits(3).unwrap());
+    assert_eq!(java.call("counting c1 trySetPermits 9"), "false");
+    java.call("counting c1 acquire 2");
+    let one = semaphore.acquire().unwrap();
+    assert_eq!(
+        (semaphore.available_permits().unwrap(), java.call("counting c1 availablePermits")),
+        (0, "0".to_owned())
+    );
+    assert_eq!(java.call("counting c1 tryAcquire 1"), "false");
+    assert!(semaphore.try_acquire_for(ms(30)).unwrap().is_none());
+
+    java.begin_waiting(&world.server, "counting c1 acquire 1", "c1", waits);
+    prompt(|| one.unlock().unwrap(), || java.answer());
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, CAP).unwrap().unwrap());
+        wait_until("we wait", || waits(&world.server, "c1"));
+        java.call("counting c1 release 1");
+        assert!(!waiter.is_finished());
+        prompt(|| drop(java.call("counting c1 release 2")), || waiter.join().unwrap()).unlock().unwrap();
+    });
+    java.call("counting c1 addPermits 2");
+    assert_eq!(semaphore.add_permits(-1).unwrap(), 4);
+    assert_eq!(java.call("counting c1 drainPermits"), "4");
+    assert!(semaphore.try_acquire().unwrap().is_none());
+}

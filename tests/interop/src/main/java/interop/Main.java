@@ -1,0 +1,76 @@
+package interop;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+
+/**
+ * Runs the commands that stand on its standard input, one a line: THREAD NOUN NAME VERB [ARGUMENTS]. Each gets one line
+ * of answer: THREAD and what the verb returned, or THREAD, an exclamation mark and the exception. Commands of one thread
+ * run one after the other, in one and the same Java thread: it is what Redisson knows a holder by.
+ *
+ * <p>Arguments: the address, then settings as NAME=MILLISECONDS. The end of its input ends it.
+ */
+public final class Main {
+    public static void main(String[] args) throws Exception {
+        // Whatever else is printed must not tear the lines of answers.
+        PrintStream answers = System.out;
+        System.setOut(System.err);
+
+        RedissonClient client = Redisson.create(config(args));
+        Objects objects = new Objects(client);
+        Map<String, ExecutorService> threads = new HashMap<>();
+        say(answers, "ready");
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = lines.readLine(); line != null && !line.equals("end"); line = lines.readLine()) {
+            String[] words = line.split(" ");
+            threads.computeIfAbsent(words[0], name -> Executors.newSingleThreadExecutor())
+                    .execute(() -> say(answers, words[0] + " " + answer(objects, words)));
+        }
+        // It leaves its subscriptions by itself only when it is told to.
+        client.shutdown();
+        System.exit(0);
+    }
+
+    private static Config config(String[] args) {
+        Config config = new Config();
+        config.setThreads(4).setNettyThreads(4);
+        config.useSingleServer().setAddress(args[0])
+                .setConnectionMinimumIdleSize(1).setConnectionPoolSize(16)
+                .setSubscriptionConnectionMinimumIdleSize(1).setSubscriptionConnectionPoolSize(4)
+                .setTimeout(2000);
+        for (String setting : Arrays.asList(args).subList(1, args.length)) {
+            String[] parts = setting.split("=");
+            switch (parts[0]) {
+                case "watchdog" -> config.setLockWatchdogTimeout(Long.parseLong(parts[1]));
+                case "fairWait" -> config.setFairLockWaitTimeout(Long.parseLong(parts[1]));
+                default -> throw new IllegalArgumentException(setting);
+            }
+        }
+        return config;
+    }
+
+    private static String answer(Objects objects, String[] words) {
+        try {
+            String[] args = Arrays.copyOfRange(words, 4, words.length);
+            return String.valueOf(objects.run(words[1], words[2], words[3], args));
+        } catch (Throwable e) {
+            return ("!" + e).replace('\n', ' ').replace('\r', ' ');
+        }
+    }
+
+    private static void say(PrintStream answers, String line) {
+        synchronized (answers) {
+            answers.println(line);
+            answers.flush();
+        }
+    }
+}

@@ -1,0 +1,189 @@
+package interop;
+
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import org.redisson.api.RCountDownLatch;
+import org.redisson.api.RFencedLock;
+import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RSemaphore;
+import org.redisson.api.RedissonClient;
+
+/** Redisson's objects and what the tests do with them. They are kept, as applications do: they have a state. */
+final class Objects {
+    private static final TimeUnit MS = TimeUnit.MILLISECONDS;
+
+    private final RedissonClient client;
+    private final Map<String, Object> kept = new ConcurrentHashMap<>();
+
+    Objects(RedissonClient client) {
+        this.client = client;
+    }
+
+    Object run(String noun, String name, String verb, String[] args) throws Exception {
+        long[] n = verb.equals("release") || verb.equals("turns") ? new long[0] : numbers(args);
+        Object object = kept.computeIfAbsent(noun + " " + name, key -> object(noun, name));
+        if (verb.equals("turns")) {
+            return Turns.take(object, args);
+        }
+        if (object instanceof RFencedLock fenced && verb.endsWith("oken")) {
+            return token(fenced, verb, n);
+        }
+        if (object instanceof RLock lock) {
+            return lock(lock, verb, n);
+        }
+        if (object instanceof RCountDownLatch latch) {
+            return latch(latch, verb, n);
+        }
+        if (object instanceof RSemaphore semaphore) {
+            return counting(semaphore, verb, args.length == 0 ? n : numbers(args));
+        }
+        return permits((RPermitExpirableSemaphore) object, verb, n, args);
+    }
+
+    /** Of a noun that stands on several locks, the name is a list of names. */
+    private Object object(String noun, String name) {
+        RLock[] members = Arrays.stream(name.split(",")).map(client::getLock).toArray(RLock[]::new);
+        return switch (noun) {
+            case "lock" -> client.getLock(name);
+            case "fair" -> client.getFairLock(name);
+            case "read" -> client.getReadWriteLock(name).readLock();
+            case "write" -> client.getReadWriteLock(name).writeLock();
+            case "fenced" -> client.getFencedLock(name);
+            case "multi" -> client.getMultiLock(members);
+            case "latch" -> client.getCountDownLatch(name);
+            case "permits" -> client.getPermitExpirableSemaphore(name);
+            case "counting" -> client.getSemaphore(name);
+            default -> throw new IllegalArgumentException(noun);
+        };
+    }
+
+    private static Object lock(RLock lock, String verb, long[] n) throws Exception {
+        switch (verb) {
+            case "lock":
+                if (n.length == 0) {
+                    lock.lock();
+                } else {
+                    lock.lock(n[0], MS);
+                }
+                return "ok";
+            case "tryLock":
+                return switch (n.length) {
+                    case 0 -> lock.tryLock();
+                    case 1 -> lock.tryLock(n[0], MS);
+                    default -> lock.tryLock(n[0], n[1], MS);
+                };
+            case "unlock":
+                lock.unlock();
+                return "ok";
+            case "forceUnlock":
+                return lock.forceUnlock();
+            case "holdCount":
+                return lock.getHoldCount();
+            case "isLocked":
+                return lock.isLocked();
+            case "isHeld":
+                return lock.isHeldByCurrentThread();
+            case "ttl":
+                return lock.remainTimeToLive();
+            default:
+                throw new IllegalArgumentException(verb);
+        }
+    }
+
+    private static Object token(RFencedLock lock, String verb, long[] n) {
+        return switch (verb) {
+            case "lockAndGetToken" -> lock.lockAndGetToken();
+            case "tryLockAndGetToken" -> lock.tryLockAndGetToken(n[0], MS);
+            case "getToken" -> lock.getToken();
+            default -> throw new IllegalArgumentException(verb);
+        };
+    }
+
+    private static Object latch(RCountDownLatch latch, String verb, long[] n) throws Exception {
+        switch (verb) {
+            case "trySetCount":
+                return latch.trySetCount(n[0]);
+            case "countDown":
+                latch.countDown();
+                return "ok";
+            case "getCount":
+                return latch.getCount();
+            case "await":
+                if (n.length > 0) {
+                    return latch.await(n[0], MS);
+                }
+                latch.await();
+                return "ok";
+            case "delete":
+                return latch.delete();
+            default:
+                throw new IllegalArgumentException(verb);
+        }
+    }
+
+    private static Object counting(RSemaphore semaphore, String verb, long[] n) throws Exception {
+        switch (verb) {
+            case "trySetPermits":
+                return semaphore.trySetPermits((int) n[0]);
+            case "acquire":
+                semaphore.acquire((int) n[0]);
+                return "ok";
+            case "tryAcquire":
+                return n.length > 1 ? semaphore.tryAcquire((int) n[0], n[1], MS) : semaphore.tryAcquire((int) n[0]);
+            case "release":
+                semaphore.release((int) n[0]);
+                return "ok";
+            case "addPermits":
+                semaphore.addPermits((int) n[0]);
+                return "ok";
+            case "drainPermits":
+                return semaphore.drainPermits();
+            case "availablePermits":
+                return semaphore.availablePermits();
+            case "delete":
+                return semaphore.delete();
+            default:
+                throw new IllegalArgumentException(verb);
+        }
+    }
+
+    private static Object permits(RPermitExpirableSemaphore semaphore, String verb, long[] n, String[] args)
+            throws Exception {
+        switch (verb) {
+            case "trySetPermits":
+                return semaphore.trySetPermits((int) n[0]);
+            case "acquire":
+                return n.length > 0 ? semaphore.acquire(n[0], MS) : semaphore.acquire();
+            case "acquireMany":
+                List<String> ids = semaphore.acquire((int) n[0]);
+                return String.join(" ", ids);
+            case "tryAcquire":
+                return n.length > 1 ? semaphore.tryAcquire(n[0], n[1], MS) : semaphore.tryAcquire();
+            case "release":
+                if (args.length == 1) {
+                    return semaphore.tryRelease(args[0]);
+                }
+                semaphore.release(Arrays.asList(args));
+                return "true";
+            case "addPermits":
+                semaphore.addPermits((int) n[0]);
+                return "ok";
+            case "availablePermits":
+                return semaphore.availablePermits();
+            case "acquiredPermits":
+                return semaphore.acquiredPermits();
+            case "delete":
+                return semaphore.delete();
+            default:
+                throw new IllegalArgumentException(verb);
+        }
+    }
+
+    private static long[] numbers(String[] args) {
+        return Arrays.stream(args).mapToLong(Long::parseLong).toArray();
+    }
+}

@@ -1,0 +1,61 @@
+//! A server and a Java process that tests share: starting them takes longer than most of the tests.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use leasehold::LockClient;
+use parking_lot::Mutex;
+
+use crate::jvm::Jvm;
+use crate::rig::Server;
+
+/// What was woken by a message took less, what slept to the end of a lease of 30 s took more.
+const PROMPT: Duration = Duration::from_secs(8);
+
+pub(crate) struct World {
+    /// Ended before its server.
+    pub(crate) jvm: Jvm,
+    pub(crate) server: Server,
+}
+
+impl World {
+    /// Of one's own, for a test that breaks it or needs other settings.
+    pub(crate) fn with(settings: &[&str]) -> Option<Self> {
+        Self::on(&[], settings)
+    }
+
+    /// With these arguments for the server.
+    pub(crate) fn on(args: &[&str], settings: &[&str]) -> Option<Self> {
+        crate::jvm::program()?;
+        let server = Server::start_tcp(args);
+        Some(Self { jvm: Jvm::start(&server, settings)?, server })
+    }
+
+    pub(crate) fn client(&self) -> LockClient {
+        self.server.client()
+    }
+}
+
+/// `None`: there is no Redisson here, and it was said.
+pub(crate) fn world() -> Option<Arc<World>> {
+    // The last one to leave ends it: nothing is left running.
+    static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock();
+    if let Some(world) = shared.upgrade() {
+        return Some(world);
+    }
+    let world = Arc::new(World::with(&[])?);
+    *shared = Arc::downgrade(&world);
+    Some(world)
+}
+
+/// What the other side waits for is let go of; that it got it, in time to be because of a message.
+#[track_caller]
+pub(crate) fn prompt<T>(release: impl FnOnce(), won: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    release();
+    let won = won();
+    let took = start.elapsed();
+    assert!(took < PROMPT, "released and had after {took:?}: that was no message");
+    won
+}
