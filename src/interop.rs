@@ -2,7 +2,7 @@
 //!
 //! There is no code in this module, only this page. "Java" is a process with Redisson; both sides use one Redis, by one key
 //! name (see [`key_prefix`](crate::Builder::key_prefix) for Redisson's `NameMapper`). What is said here was read from Redisson's
-//! scripts and checked against a live Redisson 4.7.0; `tests/interop` runs one where Java and Maven are.
+//! scripts and checked against a live Redisson 4.7.0; `tests/interop` runs one when `LEASEHOLD_INTEROP=1` asks for it.
 //!
 //! # Which is which
 //!

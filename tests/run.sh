@@ -8,6 +8,7 @@
 #   LEASEHOLD_VALKEY=path
 #   LEASEHOLD_NO_INSTALL=1       install and download no server
 #   LEASEHOLD_MSRV_CARGO=path    the cargo of a Rust 1.88, when rustup has none
+#   LEASEHOLD_INTEROP=1          also run against a live Redisson (Java, Maven)
 #   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
 #                                at least 6 on a small machine
 #   CI=true                      a missing rustfmt or clippy is a failure
@@ -93,12 +94,14 @@ test_on() { # test_on NAME SERVER
 }
 
 # Against a live Redisson, of the newest version and of the newest before 4.
-# Where it can run it must: a build by Maven that failed is no reason to skip.
+# Once asked for it must run: a build by Maven that failed is no reason to skip.
 test_against_redisson() {
     missing=
     for tool in java mvn; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
     for version in 4.7.0 3.52.0; do
-        if [ -z "${LEASEHOLD_SERVER:-}" ]; then
+        if [ "${LEASEHOLD_INTEROP:-}" != 1 ]; then
+            skip "tests with Redisson $version" 'not asked for (LEASEHOLD_INTEROP=1)'
+        elif [ -z "${LEASEHOLD_SERVER:-}" ]; then
             skip "tests with Redisson $version" 'no server'
         elif [ -n "$missing" ]; then
             skip "tests with Redisson $version" "no$missing (Java 17 and Maven)"

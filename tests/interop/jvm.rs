@@ -18,14 +18,19 @@ fn version() -> String {
     std::env::var("LEASEHOLD_REDISSON").unwrap_or_else(|_| "4.7.0".to_owned())
 }
 
-/// The program, ready to run. Where it cannot be had it says why, and `None` lets the test pass; unless
-/// `LEASEHOLD_REQUIRE_INTEROP` says that it must run.
+/// The program, ready to run, when `LEASEHOLD_INTEROP=1` asks for it. Where it cannot be had it says why, and `None` lets the
+/// test pass; unless `LEASEHOLD_REQUIRE_INTEROP=1` says that it must run.
 pub(crate) fn program() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
+    let required = set("LEASEHOLD_REQUIRE_INTEROP");
+    if !required && !set("LEASEHOLD_INTEROP") {
+        println!("DID NOT RUN against a live Redisson: LEASEHOLD_INTEROP=1 asks for it");
+        return None;
+    }
     match BUILT.get_or_init(build) {
         Ok(jar) => Some(jar),
         Err(why) => {
-            let required = std::env::var("LEASEHOLD_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
             assert!(!required, "LEASEHOLD_REQUIRE_INTEROP=1, and there is no Redisson: {why}");
             println!("DID NOT RUN against a live Redisson: {why}");
             None
