@@ -17,7 +17,7 @@ fn tokens_grow_across_both_sides() {
         let guard = ours.lock().unwrap();
         grows("ours", guard.fencing_token().unwrap().get());
         assert_eq!(java.call("fenced tokens getToken"), guard.fencing_token().unwrap().get().to_string());
-        assert_eq!(java.call("fenced tokens tryLockAndGetToken 20"), "null");
+        assert_eq!(java.call("fenced tokens tryLockAndGetToken 700"), "null");
         guard.unlock().unwrap();
         grows("Java's", java.call("fenced tokens lockAndGetToken").parse().unwrap());
         assert!(ours.try_lock_for(ms(20)).unwrap().is_none());

@@ -134,7 +134,7 @@ fn readers_of_both_sides_are_renewed_beside_each_other() {
         other.call("read rw5 lock");
         other.call("read rw5 unlock");
         assert!(rw.try_write_owned_for(ms(50)).unwrap().is_none());
-        assert_eq!(other.call("write rw5 tryLock 50"), "false");
+        assert_eq!(other.call("write rw5 tryLock 700"), "false");
         assert!(ours.is_held());
     }
     ours.unlock().unwrap();

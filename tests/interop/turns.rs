@@ -52,7 +52,7 @@ macro_rules! turns {
                 assert_eq!(java.call(&command(name, "isLocked")), "true");
                 assert_eq!(java.call(&command(name, "isHeld")), "false");
                 assert_eq!(java.call(&command(name, "tryLock")), "false");
-                assert_eq!(java.call(&command(name, "tryLock 50")), "false");
+                assert_eq!(java.call(&command(name, "tryLock 700")), "false");
                 assert!(java.fail(&command(name, "unlock")).contains("IllegalMonitorState"));
                 // The try before has left: Java unsubscribes later than it answers.
                 wait_until("nobody waits", || !WAITS(&world.server, name));

@@ -16,7 +16,7 @@ fn both_watchdogs_renew_side_by_side() {
     java.call("lock theirs lock");
     let start = Instant::now();
     while start.elapsed() < ms(7000) {
-        assert_eq!(tries.call("lock ours tryLock 100"), "false", "after {:?}", start.elapsed());
+        assert_eq!(tries.call("lock ours tryLock 500"), "false", "after {:?}", start.elapsed());
         assert!(theirs.try_lock_for(ms(100)).unwrap().is_none(), "after {:?}", start.elapsed());
     }
     guard.unlock().unwrap();
