@@ -106,11 +106,7 @@ test_against_redisson() {
         elif [ -n "$missing" ]; then
             skip "tests with Redisson $version" "no$missing (Java 17 and Maven)"
         else
-            # One after the other each has a Java process of its own, which the old
-            # version needs: what timed tries leave behind in it makes others wait.
-            threads=1
-            [ "$version" = 3.52.0 ] || threads=${RUST_TEST_THREADS:-6}
-            step "tests with Redisson $version" env LEASEHOLD_REQUIRE_INTEROP=1 RUST_TEST_THREADS="$threads" LEASEHOLD_REDISSON="$version" \
+            step "tests with Redisson $version" env LEASEHOLD_REQUIRE_INTEROP=1 LEASEHOLD_REDISSON="$version" \
                 cargo test --all-features --test interop
         fi
     done
