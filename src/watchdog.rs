@@ -275,8 +275,10 @@ impl Inner {
             let until = table.settle_until;
             drop(table);
             loop {
-                // A server that comes back meanwhile is one more that can be told.
-                self.store.tend();
+                // A server that comes back meanwhile is one more that can be told; with nothing to tell, none is waited for.
+                if !self.table.lock().undos.is_empty() {
+                    self.store.tend();
+                }
                 while self.settle(round) {}
                 let pause = round.settle_pause.next();
                 let unsettled = !self.table.lock().undos.is_empty();

@@ -8,8 +8,6 @@
 //! a master that was emptied twice; a floor read before the wait is over misses a grant that still counts an old vote.
 //! The Redis documentation calls the wait "delayed restarts".
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -41,8 +39,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(super) struct Gate {
     terms: Admission,
     waits: Mutex<Vec<Option<Wait>>>,
-    /// How often a master came back: those who listen listen to it as well then.
-    returns: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Clone)]
@@ -64,15 +60,7 @@ struct Seen {
 impl Gate {
     pub(super) fn new(terms: Admission, nodes: usize) -> Self {
         let unknown = Wait { mark: None, again: Moment::from_nanos(0), told: false };
-        Self { terms, waits: Mutex::new(vec![Some(unknown); nodes]), returns: Arc::default() }
-    }
-
-    pub(super) fn returns(&self) -> Arc<AtomicU64> {
-        self.returns.clone()
-    }
-
-    pub(super) fn somebody_is_back(&self) {
-        self.returns.fetch_add(1, Ordering::AcqRel);
+        Self { terms, waits: Mutex::new(vec![Some(unknown); nodes]) }
     }
 
     pub(super) fn longest_lease(&self) -> Duration {

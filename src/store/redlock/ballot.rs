@@ -94,13 +94,13 @@ impl RedlockStore {
             // Nothing is taken back: that would release the outer hold.
             return match is_final(count.gone, all) {
                 true => Ok(Tally::Gone),
-                false => Err(self.refused(&round.told, &votes)),
+                false => Err(self.refused(&votes)),
             };
         }
         self.take_back(acquire, &round, &count, doubts);
         let answered = (count.yes | count.no).count_ones() as usize;
         if answered < quorum || count.no == 0 {
-            return Err(self.refused(&round.told, &votes));
+            return Err(self.refused(&votes));
         }
         let same = |holder: &String| count.holders.iter().filter(|other| *other == holder).count();
         let most = count.holders.iter().map(same).max().unwrap_or(0);
@@ -163,28 +163,27 @@ impl RedlockStore {
     }
 
     /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.
-    fn refused(&self, told: &[Told], votes: &[Result<Option<Vote>>]) -> Error {
+    fn refused(&self, votes: &[Result<Option<Vote>>]) -> Error {
         let about_it = votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
         if let Some(error) = about_it {
             return error.clone();
         }
-        let mut votes = votes.iter();
-        let texts: Vec<String> = told
-            .iter()
-            .map(|_| match votes.next() {
-                Some(Ok(Some(Vote::Yes { .. }))) => "granted".to_owned(),
-                Some(Ok(Some(Vote::No { .. }))) => "held by another".to_owned(),
-                Some(Ok(Some(Vote::Gone))) => "does not know this hold".to_owned(),
-                Some(Ok(Some(Vote::None))) => {
-                    "has no vote yet, because it is new or may have forgotten holds (Builder::admit_fresh_nodes)"
-                        .to_owned()
-                }
-                Some(Ok(Some(Vote::TooLate))) => "was reached too late".to_owned(),
-                Some(Ok(None)) | None => "not waited for".to_owned(),
-                Some(Err(error)) => error.message().to_owned(),
-            })
-            .collect();
+        let texts: Vec<String> = votes.iter().map(|vote| in_words(vote).to_owned()).collect();
         self.list(&texts)
+    }
+}
+
+fn in_words(vote: &Result<Option<Vote>>) -> &str {
+    match vote {
+        Ok(Some(Vote::Yes { .. })) => "granted",
+        Ok(Some(Vote::No { .. })) => "held by another",
+        Ok(Some(Vote::Gone)) => "does not know this hold",
+        Ok(Some(Vote::None)) => {
+            "has no vote yet, because it is new or may have forgotten holds (Builder::admit_fresh_nodes)"
+        }
+        Ok(Some(Vote::TooLate)) => "was reached too late",
+        Ok(None) => "not waited for",
+        Err(error) => error.message(),
     }
 }
 

@@ -46,6 +46,8 @@ const CHUNK: usize = 200;
 pub(crate) struct RedlockStore {
     nodes: Vec<Node>,
     gate: Gate,
+    /// How often a master came back: those who listen listen to it as well then.
+    returns: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
     /// Rounds that may run beside each other: each has a connection to every master.
     places: Mutex<usize>,
@@ -60,10 +62,12 @@ pub(crate) struct RedlockStore {
 impl RedlockStore {
     pub(crate) fn new(dialers: Vec<Dialer>, rounds: usize, admission: Admission) -> Self {
         let clock = dialers[0].clock.clone();
-        let nodes: Vec<Node> = dialers.into_iter().map(Node::new).collect();
+        let returns = Arc::new(AtomicU64::new(0));
+        let nodes: Vec<Node> = dialers.into_iter().map(|dialer| Node::new(dialer, returns.clone())).collect();
         Self {
             gate: Gate::new(admission, nodes.len()),
             nodes,
+            returns,
             clock,
             places: Mutex::new(rounds),
             place_free: Condvar::new(),
@@ -216,10 +220,13 @@ impl LeaseStore for RedlockStore {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
         check_kind(acquire.keys)?;
         self.gate.check_lease(acquire.lease)?;
-        let _place = self.place();
         for split in 0..SPLITS {
             let began = self.clock.now();
-            match self.vote(acquire, doubts)? {
+            // Given back before the pause below: others may have their round meanwhile.
+            let place = self.place();
+            let tally = self.vote(acquire, doubts)?;
+            drop(place);
+            match tally {
                 Tally::Granted { token, sent_at } => {
                     // Its release goes to all of them.
                     doubts.clear();
@@ -379,9 +386,7 @@ impl LeaseStore for RedlockStore {
         // One connect a turn, because each can take its whole timeout, and renewals go first.
         let mut nodes: Vec<&Node> = self.nodes.iter().collect();
         nodes.sort_by_key(|node| node.probe_at());
-        if nodes.into_iter().find_map(Node::probe) == Some(true) {
-            self.gate.somebody_is_back();
-        }
+        let _ = nodes.into_iter().any(Node::probe);
         let gate = self.gate.tend(&self.nodes);
         let now = self.clock.now();
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();
@@ -416,7 +421,7 @@ impl LeaseStore for RedlockStore {
         let up: Vec<&Node> = self.nodes.iter().filter(|node| node.standing().1.is_none()).collect();
         let dialers: Vec<&Dialer> = up.iter().map(|node| &node.dialer).collect();
         // One that cannot be listened to counts as down, so that it is listened to when it is back.
-        Dialer::listen_to_all(&dialers, read_timeout, self.gate.returns(), |at, error| up[at].mark_down(error))
+        Dialer::listen_to_all(&dialers, read_timeout, self.returns.clone(), |at, error| up[at].mark_down(error))
     }
 
     fn fence_claim(&self, _: &str, _: u64) -> Result<FenceAnswer> {

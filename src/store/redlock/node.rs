@@ -7,6 +7,7 @@
 mod call;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,6 +27,8 @@ const MOST_LATE: usize = 16;
 
 pub(super) struct Node {
     pub(super) dialer: Dialer,
+    /// Counts how often any master came back, whoever found that.
+    returns: Arc<AtomicU64>,
     state: Mutex<State>,
 }
 
@@ -83,7 +86,7 @@ pub(super) struct Standing {
 }
 
 impl Node {
-    pub(super) fn new(dialer: Dialer) -> Self {
+    pub(super) fn new(dialer: Dialer, returns: Arc<AtomicU64>) -> Self {
         let state = State {
             run_id: None,
             free: Vec::new(),
@@ -93,7 +96,7 @@ impl Node {
             standing: Standing { quarantined: Some(None), ..Standing::default() },
             closed: false,
         };
-        Self { dialer, state: Mutex::new(state) }
+        Self { dialer, returns, state: Mutex::new(state) }
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {
@@ -305,15 +308,15 @@ impl Node {
         state.down.get_or_insert(Down { error: error.clone(), again, pause });
     }
 
-    /// In the background: reaches out to a master that is down. True: it is back; `None`: it was not the time for that.
-    pub(super) fn probe(&self) -> Option<bool> {
+    /// Reaches out to a master that is down; false when it was not the time for that.
+    pub(super) fn probe(&self) -> bool {
         {
             let mut state = self.state.lock();
             // Also when nobody asks it meanwhile: one that hangs is seen to.
             let _ = self.drain(&mut state);
             match &state.down {
                 Some(down) if down.again <= self.clock().now() => {}
-                _ => return None,
+                _ => return false,
             }
         }
         let dialed = self.dial();
@@ -325,7 +328,7 @@ impl Node {
                 if !state.closed {
                     state.free.push(link);
                 }
-                Some(true)
+                self.returns.fetch_add(1, Ordering::AcqRel);
             }
             Err(error) => {
                 let now = self.clock().now();
@@ -334,9 +337,9 @@ impl Node {
                     down.error = error;
                     down.again = now.plus(down.pause.next());
                 }
-                Some(false)
             }
         }
+        true
     }
 
     /// Whether a reply to this holder is still missing, on a connection that stands.
