@@ -163,7 +163,7 @@ fn a_grant_that_is_read_after_its_lease_is_none() {
 #[test]
 fn a_server_that_is_suspended_and_continued_keeps_no_lock_of_ours() {
     let server = Server::start();
-    let client = server.builder().lease(LEASE).io_timeout(ms(200)).build().unwrap();
+    let client = server.builder().lease(LEASE).io_timeout(ms(800)).build().unwrap();
     drop(client.lock("warm").unwrap());
     server.suspend();
     // In the server's socket buffer, to run when it wakes up.

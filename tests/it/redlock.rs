@@ -180,7 +180,7 @@ fn lost_and_late_replies_leave_nothing_behind() {
     for fault in FAULTS {
         for broken in 1..=3 {
             let urls = proxies.iter().map(Proxy::url);
-            let client = LockClient::builder().urls(urls).redlock().io_timeout(ms(300)).build().unwrap();
+            let client = LockClient::builder().urls(urls).redlock().io_timeout(ms(600)).build().unwrap();
             wait_for_votes(&client, 3);
             let what = format!("{fault:?} on {broken}");
             let inject = || proxies[..broken].iter().for_each(|proxy| proxy.inject("{l}", fault));

@@ -100,7 +100,7 @@ fn a_slow_master_does_not_keep_the_watchdog_from_renewing() {
 #[test]
 fn what_a_master_runs_after_a_stall_longer_than_the_lease_is_undone_as_well() {
     let masters = Masters::fresh(3);
-    let client = masters.builder().lease(ms(3000)).io_timeout(ms(150)).build().unwrap();
+    let client = masters.builder().lease(ms(3000)).io_timeout(ms(600)).build().unwrap();
     wait_for_votes(&client, 3);
     client.lock("other").unwrap().unlock().unwrap();
     masters.0[..2].iter().for_each(Server::suspend);

@@ -163,7 +163,7 @@ fn a_downgrade_in_doubt_keeps_the_hold_and_is_seen_to() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     for fault in [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply] {
-        let a = LockClient::builder().url(proxy.url()).lease(ms(1500)).io_timeout(ms(200)).build().unwrap();
+        let a = LockClient::builder().url(proxy.url()).lease(ms(1500)).io_timeout(ms(400)).build().unwrap();
         let b = server.client();
         let rw = a.rw_lock("w");
         let (write, read) = (rw.write().unwrap(), rw.read().unwrap());
