@@ -36,6 +36,7 @@
 //! | Java's readers look at no mark of a waiting writer | many of them can keep a writer of ours waiting | ours let a waiting writer of ours go first |
 //! | renewing one Java reader sets the TTL of the whole lock to its own | a longer lease of another reader could be cut | we look after our read holds, fixed ones too, and lift it again |
 //! | a write lock that becomes a read lock tells nobody | Java's readers wait for their timer | our [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
+//! | the release of a Java writer says `1`, which wakes only who sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL it saw is over (about 3 in 600, if the release comes within 2.5 ms of its subscription) | a release of ours says `0` behind it, which is kept for such a waiter (none in 1 200) |
 //! | deleting a latch strands those who wait | in Java, until their own time is over | [`delete`](crate::CountDownLatch::delete) of ours wakes those of both sides |
 //! | a message `0` on a latch that still counts makes Java ask in a loop | load | it is sent only by the script that took the count to zero |
 //! | permits are swept by the wall clock of whoever asks | clocks that differ could end a lease early | ours stand two seconds longer in Redis than we believe |

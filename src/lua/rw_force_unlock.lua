@@ -18,5 +18,9 @@ for i = 1, #fields, 2 do
   end
 end
 redis.call('del', KEYS[1])
-redis.call('publish', ARGV[1], mode == 'write' and '1' or '0')
+if mode == 'write' then
+  redis.call('publish', ARGV[1], '1')
+end
+-- After 1 as well: what it does for waiters of Java is told in rw_release.
+redis.call('publish', ARGV[1], '0')
 return 1

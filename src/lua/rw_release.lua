@@ -5,10 +5,10 @@
 -- ARGV[1] holder
 -- ARGV[2] the write levels that stay
 -- ARGV[3] the read levels that stay
--- ARGV[4] channel to publish on: 0 when a reader frees the lock, 1 when a writer frees or downgrades it
+-- ARGV[4] channel to publish on: 0 when a reader frees the lock, 1 and 0 when a writer frees or downgrades it
 -- ARGV[5] what the keys of the levels begin with: the hash tag of the lock
 -- Returns {0, 0} not held (after a lost reply: an earlier run worked) | {1, 0} levels stay, or other readers do
---         {2, receivers} freed or downgraded, and how many subscribers the message reached
+--         {2, receivers} freed or downgraded, and how many subscribers each message reached
 -- Repeat-safe: yes. It says what stays, not what goes, and the holder is never used again once it is removed.
 local writer = ARGV[1] .. ':write'
 local writes, reads = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -59,23 +59,29 @@ if reads > 0 then
     return {1, 0}
   end
   redis.call('hdel', KEYS[1], writer)
-  return {2, redis.call('publish', ARGV[4], '1')}
+else
+  for n = 1, count do
+    redis.call('del', level(ARGV[1], n))
+  end
+  redis.call('hdel', KEYS[1], writer, ARGV[1])
+  local ttl, others = 0, redis.call('hgetall', KEYS[1])
+  for i = 1, #others, 2 do
+    if others[i] ~= 'mode' then
+      ttl = math.max(ttl, longest(others[i], tonumber(others[i + 1]) or 0))
+    end
+  end
+  if ttl > 0 then
+    redis.call('pexpire', KEYS[1], ttl)
+    return {1, 0}
+  end
+  -- Nobody is left, or only readers whose leases have ended.
+  redis.call('del', KEYS[1])
 end
 
-for n = 1, count do
-  redis.call('del', level(ARGV[1], n))
+local receivers = redis.call('publish', ARGV[4], writing and '1' or '0')
+if writing and receivers > 0 then
+  -- 1 wakes those of Java that sleep, and is lost on one who has tried in vain and is not asleep yet, which would then
+  -- sleep for a lease: a 0 is kept for it.
+  redis.call('publish', ARGV[4], '0')
 end
-redis.call('hdel', KEYS[1], writer, ARGV[1])
-local ttl, others = 0, redis.call('hgetall', KEYS[1])
-for i = 1, #others, 2 do
-  if others[i] ~= 'mode' then
-    ttl = math.max(ttl, longest(others[i], tonumber(others[i + 1]) or 0))
-  end
-end
-if ttl > 0 then
-  redis.call('pexpire', KEYS[1], ttl)
-  return {1, 0}
-end
--- Nobody is left, or only readers whose leases have ended.
-redis.call('del', KEYS[1])
-return {2, redis.call('publish', ARGV[4], writing and '1' or '0')}
+return {2, receivers}

@@ -192,7 +192,7 @@ impl JavaThread<'_> {
     pub(crate) fn begin_waiting(&self, server: &Server, command: &str, name: &str, shown: Waits) {
         self.begin(command);
         wait_until(&format!("{command} waits"), || !self.waits() || shown(server, name));
-        // Redisson tries once more and only then waits: a message `1`, of a writer, that comes between the two wakes
+        // Redisson tries once more and only then waits: a message `1`, of a Java writer, that comes between the two wakes
         // nobody, and nothing on the server shows when that is over.
         std::thread::sleep(ms(300));
         assert!(self.waits(), "{command} did not wait: {:?}", self.answers.try_recv());

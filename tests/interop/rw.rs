@@ -1,5 +1,7 @@
 //! Readers of both sides, and a writer of each.
 
+use std::time::Duration;
+
 use crate::jvm::{Waits, listeners};
 use crate::rig::{CAP, Server, ms, wait_until};
 use crate::world::{World, prompt, world};
@@ -88,6 +90,23 @@ fn a_writers_release_lets_the_readers_of_both_sides_in() {
             guard.unlock().unwrap();
         });
         assert!(!rw.is_locked().unwrap());
+    }
+}
+
+/// Redisson tries, listens, tries again and only then waits. A message `1` that comes between the last two wakes nobody: with
+/// that alone, three in a thousand of these readers slept until their hint was over.
+#[test]
+fn our_writers_release_reaches_a_reader_of_java_that_is_about_to_wait() {
+    let Some(world) = world() else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    for n in 0..300 {
+        let name = format!("rw6-{n}");
+        let guard = client.rw_lock(&name).write_owned().unwrap();
+        java.begin(&format!("read {name} lock"));
+        wait_until("it listens", || waits(&world.server, &name));
+        std::thread::sleep(Duration::from_micros(rand::random_range(0..2500)));
+        prompt(|| guard.unlock().unwrap(), || java.answer());
+        java.call(&format!("read {name} unlock"));
     }
 }
 
