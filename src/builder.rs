@@ -15,6 +15,8 @@ use crate::wire::{Dialer, Endpoint};
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
 const DEFAULT_WAITER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Redisson's default.
+const DEFAULT_JAVA_WAITER_TIMEOUT: Duration = Duration::from_secs(300);
 const MOST_CONNECTIONS: usize = 1024;
 /// Of Redlock: one master of several must be able to fail, and each costs every lock call a request.
 const NODES: std::ops::RangeInclusive<usize> = 3..=31;
@@ -51,6 +53,7 @@ pub struct Builder {
     fencing: bool,
     ride_out: Option<Duration>,
     waiter_timeout: Duration,
+    java_waiter_timeout: Duration,
     lazy: bool,
 }
 
@@ -72,6 +75,7 @@ impl Builder {
             fencing: true,
             ride_out: None,
             waiter_timeout: DEFAULT_WAITER_TIMEOUT,
+            java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT,
             lazy: false,
         }
     }
@@ -227,6 +231,16 @@ impl Builder {
         self
     }
 
+    /// What the Java services on the same [fair locks](crate::FairMutex) have as Redisson's `fairLockWaitTimeout`; the
+    /// longest, if they differ. A Java waiter takes so much from the deadlines of all behind it when it gets the lock, and
+    /// ours have it on top: told too short, a waiter of ours behind several of Java can lose its place; too long, one that
+    /// died behind one of Java that died stands for longer. Between 1 ms and a day. Defaults to 5 minutes, as in Redisson.
+    /// Without Java it means nothing.
+    pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {
+        self.java_waiter_timeout = timeout;
+        self
+    }
+
     /// [`build`](Self::build) does not connect: a server that is down shows at the first lock call instead.
     pub fn connect_lazily(mut self) -> Self {
         self.lazy = true;
@@ -257,6 +271,7 @@ impl Builder {
             fencing: self.fencing,
             ride_out: self.ride_out.unwrap_or(self.lease),
             waiter_timeout: self.waiter_timeout,
+            java_waiter_timeout: self.java_waiter_timeout,
         };
         let shared = Shared::new(config, self.client_name, store, clock);
         if self.redlock {
@@ -352,6 +367,12 @@ impl Builder {
                 self.waiter_timeout
             )));
         }
+        if !(Duration::from_millis(1)..=Duration::from_secs(24 * 3600)).contains(&self.java_waiter_timeout) {
+            return Err(invalid(format!(
+                "a java_waiter_timeout of {:?} is not between 1 ms and a day",
+                self.java_waiter_timeout
+            )));
+        }
         let named_well = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
         if self.client_name.is_empty() || self.client_name.len() > 64 || !self.client_name.chars().all(named_well) {
             return Err(invalid(format!(
@@ -381,6 +402,7 @@ impl std::fmt::Debug for Builder {
             .field("fencing", &self.fencing)
             .field("ride_out", &self.ride_out)
             .field("waiter_timeout", &self.waiter_timeout)
+            .field("java_waiter_timeout", &self.java_waiter_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -87,8 +87,13 @@ impl<'a> Claim<'a> {
     /// What is asked of the server. `waits`: and will be asked again.
     pub(crate) fn request(&self, waits: bool) -> Acquire<'_> {
         let Self { keys, holder, lease, token, .. } = self;
+        let config = &self.shared.config;
         let waiting = match waits && leaves_a_sign(keys.kind) {
-            true => Waiting::Yes { keeps: self.shared.config.waiter_timeout, again: self.queued },
+            true => Waiting::Yes {
+                keeps: config.waiter_timeout,
+                java_keeps: config.java_waiter_timeout,
+                again: self.queued,
+            },
             false => Waiting::No,
         };
         Acquire { keys, holder, lease: *lease, held: 0, token: *token, waiting }

@@ -31,7 +31,7 @@
 //! | Redisson | what it means | what we do |
 //! |---|---|---|
 //! | never tells a holder that its lease is gone | a Java holder that paused goes on working beside ours | a fencing token at the resource stops it, if it sends one: `RFencedLock` has them |
-//! | a Java waiter in a fair queue that dies stands there for five minutes | it holds up everybody behind it so long, ours too | our own dead waiters stand for [`waiter_timeout`](crate::Builder::waiter_timeout); Java's keep Java's time |
+//! | a Java waiter in a fair queue that dies stands there for five minutes | it holds up everybody behind it so long, ours too | our own dead waiters stand for [`waiter_timeout`](crate::Builder::waiter_timeout); Java's keep Java's time: set a short `fairLockWaitTimeout` there, and the same as [`java_waiter_timeout`](crate::Builder::java_waiter_timeout) here |
 //! | with a dead head and a free lock, Java's fair waiters ask in a loop | load, until the head's time is over | ours wait for the time that is left |
 //! | Java's readers look at no mark of a waiting writer | many of them can keep a writer of ours waiting | ours let a waiting writer of ours go first |
 //! | renewing one Java reader sets the TTL of the whole lock to its own | a longer lease of another reader could be cut | we look after our read holds, fixed ones too, and lift it again |

@@ -37,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) ride_out: Duration,
     /// How long a waiter that died can hold up others: its place in a fair queue, or a writer's marker.
     pub(crate) waiter_timeout: Duration,
+    /// The same of a Java waiter.
+    pub(crate) java_waiter_timeout: Duration,
 }
 
 pub(crate) struct Shared {

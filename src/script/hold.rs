@@ -31,9 +31,10 @@ const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
     No,
-    /// `keeps`: how long the sign stands without another try. `again`: it was left before.
+    /// `keeps`: how long the sign stands without another try. `java_keeps`: that of a Java waiter. `again`: it was left before.
     Yes {
         keeps: Duration,
+        java_keeps: Duration,
         again: bool,
     },
 }
@@ -66,9 +67,9 @@ pub(crate) enum AcquireAnswer {
 pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
     let Acquire { keys, holder, lease, held, token, waiting } = *request;
     let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
-    let (keeps, again) = match waiting {
-        Waiting::No => (0, false),
-        Waiting::Yes { keeps, again } => (ceil_millis(keeps), again),
+    let (keeps, java_keeps, again) = match waiting {
+        Waiting::No => (0, 0, false),
+        Waiting::Yes { keeps, java_keeps, again } => (ceil_millis(keeps), ceil_millis(java_keeps), again),
     };
     match keys.kind {
         Kind::Mutex => {
@@ -79,7 +80,7 @@ pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
             let request = Request::script(&FAIR_ACQUIRE, &names).arg(holder.as_str()).number(lease).number(held);
-            with_token(request, token).number(keeps).number(u64::from(again)).stamped()
+            with_token(request, token).number(keeps).number(u64::from(again)).number(java_keeps).stamped()
         }
         Kind::Write => {
             let request = Request::script(&WRITE_ACQUIRE, &[lock, keys.token.as_bytes(), keys.marker().as_bytes()]);

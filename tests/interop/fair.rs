@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::LockClient;
+use leasehold::{Builder, LockClient};
 
 use crate::jvm::Jvm;
 use crate::rig::{CAP, Child, Server, ms, wait_until};
@@ -64,43 +64,54 @@ fn whoever_gives_up_leaves_the_queue_to_the_others() {
     patient.call("fair leave unlock");
 }
 
+fn patience(builder: Builder) -> Builder {
+    builder.waiter_timeout(ms(1000)).java_waiter_timeout(ms(3000))
+}
+
 #[test]
 #[ignore = "a program for other tests"]
 fn waiting_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
-    let client = LockClient::builder().url(url).waiter_timeout(ms(1000)).build().unwrap();
+    let client = patience(LockClient::builder().url(url)).build().unwrap();
     println!("@@id {}", client.id());
     drop(client.fair("killed").lock().unwrap());
 }
 
-/// A dead process of each side stands in front of the living. Java's deadline is that of its predecessor and its timeout
-/// for waiters, which is short here and minutes in a service.
-///
-/// The other way around it takes as long as Redisson's default, 300 s: what Java takes from all deadlines when it gets
-/// the lock, ours have on top for each Java waiter ahead, and a dead one never takes it.
+/// A dead process of each side stands in front of the living, in either order. Java's deadline is that of its predecessor and
+/// its timeout for waiters, which is short here and minutes in a service.
 #[test]
 fn waiters_that_were_killed_hold_up_the_others_for_a_while_only() {
     let Some(world) = World::with(&["fairWait=3000"]) else { return };
-    let Some(mut doomed) = Jvm::start(&world.server, &["fairWait=3000"]) else { return };
-    let client = world.server.builder().waiter_timeout(ms(1000)).lease(ms(3000)).build().unwrap();
-    let java = world.jvm.thread();
-    let guard = client.fair("killed").lock_owned().unwrap();
-    let mut child = Child::spawn("fair::waiting_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
-    child.expect("id");
-    wait_for_queue(&world.server, "killed", 1);
-    doomed.thread().begin("fair killed lock");
-    wait_for_queue(&world.server, "killed", 2);
-    std::thread::scope(|s| {
-        let ours = s.spawn(|| client.fair("killed").try_lock_owned_for(CAP).unwrap().expect("it gets its turn"));
-        wait_for_queue(&world.server, "killed", 3);
-        java.begin("fair killed lock");
-        wait_for_queue(&world.server, "killed", 4);
-        child.kill();
-        doomed.kill();
-        guard.unlock().unwrap();
-        let guard = ours.join().unwrap();
-        assert!(java.waits(), "the order of the living stays");
-        prompt(|| guard.unlock().unwrap(), || java.answer());
-        java.call("fair killed unlock");
-    });
+    for first in ["ours", "Java"] {
+        let Some(doomed) = Jvm::start(&world.server, &["fairWait=3000"]) else { return };
+        let client = patience(world.server.builder()).lease(ms(3000)).build().unwrap();
+        let java = world.jvm.thread();
+        let guard = client.fair("killed").lock_owned().unwrap();
+        let queue = |ours: bool| {
+            if !ours {
+                doomed.thread().begin("fair killed lock");
+                return None;
+            }
+            let mut child = Child::spawn("fair::waiting_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
+            child.expect("id");
+            Some(child)
+        };
+        let before = queue(first == "ours");
+        wait_for_queue(&world.server, "killed", 1);
+        let behind = queue(first != "ours");
+        wait_for_queue(&world.server, "killed", 2);
+        std::thread::scope(|s| {
+            let ours = s.spawn(|| client.fair("killed").try_lock_owned_for(CAP).unwrap().expect("it gets its turn"));
+            wait_for_queue(&world.server, "killed", 3);
+            java.begin("fair killed lock");
+            wait_for_queue(&world.server, "killed", 4);
+            before.or(behind).unwrap().kill();
+            doomed.kill();
+            guard.unlock().unwrap();
+            let guard = ours.join().unwrap();
+            assert!(java.waits(), "the order of the living stays");
+            prompt(|| guard.unlock().unwrap(), || java.answer());
+            java.call("fair killed unlock");
+        });
+    }
 }

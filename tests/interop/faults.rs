@@ -1,16 +1,16 @@
-//! The stress of both sides, while connections are cut, scripts are forgotten, the server is started again, and processes
-//! of each side are killed.
-
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use leasehold::LockClient;
+//! The stress of both sides on all primitives at once, while connections are cut, scripts are forgotten, the server is started
+//! again, and processes of each side are killed.
 
 use crate::jvm::Jvm;
-use crate::rig::{Child, Server, ms};
-use crate::stress::{Counter, Turn, ended, lasting, plain, rw, stress};
+use crate::players::{Mode, Process, Tally, play};
+use crate::rig::{Server, ms};
+use crate::stress::{Javas, LEASE, client, java, judge, length, set_up};
 use crate::world::World;
+
+/// Without plain counts: those of a Java thread whose reply was lost, or of any that was killed, are gone.
+const NOUNS: [&str; 6] = ["lock", "fenced", "fair", "rw", "multi", "permits"];
+/// Threads of each process on each noun.
+const THREADS: usize = 2;
 
 fn cut_all(server: &Server) {
     // Those of the subscriptions too: who waits is told of no release meanwhile.
@@ -19,85 +19,82 @@ fn cut_all(server: &Server) {
     }
 }
 
+/// All primitives at once, for as long as the trouble takes. A process of each side stays to the end.
+fn in_trouble(server: &mut Server, jvm: &Jvm, mode: Mode, trouble: impl FnOnce(&mut Server, &dyn Fn(&str) -> String)) {
+    let client = client(server);
+    let counters = NOUNS.map(|noun| set_up(server, &client, noun));
+    let path_of = |noun: &str| {
+        let at = NOUNS.iter().position(|n| *n == noun).unwrap();
+        counters[at].0.to_str().unwrap().to_owned()
+    };
+    let javas: Vec<_> =
+        NOUNS.iter().map(|noun| Javas::begin(jvm, noun, path_of(noun).as_ref(), mode, THREADS)).collect();
+    let tallies: Vec<(Tally, Tally)> = std::thread::scope(|s| {
+        let ours: Vec<_> = NOUNS
+            .iter()
+            .map(|noun| {
+                let path = path_of(noun);
+                let client = &client;
+                s.spawn(move || play(client, noun, path.as_ref(), mode, THREADS))
+            })
+            .collect();
+        trouble(server, &path_of);
+        counters.iter().for_each(|(_, counter)| counter.stop());
+        let ours: Vec<_> = ours.into_iter().map(|thread| thread.join().unwrap()).collect();
+        ours.into_iter().zip(javas.iter().map(Javas::tally)).collect()
+    });
+    for (n, (ours, theirs)) in tallies.into_iter().enumerate() {
+        match mode {
+            // A waiter of Java that misses a message sleeps for a lease: it may have had no turn at all.
+            Mode::Count => judge(NOUNS[n], &counters[n].1, ours, theirs),
+            Mode::Mark => assert!(ours.turns > 0, "{}: {ours:?}, {theirs:?}", NOUNS[n]),
+        }
+    }
+}
+
 #[test]
 fn connections_are_cut_scripts_forgotten_and_the_server_started_again() {
     // What it said is on the disk: nothing that was held is forgotten.
-    let Some(World { jvm, mut server }) = World::on(&["--appendonly", "yes", "--appendfsync", "always"], &[]) else {
+    let args = ["--appendonly", "yes", "--appendfsync", "always"];
+    let Some(World { jvm, mut server }) = World::on(&args, &[&format!("watchdog={LEASE}"), "fairWait=2000"]) else {
         return;
     };
-    let clients = [lasting(&server), lasting(&server)];
-    let dir = server.dir().to_owned();
-    for (noun, turn) in [("lock", plain as Turn), ("rw", rw)] {
-        stress(&dir, &clients, &[&jvm], (noun, turn), |length| {
-            let rounds = 6;
-            for round in 0..rounds {
-                std::thread::sleep(length / rounds);
-                match round % 3 {
-                    0 => cut_all(&server),
-                    1 => server.cmd::<()>(&["SCRIPT", "FLUSH"]),
-                    _ => server.restart(),
-                }
+    in_trouble(&mut server, &jvm, Mode::Count, |server, _| {
+        let rounds = 9;
+        for round in 0..rounds {
+            std::thread::sleep(length() * 3 / rounds);
+            match round % 3 {
+                0 => cut_all(server),
+                1 => server.cmd::<()>(&["SCRIPT", "FLUSH"]),
+                _ => server.restart(),
             }
-        });
-    }
-    drop(clients);
+        }
+    });
     drop(jvm);
     drop(server);
-}
-
-#[test]
-#[ignore = "a program for other tests"]
-fn doomed_process() {
-    let client =
-        LockClient::builder().url(std::env::var("LEASEHOLD_TEST_URL").unwrap()).lease(ms(5000)).build().unwrap();
-    let counter = Counter::open(Path::new(&std::env::var("LEASEHOLD_TEST_FILE").unwrap()));
-    println!("@@runs");
-    loop {
-        turn(&client, &counter);
-    }
-}
-
-fn turn(client: &LockClient, counter: &Counter) -> bool {
-    let Some(guard) = client.mutex("marks").keep_token().try_lock_for(Duration::from_secs(2)).unwrap() else {
-        return false;
-    };
-    counter.mark();
-    ended(guard.unlock());
-    true
 }
 
 /// In the middle of it, with whatever they hold: their leases end, and the others go on.
 #[test]
 fn processes_of_both_sides_are_killed() {
-    let Some(world) = World::with(&["watchdog=5000"]) else { return };
-    let path = world.server.dir().join("marks");
-    std::fs::write(&path, [0; 8]).unwrap();
-    let env = [("LEASEHOLD_TEST_URL", &*world.server.url()), ("LEASEHOLD_TEST_FILE", path.to_str().unwrap())];
-    let (client, stop) = (lasting(&world.server), AtomicBool::new(false));
-    let counter = Counter::open(&path);
-    let lasts = |millis: u32| format!("lock marks turns {} {millis} mark", path.display());
-    let java = world.jvm.thread();
-    java.begin(&lasts(9000));
-    std::thread::scope(|s| {
-        let ours = s.spawn(|| {
-            let mut turns = 0;
-            while !stop.load(Ordering::SeqCst) {
-                turns += u32::from(turn(&client, &counter));
-            }
-            turns
-        });
+    let Some(World { jvm, mut server }) = World::with(&[&format!("watchdog={LEASE}"), "fairWait=2000"]) else { return };
+    in_trouble(&mut server, &jvm, Mode::Mark, |server, path_of| {
         for _ in 0..2 {
-            let Some(mut doomed) = Jvm::start(&world.server, &["watchdog=5000"]) else { return };
-            let mut child = Child::spawn("faults::doomed_process", &env);
-            child.expect("runs");
-            doomed.thread().begin(&lasts(60_000));
+            let doomed_java = java(server).unwrap();
+            let mut doomed = Process::start(server, LEASE);
+            let _javas: Vec<_> = NOUNS
+                .iter()
+                .map(|noun| {
+                    let path = path_of(noun);
+                    doomed.begin(noun, path.as_ref(), Mode::Mark, THREADS);
+                    Javas::begin(&doomed_java, noun, path.as_ref(), Mode::Mark, THREADS)
+                })
+                .collect();
             std::thread::sleep(ms(700));
-            child.kill();
             doomed.kill();
+            doomed_java.kill();
         }
-        let theirs: u32 = java.answer_within(Duration::from_secs(45)).parse().unwrap();
-        stop.store(true, Ordering::SeqCst);
-        let ours = ours.join().unwrap();
-        assert!(ours > 10 && theirs > 0, "{ours} turns of ours, {theirs} of Java");
     });
+    drop(jvm);
+    drop(server);
 }

@@ -73,7 +73,7 @@ fn run(what: &str, command: &mut Command) -> Result<(), String> {
 
 /// One process of Redisson.
 pub(crate) struct Jvm {
-    process: Child,
+    process: Mutex<Child>,
     stdin: Mutex<Option<ChildStdin>>,
     /// By the name of the thread they are meant for.
     answers: Arc<Mutex<HashMap<String, Sender<String>>>>,
@@ -108,7 +108,7 @@ impl Jvm {
             // Those who wait for an answer learn that there will be none.
             receivers.lock().clear();
         });
-        Some(Self { process, stdin, answers, next: AtomicU32::new(0) })
+        Some(Self { process: Mutex::new(process), stdin, answers, next: AtomicU32::new(0) })
     }
 
     /// A new thread of it, which can hold locks.
@@ -116,13 +116,14 @@ impl Jvm {
         let name = format!("t{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (sender, answers) = unbounded();
         self.answers.lock().insert(name.clone(), sender);
-        JavaThread { jvm: self, name, answers }
+        JavaThread { jvm: self, name, asked: Mutex::default(), answers }
     }
 
     /// SIGKILL.
-    pub(crate) fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+    pub(crate) fn kill(&self) {
+        let mut process = self.process.lock();
+        process.kill().unwrap();
+        process.wait().unwrap();
     }
 }
 
@@ -131,13 +132,13 @@ impl Drop for Jvm {
         // The end of its input; most threads in it still wait for something when a test has failed.
         self.stdin.lock().take();
         for _ in 0..250 {
-            if matches!(self.process.try_wait(), Ok(Some(_))) {
+            if matches!(self.process.get_mut().try_wait(), Ok(Some(_))) {
                 return;
             }
             std::thread::sleep(ms(20));
         }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = self.process.get_mut().kill();
+        let _ = self.process.get_mut().wait();
     }
 }
 
@@ -145,12 +146,15 @@ impl Drop for Jvm {
 pub(crate) struct JavaThread<'a> {
     jvm: &'a Jvm,
     name: String,
+    /// The last command.
+    asked: Mutex<String>,
     answers: Receiver<String>,
 }
 
 impl JavaThread<'_> {
     /// `NOUN NAME VERB [ARGUMENTS]`; the answer comes later.
     pub(crate) fn begin(&self, command: &str) {
+        command.clone_into(&mut self.asked.lock());
         let mut stdin = self.jvm.stdin.lock();
         writeln!(stdin.as_mut().unwrap(), "{} {command}", self.name).unwrap();
     }
@@ -163,8 +167,9 @@ impl JavaThread<'_> {
 
     #[track_caller]
     pub(crate) fn answer_within(&self, longest: Duration) -> String {
-        let answer = self.answers.recv_timeout(longest).unwrap_or_else(|e| panic!("no answer from Java: {e}"));
-        assert!(!answer.starts_with('!'), "{answer}");
+        let asked = self.asked.lock();
+        let answer = self.answers.recv_timeout(longest).unwrap_or_else(|e| panic!("{asked}: no answer from Java: {e}"));
+        assert!(!answer.starts_with('!'), "{asked}: {answer}");
         answer
     }
 

@@ -92,7 +92,7 @@ fn holding_process() {
 #[test]
 fn permits_of_processes_that_were_killed_come_back_to_the_other_side() {
     let Some(world) = World::with(&[]) else { return };
-    let Some(mut doomed) = Jvm::start(&world.server, &[]) else { return };
+    let Some(doomed) = Jvm::start(&world.server, &[]) else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.semaphore("s4");
     semaphore.try_set_permits(1).unwrap();

@@ -101,6 +101,10 @@ fn settings_are_checked_against_each_other() {
     invalid(ok().connections(0).build(), None, "connections");
     invalid(ok().connections(1025).build(), None, "connections");
     invalid(ok().max_hold(Duration::ZERO).build(), None, "max_hold");
+    invalid(ok().waiter_timeout(ms(199)).build(), None, "waiter_timeout");
+    invalid(ok().waiter_timeout(ms(300_001)).build(), None, "waiter_timeout");
+    invalid(ok().java_waiter_timeout(Duration::ZERO).build(), None, "java_waiter_timeout");
+    invalid(ok().java_waiter_timeout(Duration::MAX).build(), None, "java_waiter_timeout");
     invalid(ok().key_prefix("p".repeat(1024)).build(), None, "key_prefix");
     for bad in ["", "with space", "line\nfeed", "ümlaut", &"n".repeat(65)] {
         invalid(ok().client_name(bad).build(), None, "client_name");

@@ -49,7 +49,7 @@ impl Bench<'_> {
 
     /// A try of a fair lock that waits; the own wait is 15 s.
     fn fair(&mut self, who: &str) -> (i64, i64) {
-        self.pair("fair_acquire", &FAIR_KEYS, &[who, "30000", "0", "-1", "15000", "0", "0", "0"])
+        self.pair("fair_acquire", &FAIR_KEYS, &[who, "30000", "0", "-1", "15000", "0", "300000", "0", "0"])
     }
 
     fn fair_release(&mut self, who: &str) -> Value {
@@ -206,6 +206,30 @@ fn a_fair_waiter_of_ours_outlives_java_ahead_of_it() {
         assert!(bench.heard().is_empty(), "the lock is held");
         // Redisson's queues have no TTL; ours had one for as long as it could die.
         assert_eq!([bench.pttl(FAIR_KEYS[1]), bench.pttl(FAIR_KEYS[2])], [-1, -1]);
+    }
+}
+
+/// Java counts from the waiter in front of it and takes its own wait back when it leaves; ours count from the clock.
+#[test]
+fn deadlines_do_not_grow_while_ours_and_java_take_turns() {
+    let server = Server::start();
+    let mut ear = server.connect();
+    let mut bench = Bench::new(&server, &mut ear);
+    bench.cmd::<()>(&["HSET", "F", J, "1"]);
+    bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
+    assert_eq!(bench.fair(B), (0, 5_000));
+    let (mut first, mut last) = (B, C);
+    for _ in 0..50 {
+        // One of ours, one of Java's, one of ours: the queue never gets empty.
+        let deadline = bench.deadline(first);
+        bench.java_queues(K, deadline + FOREIGN_WAIT);
+        assert_eq!(bench.fair(last), (0, 5_000));
+        let now = bench.now();
+        assert!(bench.deadline(last) - now <= 30_000 + FOREIGN_WAIT + 15_000);
+        bench.cmd::<()>(&["DEL", "F"]);
+        assert_eq!(bench.fair(first), (1, 0));
+        bench.java_acquires(K);
+        (first, last) = (last, first);
     }
 }
 

@@ -311,11 +311,11 @@ fn every_call_twice(noun: &Noun) {
 
 const FAIR: Noun = Noun {
     calls: &[
-        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 0 0",
-        "fair_acquire L queue deadlines token | $A 2ks 0 9ks 0 0 0 0",
-        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 1 0 0",
-        "fair_acquire L queue deadlines token | $A 3ks 1 -1 0 0 0 0",
-        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 0 1",
+        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks 0 0",
+        "fair_acquire L queue deadlines token | $A 2ks 0 9ks 0 0 300ks 0 0",
+        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 1 300ks 0 0",
+        "fair_acquire L queue deadlines token | $A 3ks 1 -1 0 0 300ks 0 0",
+        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks 0 1",
         "fair_release L queue deadlines | $A 2 channel",
         "fair_release L queue deadlines | $A 1 channel",
         "fair_force_unlock L queue deadlines | channel",
@@ -776,7 +776,12 @@ fn a_repeat_after_others_came_leaves_them_alone() {
     let rows = [
         ("HSET L $A 1; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 1 channel", b_takes, "0,0"),
         ("HSET L $A 2; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 2 channel", b_takes, "0,0"),
-        ("HSET L $A 1; PEXPIRE L 2ks", "fair_acquire L queue deadlines token | $A 3ks 1 0 0 0 0 0", b_takes, "2,0"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks",
+            "fair_acquire L queue deadlines token | $A 3ks 1 0 0 0 300ks 0 0",
+            b_takes,
+            "2,0",
+        ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; HSET M $A 1; PEXPIRE M 2ks",
             "multi_acquire L M token token2 | $A $A 1 1 3ks 0 channel 0 0 0",

@@ -60,29 +60,29 @@ local function to_the_front(queue, holder)
   return redis.call('rpush', queue, holder)
 end
 
--- Gives a waiter a place, or keeps the one it has. `standing`: its deadline, if it has one; `is_first`: it goes to the front.
-local function line_up(queue, deadlines, holder, now, wait, standing, is_first)
-  local own, behind, queued = now + wait, 0, false
+-- Gives a waiter a place, or keeps the one it has. `foreign_wait`: what a Java waiter has for `wait`; `pttl`: the lock's;
+-- `standing`: its own deadline, if it has one; `is_first`: it goes to the front.
+local function line_up(queue, deadlines, holder, now, wait, foreign_wait, pttl, standing, is_first)
+  local own, foreign, behind, queued = now + wait, 0, 0, false
   if standing and tonumber(standing) <= own then
     -- With a foreign waiter in front it would be minutes later, and those in front only leave.
     queued = true
   elseif not is_first then
-    -- A Java waiter subtracts 300 s from every deadline behind it when its turn comes, and one that dies holds its place
-    -- for as long as its own deadline says: ours must outlast both.
-    local foreign_wait = 300000
     for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
       if waiter == holder then
         queued = true
         break
       end
       if is_foreign(waiter) then
-        own = own + foreign_wait
+        foreign = foreign + foreign_wait
         behind = math.max(behind, tonumber(redis.call('zscore', deadlines, waiter) or 0))
       end
     end
-    if behind > 0 then
-      own = math.max(own, behind + wait)
-    end
+    -- A Java waiter subtracts its wait from every deadline behind it when its turn comes, and one that dies holds its place
+    -- for as long as its own deadline says: ours must outlast both. At most what Java's can be by itself, though: Java puts
+    -- its deadline on top of ours and we subtract nothing, so that both would grow with every turn.
+    behind = math.min(behind, now + foreign + math.max(pttl, 0))
+    own = math.max(own + foreign, behind + wait)
   end
   redis.call('zadd', deadlines, string.format('%.0f', own), holder)
   local length

@@ -24,6 +24,9 @@ final class Objects {
     }
 
     Object run(String noun, String name, String verb, String[] args) throws Exception {
+        if (verb.equals("rounds")) {
+            return Turns.rounds(client, name, args);
+        }
         long[] n = verb.equals("release") || verb.equals("turns") ? new long[0] : numbers(args);
         Object object = kept.computeIfAbsent(noun + " " + name, key -> object(noun, name));
         if (verb.equals("turns")) {

@@ -1,34 +1,40 @@
 package interop;
 
+import java.io.FileOutputStream;
 import java.io.RandomAccessFile;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
 import org.redisson.RedissonMultiLock;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
+import org.redisson.api.RedissonClient;
 
-/** Turns at a counter outside of Redis that only the lock protects: a file with one number. */
+/** Turns at a file that only the lock protects: a number, and a byte that tells everybody to stop. */
 final class Turns {
     private interface Step {
         void run() throws Exception;
     }
 
+    private static final int STOP = 8;
+
     private final RandomAccessFile file;
     /** "read": it only looks; "mark": it leaves a mark, for a process that may be killed; else it counts. */
     private final String mode;
     private long turns;
+    private long longestWait;
 
     private Turns(RandomAccessFile file, String mode) {
         this.file = file;
         this.mode = mode;
     }
 
-    /** Arguments: the file, for how many milliseconds, and the mode. Returns the turns. */
+    /** Arguments: the file and the mode. Returns the turns and the longest wait, in milliseconds. */
     static Object take(Object object, String[] args) throws Exception {
-        long end = System.nanoTime() + Long.parseLong(args[1]) * 1_000_000;
         try (RandomAccessFile file = new RandomAccessFile(args[0], "rw")) {
-            Turns turns = new Turns(file, args[2]);
-            while (System.nanoTime() < end) {
+            Turns turns = new Turns(file, args[1]);
+            while (!turns.isStopped()) {
                 try {
                     turns.once(object);
                 } catch (WrongCount e) {
@@ -38,35 +44,67 @@ final class Turns {
                     Thread.sleep(5);
                 }
             }
-            return turns.turns;
+            return turns.turns + " " + turns.longestWait;
         }
     }
 
+    /** Arguments: a file that grows by a byte for each who comes, the rounds, and how many come. Returns the rounds. */
+    static Object rounds(RedissonClient client, String name, String[] args) throws Exception {
+        int rounds = Integer.parseInt(args[1]);
+        long players = Long.parseLong(args[2]);
+        try (FileOutputStream file = new FileOutputStream(args[0], true)) {
+            for (int round = 0; round < rounds; round++) {
+                RCountDownLatch latch = client.getCountDownLatch(name + "-" + round);
+                file.write('.');
+                latch.countDown();
+                latch.await();
+                long been = file.getChannel().size();
+                if (been < players * (round + 1)) {
+                    throw new WrongCount(been + " in round " + round);
+                }
+            }
+        }
+        return rounds;
+    }
+
+    private boolean isStopped() throws Exception {
+        file.seek(STOP);
+        return file.readByte() != 0;
+    }
+
     private void once(Object object) throws Exception {
+        long start = System.nanoTime();
         if (object instanceof RLock lock) {
             try {
                 lock.lock();
-                use();
+                use(start);
             } finally {
                 // Also what was taken although it threw, and twice because it was sent twice.
                 surely(() -> release(lock));
             }
         } else if (object instanceof RSemaphore semaphore) {
             semaphore.acquire();
-            use();
+            use(start);
             semaphore.release();
         } else {
             RPermitExpirableSemaphore semaphore = (RPermitExpirableSemaphore) object;
-            String id = semaphore.acquire();
-            use();
+            // With a lease: a permit whose id was lost with a reply comes back.
+            String id = semaphore.acquire(10, TimeUnit.SECONDS);
+            use(start);
             surely(() -> semaphore.tryRelease(id));
         }
     }
 
     private static void release(RLock lock) {
         if (lock instanceof RedissonMultiLock) {
-            lock.unlock();
-            return;
+            // It can't be asked; of one lock it may hold more than of another.
+            try {
+                while (true) {
+                    lock.unlock();
+                }
+            } catch (IllegalMonitorStateException e) {
+                return;
+            }
         }
         while (lock.isHeldByCurrentThread()) {
             lock.unlock();
@@ -84,7 +122,8 @@ final class Turns {
         }
     }
 
-    private void use() throws Exception {
+    private void use(long start) throws Exception {
+        longestWait = Math.max(longestWait, (System.nanoTime() - start) / 1_000_000);
         file.seek(0);
         long before = file.readLong();
         if (mode.equals("mark")) {
