@@ -7,6 +7,7 @@ use super::node::{in_short, one};
 use super::round::{Round, Told, ask_all};
 use super::{RedlockStore, done, late};
 use crate::error::{Error, Result};
+use crate::holder::is_foreign;
 use crate::lease::Moment;
 use crate::quorum::{is_final, majority, until_free};
 use crate::script::{self, TokenRule, Vote};
@@ -102,7 +103,9 @@ impl RedlockStore {
         if answered < quorum || count.no == 0 {
             return Err(self.refused(&votes));
         }
-        let same = |holder: &String| count.holders.iter().filter(|other| *other == holder).count();
+        // All of Java's count as one: they have another id on each master, and say so when they give one back.
+        let is_same = |a: &str, b: &str| a == b || is_foreign(a) && is_foreign(b);
+        let same = |holder: &String| count.holders.iter().filter(|other| is_same(other, holder)).count();
         let most = count.holders.iter().map(same).max().unwrap_or(0);
         // Whoever has a majority is waited for.
         if most >= quorum {

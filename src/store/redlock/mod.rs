@@ -31,7 +31,7 @@ use super::{
 use crate::clock::Clock;
 use crate::deadline::ceil_millis;
 use crate::error::{Error, ErrorKind, Result};
-use crate::holder::Holder;
+use crate::holder::{Holder, hold_on_many};
 use crate::key::LockKeys;
 use crate::lease::Moment;
 use crate::quorum::{is_final, majority};
@@ -356,9 +356,10 @@ impl LeaseStore for RedlockStore {
         let standings = self.poll(|| script::inspect(keys), script::inspect_answer)?;
         let quorum = majority(self.nodes.len());
         let all: Vec<&(String, u64)> = standings.iter().flatten().flat_map(|standing| &standing.holders).collect();
-        let held = all.iter().find(|(id, _)| all.iter().filter(|(other, _)| other == id).count() >= quorum);
+        let is_same = |a: &str, b: &str| hold_on_many(a) == hold_on_many(b);
+        let held = all.iter().find(|(id, _)| all.iter().filter(|(other, _)| is_same(other, id)).count() >= quorum);
         let Some((id, count)) = held else { return Ok(None) };
-        let mine = |standing: &&Standing| standing.holders.iter().any(|(other, _)| other == id);
+        let mine = |standing: &&Standing| standing.holders.iter().any(|(other, _)| is_same(other, id));
         let mut ttls: Vec<Duration> = standings.iter().flatten().filter(mine).filter_map(|s| s.ttl).collect();
         ttls.sort_unstable_by(|a, b| b.cmp(a));
         Ok(Some(Standing { ttl: ttls.get(quorum - 1).copied(), holders: vec![(id.clone(), *count)] }))
