@@ -13,7 +13,7 @@ mod round;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -57,6 +57,8 @@ pub(crate) struct RedlockStore {
     /// The highest token seen: the next proposal is above it.
     highest: AtomicU64,
     token_rounds: AtomicU64,
+    /// Somebody of Java's had a lock here.
+    beside_java: AtomicBool,
 }
 
 impl RedlockStore {
@@ -74,6 +76,7 @@ impl RedlockStore {
             holds: Mutex::default(),
             highest: AtomicU64::new(0),
             token_rounds: AtomicU64::new(0),
+            beside_java: AtomicBool::new(false),
         }
     }
 
@@ -207,7 +210,7 @@ impl Drop for Place<'_> {
 
 /// The places of those that answered a release.
 fn done(told: &[Told]) -> u64 {
-    let ok = |told: &Told| matches!(told, Told::Replies(replies) if !matches!(replies[..], [Reply::Error(_)]));
+    let ok = |told: &Told| matches!(told, Told::Replies(replies) if !matches!(replies[..], [Reply::Error(_), ..]));
     told.iter().enumerate().filter(|(_, told)| ok(told)).fold(0, |done, (at, _)| done | 1 << at)
 }
 
