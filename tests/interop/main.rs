@@ -11,6 +11,7 @@ mod fenced;
 mod jvm;
 mod latch;
 mod multi;
+mod redlock;
 #[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
 #[path = "../it/rig/mod.rs"]
 mod rig;
