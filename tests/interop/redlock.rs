@@ -107,7 +107,7 @@ fn whoever_waits_is_woken_by_the_release() {
         java.begin_waiting(&trio.masters.0[0], &format!("redlock woken {wait}"), "woken", waits);
         assert_eq!(prompt(|| guard.unlock().unwrap(), || java.answer()), "true");
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| client.mutex("woken").lock_owned().unwrap());
+            let waiter = s.spawn(|| client.mutex("woken").try_lock_owned_for(CAP).unwrap().unwrap());
             wait_until("we wait", || trio.masters.0.iter().all(|server| waits(server, "woken")));
             prompt(|| drop(java.call("redlock woken unlock")), || waiter.join().unwrap()).unlock().unwrap();
         });
@@ -126,7 +126,7 @@ fn a_java_waiter_does_not_sleep_over_a_vote_that_is_taken_back() {
         for client in &clients {
             s.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
-                    let guard = client.lock("votes").unwrap();
+                    let guard = client.try_lock_for("votes", CAP).unwrap().unwrap();
                     std::thread::sleep(ms(3));
                     guard.unlock().unwrap();
                     std::thread::sleep(ms(3));
@@ -218,7 +218,7 @@ fn one_dead_master_of_three_stops_neither_side() {
         assert!(client.try_lock("l").unwrap().is_none(), "{dead} dead");
         assert!(client.mutex("l").is_locked().unwrap());
         let next = std::thread::scope(|s| {
-            let waiter = s.spawn(|| client.mutex("l").lock_owned().unwrap());
+            let waiter = s.spawn(|| client.mutex("l").try_lock_owned_for(CAP).unwrap().unwrap());
             wait_until("we wait", || waits(alive, "l"));
             prompt(|| drop(java.call("redlock l unlock")), || waiter.join().unwrap())
         });

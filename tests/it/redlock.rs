@@ -422,7 +422,7 @@ fn a_hold_with_another_id_on_each_master_is_one() {
     assert!(!holder.is_this_client() && holder.remaining().is_some_and(|left| left > ms(10_000)));
     assert!(client.mutex("l").is_locked().unwrap());
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| client.lock("l").map(|guard| guard.is_held()));
+        let waiter = s.spawn(|| client.try_lock_for("l", CAP).map(|got| got.is_some()));
         wait_until("it listens", || masters.0.iter().all(|server| !server.channels().is_empty()));
         masters.0[1].cmd::<()>(&["CONFIG", "RESETSTAT"]);
         std::thread::sleep(ms(1000));
@@ -602,7 +602,7 @@ fn a_vote_beside_java_is_taken_back_with_a_message_to_java_alone() {
     java.set_read_timeout(Some(CAP)).unwrap();
     java.subscribe("redisson_lock__channel:{l}").unwrap();
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| b.lock("l").map(|guard| guard.is_held()));
+        let waiter = s.spawn(|| b.try_lock_for("l", CAP).map(|got| got.is_some()));
         wait_until("it listens", || masters.0.iter().all(|server| !server.channels().is_empty()));
         masters.0[1].cmd::<()>(&["CONFIG", "RESETSTAT"]);
         for _ in 0..50 {
