@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The identity of one client: a lower-case UUID of version 8.
 ///
-/// Version 8, because Java's ids are version 4: later scripts must tell our waiters from foreign ones. Nothing else
-/// may look into an id.
+/// Version 8, because Java's ids are version 4: fair locks must tell our waiters from foreign ones, and Redlock our holders.
+/// Nothing else may look into an id.
 #[derive(Debug)]
 pub(crate) struct ClientId {
     text: Arc<str>,
@@ -73,6 +73,20 @@ impl Holder {
     }
 }
 
+/// What one hold has in common on all masters of a Redlock. Java's `RedissonRedLock` has another client on each of them, and
+/// there is only the number of its thread.
+pub(crate) fn hold_on_many(holder: &str) -> &str {
+    match is_foreign(holder) {
+        true => holder.rsplit(':').next().unwrap_or(holder),
+        false => holder,
+    }
+}
+
+/// Whether it is none of any client of this library.
+pub(crate) fn is_foreign(holder: &str) -> bool {
+    holder.as_bytes().get(14) != Some(&b'8')
+}
+
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -101,6 +115,15 @@ mod tests {
         let bytes = holder.permit_bytes();
         assert_eq!(bytes.len(), 12);
         assert_eq!(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>(), holder.as_str());
+    }
+
+    #[test]
+    fn javas_holds_are_told_from_ours() {
+        let ours = ClientId::random().fresh_holder();
+        assert!(!is_foreign(ours.as_str()));
+        assert_eq!(hold_on_many(ours.as_str()), ours.as_str());
+        assert!(is_foreign("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30") && is_foreign("somebody"));
+        assert_eq!(hold_on_many("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30"), "30");
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! | [`latch`](crate::LockClient::latch) | `RCountDownLatch` | count and channel |
 //! | [`semaphore`](crate::LockClient::semaphore) | `RPermitExpirableSemaphore` | permits with their leases, channel |
 //! | [`counting_semaphore`](crate::LockClient::counting_semaphore) | `RSemaphore` | count and channel |
-//! | [`Builder::redlock`](crate::Builder::redlock) | none: `RedissonRedLock` knows of no votes and no validity | on each master each excludes the other |
+//! | [`Builder::redlock`](crate::Builder::redlock) | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
 //!
 //! They exclude each other and wake each other. Each renews its own holds: Redisson's `lockWatchdogTimeout` and our
 //! [`lease`](crate::Builder::lease) need not be the same.
@@ -36,10 +36,24 @@
 //! | Java's readers look at no mark of a waiting writer | many of them can keep a writer of ours waiting | ours let a waiting writer of ours go first |
 //! | renewing one Java reader sets the TTL of the whole lock to its own | a longer lease of another reader could be cut | we look after our read holds, fixed ones too, and lift it again |
 //! | a write lock that becomes a read lock tells nobody | Java's readers wait for their timer | our [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
-//! | the release of a Java writer says `1`, which wakes only who sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL it saw is over (about 3 in 600, if the release comes within 2.5 ms of its subscription) | a release of ours says `0` behind it, which is kept for such a waiter (none in 1 200) |
+//! | the release of a Java writer says `1`, which wakes only who sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL it saw is over (about 3 in 600, if the release comes within 2.5 ms of its subscription) | a release of ours says `00` behind it, to Java another `0`, which is kept for such a waiter (none in 1 200) |
 //! | deleting a latch strands those who wait | in Java, until their own time is over | [`delete`](crate::CountDownLatch::delete) of ours wakes those of both sides |
 //! | a message `0` on a latch that still counts makes Java ask in a loop | load | it is sent only by the script that took the count to zero |
 //! | permits are swept by the wall clock of whoever asks | clocks that differ could end a lease early | ours stand two seconds longer in Redis than we believe |
 //! | a request may be sent twice after a lost reply, outside of single-server mode | a Java count can be one too high | none of ours counts twice; a Java holder's count is its own |
 //! | a user without rights on channels can lock and not wake | waiters sleep until their hint | the rights are asked for at connect, and a missing one is an error |
+//! | `RMultiLock` and `RedissonRedLock` set their lease at the end on whatever holder is there by then | taken slower than twice its wait (a master is dead), Java cuts a lock of *ours* to its lease, and works beside us | nothing: name no lease there |
 //! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stand for days | nothing: name no lease there, or free it [by force](crate::ReentrantMutex::force_unlock) |
+//!
+//! # Beside `RedissonRedLock`
+//!
+//! One `RLock` on each of the same masters, under the same name. As long as no master forgets what it was told, and Java names
+//! no lease, both sides exclude each other, with one of three masters dead too; each renews its own; a release of either wakes
+//! the other. [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it has another on each.
+//!
+//! | it does | what it means | what we do |
+//! |---|---|---|
+//! | counts a master that restarted empty at once | if it takes another's vote, Java works beside ours, or beside Java | our own wait for the [longest lease](crate::Builder::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
+//! | looks at no time: not how long it took, not whether most masters still have it | a Java holder that lost its majority goes on beside ours, and has no fencing token | nothing |
+//! | asks the masters in turn, a dead one as well, until its client gives up (5 s by default) | each call takes so long; a `lock()` hardly ever ends while the first or second of three is dead, for its rounds last 4.5 s | nothing: `setRetryAttempts(0)` cures it in Java |
+//! | waits for a third master when it has two | for a third of its wait (`lock()`: 1.5 s) nobody has the lock, if it misses the end of a vote of ours there | a vote taken back beside Java says `00`, a release to Java and nothing to ours |

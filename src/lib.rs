@@ -140,8 +140,8 @@
 //! - *Errors.* [`NoQuorum`](ErrorKind::NoQuorum) lists what each master said; it is never said when the lock is simply
 //!   held. [`nodes`](LockClient::nodes) tells who votes, how quick each is, and its last error.
 //! - *Not promised*: what no lease can promise (see above), tokens that grow although a *majority* lost its memory at once
-//!   (they go on from the masters' clocks), order between clients, and Redisson's `RedissonRedLock` as a partner:
-//!   it does not know of votes or validity, though each master excludes it like any holder.
+//!   (they go on from the masters' clocks), order between clients, and all of this beside Redisson's `RedissonRedLock`, which
+//!   knows of no votes and no validity: see [`interop`](interop#beside-redissonredlock).
 //!
 //! # Threads, forks, cloning
 //!

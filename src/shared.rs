@@ -139,9 +139,7 @@ impl Shared {
         // Few others publish on this channel meanwhile, so our own message is the next, mostly.
         let subscription = Subscription { channel: keys.channel.clone(), by_pattern: false };
         let own = u64::from(listeners > 0 && self.wakeups.hears(&subscription));
-        // A writer sends two (rw_release).
-        let messages = if keys.kind == Kind::Write { 2 } else { 1 };
-        self.stations.released(&keys.lock, listeners - own, heard_before + own * messages * self.store.copies());
+        self.stations.released(&keys.lock, listeners - own, heard_before + own * self.store.copies());
     }
 
     /// Counts an acquiring call in, until the answer is dropped.

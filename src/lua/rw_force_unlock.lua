@@ -20,7 +20,9 @@ end
 redis.call('del', KEYS[1])
 if mode == 'write' then
   redis.call('publish', ARGV[1], '1')
+  -- Why: rw_release.
+  redis.call('publish', ARGV[1], '00')
+else
+  redis.call('publish', ARGV[1], '0')
 end
--- After 1 as well: what it does for waiters of Java is told in rw_release.
-redis.call('publish', ARGV[1], '0')
 return 1

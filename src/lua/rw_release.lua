@@ -5,10 +5,10 @@
 -- ARGV[1] holder
 -- ARGV[2] the write levels that stay
 -- ARGV[3] the read levels that stay
--- ARGV[4] channel to publish on: 0 when a reader frees the lock, 1 and 0 when a writer frees or downgrades it
+-- ARGV[4] channel to publish on: 0 when a reader frees the lock, 1 and 00 when a writer frees or downgrades it
 -- ARGV[5] what the keys of the levels begin with: the hash tag of the lock
 -- Returns {0, 0} not held (after a lost reply: an earlier run worked) | {1, 0} levels stay, or other readers do
---         {2, receivers} freed or downgraded, and how many subscribers each message reached
+--         {2, receivers} freed or downgraded, and how many subscribers the message reached
 -- Repeat-safe: yes. It says what stays, not what goes, and the holder is never used again once it is removed.
 local writer = ARGV[1] .. ':write'
 local writes, reads = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -81,7 +81,7 @@ end
 local receivers = redis.call('publish', ARGV[4], writing and '1' or '0')
 if writing and receivers > 0 then
   -- 1 wakes those of Java that sleep, and is lost on one who has tried in vain and is not asleep yet, which would then
-  -- sleep for a lease: a 0 is kept for it.
-  redis.call('publish', ARGV[4], '0')
+  -- sleep for a lease: a 0 is kept for it. As 00, which our own ears pass over.
+  redis.call('publish', ARGV[4], '00')
 end
 return {2, receivers}

@@ -23,7 +23,7 @@ pub(crate) use self::multi::{
 };
 pub(crate) use self::vote::{
     Memory, Vote, admit, admit_answer, look, look_answer, renew_votes, renew_votes_answer, says_no_vote, take_back,
-    vote, vote_answer, write_back, write_back_answer,
+    vote, vote_answer, wake_java, write_back, write_back_answer,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reply, Request};

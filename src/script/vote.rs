@@ -10,7 +10,7 @@ use crate::deadline::ceil_millis;
 use crate::error::Result;
 use crate::holder::Holder;
 use crate::key::{LockKeys, NODE_KEY};
-use crate::wire::{Reply, Request};
+use crate::wire::{FOR_JAVA, Reply, Request};
 
 use super::hold::{Acquire, RenewAnswer, renew_answers, with_token};
 
@@ -61,9 +61,14 @@ pub(crate) fn says_no_vote(reply: &Reply) -> bool {
     matches!(reply, Reply::Array(parts) if matches!(parts[..], [Reply::Int(5), Reply::Int(0)]))
 }
 
-/// Takes back a vote that kept nobody from the lock: no waiter is told.
+/// Takes back a vote that kept nobody from the lock: no waiter of ours is told.
 pub(crate) fn take_back(keys: &LockKeys, holder: &Holder) -> Request {
     Request::script(&MUTEX_RELEASE, &[keys.lock.as_bytes()]).arg(holder.as_str()).number(1).arg("")
+}
+
+/// Wakes the waiters of Java on one master, and none of ours.
+pub(crate) fn wake_java(keys: &LockKeys) -> Request {
+    Request::plain(&["PUBLISH"]).arg(&*keys.channel).arg(FOR_JAVA)
 }
 
 fn text(reply: &Reply) -> String {

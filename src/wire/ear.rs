@@ -31,6 +31,9 @@ pub(crate) enum Heard {
     Silence,
 }
 
+/// What wakes waiters of Java, to whom it is the number 0 that stands for a release, and none of ours.
+pub(crate) const FOR_JAVA: &[u8] = b"00";
+
 /// The half that reads.
 pub(crate) struct Ear {
     lines: Vec<Line>,
@@ -159,6 +162,7 @@ impl Line {
         let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
         let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         Ok(match &*kind {
+            b"message" if words.next().as_deref() == Some(FOR_JAVA) => Heard::Sign,
             b"message" => Heard::Message { channel },
             // The pattern comes first.
             b"pmessage" => Heard::Message { channel: words.next().unwrap_or_default() },

@@ -13,7 +13,7 @@ mod slot;
 mod stream;
 
 pub(crate) use dial::{Dialer, Endpoint};
-pub(crate) use ear::{Ear, Heard, Mouth};
+pub(crate) use ear::{Ear, FOR_JAVA, Heard, Mouth};
 pub(crate) use link::{Doubt, Failure, InFlight, Link, server_time};
 pub(crate) use pool::Pool;
 pub(crate) use reply::{Reply, ServerError};

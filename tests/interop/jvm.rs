@@ -83,12 +83,19 @@ pub(crate) struct Jvm {
 impl Jvm {
     /// `settings`: as the program's arguments, `watchdog=3000`.
     pub(crate) fn start(server: &Server, settings: &[&str]) -> Option<Self> {
+        Self::start_on(std::slice::from_ref(server), settings)
+    }
+
+    /// With a client for each of the servers.
+    pub(crate) fn start_on(servers: &[Server], settings: &[&str]) -> Option<Self> {
         let jar = program()?;
+        let addresses: Vec<String> =
+            servers.iter().map(|server| server.url().trim_end_matches('/').to_owned()).collect();
         let mut process = Command::new("java")
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
             .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-jar"])
             .arg(jar)
-            .arg(server.url().trim_end_matches('/'))
+            .arg(addresses.join(","))
             .args(settings)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -12,6 +12,7 @@ mod jvm;
 mod latch;
 mod multi;
 mod players;
+mod redlock;
 #[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
 #[path = "../it/rig/mod.rs"]
 mod rig;

@@ -131,7 +131,7 @@ fn turn(client: &LockClient, noun: &str, counter: &Counter, mode: Mode) -> Resul
     }
     let write = || counter.write(mode);
     match noun {
-        "lock" => turn!(client.mutex(&name).try_lock_for(PATIENCE), true, write()),
+        "lock" | "redlock" => turn!(client.mutex(&name).try_lock_for(PATIENCE), true, write()),
         "fenced" => turn!(client.mutex(&name).keep_token().try_lock_for(PATIENCE), true, write()),
         "fair" => turn!(client.fair(&name).try_lock_for(PATIENCE), true, write()),
         "rw" if rand::random() => turn!(client.rw_lock(&name).try_read_for(PATIENCE), false, counter.stays()),

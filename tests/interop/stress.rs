@@ -83,6 +83,16 @@ pub(crate) fn set_up(server: &Server, client: &LockClient, noun: &str) -> (PathB
     (path, counter)
 }
 
+/// Threads of ours take turns; then all who take turns are told to stop.
+pub(crate) fn play_for_a_while(client: &LockClient, noun: &str, path: &Path, counter: &Counter) -> Tally {
+    std::thread::scope(|s| {
+        let ours = s.spawn(|| play(client, noun, path, Mode::Count, THREADS));
+        std::thread::sleep(length());
+        counter.stop();
+        ours.join().unwrap()
+    })
+}
+
 /// That each turn counted once.
 pub(crate) fn judge(noun: &str, counter: &Counter, ours: Tally, theirs: Tally) {
     println!(
@@ -103,12 +113,7 @@ fn never_two_inside() {
         let (path, counter) = set_up(&world.server, &client, noun);
         let javas = [&world.jvm, &second].map(|jvm| Javas::begin(jvm, noun, &path, Mode::Count, THREADS));
         process.begin(noun, &path, Mode::Count, THREADS);
-        let mut ours = std::thread::scope(|s| {
-            let ours = s.spawn(|| play(&client, noun, &path, Mode::Count, THREADS));
-            std::thread::sleep(length());
-            counter.stop();
-            ours.join().unwrap()
-        });
+        let mut ours = play_for_a_while(&client, noun, &path, &counter);
         ours.add(process.tally(noun));
         let mut theirs = Tally::default();
         javas.iter().for_each(|javas| theirs.add(javas.tally()));

@@ -287,14 +287,14 @@ fn a_read_write_lock_follows_the_vectors() {
     assert_near(bench.pttl("W"), 30_000);
     // Vector: read A inside: nil, adds A: 1. Ours sends nothing then; the last write release says what it reads.
     // Vector: write release ×2: 0, 1; {mode: read, A: 1}, no message. Ours publishes 1: the readers that wait may come in;
-    // and 0 behind it, for one of Java that was just about to wait.
+    // and 00 behind it, for one of Java that was just about to wait.
     assert_eq!(bench.rw_release(A, "1", "1"), (1, 0));
     assert_eq!(bench.hash("W"), fields(&[("mode", "write"), (&writer, "1")]));
     assert!(bench.heard().is_empty());
     assert_eq!(bench.rw_release(A, "0", "1"), (2, 1));
     assert_eq!(bench.hash("W"), fields(&[("mode", "read"), (A, "1")]));
     assert_near(bench.pttl(&level(A, 1)), 30_000);
-    assert_eq!(bench.heard(), messages(&[(RW_CHANNEL, "1"), (RW_CHANNEL, "0")]));
+    assert_eq!(bench.heard(), messages(&[(RW_CHANNEL, "1"), (RW_CHANNEL, "00")]));
 }
 
 /// Traces of a live Redisson: what our scripts make of a state that Java's made.
@@ -524,7 +524,7 @@ fn a_read_write_lock_has_redisson_s_names() {
             outer.unlock().unwrap();
             writer.join().unwrap().unlock().unwrap();
         });
-        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "0"), (&channel, "1"), (&channel, "0")]));
+        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "0"), (&channel, "1"), (&channel, "00")]));
         assert!(server.lock_keys().is_empty());
 
         // Vector: read inside of write adds a field. Ours does not tell of it until the last write level goes.
@@ -538,7 +538,7 @@ fn a_read_write_lock_has_redisson_s_names() {
         let reader = writer.strip_suffix(":write").unwrap();
         assert_eq!(bench.hash(name), messages(&[("mode", "read"), (reader, "1")]).into_iter().collect());
         assert_eq!(bench.cmd::<u32>(&["EXISTS", &format!("{tag}:{reader}:rwlock_timeout:1")]), 1);
-        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "1"), (&channel, "0")]));
+        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "1"), (&channel, "00")]));
         reading.unlock().unwrap();
         assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "0")]));
         assert!(server.lock_keys().is_empty());

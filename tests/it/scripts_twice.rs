@@ -571,32 +571,32 @@ const READ_WRITE: Noun = Noun {
         // We write; what we read besides stands there only as Java's, or after a downgrade in doubt.
         (
             "HSET L mode write $A:write 1; PEXPIRE L 2ks",
-            "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>0 2,1>1>0 2,1>1>0 1,0 1,0 1 1 1>1>0",
+            "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>00 2,1>1>00 2,1>1>00 1,0 1,0 1 1 1>1>00",
         ),
         (
             "HSET L mode write $A:write 2; PEXPIRE L 2ks",
-            "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>0 2,1>1>0 2,1>1>0 1,0 1,0 1 1 1>1>0",
+            "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>00 2,1>1>00 2,1>1>00 1,0 1,0 1 1 1>1>00",
         ),
         (
             "HSET L mode write $A:write 3; PEXPIRE L 2ks",
-            "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>0 2,1>1>0 2,1>1>0 1,0 1,0 1 1 1>1>0",
+            "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>00 2,1>1>00 2,1>1>00 1,0 1,0 1 1 1>1>00",
         ),
         (
             "HSET L mode write $A:write 1; PEXPIRE L 2ks; SET marker $B PX 3ks",
-            "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>0 2,1>1>0 2,1>1>0 1,0 1,0 1 1 1>1>0",
+            "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>00 2,1>1>00 2,1>1>00 1,0 1,0 1 1 1>1>00",
         ),
         (
             "HSET L mode write $A:write 1 $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks",
-            "1,0 1,0 1,0 1,0 1,1 1,0 1,0 3,0 2,1>1>0 2,1>1>0 2,1>1>0 1,0 1,0 1 1 1>1>0",
+            "1,0 1,0 1,0 1,0 1,1 1,0 1,0 3,0 2,1>1>00 2,1>1>00 2,1>1>00 1,0 1,0 1 1 1>1>00",
         ),
         // Others write.
         (
             "HSET L mode write $B:write 1; PEXPIRE L 2ks",
-            "0,2ks 2,0 2,0 0,2ks 0,2ks 0,2ks 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 1>1>0",
+            "0,2ks 2,0 2,0 0,2ks 0,2ks 0,2ks 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 1>1>00",
         ),
         (
             "HSET L mode write $J:write 1 $J 1; PEXPIRE L 2ks; SET $J.1 1 PX 2ks",
-            "0,2ks 2,0 2,0 0,2ks 0,2ks 0,2ks 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 1>1>0",
+            "0,2ks 2,0 2,0 0,2ks 0,2ks 0,2ks 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 1>1>00",
         ),
         (
             "HSET L mode read $B 1; PEXPIRE L 2ks; SET $B.1 1 PX 2ks; SET marker $A PX 3ks",

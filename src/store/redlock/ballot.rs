@@ -7,6 +7,7 @@ use super::node::{in_short, one};
 use super::round::{Round, Told, ask_all};
 use super::{RedlockStore, done, late};
 use crate::error::{Error, Result};
+use crate::holder::is_foreign;
 use crate::lease::Moment;
 use crate::quorum::{is_final, majority, until_free};
 use crate::script::{self, TokenRule, Vote};
@@ -70,6 +71,9 @@ impl RedlockStore {
                 Ok(Some(Vote::No { ttl, holder })) => {
                     count.no |= 1 << at;
                     count.ttls.push(*ttl);
+                    if is_foreign(holder) {
+                        self.beside_java.store(true, Ordering::Relaxed);
+                    }
                     count.holders.push(holder.clone());
                 }
                 Ok(Some(Vote::Gone)) => count.gone += 1,
@@ -102,7 +106,9 @@ impl RedlockStore {
         if answered < quorum || count.no == 0 {
             return Err(self.refused(&votes));
         }
-        let same = |holder: &String| count.holders.iter().filter(|other| *other == holder).count();
+        // All of Java's count as one: they have another id on each master, and say so when they give one back.
+        let is_same = |a: &str, b: &str| a == b || is_foreign(a) && is_foreign(b);
+        let same = |holder: &String| count.holders.iter().filter(|other| is_same(other, holder)).count();
         let most = count.holders.iter().map(same).max().unwrap_or(0);
         // Whoever has a majority is waited for.
         if most >= quorum {
@@ -150,8 +156,13 @@ impl RedlockStore {
         // So few did not look like a holder to anybody: those who were refused elsewhere as well wait for whoever has the
         // lock, or look by themselves. A message would wake them for nothing, and us too, again and again.
         let is_quiet = (doubts.nodes.count_ones() as usize) < majority(self.nodes.len());
+        // Only Java waits for one master after the other, also for a third when it has two: nothing else would tell it.
+        let beside_java = self.beside_java.load(Ordering::Relaxed);
         let nodes = doubts.nodes;
         let ask = |_: usize, _: &Link, _: &str| match is_quiet {
+            true if beside_java => {
+                vec![script::take_back(acquire.keys, acquire.holder), script::wake_java(acquire.keys)]
+            }
             true => vec![script::take_back(acquire.keys, acquire.holder)],
             false => vec![script::release(acquire.keys, acquire.holder, Levels::NONE)],
         };

@@ -13,7 +13,7 @@ mod round;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -31,7 +31,7 @@ use super::{
 use crate::clock::Clock;
 use crate::deadline::ceil_millis;
 use crate::error::{Error, ErrorKind, Result};
-use crate::holder::Holder;
+use crate::holder::{Holder, hold_on_many};
 use crate::key::LockKeys;
 use crate::lease::Moment;
 use crate::quorum::{is_final, majority};
@@ -57,6 +57,8 @@ pub(crate) struct RedlockStore {
     /// The highest token seen: the next proposal is above it.
     highest: AtomicU64,
     token_rounds: AtomicU64,
+    /// Somebody of Java's had a lock here.
+    beside_java: AtomicBool,
 }
 
 impl RedlockStore {
@@ -74,6 +76,7 @@ impl RedlockStore {
             holds: Mutex::default(),
             highest: AtomicU64::new(0),
             token_rounds: AtomicU64::new(0),
+            beside_java: AtomicBool::new(false),
         }
     }
 
@@ -207,7 +210,7 @@ impl Drop for Place<'_> {
 
 /// The places of those that answered a release.
 fn done(told: &[Told]) -> u64 {
-    let ok = |told: &Told| matches!(told, Told::Replies(replies) if !matches!(replies[..], [Reply::Error(_)]));
+    let ok = |told: &Told| matches!(told, Told::Replies(replies) if !matches!(replies[..], [Reply::Error(_), ..]));
     told.iter().enumerate().filter(|(_, told)| ok(told)).fold(0, |done, (at, _)| done | 1 << at)
 }
 
@@ -356,9 +359,10 @@ impl LeaseStore for RedlockStore {
         let standings = self.poll(|| script::inspect(keys), script::inspect_answer)?;
         let quorum = majority(self.nodes.len());
         let all: Vec<&(String, u64)> = standings.iter().flatten().flat_map(|standing| &standing.holders).collect();
-        let held = all.iter().find(|(id, _)| all.iter().filter(|(other, _)| other == id).count() >= quorum);
+        let is_same = |a: &str, b: &str| hold_on_many(a) == hold_on_many(b);
+        let held = all.iter().find(|(id, _)| all.iter().filter(|(other, _)| is_same(other, id)).count() >= quorum);
         let Some((id, count)) = held else { return Ok(None) };
-        let mine = |standing: &&Standing| standing.holders.iter().any(|(other, _)| other == id);
+        let mine = |standing: &&Standing| standing.holders.iter().any(|(other, _)| is_same(other, id));
         let mut ttls: Vec<Duration> = standings.iter().flatten().filter(mine).filter_map(|s| s.ttl).collect();
         ttls.sort_unstable_by(|a, b| b.cmp(a));
         Ok(Some(Standing { ttl: ttls.get(quorum - 1).copied(), holders: vec![(id.clone(), *count)] }))

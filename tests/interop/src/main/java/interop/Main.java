@@ -3,21 +3,25 @@ package interop;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.redisson.config.SingleServerConfig;
 
 /**
  * Runs the commands that stand on its standard input, one a line: THREAD NOUN NAME VERB [ARGUMENTS]. Each gets one line
  * of answer: THREAD and what the verb returned, or THREAD, an exclamation mark and the exception. Commands of one thread
  * run one after the other, in one and the same Java thread: it is what Redisson knows a holder by.
  *
- * <p>Arguments: the address, then settings as NAME=MILLISECONDS. The end of its input ends it.
+ * <p>Arguments: the address, or several with commas between, for what stands on several servers; then settings as
+ * NAME=NUMBER. The end of its input ends it.
  */
 public final class Main {
     public static void main(String[] args) throws Exception {
@@ -25,8 +29,11 @@ public final class Main {
         PrintStream answers = System.out;
         System.setOut(System.err);
 
-        RedissonClient client = Redisson.create(config(args));
-        Objects objects = new Objects(client);
+        List<RedissonClient> clients = new ArrayList<>();
+        for (String address : args[0].split(",")) {
+            clients.add(Redisson.create(config(address, args)));
+        }
+        Objects objects = new Objects(clients);
         Map<String, ExecutorService> threads = new HashMap<>();
         say(answers, "ready");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
@@ -36,14 +43,14 @@ public final class Main {
                     .execute(() -> say(answers, words[0] + " " + answer(objects, words)));
         }
         // It leaves its subscriptions by itself only when it is told to.
-        client.shutdown();
+        clients.forEach(RedissonClient::shutdown);
         System.exit(0);
     }
 
-    private static Config config(String[] args) {
+    private static Config config(String address, String[] args) {
         Config config = new Config();
         config.setThreads(4).setNettyThreads(4);
-        config.useSingleServer().setAddress(args[0])
+        SingleServerConfig server = config.useSingleServer().setAddress(address)
                 .setConnectionMinimumIdleSize(1).setConnectionPoolSize(16)
                 .setSubscriptionConnectionMinimumIdleSize(1).setSubscriptionConnectionPoolSize(4)
                 .setTimeout(2000);
@@ -51,6 +58,7 @@ public final class Main {
             String[] parts = setting.split("=");
             switch (parts[0]) {
                 case "watchdog" -> config.setLockWatchdogTimeout(Long.parseLong(parts[1]));
+                case "retries" -> server.setRetryAttempts(Integer.parseInt(parts[1]));
                 case "fairWait" -> config.setFairLockWaitTimeout(Long.parseLong(parts[1]));
                 default -> throw new IllegalArgumentException(setting);
             }

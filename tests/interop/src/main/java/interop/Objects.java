@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
@@ -16,11 +17,14 @@ import org.redisson.api.RedissonClient;
 final class Objects {
     private static final TimeUnit MS = TimeUnit.MILLISECONDS;
 
+    /** One for each server; all but "redlock" stand on the first. */
+    private final List<RedissonClient> clients;
     private final RedissonClient client;
     private final Map<String, Object> kept = new ConcurrentHashMap<>();
 
-    Objects(RedissonClient client) {
-        this.client = client;
+    Objects(List<RedissonClient> clients) {
+        this.clients = clients;
+        this.client = clients.get(0);
     }
 
     Object run(String noun, String name, String verb, String[] args) throws Exception {
@@ -57,11 +61,17 @@ final class Objects {
             case "write" -> client.getReadWriteLock(name).writeLock();
             case "fenced" -> client.getFencedLock(name);
             case "multi" -> client.getMultiLock(members);
+            case "redlock" -> redlock(name);
             case "latch" -> client.getCountDownLatch(name);
             case "permits" -> client.getPermitExpirableSemaphore(name);
             case "counting" -> client.getSemaphore(name);
             default -> throw new IllegalArgumentException(noun);
         };
+    }
+
+    @SuppressWarnings("deprecation")
+    private RLock redlock(String name) {
+        return new RedissonRedLock(clients.stream().map(client -> client.getLock(name)).toArray(RLock[]::new));
     }
 
     private static Object lock(RLock lock, String verb, long[] n) throws Exception {
