@@ -5,6 +5,7 @@ import java.io.RandomAccessFile;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import org.redisson.RedissonMultiLock;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
@@ -96,6 +97,11 @@ final class Turns {
     }
 
     private static void release(RLock lock) {
+        if (lock instanceof RedissonRedLock) {
+            // It says nothing of those that it does not hold.
+            lock.unlock();
+            return;
+        }
         if (lock instanceof RedissonMultiLock) {
             // It can't be asked; of one lock it may hold more than of another.
             try {
