@@ -43,6 +43,7 @@
 //! | a request may be sent twice after a lost reply, outside of single-server mode | a Java count can be one too high | none of ours counts twice; a Java holder's count is its own |
 //! | a user without rights on channels can lock and not wake | waiters sleep until their hint | the rights are asked for at connect, and a missing one is an error |
 //! | `RMultiLock` and `RedissonRedLock` set their lease at the end on whatever holder is there by then | taken slower than twice its wait (a master is dead), Java cuts a lock of *ours* to its lease, and works beside us | nothing: name no lease there |
+//! | `RMultiLock` waits for one lock while it holds others, and what a lost reply left locked in its name stays | two Java threads can wait for each other (seen for 16 s with leases of 10 s), and ours for both | ours takes all or none, and holds nothing while it waits |
 //! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stand for days | nothing: name no lease there, or free it [by force](crate::ReentrantMutex::force_unlock) |
 //!
 //! # Beside `RedissonRedLock`

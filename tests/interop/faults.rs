@@ -12,6 +12,12 @@ const NOUNS: [&str; 6] = ["lock", "fenced", "fair", "rw", "multi", "permits"];
 /// Threads of each process on each noun.
 const THREADS: usize = 2;
 
+/// Those of Java. An `RMultiLock` waits for one lock while it holds another, and after a lost reply, not always in the order in
+/// which it takes them: two of them have been seen to wait for each other.
+fn java_threads(noun: &str) -> usize {
+    if noun == "multi" { 1 } else { THREADS }
+}
+
 fn cut_all(server: &Server) {
     // Those of the subscriptions too: who waits is told of no release meanwhile.
     for kind in ["normal", "pubsub"] {
@@ -28,7 +34,7 @@ fn in_trouble(server: &mut Server, jvm: &Jvm, mode: Mode, trouble: impl FnOnce(&
         counters[at].0.to_str().unwrap().to_owned()
     };
     let javas: Vec<_> =
-        NOUNS.iter().map(|noun| Javas::begin(jvm, noun, path_of(noun).as_ref(), mode, THREADS)).collect();
+        NOUNS.iter().map(|noun| Javas::begin(jvm, noun, path_of(noun).as_ref(), mode, java_threads(noun))).collect();
     let tallies: Vec<(Tally, Tally)> = std::thread::scope(|s| {
         let ours: Vec<_> = NOUNS
             .iter()
@@ -87,7 +93,7 @@ fn processes_of_both_sides_are_killed() {
                 .map(|noun| {
                     let path = path_of(noun);
                     doomed.begin(noun, path.as_ref(), Mode::Mark, THREADS);
-                    Javas::begin(&doomed_java, noun, path.as_ref(), Mode::Mark, THREADS)
+                    Javas::begin(&doomed_java, noun, path.as_ref(), Mode::Mark, java_threads(noun))
                 })
                 .collect();
             std::thread::sleep(ms(700));

@@ -62,7 +62,7 @@ impl<'a> Javas<'a> {
     pub(crate) fn tally(&self) -> Tally {
         let mut all = Tally::default();
         for (thread, reads) in &self.0 {
-            let mut tally = Tally::of_words(&thread.answer_within(Duration::from_secs(45)));
+            let mut tally = Tally::of_words(&thread.answer_within(Duration::from_secs(90)));
             if *reads {
                 tally.turns = 0;
             }
