@@ -8,7 +8,8 @@
 #   LEASEHOLD_VALKEY=path
 #   LEASEHOLD_NO_INSTALL=1       install and download no server
 #   LEASEHOLD_MSRV_CARGO=path    the cargo of a Rust 1.88, when rustup has none
-#   LEASEHOLD_INTEROP=1          also run against a live Redisson (Java, Maven)
+#   LEASEHOLD_INTEROP=0          do not run against a live Redisson, which is done
+#                                where a JDK 17 and Maven are
 #   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
 #                                at least 6 on a small machine
 #   CI=true                      a missing rustfmt or clippy is a failure
@@ -93,18 +94,27 @@ test_on() { # test_on NAME SERVER
     fi
 }
 
+# Says what is missing for a live Redisson, if anything is.
+lacks_for_redisson() {
+    for tool in java javac mvn; do
+        command -v "$tool" >/dev/null 2>&1 || { echo "no $tool (a JDK 17 and Maven are needed)"; return; }
+    done
+    # 1.8 stands for 8.
+    java=$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')
+    [ "${java:-0}" -ge 17 ] || echo "javac is $java and not 17 or newer"
+}
+
 # Against a live Redisson, of the newest version and of the newest before 4.
-# Once asked for it must run: a build by Maven that failed is no reason to skip.
+# Where it can run it must: a build by Maven that failed is no reason to skip.
 test_against_redisson() {
-    missing=
-    for tool in java mvn; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
+    lacks=$(lacks_for_redisson)
     for version in 4.7.0 3.52.0; do
-        if [ "${LEASEHOLD_INTEROP:-}" != 1 ]; then
-            skip "tests with Redisson $version" 'not asked for (LEASEHOLD_INTEROP=1)'
+        if [ "${LEASEHOLD_INTEROP:-}" = 0 ]; then
+            skip "tests with Redisson $version" 'LEASEHOLD_INTEROP=0'
         elif [ -z "${LEASEHOLD_SERVER:-}" ]; then
             skip "tests with Redisson $version" 'no server'
-        elif [ -n "$missing" ]; then
-            skip "tests with Redisson $version" "no$missing (Java 17 and Maven)"
+        elif [ -n "$lacks" ]; then
+            skip "tests with Redisson $version" "$lacks"
         else
             step "tests with Redisson $version" env LEASEHOLD_REQUIRE_INTEROP=1 LEASEHOLD_REDISSON="$version" \
                 cargo test --all-features --test interop

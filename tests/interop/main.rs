@@ -20,5 +20,6 @@ mod rw;
 mod semaphores;
 mod stress;
 mod turns;
+mod wakeups;
 mod watchdogs;
 mod world;

@@ -114,6 +114,44 @@ fn permits_of_processes_that_were_killed_come_back_to_the_other_side() {
 }
 
 #[test]
+#[ignore = "a program for other tests"]
+fn counting_process() {
+    let client = LockClient::builder().url(std::env::var("LEASEHOLD_TEST_URL").unwrap()).build().unwrap();
+    let _permits = client.counting_semaphore("c2").acquire_many(2).unwrap();
+    println!("@@has them");
+    std::thread::park();
+}
+
+/// A plain count has no leases: what a process had when it was killed is gone, on either side, until somebody adds it again.
+#[test]
+fn counts_of_processes_that_were_killed_are_gone_until_they_are_added_again() {
+    let Some(world) = World::with(&[]) else { return };
+    let Some(doomed) = Jvm::start(&world.server, &[]) else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    let semaphore = client.counting_semaphore("c2");
+    semaphore.try_set_permits(4).unwrap();
+    let mut child = Child::spawn("semaphores::counting_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
+    child.expect("has them");
+    doomed.thread().call("counting c2 acquire 2");
+    child.kill();
+    doomed.kill();
+    assert_eq!(
+        (semaphore.available_permits().unwrap(), java.call("counting c2 tryAcquire 1 500")),
+        (0, "false".into())
+    );
+    java.begin_waiting(&world.server, "counting c2 acquire 1", "c2", waits);
+    prompt(|| assert_eq!(semaphore.add_permits(2).unwrap(), 2), || java.answer());
+    std::thread::scope(|s| {
+        // One is left of ours and Java adds its own: three at once need both.
+        let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, CAP).unwrap().unwrap());
+        wait_until("we wait", || waits(&world.server, "c2"));
+        prompt(|| drop(java.call("counting c2 addPermits 2")), || waiter.join().unwrap()).unlock().unwrap();
+    });
+    java.call("counting c2 release 1");
+    assert_eq!(semaphore.available_permits().unwrap(), 4);
+}
+
+#[test]
 fn counts_of_both_sides_are_one() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());

@@ -5,22 +5,69 @@ use std::time::Instant;
 use crate::rig::ms;
 use crate::world::World;
 
-/// For several leases of each, with the other side trying all the time.
+/// Of every noun that has leases, for several leases of each, with the other side trying all the time.
 #[test]
 fn both_watchdogs_renew_side_by_side() {
-    let Some(world) = World::with(&["watchdog=2000"]) else { return };
-    let client = world.server.builder().lease(ms(2000)).build().unwrap();
+    let Some(world) = World::with(&["watchdog=3000", "fairWait=3000"]) else { return };
+    let client = world.server.builder().lease(ms(3000)).build().unwrap();
     let (java, tries) = (world.jvm.thread(), world.jvm.thread());
-    let (ours, theirs) = (client.mutex("ours"), client.mutex("theirs"));
-    let guard = ours.lock().unwrap();
-    java.call("lock theirs lock");
-    let start = Instant::now();
-    while start.elapsed() < ms(7000) {
-        assert_eq!(tries.call("lock ours tryLock 500"), "false", "after {:?}", start.elapsed());
-        assert!(theirs.try_lock_for(ms(100)).unwrap().is_none(), "after {:?}", start.elapsed());
+
+    let (rw, semaphore) = (client.rw_lock("ours-write"), client.semaphore("ours-permits"));
+    semaphore.try_set_permits(1).unwrap();
+    let lock = client.lock("ours-lock").unwrap();
+    let fenced = client.mutex("ours-fenced").keep_token().lock_owned().unwrap();
+    let fair = client.fair("ours-fair").lock_owned().unwrap();
+    let write = rw.write_owned().unwrap();
+    let reading = client.rw_lock("ours-read");
+    let read = reading.read_owned().unwrap();
+    let multi = client.multi(["ours-multi", "ours-multi-2"]).lock_owned().unwrap();
+    let permit = semaphore.acquire().unwrap();
+    let are_held = || {
+        lock.is_held()
+            && fenced.is_held()
+            && fair.is_held()
+            && write.is_held()
+            && read.is_held()
+            && multi.is_held()
+            && permit.is_held()
+    };
+    for noun in ["lock", "fenced", "fair", "write", "read"] {
+        java.call(&format!("{noun} theirs-{noun} lock"));
     }
-    guard.unlock().unwrap();
-    assert_eq!(tries.call("lock ours tryLock"), "true");
-    assert_eq!(java.call("lock theirs unlock"), "ok");
-    assert!(theirs.try_lock().unwrap().is_some());
+    java.call("multi theirs-multi,theirs-multi-2 lock");
+
+    let start = Instant::now();
+    while start.elapsed() < ms(9000) {
+        let after = || format!("after {:?}", start.elapsed());
+        for noun in ["lock", "fenced", "fair", "write"] {
+            assert_eq!(tries.call(&format!("{noun} ours-{noun} tryLock")), "false", "{noun} {}", after());
+        }
+        assert_eq!(tries.call("write ours-read tryLock"), "false", "{}", after());
+        assert_eq!(tries.call("multi ours-multi-2,ours-multi tryLock"), "false", "{}", after());
+        assert_eq!(tries.call("permits ours-permits tryAcquire"), "null", "{}", after());
+        assert!(are_held(), "{}", after());
+        assert!(client.mutex("theirs-lock").try_lock_for(ms(30)).unwrap().is_none(), "{}", after());
+        assert!(client.mutex("theirs-fenced").try_lock().unwrap().is_none(), "{}", after());
+        assert!(client.fair("theirs-fair").try_lock_for(ms(30)).unwrap().is_none(), "{}", after());
+        assert!(client.rw_lock("theirs-write").try_read_for(ms(30)).unwrap().is_none(), "{}", after());
+        assert!(client.rw_lock("theirs-read").try_write_for(ms(30)).unwrap().is_none(), "{}", after());
+        assert!(client.multi(["theirs-multi-2", "free"]).try_lock().unwrap().is_none(), "{}", after());
+    }
+
+    lock.unlock().unwrap();
+    fenced.unlock().unwrap();
+    fair.unlock().unwrap();
+    write.unlock().unwrap();
+    read.unlock().unwrap();
+    multi.unlock().unwrap();
+    permit.unlock().unwrap();
+    for noun in ["lock", "fenced", "fair", "write", "read"] {
+        assert_eq!(tries.call(&format!("{noun} ours-{noun} tryLock")), "true", "{noun}");
+        assert_eq!(java.call(&format!("{noun} theirs-{noun} unlock")), "ok", "{noun}");
+    }
+    java.call("multi theirs-multi,theirs-multi-2 unlock");
+    assert!(client.multi(["theirs-multi", "theirs-multi-2", "theirs-lock"]).try_lock().unwrap().is_some());
+    assert!(client.fair("theirs-fair").try_lock().unwrap().is_some());
+    assert!(client.rw_lock("theirs-read").try_write().unwrap().is_some());
+    assert!(client.rw_lock("theirs-write").try_write().unwrap().is_some());
 }

@@ -10,7 +10,7 @@ use crate::jvm::Jvm;
 use crate::rig::Server;
 
 /// What was woken by a message took less, what slept to the end of a lease of 30 s took more.
-const PROMPT: Duration = Duration::from_secs(8);
+pub(crate) const PROMPT: Duration = Duration::from_secs(8);
 
 pub(crate) struct World {
     /// Ended before its server.

@@ -1,0 +1,158 @@
+//! How long it takes from a release on one side until the other side has it: printed, and never the time of a lease.
+
+use std::time::{Duration, Instant};
+
+use leasehold::LockClient;
+
+use crate::jvm::{JavaThread, listeners};
+use crate::rig::{Server, wait_until};
+use crate::world::{PROMPT, world};
+
+const ROUNDS: usize = 5;
+
+type Release = Box<dyn FnOnce() + Send>;
+
+struct Noun {
+    java: &'static str,
+    /// Blocks until it is ours.
+    take: fn(&LockClient, &str) -> Release,
+    /// What waiters listen to; that of a fair lock goes on with the waiter.
+    channel: &'static str,
+}
+
+macro_rules! take {
+    (|$client:ident, $name:ident| $guard:expr) => {
+        |$client, $name| {
+            let guard = $guard.unwrap();
+            Box::new(move || guard.unlock().unwrap())
+        }
+    };
+}
+
+const NOUNS: [Noun; 8] = [
+    Noun { java: "lock", take: take!(|c, n| c.mutex(n).lock_owned()), channel: "redisson_lock__channel:" },
+    Noun {
+        java: "fenced",
+        take: take!(|c, n| c.mutex(n).keep_token().lock_owned()),
+        channel: "redisson_lock__channel:",
+    },
+    Noun { java: "fair", take: take!(|c, n| c.fair(n).lock_owned()), channel: "" },
+    Noun { java: "write", take: take!(|c, n| c.rw_lock(n).write_owned()), channel: "redisson_rwlock:" },
+    Noun { java: "read", take: take!(|c, n| c.rw_lock(n).read_owned()), channel: "redisson_rwlock:" },
+    Noun { java: "multi", take: take!(|c, n| c.multi([n]).lock_owned()), channel: "redisson_lock__channel:" },
+    Noun { java: "permits", take: take!(|c, n| c.semaphore(n).acquire()), channel: "redisson_sc:" },
+    Noun { java: "counting", take: take!(|c, n| c.counting_semaphore(n).acquire()), channel: "redisson_sc:" },
+];
+
+impl Noun {
+    fn is_waited_for(&self, server: &Server, name: &str) -> bool {
+        match self.channel {
+            "" => server.cmd::<u32>(&["LLEN", &format!("redisson_lock_queue:{{{name}}}")]) > 0,
+            channel => listeners(server, &format!("{channel}{{{name}}}")) > 0,
+        }
+    }
+
+    /// What readers wait for is a writer.
+    fn held_as(&self) -> &Self {
+        if self.java == "read" { &NOUNS[3] } else { self }
+    }
+
+    fn command(&self, name: &str) -> String {
+        match self.java {
+            "permits" => format!("permits {name} acquire"),
+            "counting" => format!("counting {name} acquire 1"),
+            java => format!("{java} {name} lock"),
+        }
+    }
+
+    fn java_releases(&self, java: &JavaThread<'_>, name: &str, answer: &str) {
+        match self.java {
+            "permits" => java.call(&format!("permits {name} release {answer}")),
+            "counting" => java.call(&format!("counting {name} release 1")),
+            noun => java.call(&format!("{noun} {name} unlock")),
+        };
+    }
+}
+
+fn tell(noun: &str, mut java: Vec<Duration>, mut ours: Vec<Duration>) {
+    java.sort_unstable();
+    ours.sort_unstable();
+    let (most, half) = (ROUNDS - 1, ROUNDS / 2);
+    println!(
+        "{noun}: Java had it after {:.1?}, at most {:.1?}; we after {:.1?}, at most {:.1?}",
+        java[half], java[most], ours[half], ours[most]
+    );
+    assert!(java[most].max(ours[most]) < PROMPT, "{noun}: that was no message");
+}
+
+#[test]
+fn releases_wake_the_other_side_by_a_message() {
+    let Some(world) = world() else { return };
+    let (client, holder, waiter) = (world.client(), world.jvm.thread(), world.jvm.thread());
+    for noun in &NOUNS {
+        let (mut java_had_it, mut we_had_it) = (Vec::new(), Vec::new());
+        for round in 0..ROUNDS {
+            // Names of their own, or the subscription of the last round could be taken for that of this one.
+            let name = &format!("wake-{}-{round}", noun.java);
+            let set_up = |name: &str| {
+                if ["permits", "counting"].contains(&noun.java) {
+                    client.counting_semaphore(name).try_set_permits(1).unwrap();
+                }
+            };
+            set_up(name);
+            let release = (noun.held_as().take)(&client, name);
+            waiter.begin(&noun.command(name));
+            wait_until("Java waits", || noun.is_waited_for(&world.server, name));
+            let start = Instant::now();
+            release();
+            let answer = waiter.answer();
+            java_had_it.push(start.elapsed());
+            noun.java_releases(&waiter, name, &answer);
+
+            let name = &format!("wake-{}-{round}-back", noun.java);
+            set_up(name);
+            let answer = holder.call(&noun.held_as().command(name));
+            std::thread::scope(|s| {
+                let ours = s.spawn(|| ((noun.take)(&client, name), Instant::now()));
+                wait_until("we wait", || noun.is_waited_for(&world.server, name));
+                let start = Instant::now();
+                noun.held_as().java_releases(&holder, name, &answer);
+                let (release, had_it) = ours.join().unwrap();
+                we_had_it.push(had_it.saturating_duration_since(start));
+                release();
+            });
+        }
+        tell(noun.java, java_had_it, we_had_it);
+    }
+}
+
+#[test]
+fn a_latch_that_opens_wakes_both_sides_by_a_message() {
+    let Some(world) = world() else { return };
+    let (client, counter, waiter) = (world.client(), world.jvm.thread(), world.jvm.thread());
+    let (mut java_was_through, mut we_were_through) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let name = &format!("wake-latch-{round}");
+        let latch = client.latch(name);
+        latch.try_set_count(1).unwrap();
+        let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
+        waiter.begin(&format!("latch {name} await"));
+        std::thread::scope(|s| {
+            let ours = s.spawn(|| {
+                latch.wait().unwrap();
+                Instant::now()
+            });
+            wait_until("both wait", || listeners(&world.server, &channel) == 2);
+            let start = Instant::now();
+            if round % 2 == 0 {
+                latch.count_down().unwrap();
+            } else {
+                counter.call(&format!("latch {name} countDown"));
+            }
+            waiter.answer();
+            java_was_through.push(start.elapsed());
+            we_were_through.push(ours.join().unwrap().saturating_duration_since(start));
+        });
+    }
+    tell("latch", java_was_through, we_were_through);
+}
