@@ -1,8 +1,12 @@
 //! Sharing locks with Redisson: what both sides can rely on, and where Redisson's behaviour shows on ours.
 //!
 //! There is no code in this module, only this page. "Java" is a process with Redisson; both sides use one Redis, by one key
-//! name (see [`key_prefix`](crate::Builder::key_prefix) for Redisson's `NameMapper`). What is said here was read from Redisson's
-//! scripts and checked against a live Redisson 4.7.0; `tests/interop` runs one when `LEASEHOLD_INTEROP=1` asks for it.
+//! name (see [`key_prefix`](crate::Builder::key_prefix) for Redisson's `NameMapper`).
+//!
+//! What is said here was read from Redisson's scripts and seen on live ones: **4.7.0** (the newest) and **3.52.0** (the newest
+//! before 4), in `tests/interop`, whenever all tests are run where a JDK and Maven are. Two processes of each side count to the
+//! same number under every primitive; connections are cut, scripts forgotten, the server started again, and a process of each
+//! side is killed meanwhile.
 //!
 //! # Which is which
 //!
