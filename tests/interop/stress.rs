@@ -105,7 +105,7 @@ pub(crate) fn judge(noun: &str, counter: &Counter, ours: Tally, theirs: Tally) {
 
 #[test]
 fn never_two_inside() {
-    let Some(world) = World::with(&[&format!("watchdog={LEASE}")]) else { return };
+    let Some(world) = World::with(&[&format!("watchdog={LEASE}"), "fairWait=2000"]) else { return };
     let Some(second) = java(&world.server) else { return };
     let client = client(&world.server);
     let mut process = Process::start(&world.server, LEASE);
@@ -119,6 +119,10 @@ fn never_two_inside() {
         javas.iter().for_each(|javas| theirs.add(javas.tally()));
         judge(noun, &counter, ours, theirs);
         assert!(theirs.turns > 0, "{noun}: {theirs:?}");
+        if noun == "fair" {
+            let (least, most) = (ours.turns.min(theirs.turns), ours.turns.max(theirs.turns));
+            assert!(4 * least > most, "as many threads, one queue: {least} turns and {most}");
+        }
     }
     for noun in ["permits", "counting"] {
         assert_eq!(world.server.cmd::<String>(&["GET", &format!("stress-{noun}")]), "1");
