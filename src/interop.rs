@@ -50,6 +50,17 @@
 //! | `RMultiLock` waits for one lock while it holds others, and what a lost reply left locked in its name stays | two Java threads can wait for each other (seen for 16 s with leases of 10 s), and ours for both | ours takes all or none, and holds nothing while it waits |
 //! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stand for days | nothing: name no lease there, or free it [by force](crate::ReentrantMutex::force_unlock) |
 //!
+//! # What was measured
+//!
+//! From a release on one side until a waiter of the other has it: 2 to 6 ms for every primitive and either way, 23 ms at most
+//! in 5 of each (two cores, the JVM just started); a message each time, never the end of a TTL.
+//!
+//! Eight threads of ours against eight of Java on one name, in two processes each, in a tight loop for 15 s: plain locks are
+//! not fair, and ours win six to nine of ten turns, because they need less time for one and hand over within their process; a
+//! thread of Java waited 4 s at most (0.4 s where only Java takes turns). A [fair lock](crate::FairMutex) gives each side half, and nobody
+//! waits longer than 0.1 s. Of an `RMultiLock` Java has the most turns (9 of 10): it sits on the locks that it has while ours take
+//! all or none. Permits are shared about two to one.
+//!
 //! # Beside `RedissonRedLock`
 //!
 //! One `RLock` on each of the same masters, under the same name. As long as no master forgets what it was told, and Java names

@@ -178,7 +178,7 @@ fn fixed_leases_end_for_the_other_side() {
 #[test]
 fn both_watchdogs_renew_on_all_masters() {
     let Some(trio) = Trio::with(&["watchdog=5000"]) else { return };
-    let client = trio.masters.builder().lease(ms(5000)).build().unwrap();
+    let client = trio.masters.builder().lease(ms(5000)).io_timeout(ms(2500)).build().unwrap();
     let (ours, theirs) = (client.mutex("ours"), client.mutex("theirs"));
     let guard = ours.lock().unwrap();
     {

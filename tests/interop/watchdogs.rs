@@ -5,11 +5,11 @@ use std::time::Instant;
 use crate::rig::ms;
 use crate::world::World;
 
-/// Of every noun that has leases, for several leases of each, with the other side trying all the time.
+/// Of every noun that has leases, for two leases of each and more, with the other side trying all the time.
 #[test]
 fn both_watchdogs_renew_side_by_side() {
-    let Some(world) = World::with(&["watchdog=3000", "fairWait=3000"]) else { return };
-    let client = world.server.builder().lease(ms(3000)).build().unwrap();
+    let Some(world) = World::with(&["watchdog=5000"]) else { return };
+    let client = world.server.builder().lease(ms(5000)).io_timeout(ms(2500)).build().unwrap();
     let (java, tries) = (world.jvm.thread(), world.jvm.thread());
 
     let (rw, semaphore) = (client.rw_lock("ours-write"), client.semaphore("ours-permits"));
@@ -37,7 +37,7 @@ fn both_watchdogs_renew_side_by_side() {
     java.call("multi theirs-multi,theirs-multi-2 lock");
 
     let start = Instant::now();
-    while start.elapsed() < ms(9000) {
+    while start.elapsed() < ms(11_000) {
         let after = || format!("after {:?}", start.elapsed());
         for noun in ["lock", "fenced", "fair", "write"] {
             assert_eq!(tries.call(&format!("{noun} ours-{noun} tryLock")), "false", "{noun} {}", after());
