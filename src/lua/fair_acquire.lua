@@ -9,7 +9,7 @@
 -- ARGV[4] what becomes of the token: -1 none is given, 0 its key is kept for ever, else the TTL of a new key in ms
 -- ARGV[5] own wait: how long in ms its place is kept without another try, 0 for one who does not wait
 -- ARGV[6] 1 it has waited before, and so belongs to the front if it is not in the queue any more
--- ARGV[7] a Java waiter's wait: what it takes from every deadline behind it when it leaves, in ms
+-- ARGV[7] a Java waiter's wait, which it takes from every deadline behind it when it leaves, in ms
 -- ARGV[8] floor: a token below it is raised to the server's clock
 -- ARGV[9] not-after: server time in microseconds past which an outermost acquire must not run any more, 0 for no limit
 -- Returns {1, token or 0, head or nil} acquired, and who waits next | {0, ms until another try is due} not its turn
@@ -43,7 +43,7 @@ if held == 0 then
     -- is in the queue now came later.
     local is_first = ARGV[6] == '1' and not standing
     if pttl ~= -2 or not is_first or is_before(head, field) then
-      line_up(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), pttl, standing, is_first)
+      line_up(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), standing, is_first)
       -- While the lock is taken, until its lease ends; while it is free, until the head counts as dead.
       local hint = pttl == -2 and (deadline or now - 1) - now or pttl
       if hint < 0 or hint > wait / 3 then
@@ -52,12 +52,19 @@ if held == 0 then
       return {0, math.floor(hint)}
     end
   end
-  -- Redisson subtracts its own wait from the deadlines of all who stay; we leave them as they are, because ours are
-  -- kept alive by their waiters.
   if head == field then
+    local standing = tonumber(redis.call('zscore', KEYS[3], field) or 0)
     redis.call('lpop', KEYS[2])
     redis.call('zrem', KEYS[3], field)
     without_ttl(KEYS[2], KEYS[3])
+    next_up = redis.call('lindex', KEYS[2], 0) or nil
+    -- Redisson subtracts its own wait from the deadlines of all who stay. Ours leaves those of ours as they are, which their
+    -- waiters keep.
+    local excess = standing - now - tonumber(lease)
+    if excess > 0 and next_up and is_foreign(next_up) then
+      catch_up(KEYS[2], KEYS[3], excess, now + tonumber(ARGV[5]), tonumber(ARGV[7]))
+    end
+  else
+    next_up = head and redis.call('lindex', KEYS[2], 0) or nil
   end
-  next_up = head and redis.call('lindex', KEYS[2], 0) or nil
 end

@@ -60,29 +60,45 @@ local function to_the_front(queue, holder)
   return redis.call('rpush', queue, holder)
 end
 
--- Gives a waiter a place, or keeps the one it has. `foreign_wait`: what a Java waiter has for `wait`; `pttl`: the lock's;
--- `standing`: its own deadline, if it has one; `is_first`: it goes to the front.
-local function line_up(queue, deadlines, holder, now, wait, foreign_wait, pttl, standing, is_first)
-  local own, foreign, behind, queued = now + wait, 0, 0, false
+-- A waiter of ours gets the lock, and a foreign one is next. Java counts from the waiter before it and takes its own wait back
+-- when it leaves; ours counted from Java's. Without this each of our turns would leave its wait in the deadlines of all who
+-- stay: they would run ahead of the clock for as long as the queue does not get empty, and a dead waiter with them.
+-- `excess`: how far the deadline that is gone was ahead of the lock's new TTL; `own`: what one of ours has in front.
+local function catch_up(queue, deadlines, excess, own, foreign_wait)
+  for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
+    local deadline = tonumber(redis.call('zscore', deadlines, waiter) or 0)
+    if is_foreign(waiter) then
+      redis.call('zadd', deadlines, 'xx', string.format('%.0f', deadline - excess), waiter)
+      own = own + foreign_wait
+    elseif deadline > own then
+      redis.call('zadd', deadlines, string.format('%.0f', math.max(deadline - excess, own)), waiter)
+    end
+  end
+end
+
+-- Gives a waiter a place, or keeps the one it has. `foreign_wait`: what a Java waiter has for `wait`; `standing`: its own
+-- deadline, if it has one; `is_first`: it goes to the front.
+local function line_up(queue, deadlines, holder, now, wait, foreign_wait, standing, is_first)
+  local own, behind, queued = now + wait, 0, false
   if standing and tonumber(standing) <= own then
     -- With a foreign waiter in front it would be minutes later, and those in front only leave.
     queued = true
   elseif not is_first then
+    -- A Java waiter subtracts its wait from every deadline behind it when its turn comes, and one that dies holds its place
+    -- for as long as its own deadline says: ours must outlast both.
     for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
       if waiter == holder then
         queued = true
         break
       end
       if is_foreign(waiter) then
-        foreign = foreign + foreign_wait
+        own = own + foreign_wait
         behind = math.max(behind, tonumber(redis.call('zscore', deadlines, waiter) or 0))
       end
     end
-    -- A Java waiter subtracts its wait from every deadline behind it when its turn comes, and one that dies holds its place
-    -- for as long as its own deadline says: ours must outlast both. At most what Java's can be by itself, though: Java puts
-    -- its deadline on top of ours and we subtract nothing, so that both would grow with every turn.
-    behind = math.min(behind, now + foreign + math.max(pttl, 0))
-    own = math.max(own + foreign, behind + wait)
+    if behind > 0 then
+      own = math.max(own, behind + wait)
+    end
   end
   redis.call('zadd', deadlines, string.format('%.0f', own), holder)
   local length
@@ -92,9 +108,10 @@ local function line_up(queue, deadlines, holder, now, wait, foreign_wait, pttl, 
     length = redis.call('rpush', queue, holder)
   end
   -- A queue that is left behind by dead waiters would stay: it ends some minutes after the last deadline.
-  if length == 1 or redis.call('pttl', deadlines) < own - now + 300000 then
+  local spare = math.max(300000, foreign_wait)
+  if length == 1 or redis.call('pttl', deadlines) < own - now + spare then
     local last = redis.call('zrange', deadlines, -1, -1, 'withscores')[2]
-    local gone = string.format('%.0f', tonumber(last) + 600000)
+    local gone = string.format('%.0f', tonumber(last) + 2 * spare)
     redis.call('pexpireat', queue, gone)
     redis.call('pexpireat', deadlines, gone)
   end
