@@ -10,13 +10,14 @@
 -- ARGV[5] own wait: how long in ms its place is kept without another try, 0 for one who does not wait
 -- ARGV[6] 1 it has waited before, and so belongs to the front if it is not in the queue any more
 -- ARGV[7] a Java waiter's wait, which it takes from every deadline behind it when it leaves, in ms
--- ARGV[8] floor: a token below it is raised to the server's clock
--- ARGV[9] not-after: server time in microseconds past which an outermost acquire must not run any more, 0 for no limit
+-- ARGV[8] what the channel of each waiter begins with
+-- ARGV[9] floor: a token below it is raised to the server's clock
+-- ARGV[10] not-after: server time in microseconds past which an outermost acquire must not run any more, 0 for no limit
 -- Returns {1, token or 0, head or nil} acquired, and who waits next | {0, ms until another try is due} not its turn
 --         {2, 0} the holder had it and has lost it | {3, 0} too late
 -- Repeat-safe: yes, as mutex_acquire. A holder stands in the queue once, and a try only moves its deadline.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
-local token_key, rule, floor, mode, next_up = KEYS[4], ARGV[4], ARGV[8], nil, nil
+local token_key, rule, floor, mode, next_up = KEYS[4], ARGV[4], ARGV[9], nil, nil
 local pttl = redis.call('pttl', lock)
 local mine = pttl ~= -2 and redis.call('hexists', lock, field) == 1
 if held > 0 and not mine then
@@ -25,14 +26,14 @@ end
 
 if held == 0 then
   local time = redis.call('time')
-  if ARGV[9] ~= '0' and time[1] * 1000000 + time[2] > tonumber(ARGV[9]) then
+  if ARGV[10] ~= '0' and time[1] * 1000000 + time[2] > tonumber(ARGV[10]) then
     return {3, 0}
   end
   if pttl ~= -2 and not mine and redis.call('hexists', lock, 'mode') == 1 then
     return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
   end
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local head, deadline = live_head(KEYS[2], KEYS[3], now, field)
+  local head, deadline = live_head(KEYS[2], KEYS[3], ARGV[8], now, field)
   if not mine and (pttl ~= -2 or (head and head ~= field)) then
     local wait = tonumber(ARGV[5])
     if wait == 0 then
@@ -43,7 +44,7 @@ if held == 0 then
     -- is in the queue now came later.
     local is_first = ARGV[6] == '1' and not standing
     if pttl ~= -2 or not is_first or is_before(head, field) then
-      line_up(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), standing, is_first)
+      line_up(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), is_first)
       -- While the lock is taken, until its lease ends; while it is free, until the head counts as dead.
       local hint = pttl == -2 and (deadline or now - 1) - now or pttl
       if hint < 0 or hint > wait / 3 then

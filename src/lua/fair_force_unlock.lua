@@ -8,7 +8,7 @@
 if redis.call('hlen', KEYS[1]) == 0 then
   return 0
 end
-local head = live_head(KEYS[2], KEYS[3], millis())
+local head = live_head(KEYS[2], KEYS[3], ARGV[1], millis())
 redis.call('del', KEYS[1])
 if head then
   redis.call('publish', ARGV[1] .. ':' .. head, '0')

@@ -36,7 +36,7 @@ if redis.call('exists', KEYS[1]) == 1 then
   return {status, 0}
 end
 -- One who leaves the queue may have been woken already: it passes that on.
-local head = live_head(KEYS[2], KEYS[3], millis())
+local head = live_head(KEYS[2], KEYS[3], ARGV[3], millis())
 if not head then
   return {status, 0}
 end

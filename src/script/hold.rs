@@ -80,7 +80,8 @@ pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
             let request = Request::script(&FAIR_ACQUIRE, &names).arg(holder.as_str()).number(lease).number(held);
-            with_token(request, token).number(keeps).number(u64::from(again)).number(java_keeps).stamped()
+            let request = with_token(request, token).number(keeps).number(u64::from(again)).number(java_keeps);
+            request.arg(&*keys.channel).stamped()
         }
         Kind::Write => {
             let request = Request::script(&WRITE_ACQUIRE, &[lock, keys.token.as_bytes(), keys.marker().as_bytes()]);

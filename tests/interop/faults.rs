@@ -50,6 +50,7 @@ fn in_trouble(server: &mut Server, jvm: &Jvm, mode: Mode, trouble: impl FnOnce(&
         ours.into_iter().zip(javas.iter().map(Javas::tally)).collect()
     });
     for (n, (ours, theirs)) in tallies.into_iter().enumerate() {
+        assert!(!counters[n].1.is_broken(), "{}: two inside", NOUNS[n]);
         match mode {
             // A waiter of Java that misses a message sleeps for a lease: it may have had no turn at all.
             Mode::Count => judge(NOUNS[n], &counters[n].1, ours, theirs),

@@ -1,5 +1,5 @@
-//! Threads of ours that take turns with those of Java (`Turns.java`) at a file that only the lock protects: a number, and a
-//! byte that tells all of them to stop.
+//! Threads of ours that take turns with those of Java (`Turns.java`) at a file that only the lock protects: a number, a byte
+//! that tells all of them to stop, and one that says that two were inside, for those who are killed before they can.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,6 +13,7 @@ use crate::rig::{Child, Server, ms};
 use crate::stress::patience;
 
 const STOP: u64 = 8;
+const BROKEN: u64 = 9;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -36,7 +37,7 @@ pub(crate) struct Counter(File);
 
 impl Counter {
     pub(crate) fn create(path: &Path) -> Self {
-        std::fs::write(path, [0; 9]).unwrap();
+        std::fs::write(path, [0; 10]).unwrap();
         Self::open(path)
     }
 
@@ -56,9 +57,25 @@ impl Counter {
     }
 
     fn is_stopped(&self) -> bool {
+        self.is_set(STOP)
+    }
+
+    /// Somebody found somebody else inside.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_set(BROKEN)
+    }
+
+    fn is_set(&self, flag: u64) -> bool {
         let mut byte = [0];
-        self.0.read_exact_at(&mut byte, STOP).unwrap();
+        self.0.read_exact_at(&mut byte, flag).unwrap();
         byte != [0]
+    }
+
+    fn same(&self, before: u64) {
+        if self.read() != before {
+            self.0.write_all_at(&[1], BROKEN).unwrap();
+            panic!("two inside");
+        }
     }
 
     fn write(&self, mode: Mode) {
@@ -72,14 +89,14 @@ impl Counter {
         std::thread::yield_now();
         match mode {
             Mode::Count => self.0.write_all_at(&(before + 1).to_be_bytes(), 0).unwrap(),
-            Mode::Mark => assert_eq!(self.read(), before, "two inside"),
+            Mode::Mark => self.same(before),
         }
     }
 
     fn stays(&self) {
         let before = self.read();
         std::thread::yield_now();
-        assert_eq!(self.read(), before, "it changed while it was read");
+        self.same(before);
     }
 }
 

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use crate::jvm::Jvm;
 use crate::rig::Server;
 
-/// What was woken by a message took less, what slept to the end of a lease of 30 s took more.
-pub(crate) const PROMPT: Duration = Duration::from_secs(8);
+/// What was woken by a message took less; what looked by itself, after 5 s at the earliest, took more.
+pub(crate) const PROMPT: Duration = Duration::from_secs(4);
 
 pub(crate) struct World {
     /// Ended before its server.

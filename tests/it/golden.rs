@@ -49,7 +49,11 @@ impl Bench<'_> {
 
     /// A try of a fair lock that waits; the own wait is 15 s.
     fn fair(&mut self, who: &str) -> (i64, i64) {
-        self.pair("fair_acquire", &FAIR_KEYS, &[who, "30000", "0", "-1", "15000", "0", "300000", "0", "0"])
+        self.pair(
+            "fair_acquire",
+            &FAIR_KEYS,
+            &[who, "30000", "0", "-1", "15000", "0", "300000", FAIR_CHANNEL, "0", "0"],
+        )
     }
 
     fn fair_release(&mut self, who: &str) -> Value {
@@ -165,7 +169,8 @@ fn a_fair_lock_follows_the_vectors() {
     bench.cmd::<()>(&["RPUSH", FAIR_KEYS[1], K]);
     assert_eq!(bench.fair(A), (1, 0));
     assert!(bench.queue().is_empty());
-    assert!(bench.heard().is_empty());
+    // Nobody is passed over without being told: it may live.
+    assert_eq!(bench.heard(), messages(&[(&format!("{FAIR_CHANNEL}:{K}"), "0")]));
 }
 
 /// What Java does to the deadlines behind it, and what it reads in ours.
@@ -233,6 +238,37 @@ fn deadlines_do_not_grow_while_ours_and_java_take_turns() {
         bench.java_acquires(K);
         (first, last) = (last, first);
     }
+}
+
+/// Java's `tryLock` takes its own wait from the others, which may be longer than any that was told.
+#[test]
+fn a_patient_waiter_of_java_costs_nobody_behind_it_its_place() {
+    let server = Server::start();
+    let mut ear = server.connect();
+    let mut bench = Bench::new(&server, &mut ear);
+    let told = ["30000", "0", "-1", "15000", "0", "5000", FAIR_CHANNEL, "0", "0"];
+    let ours = |bench: &mut Bench<'_>| bench.pair("fair_acquire", &FAIR_KEYS, &[&[B], &told[..]].concat());
+    bench.cmd::<()>(&["HSET", "F", J, "1"]);
+    bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
+    let (now, patience) = (bench.now(), 2 * FOREIGN_WAIT);
+    bench.java_queues(K, now + 30_000 + patience);
+    assert_eq!(ours(&mut bench), (0, 5_000));
+    assert_near(bench.deadline(B) - now, 30_000 + patience + 15_000);
+    let last = bench.deadline(B);
+    bench.java_queues(J, last + FOREIGN_WAIT);
+    // The patient one has its turn.
+    bench.java_acquires(K);
+    for _ in 1..patience / FOREIGN_WAIT {
+        for behind in [B, J] {
+            bench.cmd::<()>(&["ZINCRBY", FAIR_KEYS[2], &(-FOREIGN_WAIT).to_string(), behind]);
+        }
+    }
+    assert!(bench.deadline(B) > bench.now() && bench.deadline(J) > bench.now() + FOREIGN_WAIT);
+    // And ours, which was 15 s ahead of what Java behind it may have.
+    bench.cmd::<()>(&["DEL", "F"]);
+    assert_eq!(ours(&mut bench), (1, 0));
+    assert_near(bench.deadline(J) - bench.now(), 30_000 + FOREIGN_WAIT);
+    assert_eq!(bench.queue(), [J]);
 }
 
 #[test]

@@ -311,11 +311,11 @@ fn every_call_twice(noun: &Noun) {
 
 const FAIR: Noun = Noun {
     calls: &[
-        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks 0 0",
-        "fair_acquire L queue deadlines token | $A 2ks 0 9ks 0 0 300ks 0 0",
-        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 1 300ks 0 0",
-        "fair_acquire L queue deadlines token | $A 3ks 1 -1 0 0 300ks 0 0",
-        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks 0 1",
+        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks channel 0 0",
+        "fair_acquire L queue deadlines token | $A 2ks 0 9ks 0 0 300ks channel 0 0",
+        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 1 300ks channel 0 0",
+        "fair_acquire L queue deadlines token | $A 3ks 1 -1 0 0 300ks channel 0 0",
+        "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks channel 0 1",
         "fair_release L queue deadlines | $A 2 channel",
         "fair_release L queue deadlines | $A 1 channel",
         "fair_force_unlock L queue deadlines | channel",
@@ -356,7 +356,7 @@ const FAIR: Noun = Noun {
         // another's, our own, Java's without a deadline; one who is dead stands behind one who lives.
         ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,1,B>0@B 0 2,1"),
         ("RPUSH queue $A $B; ZADD deadlines 1 $A @3ks $B", "1,0,B 1,1,B 1,0,B 2,0 3,0 0,0 0,1,B>0@B 0 2,0"),
-        ("RPUSH queue $J $A; ZADD deadlines @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,1,J>0@J 0 2,1"),
+        ("RPUSH queue $J $A; ZADD deadlines @3ks $A", "1,0>0@J 1,1>0@J 1,0>0@J 2,0 3,0 0,0 0,1,J>0@J 0 2,1"),
         (
             "HSET L $J 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B 1 $C",
             "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@B 2,-1",
@@ -778,7 +778,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
         ("HSET L $A 2; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 2 channel", b_takes, "0,0"),
         (
             "HSET L $A 1; PEXPIRE L 2ks",
-            "fair_acquire L queue deadlines token | $A 3ks 1 0 0 0 300ks 0 0",
+            "fair_acquire L queue deadlines token | $A 3ks 1 0 0 0 300ks channel 0 0",
             b_takes,
             "2,0",
         ),

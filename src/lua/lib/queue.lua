@@ -4,9 +4,14 @@ local function millis()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- Our client ids are UUIDs of version 8, Java's of version 4.
+local function is_foreign(waiter)
+  return string.sub(waiter, 15, 15) ~= '8'
+end
+
 -- The first waiter whose deadline has not passed, and that deadline. Those before it are dead and are removed; also one
 -- without a deadline, which no live waiter is (Redisson would wait behind it for ever). Whoever asks is alive.
-local function live_head(queue, deadlines, now, asker)
+local function live_head(queue, deadlines, channel, now, asker)
   while true do
     local head = redis.call('lindex', queue, 0)
     if not head or head == asker then
@@ -25,12 +30,12 @@ local function live_head(queue, deadlines, now, asker)
     end
     redis.call('lpop', queue)
     redis.call('zrem', deadlines, head)
+    if is_foreign(head) then
+      -- If it lives (its predecessors took longer than it has patience for) it lines up anew. Nobody else would tell it,
+      -- and it may sleep for as long as its first hint says, or for ever.
+      redis.call('publish', channel .. ':' .. head, '0')
+    end
   end
-end
-
--- Our client ids are UUIDs of version 8, Java's of version 4.
-local function is_foreign(waiter)
-  return string.sub(waiter, 15, 15) ~= '8'
 end
 
 -- A waiter of ours has left. Redisson's queues have no TTL, and the one here may end before the deadline of a Java waiter
@@ -76,14 +81,11 @@ local function catch_up(queue, deadlines, excess, own, foreign_wait)
   end
 end
 
--- Gives a waiter a place, or keeps the one it has. `foreign_wait`: what a Java waiter has for `wait`; `standing`: its own
--- deadline, if it has one; `is_first`: it goes to the front.
-local function line_up(queue, deadlines, holder, now, wait, foreign_wait, standing, is_first)
+-- Gives a waiter a place, or keeps the one it has. `foreign_wait`: what a Java waiter has for `wait`; `is_first`: it goes to
+-- the front.
+local function line_up(queue, deadlines, holder, now, wait, foreign_wait, is_first)
   local own, behind, queued = now + wait, 0, false
-  if standing and tonumber(standing) <= own then
-    -- With a foreign waiter in front it would be minutes later, and those in front only leave.
-    queued = true
-  elseif not is_first then
+  if not is_first then
     -- A Java waiter subtracts its wait from every deadline behind it when its turn comes, and one that dies holds its place
     -- for as long as its own deadline says: ours must outlast both.
     for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do

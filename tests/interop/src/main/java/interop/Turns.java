@@ -12,13 +12,14 @@ import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 
-/** Turns at a file that only the lock protects: a number, and a byte that tells everybody to stop. */
+/** Turns at a file that only the lock protects: a number, a byte that says stop, and one that says two were inside. */
 final class Turns {
     private interface Step {
         void run() throws Exception;
     }
 
     private static final int STOP = 8;
+    private static final int BROKEN = 9;
 
     private final RandomAccessFile file;
     /** "read": it only looks; "mark": it leaves a mark, for a process that may be killed; else it counts. */
@@ -144,6 +145,8 @@ final class Turns {
         } else {
             long after = file.readLong();
             if (after != before) {
+                file.seek(BROKEN);
+                file.writeByte(1);
                 throw new WrongCount(before + " became " + after);
             }
         }
