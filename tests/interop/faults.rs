@@ -1,8 +1,10 @@
 //! The stress of both sides on all primitives at once, while connections are cut, scripts are forgotten, the server is started
 //! again, and processes of each side are killed.
 
+use std::path::PathBuf;
+
 use crate::jvm::Jvm;
-use crate::players::{Mode, Process, Tally, play};
+use crate::players::{Counter, Mode, Process, Tally, play};
 use crate::rig::{Server, ms};
 use crate::stress::{Javas, LEASE, client, java, judge, length, set_up};
 use crate::world::World;
@@ -25,6 +27,15 @@ fn cut_all(server: &Server) {
     }
 }
 
+/// Stops everybody, also after a panic: the scope waits for ours.
+struct StopAll<'a>(&'a [(PathBuf, Counter)]);
+
+impl Drop for StopAll<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(_, counter)| counter.stop());
+    }
+}
+
 /// All primitives at once, for as long as the trouble takes. A process of each side stays to the end.
 fn in_trouble(server: &mut Server, jvm: &Jvm, mode: Mode, trouble: impl FnOnce(&mut Server, &dyn Fn(&str) -> String)) {
     let client = client(server);
@@ -44,10 +55,12 @@ fn in_trouble(server: &mut Server, jvm: &Jvm, mode: Mode, trouble: impl FnOnce(&
                 s.spawn(move || play(client, noun, path.as_ref(), mode, THREADS))
             })
             .collect();
+        let stop = StopAll(&counters);
         trouble(server, &path_of);
-        counters.iter().for_each(|(_, counter)| counter.stop());
-        let ours: Vec<_> = ours.into_iter().map(|thread| thread.join().unwrap()).collect();
-        ours.into_iter().zip(javas.iter().map(Javas::tally)).collect()
+        counters.iter().for_each(|(_, counter)| counter.stop_java());
+        let theirs: Vec<_> = javas.iter().map(Javas::tally).collect();
+        drop(stop);
+        ours.into_iter().map(|thread| thread.join().unwrap()).zip(theirs).collect()
     });
     for (n, (ours, theirs)) in tallies.into_iter().enumerate() {
         assert!(!counters[n].1.is_broken(), "{}: two inside", NOUNS[n]);

@@ -52,23 +52,28 @@ impl Counter {
         u64::from_be_bytes(bytes)
     }
 
-    pub(crate) fn stop(&self) {
+    /// Those of Java; ours go on, and tell those of Java who have lost their places.
+    pub(crate) fn stop_java(&self) {
         self.0.write_all_at(&[1], STOP).unwrap();
     }
 
+    pub(crate) fn stop(&self) {
+        self.0.write_all_at(&[2], STOP).unwrap();
+    }
+
     fn is_stopped(&self) -> bool {
-        self.is_set(STOP)
+        self.byte(STOP) == 2
     }
 
     /// Somebody found somebody else inside.
     pub(crate) fn is_broken(&self) -> bool {
-        self.is_set(BROKEN)
+        self.byte(BROKEN) != 0
     }
 
-    fn is_set(&self, flag: u64) -> bool {
+    fn byte(&self, at: u64) -> u8 {
         let mut byte = [0];
-        self.0.read_exact_at(&mut byte, flag).unwrap();
-        byte != [0]
+        self.0.read_exact_at(&mut byte, at).unwrap();
+        byte[0]
     }
 
     fn same(&self, before: u64) {
