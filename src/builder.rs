@@ -231,11 +231,12 @@ impl Builder {
         self
     }
 
-    /// What the Java services on the same [fair locks](crate::FairMutex) have as Redisson's `fairLockWaitTimeout`; the
-    /// longest, if they differ. A Java waiter takes so much from the deadlines of all behind it when it gets the lock, and
-    /// ours have it on top: told too short, a waiter of ours behind several of Java can lose its place; too long, one that
-    /// died behind one of Java that died stands for longer. Between 1 ms and a day. Defaults to 5 minutes, as in Redisson.
-    /// Without Java it means nothing.
+    /// How long the Java services on the same [fair locks](crate::FairMutex) wait at most: the longest of their
+    /// `fairLockWaitTimeout`s and of the times given to a `tryLock`. A Java waiter takes so much from the deadlines of all
+    /// behind it when it gets the lock, and ours have it on top. Told too short, waiters behind several of Java can lose their
+    /// places while somebody holds the lock for long; too long, a waiter of ours that died behind one of Java stands for longer.
+    /// Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own: when in doubt, leave it. Without Java it means
+    /// nothing.
     pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {
         self.java_waiter_timeout = timeout;
         self

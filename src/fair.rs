@@ -20,7 +20,8 @@ use crate::shared::Shared;
 /// A waiter's place is where its first try reached the server. A [`try_lock`](Self::try_lock) takes no place and does not
 /// pass those who have one. One that gives up leaves its place at once. One that is killed holds up those behind it for
 /// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most, wherever it stood; behind a Java waiter that died, for
-/// that one's own time as well ([`java_waiter_timeout`](crate::Builder::java_waiter_timeout), 5 minutes). When the server forgets the queue (a restart without its
+/// that one's own time as well (5 minutes, unless Java is set otherwise: see
+/// [`java_waiter_timeout`](crate::Builder::java_waiter_timeout)). When the server forgets the queue (a restart without its
 /// data, a flush), those who wait line up anew, in no order; when it stands still for longer than two thirds of the
 /// `waiter_timeout`, the order among different clients can suffer.
 ///

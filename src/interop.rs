@@ -5,8 +5,8 @@
 //!
 //! What is said here was read from Redisson's scripts and seen on live ones: **4.7.0** (the newest) and **3.52.0** (the newest
 //! before 4), in `tests/interop`, whenever all tests are run where a JDK and Maven are. Two processes of each side count to the
-//! same number under every primitive; connections are cut, scripts forgotten, the server started again, and a process of each
-//! side is killed meanwhile.
+//! same number under every primitive, one of each under Redlock. Under all locks and permits at once connections are cut,
+//! scripts forgotten, the server is started again, and two processes of each side are killed in the middle of their turns.
 //!
 //! # Which is which
 //!
@@ -35,12 +35,14 @@
 //! | Redisson | what it means | what we do |
 //! |---|---|---|
 //! | never tells a holder that its lease is gone | a Java holder that paused goes on working beside ours | a fencing token at the resource stops it, if it sends one: `RFencedLock` has them |
-//! | a Java waiter in a fair queue that dies stands there for five minutes | it holds up everybody behind it so long, ours too | our own dead waiters stand for [`waiter_timeout`](crate::Builder::waiter_timeout); Java's keep Java's time: set a short `fairLockWaitTimeout` there, and the same as [`java_waiter_timeout`](crate::Builder::java_waiter_timeout) here |
+//! | a Java waiter in a fair queue that dies stands there for five minutes | it holds up everybody behind it so long, ours too | our own dead waiters stand for [`waiter_timeout`](crate::Builder::waiter_timeout); Java's keep Java's time. A shorter `fairLockWaitTimeout` helps where nobody holds the lock for as long as that, for Java's waiters lose their places then; told here as [`java_waiter_timeout`](crate::Builder::java_waiter_timeout), it helps with ours that died behind one of Java's |
+//! | a Java waiter in a fair queue whose time is over while it lives loses its place, and nobody tells it | it sleeps until a hint of its own, or for ever | whoever of ours passes it over wakes it, and it lines up anew |
+//! | in a fair queue each counts from the deadline in front of it, and takes its own wait back when it leaves | ours in between must keep to that, or the deadlines run ahead of the clock, and a dead waiter stands for as long | when ours gets its turn, those behind it are put back to the lock's lease |
 //! | with a dead head and a free lock, Java's fair waiters ask in a loop | load, until the head's time is over | ours wait for the time that is left |
 //! | Java's readers look at no mark of a waiting writer | many of them can keep a writer of ours waiting | ours let a waiting writer of ours go first |
 //! | renewing one Java reader sets the TTL of the whole lock to its own | a longer lease of another reader could be cut | we look after our read holds, fixed ones too, and lift it again |
 //! | a write lock that becomes a read lock tells nobody | Java's readers wait for their timer | our [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
-//! | the release of a Java writer says `1`, which wakes only who sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL it saw is over (about 3 in 600, if the release comes within 2.5 ms of its subscription) | a release of ours says `00` behind it, to Java another `0`, which is kept for such a waiter (none in 1 200) |
+//! | the release of a Java writer says `1`, which wakes only who sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL it saw is over (3 in 600 did, when the release came within 2.5 ms of the subscription) | a release of ours says `00` behind it, to Java another `0`, which is kept for such a waiter (none in 1 200) |
 //! | deleting a latch strands those who wait | in Java, until their own time is over | [`delete`](crate::CountDownLatch::delete) of ours wakes those of both sides |
 //! | a message `0` on a latch that still counts makes Java ask in a loop | load | it is sent only by the script that took the count to zero |
 //! | permits are swept by the wall clock of whoever asks | clocks that differ could end a lease early | ours stand two seconds longer in Redis than we believe |
@@ -65,11 +67,12 @@
 //!
 //! One `RLock` on each of the same masters, under the same name. As long as no master forgets what it was told, and Java names
 //! no lease, both sides exclude each other, with one of three masters dead too; each renews its own; a release of either wakes
-//! the other. [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it has another on each.
+//! the other. [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it has another on each, and what
+//! they have in common is the number of the thread.
 //!
 //! | it does | what it means | what we do |
 //! |---|---|---|
 //! | counts a master that restarted empty at once | if it takes another's vote, Java works beside ours, or beside Java | our own wait for the [longest lease](crate::Builder::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
 //! | looks at no time: not how long it took, not whether most masters still have it | a Java holder that lost its majority goes on beside ours, and has no fencing token | nothing |
 //! | asks the masters in turn, a dead one as well, until its client gives up (5 s by default) | each call takes so long; a `lock()` hardly ever ends while the first or second of three is dead, for its rounds last 4.5 s | nothing: `setRetryAttempts(0)` cures it in Java |
-//! | waits for a third master when it has two | for a third of its wait (`lock()`: 1.5 s) nobody has the lock, if it misses the end of a vote of ours there | a vote taken back beside Java says `00`, a release to Java and nothing to ours |
+//! | waits for a third master when it has two | for a third of its wait (`lock()`: 1.5 s) nobody has the lock, if it misses the end of a vote of ours there | a vote taken back by a client that has seen a Java holder says `00`, a release to Java and nothing to ours |

@@ -272,7 +272,7 @@ impl Raw {
                 Packed::new(
                     &acquire,
                     &[lock.clone(), queue.clone(), deadlines.clone(), token],
-                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, WAITER_MS, 0, floor, 0],
+                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, WAITER_MS, 0, 300_000, told, floor, 0],
                 ),
                 Packed::new(&release, &[lock, queue, deadlines], args![holder, 1, told]),
             ),

@@ -94,7 +94,7 @@ fn a_writers_release_lets_the_readers_of_both_sides_in() {
 }
 
 /// Redisson tries, listens, tries again and only then waits. A message `1` that comes between the last two wakes nobody: with
-/// that alone, three in a thousand of these readers slept until their hint was over.
+/// that alone 3 of 600 readers slept until their hint was over. (Other tests are sure that a `00` follows.)
 #[test]
 fn our_writers_release_reaches_a_reader_of_java_that_is_about_to_wait() {
     let Some(world) = world() else { return };
