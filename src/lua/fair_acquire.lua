@@ -59,8 +59,7 @@ if held == 0 then
     redis.call('zrem', KEYS[3], field)
     without_ttl(KEYS[2], KEYS[3])
     next_up = redis.call('lindex', KEYS[2], 0) or nil
-    -- Redisson subtracts its own wait from the deadlines of all who stay. Ours leaves those of ours as they are, which their
-    -- waiters keep.
+    -- Redisson subtracts its own wait from the deadlines of all who stay. Among ours nobody needs that: each keeps its own.
     local excess = standing - now - tonumber(lease)
     if excess > 0 and next_up and is_foreign(next_up) then
       catch_up(KEYS[2], KEYS[3], excess, now + tonumber(ARGV[5]), tonumber(ARGV[7]))
