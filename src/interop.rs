@@ -26,9 +26,10 @@
 //!
 //! # What is ours alone
 //!
-//! A holder of ours is `<id of the client>:<number>`, the id a UUID of version 8 (Java's are version 4): only our fair scripts look
-//! at that, to give each waiter the patience of its side. Keys beside Redisson's: `leasehold_writer:{N}` (a waiting writer),
-//! `leasehold_once:{N}:..` (marks of counts), `leasehold:node` (Redlock). Java neither sees nor needs them.
+//! A holder of ours is `<id of the client>:<number>`, the id a UUID of version 8 (Java's are version 4). Two look at
+//! that: fair locks, to give each waiter the patience of its side, and Redlock, to which all of Java is one holder. Keys beside
+//! Redisson's: `leasehold_writer:{N}` (a waiting writer), `leasehold_once:{N}:..` (marks of counts), `leasehold:node` (Redlock).
+//! Java neither sees nor needs them.
 //!
 //! # What Redisson does that shows here
 //!
@@ -58,17 +59,17 @@
 //! in 5 of each (two cores, the JVM just started); a message each time, never the end of a TTL.
 //!
 //! Eight threads of ours against eight of Java on one name, in two processes each, in a tight loop for 15 s: plain locks are
-//! not fair, and ours win six to nine of ten turns, because they need less time for one and hand over within their process; a
-//! thread of Java waited 4 s at most (0.4 s where only Java takes turns). A [fair lock](crate::FairMutex) gives each side half, and nobody
-//! waits longer than 0.1 s. Of an `RMultiLock` Java has the most turns (9 of 10): it sits on the locks that it has while ours take
-//! all or none. Permits are shared about two to one.
+//! not fair, and ours won 85 to 90 of 100 turns, because they need less time for one and hand over within their process; a
+//! thread of Java waited 4 s at most (0.4 s where only Java takes turns). A [fair lock](crate::FairMutex) gave each side half,
+//! and nobody waited longer than 0.1 s. Of an `RMultiLock` Java had the most turns (84 to 89 of 100): it sits on the locks
+//! that it has while ours take all or none. Of permits ours had 61 to 68 of 100.
 //!
 //! # Beside `RedissonRedLock`
 //!
 //! One `RLock` on each of the same masters, under the same name. As long as no master forgets what it was told, and Java names
 //! no lease, both sides exclude each other, with one of three masters dead too; each renews its own; a release of either wakes
-//! the other. [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it has another on each, and what
-//! they have in common is the number of the thread.
+//! the other. [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it has another on
+//! each, and what they have in common is the number of the thread.
 //!
 //! | it does | what it means | what we do |
 //! |---|---|---|

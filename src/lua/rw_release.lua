@@ -5,7 +5,8 @@
 -- ARGV[1] holder
 -- ARGV[2] the write levels that stay
 -- ARGV[3] the read levels that stay
--- ARGV[4] channel to publish on: 0 when a reader frees the lock, 1 and 00 when a writer frees or downgrades it
+-- ARGV[4] channel to publish on: 0 when a reader frees the lock, 1 and 00 when a writer frees or downgrades it,
+--         1 when one who only waited leaves
 -- ARGV[5] what the keys of the levels begin with: the hash tag of the lock
 -- Returns {0, 0} not held (after a lost reply: an earlier run worked) | {1, 0} levels stay, or other readers do
 --         {2, receivers} freed or downgraded, and how many subscribers the message reached
