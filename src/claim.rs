@@ -147,10 +147,7 @@ impl<'a> Claim<'a> {
                     _ => format!("the semaphore has {permits} permits in all, fewer than were asked for"),
                 },
             )),
-            // The holder is fresh: only a server that mixes up its answers says so.
-            Acquired::Gone => {
-                Err(Error::named(ErrorKind::Protocol, name, "the server speaks of a hold that never was"))
-            }
+            Acquired::Gone => Err(never_held(name)),
         }
     }
 
@@ -195,6 +192,12 @@ impl Drop for Claim<'_> {
             self.give_up();
         }
     }
+}
+
+/// The holder is fresh: only a server that mixes up its answers says that it is gone.
+#[cold]
+pub(crate) fn never_held(name: &str) -> Error {
+    Error::named(ErrorKind::Protocol, name, "the server speaks of a hold that never was")
 }
 
 fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::hold::MultiHold;
 use super::label;
 use crate::acquire::{Terms, check_kind, granted_too_late};
-use crate::claim::{Claim, Tried};
+use crate::claim::{Claim, Tried, never_held};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::grant::Grant;
@@ -127,7 +127,7 @@ impl Attempt<'_> {
             AcquiredAll::Busy { at, ttl } => Ok(Step::BlockedAt { at, ttl }),
             AcquiredAll::Gone { at } => Err(match &self.held[at] {
                 Some(hold) => hold.gone(),
-                None => unreachable!("a name that is taken freshly cannot be gone"),
+                None => never_held(&self.names[at].name),
             }),
         }
     }

@@ -7,7 +7,7 @@ use crate::deadline::ceil_millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Kind, LockKeys};
 use crate::limits::ONCE;
-use crate::wire::{Reply, Request};
+use crate::wire::{Reply, Request, Shape};
 
 /// A change of a count, which leaves its answer under its id so that a repeat does nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(crate) fn count(keys: &LockKeys, change: Count, id: &str) -> Request {
 }
 
 pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
-    match pair(reply, &COUNT_SET)? {
+    match pair(reply, "a change of a count")? {
         (0, value) => Ok(CountAnswer { done: false, value }),
         (1, value) => Ok(CountAnswer { done: true, value }),
         (3, _) => Err(Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout")),
@@ -62,7 +62,7 @@ pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
             ErrorKind::InvalidInput,
             format!("with {value} permits free now, the result would not be within 2^31 - 1"),
         )),
-        other => Err(unexpected(&COUNT_SET, &format!("{other:?}"))),
+        other => Err(unexpected("a change of a count", &format!("{other:?}"))),
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn count_question(keys: &LockKeys) -> Request {
         Kind::Permits(_) => {
             Request::script(&PERMIT_COUNT, &[keys.lock.as_bytes(), keys.leases().as_bytes()]).arg(&*keys.channel)
         }
-        _ => Request::plain(&["GET", &keys.lock]),
+        _ => Request::plain(&["GET", &keys.lock]).answered_by(Shape::Text),
     }
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn question_answer(reply: Reply) -> Result<(i64, i64)> {
         }
         Reply::Array(parts) => match parts[..] {
             [Reply::Int(free), Reply::Int(held)] => Ok((free, held)),
-            _ => Err(unexpected(&PERMIT_COUNT, &format!("{parts:?}"))),
+            _ => Err(unexpected("a question about a count", &format!("{parts:?}"))),
         },
-        other => Err(unexpected(&PERMIT_COUNT, &format!("{other:?}"))),
+        other => Err(unexpected("a question about a count", &format!("{other:?}"))),
     }
 }

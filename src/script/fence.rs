@@ -21,7 +21,7 @@ pub(crate) fn fence_write(key: &str, token: u64, value: &[u8]) -> Request {
 }
 
 pub(crate) fn fence_answer(reply: Reply) -> Result<FenceAnswer> {
-    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected(&FENCE_CLAIM, "no list")) };
+    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected("a fenced request", "no list")) };
     let mut parts = parts.into_iter();
     let (status, value) = (parts.next(), parts.next());
     let value = if let Some(Reply::Bytes(bytes)) = value { Some(bytes) } else { None };
@@ -30,6 +30,6 @@ pub(crate) fn fence_answer(reply: Reply) -> Result<FenceAnswer> {
         Some(Reply::Int(0)) => Ok(FenceAnswer::Refused {
             standing: value.and_then(|v| String::from_utf8(v).ok()).and_then(|v| v.parse().ok()),
         }),
-        other => Err(unexpected(&FENCE_CLAIM, &format!("{other:?}"))),
+        other => Err(unexpected("a fenced request", &format!("{other:?}"))),
     }
 }

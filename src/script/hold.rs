@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
 use crate::limits::{ONCE, TAKEN};
-use crate::wire::{Reply, Request};
+use crate::wire::{Reply, Request, Shape};
 
 /// What becomes of the fencing token of an acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ pub(crate) fn acquire_answer(reply: Reply) -> Result<AcquireAnswer> {
         let next = Some(String::from_utf8_lossy(next).into_owned());
         return Ok(AcquireAnswer::Granted { token: token.unsigned_abs(), next });
     }
-    match pair(reply, &MUTEX_ACQUIRE)? {
+    match pair(reply, "an acquire")? {
         (1, token) => Ok(AcquireAnswer::Granted { token: token.unsigned_abs(), next: None }),
         (0, ttl) => {
             Ok(AcquireAnswer::Busy { ttl: u64::try_from(ttl).ok().filter(|t| *t > 0).map(Duration::from_millis) })
@@ -128,7 +128,7 @@ pub(crate) fn acquire_answer(reply: Reply) -> Result<AcquireAnswer> {
         (2, _) => Ok(AcquireAnswer::Gone),
         (3, _) => Ok(AcquireAnswer::TooLate),
         (4, permits) => Ok(AcquireAnswer::TooFew { permits: u64::try_from(permits).unwrap_or(0) }),
-        other => Err(unexpected(&MUTEX_ACQUIRE, &format!("{other:?}"))),
+        other => Err(unexpected("an acquire", &format!("{other:?}"))),
     }
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn release(keys: &LockKeys, holder: &Holder, left: Levels) -> Request
 }
 
 pub(crate) fn release_answer(reply: Reply) -> Result<ReleaseAnswer> {
-    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected(&MUTEX_RELEASE, "no list")) };
+    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected("a release", "no list")) };
     match &parts[..] {
         [Reply::Int(0), ..] => Ok(ReleaseAnswer::NotHeld),
         [Reply::Int(1), ..] => Ok(ReleaseAnswer::Level),
@@ -205,7 +205,7 @@ pub(crate) fn release_answer(reply: Reply) -> Result<ReleaseAnswer> {
             };
             Ok(ReleaseAnswer::Freed { receivers: receivers.unsigned_abs(), next })
         }
-        other => Err(unexpected(&MUTEX_RELEASE, &format!("{other:?}"))),
+        other => Err(unexpected("a release", &format!("{other:?}"))),
     }
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn renew<'a>(
             (&PERMIT_RENEW, leases.iter().map(String::as_bytes).collect())
         }
     };
-    let mut request = Request::script(script, &keys);
+    let mut request = Request::script(script, &keys).answered_by(Shape::Each(keys.len()));
     for (_, holder, _) in holds.clone() {
         request = match family {
             Family::Permits => request.arg(holder.permit_bytes()),
@@ -270,7 +270,7 @@ pub(crate) fn renew<'a>(
 }
 
 pub(crate) fn renew_answers(reply: Reply) -> Result<Vec<RenewAnswer>> {
-    let Reply::Array(answers) = fail_on_error(reply)? else { return Err(unexpected(&LEASE_RENEW, "no list")) };
+    let Reply::Array(answers) = fail_on_error(reply)? else { return Err(unexpected("a renewal", "no list")) };
     Ok(answers
         .into_iter()
         .map(|answer| match answer {
@@ -278,7 +278,7 @@ pub(crate) fn renew_answers(reply: Reply) -> Result<Vec<RenewAnswer>> {
             Reply::Int(0) => RenewAnswer::Gone,
             other => RenewAnswer::Failed(match fail_on_error(other) {
                 Err(e) => e,
-                Ok(other) => unexpected(&LEASE_RENEW, &format!("{other:?}")),
+                Ok(other) => unexpected("a renewal", &format!("{other:?}")),
             }),
         })
         .collect())

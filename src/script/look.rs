@@ -24,9 +24,11 @@ pub(crate) fn inspect(keys: &LockKeys) -> Request {
 
 /// `None`: the lock is free.
 pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<Standing>> {
-    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected(&MUTEX_INSPECT, "no list")) };
+    let Reply::Array(parts) = fail_on_error(reply)? else {
+        return Err(unexpected("a question about the holder", "no list"));
+    };
     let mut parts = parts.into_iter();
-    let Some(Reply::Int(pttl)) = parts.next() else { return Err(unexpected(&MUTEX_INSPECT, "no TTL")) };
+    let Some(Reply::Int(pttl)) = parts.next() else { return Err(unexpected("a question about the holder", "no TTL")) };
     let mut holders = Vec::new();
     while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next()) {
         if field == b"mode" {
@@ -54,7 +56,7 @@ pub(crate) fn force_unlock(keys: &LockKeys) -> Request {
 pub(crate) fn force_unlock_answer(reply: Reply) -> Result<bool> {
     match fail_on_error(reply)? {
         Reply::Int(n) => Ok(n == 1),
-        other => Err(unexpected(&MUTEX_FORCE_UNLOCK, &format!("{other:?}"))),
+        other => Err(unexpected("a forced unlock", &format!("{other:?}"))),
     }
 }
 
@@ -65,7 +67,7 @@ pub(crate) fn queue(keys: &LockKeys, client: &str) -> Request {
 
 /// The length, and how many are before that waiter, if there is one.
 pub(crate) fn queue_answer(reply: Reply) -> Result<(usize, Option<usize>)> {
-    let (length, before) = pair(reply, &FAIR_QUEUE)?;
+    let (length, before) = pair(reply, "a question about the queue")?;
     Ok((usize::try_from(length).unwrap_or(0), usize::try_from(before).ok()))
 }
 

@@ -26,13 +26,17 @@ pub(crate) use self::vote::{
     vote, vote_answer, wake_java, write_back, write_back_answer,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::wire::{Reply, Request};
+use crate::limits::MOST_NAMES;
+use crate::wire::{Reply, Request, Shape};
 
 /// One Lua file with what it shares with others.
 #[derive(Debug)]
 pub(crate) struct Script {
-    pub(crate) name: &'static str,
+    #[cfg(test)]
+    name: &'static str,
     pub(crate) source: &'static str,
+    /// What its answers look like, as far as its arguments do not say.
+    pub(crate) shape: Shape,
     sha: LazyLock<String>,
 }
 
@@ -48,10 +52,12 @@ macro_rules! source {
 }
 
 macro_rules! scripts {
-    ($($id:ident = $name:literal $(with $with:literal)? $(then $then:literal)?;)*) => {
+    ($($id:ident = $name:literal $(with $with:literal)? $(then $then:literal)? => $shape:expr;)*) => {
         $(static $id: Script = Script {
+            #[cfg(test)]
             name: $name,
             source: source!($name $($with)? $(, $then)?),
+            shape: $shape,
             sha: LazyLock::new(|| redis::Script::new(source!($name $($with)? $(, $then)?)).get_hash().to_owned()),
         };)*
         #[cfg(test)]
@@ -60,41 +66,41 @@ macro_rules! scripts {
 }
 
 scripts! {
-    MUTEX_ACQUIRE = "mutex_acquire" then "grant";
-    MUTEX_RELEASE = "mutex_release";
-    MUTEX_INSPECT = "mutex_inspect";
-    MUTEX_FORCE_UNLOCK = "mutex_force_unlock";
-    LEASE_RENEW = "lease_renew";
-    MULTI_ACQUIRE = "multi_acquire";
-    MULTI_RELEASE = "multi_release";
-    FAIR_ACQUIRE = "fair_acquire" with "queue" then "grant";
-    FAIR_RELEASE = "fair_release" with "queue";
-    FAIR_FORCE_UNLOCK = "fair_force_unlock" with "queue";
-    FAIR_QUEUE = "fair_queue";
-    READ_ACQUIRE = "read_acquire" then "grant";
-    WRITE_ACQUIRE = "write_acquire" then "grant";
-    RW_RELEASE = "rw_release";
-    RW_RENEW = "rw_renew";
-    RW_FORCE_UNLOCK = "rw_force_unlock";
-    PERMIT_ACQUIRE = "permit_acquire" with "permits";
-    PERMIT_RELEASE = "permit_release" with "permits";
-    PERMIT_RENEW = "permit_renew" with "permits";
-    PERMIT_COUNT = "permit_count" with "permits";
-    PERMIT_DELETE = "permit_delete" with "once";
-    COUNT_ACQUIRE = "count_acquire" with "once";
-    COUNT_RELEASE = "count_release" with "once";
-    COUNT_SET = "count_set" with "once";
-    COUNT_ADD = "count_add" with "once";
-    LATCH_COUNT_DOWN = "latch_count_down" with "once";
-    LATCH_DELETE = "latch_delete" with "once";
-    REDLOCK_ACQUIRE = "redlock_acquire";
-    REDLOCK_RENEW = "redlock_renew";
-    REDLOCK_TOKEN = "redlock_token";
-    REDLOCK_LOOK = "redlock_look";
-    REDLOCK_ADMIT = "redlock_admit";
-    CONNECT_PROBE = "connect_probe";
-    FENCE_CLAIM = "fence_claim";
-    FENCE_WRITE = "fence_write";
+    MUTEX_ACQUIRE = "mutex_acquire" then "grant" => Shape::status(3);
+    MUTEX_RELEASE = "mutex_release" => Shape::status(2);
+    MUTEX_INSPECT = "mutex_inspect" => Shape::List;
+    MUTEX_FORCE_UNLOCK = "mutex_force_unlock" => Shape::Number;
+    LEASE_RENEW = "lease_renew" => Shape::List;
+    MULTI_ACQUIRE = "multi_acquire" => Shape::Status { top: 4, least: 2, most: MOST_NAMES + 1 };
+    MULTI_RELEASE = "multi_release" => Shape::List;
+    FAIR_ACQUIRE = "fair_acquire" with "queue" then "grant" => Shape::status(3);
+    FAIR_RELEASE = "fair_release" with "queue" => Shape::status(2);
+    FAIR_FORCE_UNLOCK = "fair_force_unlock" with "queue" => Shape::Number;
+    FAIR_QUEUE = "fair_queue" => Shape::Pair;
+    READ_ACQUIRE = "read_acquire" then "grant" => Shape::status(3);
+    WRITE_ACQUIRE = "write_acquire" then "grant" => Shape::status(3);
+    RW_RELEASE = "rw_release" => Shape::status(2);
+    RW_RENEW = "rw_renew" => Shape::List;
+    RW_FORCE_UNLOCK = "rw_force_unlock" => Shape::Number;
+    PERMIT_ACQUIRE = "permit_acquire" with "permits" => Shape::status(4);
+    PERMIT_RELEASE = "permit_release" with "permits" => Shape::status(2);
+    PERMIT_RENEW = "permit_renew" with "permits" => Shape::List;
+    PERMIT_COUNT = "permit_count" with "permits" => Shape::Pair;
+    PERMIT_DELETE = "permit_delete" with "once" => Shape::status(3);
+    COUNT_ACQUIRE = "count_acquire" with "once" => Shape::status(3);
+    COUNT_RELEASE = "count_release" with "once" => Shape::status(2);
+    COUNT_SET = "count_set" with "once" => Shape::status(3);
+    COUNT_ADD = "count_add" with "once" => Shape::status(5);
+    LATCH_COUNT_DOWN = "latch_count_down" with "once" => Shape::status(3);
+    LATCH_DELETE = "latch_delete" with "once" => Shape::status(3);
+    REDLOCK_ACQUIRE = "redlock_acquire" => Shape::status(5);
+    REDLOCK_RENEW = "redlock_renew" => Shape::Any;
+    REDLOCK_TOKEN = "redlock_token" => Shape::Number;
+    REDLOCK_LOOK = "redlock_look" => Shape::status(1);
+    REDLOCK_ADMIT = "redlock_admit" => Shape::Number;
+    CONNECT_PROBE = "connect_probe" => Shape::Any;
+    FENCE_CLAIM = "fence_claim" => Shape::Status { top: 1, least: 1, most: 2 };
+    FENCE_WRITE = "fence_write" => Shape::Status { top: 1, least: 1, most: 2 };
 }
 
 /// What is loaded whenever a connection is made: the scripts of the plain lock, and those that must not come late. The
@@ -113,20 +119,22 @@ pub(crate) fn connect_probe(key: &str, channels: &[String]) -> Request {
 }
 
 pub(crate) fn connect_probe_answer(reply: Reply) -> Result<Vec<String>> {
-    let Reply::Array(refused) = fail_on_error(reply)? else { return Err(unexpected(&CONNECT_PROBE, "no list")) };
+    let Reply::Array(refused) = fail_on_error(reply)? else {
+        return Err(unexpected("the probe of permissions", "no list"));
+    };
     Ok(refused
         .into_iter()
         .filter_map(|r| if let Reply::Bytes(b) = r { Some(String::from_utf8_lossy(&b).into_owned()) } else { None })
         .collect())
 }
 
-fn pair(reply: Reply, script: &Script) -> Result<(i64, i64)> {
+fn pair(reply: Reply, asked: &str) -> Result<(i64, i64)> {
     match fail_on_error(reply)? {
         Reply::Array(parts) => match parts[..] {
             [Reply::Int(a), Reply::Int(b)] => Ok((a, b)),
-            _ => Err(unexpected(script, &format!("{parts:?}"))),
+            _ => Err(unexpected(asked, &format!("{parts:?}"))),
         },
-        other => Err(unexpected(script, &format!("{other:?}"))),
+        other => Err(unexpected(asked, &format!("{other:?}"))),
     }
 }
 
@@ -139,8 +147,8 @@ pub(crate) fn fail_on_error(reply: Reply) -> Result<Reply> {
 }
 
 #[cold]
-fn unexpected(script: &Script, what: &str) -> Error {
-    Error::new(ErrorKind::Protocol, format!("script {} answered {what}", script.name))
+fn unexpected(asked: &str, answer: &str) -> Error {
+    Error::new(ErrorKind::Protocol, format!("the answer to {asked} was {answer}, which no script of ours answers"))
 }
 
 #[cfg(test)]

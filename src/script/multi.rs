@@ -8,7 +8,7 @@ use crate::deadline::ceil_millis;
 use crate::error::Result;
 use crate::holder::Holder;
 use crate::key::{LOCK_CHANNEL, LockKeys};
-use crate::wire::{Reply, Request};
+use crate::wire::{Reply, Request, Shape};
 
 /// One of several locks that are taken as one, freshly (`held` = 0) or one level more.
 #[derive(Debug, Clone)]
@@ -56,7 +56,9 @@ pub(crate) fn acquire_all(request: &AcquireAll<'_>, again: bool) -> Request {
 
 /// `parts`: how many were asked for.
 pub(crate) fn acquire_all_answer(reply: Reply, parts: usize) -> Result<AcquireAllAnswer> {
-    let Reply::Array(answer) = fail_on_error(reply)? else { return Err(unexpected(&MULTI_ACQUIRE, "no list")) };
+    let Reply::Array(answer) = fail_on_error(reply)? else {
+        return Err(unexpected("an acquire of several locks", "no list"));
+    };
     let numbers: Option<Vec<i64>> =
         answer.iter().map(|number| if let Reply::Int(n) = number { Some(*n) } else { None }).collect();
     let index = |at: i64| usize::try_from(at - 1).ok().filter(|at| *at < parts);
@@ -73,7 +75,7 @@ pub(crate) fn acquire_all_answer(reply: Reply, parts: usize) -> Result<AcquireAl
             Ok(AcquireAllAnswer::WrongType { at: index(at).unwrap_or_default() })
         }
         Some([3, ..]) => Ok(AcquireAllAnswer::TooLate),
-        _ => Err(unexpected(&MULTI_ACQUIRE, &format!("{answer:?}"))),
+        _ => Err(unexpected("an acquire of several locks", &format!("{answer:?}"))),
     }
 }
 
@@ -87,7 +89,7 @@ pub(crate) struct Leaving<'a> {
 
 pub(crate) fn release_all(leaving: &[Leaving<'_>]) -> Request {
     let keys: Vec<&[u8]> = leaving.iter().map(|one| one.keys.lock.as_bytes()).collect();
-    let request = Request::script(&MULTI_RELEASE, &keys);
+    let request = Request::script(&MULTI_RELEASE, &keys).answered_by(Shape::Each(2 * leaving.len()));
     let request = leaving.iter().fold(request, |request, one| request.arg(one.holder.as_str()));
     let request = leaving.iter().fold(request, |request, one| request.number(u64::from(one.left.main) + 1));
     leaving.iter().fold(request, |request, one| request.arg(&*one.keys.channel))
@@ -95,9 +97,11 @@ pub(crate) fn release_all(leaving: &[Leaving<'_>]) -> Request {
 
 /// One answer for each, in order.
 pub(crate) fn release_all_answer(reply: Reply, holds: usize) -> Result<Vec<Result<ReleaseAnswer>>> {
-    let Reply::Array(answers) = fail_on_error(reply)? else { return Err(unexpected(&MULTI_RELEASE, "no list")) };
+    let Reply::Array(answers) = fail_on_error(reply)? else {
+        return Err(unexpected("a release of several locks", "no list"));
+    };
     if answers.len() != 2 * holds {
-        return Err(unexpected(&MULTI_RELEASE, &format!("{} values for {holds} locks", answers.len())));
+        return Err(unexpected("a release of several locks", &format!("{} values for {holds} locks", answers.len())));
     }
     let one = |pair: &[Reply]| match pair {
         [Reply::Int(0), _] => Ok(ReleaseAnswer::NotHeld),
@@ -107,9 +111,9 @@ pub(crate) fn release_all_answer(reply: Reply, holds: usize) -> Result<Vec<Resul
         }
         [status, _] => Err(match fail_on_error(status.clone()) {
             Err(e) => e,
-            Ok(other) => unexpected(&MULTI_RELEASE, &format!("{other:?}")),
+            Ok(other) => unexpected("a release of several locks", &format!("{other:?}")),
         }),
-        _ => Err(unexpected(&MULTI_RELEASE, "half an answer")),
+        _ => Err(unexpected("a release of several locks", "half an answer")),
     };
     Ok(answers.chunks(2).map(one).collect())
 }

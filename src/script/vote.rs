@@ -10,7 +10,7 @@ use crate::deadline::ceil_millis;
 use crate::error::Result;
 use crate::holder::Holder;
 use crate::key::{LockKeys, NODE_KEY};
-use crate::wire::{FOR_JAVA, Reply, Request};
+use crate::wire::{FOR_JAVA, Reply, Request, Shape};
 
 use super::hold::{Acquire, RenewAnswer, renew_answers, with_token};
 
@@ -42,7 +42,9 @@ pub(crate) fn vote(acquire: &Acquire<'_>, proposal: u64, run_id: &str) -> Reques
 }
 
 pub(crate) fn vote_answer(reply: Reply) -> Result<Vote> {
-    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected(&REDLOCK_ACQUIRE, "no list")) };
+    let Reply::Array(parts) = fail_on_error(reply)? else {
+        return Err(unexpected("an acquire from one master", "no list"));
+    };
     Ok(match &parts[..] {
         [Reply::Int(1), Reply::Int(token)] => Vote::Yes { token: token.unsigned_abs() },
         [Reply::Int(0), Reply::Int(ttl), rest @ ..] => Vote::No {
@@ -52,7 +54,7 @@ pub(crate) fn vote_answer(reply: Reply) -> Result<Vote> {
         [Reply::Int(2), ..] => Vote::Gone,
         [Reply::Int(3), ..] => Vote::TooLate,
         [Reply::Int(5), ..] => Vote::None,
-        other => return Err(unexpected(&REDLOCK_ACQUIRE, &format!("{other:?}"))),
+        other => return Err(unexpected("an acquire from one master", &format!("{other:?}"))),
     })
 }
 
@@ -68,7 +70,7 @@ pub(crate) fn take_back(keys: &LockKeys, holder: &Holder) -> Request {
 
 /// Wakes the waiters of Java on one master, and none of ours.
 pub(crate) fn wake_java(keys: &LockKeys) -> Request {
-    Request::plain(&["PUBLISH"]).arg(&*keys.channel).arg(FOR_JAVA)
+    Request::plain(&["PUBLISH"]).arg(&*keys.channel).arg(FOR_JAVA).answered_by(Shape::Number)
 }
 
 fn text(reply: &Reply) -> String {
@@ -81,7 +83,8 @@ pub(crate) fn renew_votes<'a>(
 ) -> Request {
     let locks = holds.clone().map(|(keys, ..)| keys.lock.as_bytes());
     let keys: Vec<&[u8]> = locks.chain(std::iter::once(NODE_KEY.as_bytes())).collect();
-    let mut request = Request::script(&REDLOCK_RENEW, &keys);
+    let shape = Shape::EachOrNone(keys.len() - 1);
+    let mut request = Request::script(&REDLOCK_RENEW, &keys).answered_by(shape);
     for (_, holder, _) in holds.clone() {
         request = request.arg(holder.as_str());
     }
@@ -106,7 +109,7 @@ pub(crate) fn write_back(keys: &LockKeys, holder: &Holder, token: u64, rule: Tok
 pub(crate) fn write_back_answer(reply: Reply) -> Result<bool> {
     match fail_on_error(reply)? {
         Reply::Int(known) => Ok(known == 1),
-        other => Err(unexpected(&REDLOCK_TOKEN, &format!("{other:?}"))),
+        other => Err(unexpected("the write-back of a token", &format!("{other:?}"))),
     }
 }
 
@@ -124,14 +127,16 @@ pub(crate) fn look(run_id: &str, nonce: &str) -> Request {
 }
 
 pub(crate) fn look_answer(reply: Reply) -> Result<Memory> {
-    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected(&REDLOCK_LOOK, "no list")) };
+    let Reply::Array(parts) = fail_on_error(reply)? else {
+        return Err(unexpected("a look at what a master remembers", "no list"));
+    };
     match &parts[..] {
         [Reply::Int(may), max, pending] => Ok(Memory {
             pending: (*may == 0).then(|| text(pending)),
             // Written by string.format('%.0f').
             max: text(max).parse().ok(),
         }),
-        other => Err(unexpected(&REDLOCK_LOOK, &format!("{other:?}"))),
+        other => Err(unexpected("a look at what a master remembers", &format!("{other:?}"))),
     }
 }
 
@@ -142,7 +147,7 @@ pub(crate) fn admit(run_id: &str, pending: &str, floor: u64) -> Request {
 pub(crate) fn admit_answer(reply: Reply) -> Result<bool> {
     match fail_on_error(reply)? {
         Reply::Int(done) => Ok(done == 1),
-        other => Err(unexpected(&REDLOCK_ADMIT, &format!("{other:?}"))),
+        other => Err(unexpected("the admission of a master", &format!("{other:?}"))),
     }
 }
 

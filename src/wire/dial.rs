@@ -1,14 +1,15 @@
 //! Making connections: addresses, log-in, and what the `redis` crate's errors mean.
 
-use std::io::{Read, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{ConnectionInfo, IntoConnectionInfo, Value};
+use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::link::Link;
+use super::reader::ReplyReader;
 use super::stream::Stream;
-use super::{Reply, Request, ServerError, Wire};
+use super::{Reply, Request, Wire};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -79,15 +80,15 @@ impl Dialer {
 
 struct RedisWire {
     stream: Stream,
-    parser: redis::Parser,
+    reader: ReplyReader,
     endpoint: Endpoint,
     io_timeout: Duration,
 }
 
 impl RedisWire {
     fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
-        let stream = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e.into(), endpoint))?;
-        let mut wire = Self { stream, parser: redis::Parser::new(), endpoint: endpoint.clone(), io_timeout };
+        let stream = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e, endpoint))?;
+        let mut wire = Self { stream, reader: ReplyReader::default(), endpoint: endpoint.clone(), io_timeout };
         let redis = endpoint.info().redis_settings();
         if let Some(password) = redis.password() {
             wire.log_in(&Request::plain(&["AUTH", redis.username().unwrap_or("default"), password]))?;
@@ -111,21 +112,32 @@ impl RedisWire {
 
 impl Wire for RedisWire {
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes).map_err(|e| to_error(e.into(), &self.endpoint))
+        self.stream.write_all(bytes).map_err(|e| to_error(e, &self.endpoint))
     }
 
     fn recv(&mut self) -> Result<Reply> {
-        let mut reader = self.stream.until(Instant::now() + self.io_timeout);
-        self.parser.parse_value(&mut reader).map(to_reply).map_err(|e| to_error(e, &self.endpoint))
+        let mut source = self.stream.until(Instant::now() + self.io_timeout);
+        loop {
+            if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
+                return Ok(reply);
+            }
+            self.reader.fill(&mut source).map_err(|e| to_error(e, &self.endpoint))?;
+        }
     }
 
     fn recv_now(&mut self, fresh: bool) -> Result<Option<Reply>> {
-        match self.parser.parse_value(&mut AtMostOnce { stream: &mut self.stream, may_read: fresh }) {
-            Ok(value) => Ok(Some(to_reply(value))),
-            // The parser keeps the part that has come.
-            Err(e) if e.is_timeout() => Ok(None),
-            Err(e) => Err(to_error(e, &self.endpoint)),
+        match next_reply(&mut self.reader, &self.endpoint)? {
+            // A second read could block: what has come in part is read to its end later.
+            None if fresh => {
+                self.reader.fill(&mut self.stream).map_err(|e| to_error(e, &self.endpoint))?;
+                next_reply(&mut self.reader, &self.endpoint)
+            }
+            reply => Ok(reply),
         }
+    }
+
+    fn has_input(&self) -> bool {
+        !self.reader.is_empty() || self.stream.has_input()
     }
 
     fn stream(&self) -> &Stream {
@@ -133,55 +145,20 @@ impl Wire for RedisWire {
     }
 }
 
-/// What has come to a socket that is known to have something: a second read could block.
-struct AtMostOnce<'s> {
-    stream: &'s mut Stream,
-    may_read: bool,
-}
-
-impl Read for AtMostOnce<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match std::mem::take(&mut self.may_read) {
-            true => self.stream.read(buffer),
-            false => Err(std::io::ErrorKind::WouldBlock.into()),
-        }
-    }
-}
-
-pub(super) fn to_reply(value: Value) -> Reply {
-    match value {
-        Value::Int(n) => Reply::Int(n),
-        Value::BulkString(bytes) => Reply::Bytes(bytes),
-        Value::SimpleString(text) => Reply::Bytes(text.into_bytes()),
-        Value::Okay => Reply::Bytes(b"OK".to_vec()),
-        Value::Array(values) => Reply::Array(values.into_iter().map(to_reply).collect()),
-        Value::ServerError(e) => Reply::Error(ServerError {
-            code: e.code().to_owned(),
-            text: format!("{} {}", e.code(), e.details().unwrap_or_default()),
-        }),
-        _ => Reply::Nil,
-    }
+pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Result<Option<Reply>> {
+    reader
+        .next()
+        .map_err(|_| Error::new(ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol")))
 }
 
 #[cold]
-pub(super) fn to_error(e: redis::RedisError, endpoint: &Endpoint) -> Error {
-    if e.is_timeout() {
-        return Error::new(
-            ErrorKind::Unreachable,
-            format!("{endpoint:?} did not answer within the I/O timeout (io_timeout)"),
-        )
-        .caused_by(e);
-    }
-    let (kind, message) = match e.kind() {
-        redis::ErrorKind::Io if e.is_connection_refusal() => {
-            (ErrorKind::Unreachable, format!("no server listens at {endpoint:?}"))
-        }
-        redis::ErrorKind::Io if e.is_connection_dropped() => (ErrorKind::Unreachable, ENDED.to_owned()),
-        redis::ErrorKind::Io => (ErrorKind::Unreachable, format!("{endpoint:?} cannot be reached")),
-        redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
-            (ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol"))
-        }
-        _ => (ErrorKind::Unreachable, format!("{endpoint:?} cannot be used")),
+pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
+    use io::ErrorKind as Io;
+    let message = match e.kind() {
+        Io::WouldBlock | Io::TimedOut => format!("{endpoint:?} did not answer within the I/O timeout (io_timeout)"),
+        Io::ConnectionRefused | Io::NotFound => format!("no server listens at {endpoint:?}"),
+        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
+        _ => format!("{endpoint:?} cannot be reached"),
     };
-    Error::new(kind, message).caused_by(e)
+    Error::new(ErrorKind::Unreachable, message).caused_by(e)
 }

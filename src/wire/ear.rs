@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::dial::{Dialer, Endpoint, to_error, to_reply};
+use super::dial::{Dialer, Endpoint, next_reply, to_error};
+use super::reader::ReplyReader;
 use super::ready::readable;
-use super::stream::Stream;
+use super::stream::{Stream, is_timeout};
 use super::{Reply, Request};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -43,7 +44,7 @@ pub(crate) struct Ear {
 
 struct Line {
     stream: Stream,
-    parser: redis::Parser,
+    reader: ReplyReader,
     endpoint: Endpoint,
 }
 
@@ -66,7 +67,7 @@ impl Dialer {
     /// Connects and logs in; reads then wait for `read_timeout`.
     pub(crate) fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
         let (line, voice) = self.open_line()?;
-        line.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e.into(), &self.endpoint))?;
+        line.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e, &self.endpoint))?;
         Ok((Ear { lines: vec![line], several: None }, Mouth(vec![voice])))
     }
 
@@ -83,7 +84,7 @@ impl Dialer {
         let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be listened to");
         for (at, dialer) in dialers.iter().enumerate() {
             let opened = dialer.open_line().and_then(|(line, voice)| {
-                line.stream.set_nonblocking().map_err(|e| to_error(e.into(), &dialer.endpoint))?;
+                line.stream.set_nonblocking().map_err(|e| to_error(e, &dialer.endpoint))?;
                 Ok((line, voice))
             });
             match opened {
@@ -105,10 +106,10 @@ impl Dialer {
     }
 
     fn open_line(&self) -> Result<(Line, Voice)> {
-        let fail = |e: io::Error| to_error(e.into(), &self.endpoint);
+        let fail = |e: io::Error| to_error(e, &self.endpoint);
         let stream = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
         let twin = stream.try_clone().map_err(fail)?;
-        let mut line = Line { stream, parser: redis::Parser::new(), endpoint: self.endpoint.clone() };
+        let mut line = Line { stream, reader: ReplyReader::default(), endpoint: self.endpoint.clone() };
         let mut voice = Voice { stream: twin, endpoint: self.endpoint.clone() };
         let redis = self.endpoint.info().redis_settings();
         if let Some(password) = redis.password() {
@@ -149,15 +150,20 @@ impl Ear {
 
 impl Line {
     fn hear(&mut self) -> Result<Heard> {
-        let parts = match self.parser.parse_value(&mut self.stream) {
-            Ok(value) => match to_reply(value) {
-                Reply::Array(parts) => parts,
-                Reply::Error(e) => return Err(e.into_error()),
-                _ => return Ok(Heard::Sign),
-            },
-            // The parser keeps the half of a message that has arrived.
-            Err(e) if e.is_timeout() => return Ok(Heard::Silence),
-            Err(e) => return Err(to_error(e, &self.endpoint)),
+        let reply = loop {
+            if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
+                break reply;
+            }
+            match self.reader.fill(&mut self.stream) {
+                // The half of a message that has arrived is kept.
+                Err(e) if is_timeout(&e) => return Ok(Heard::Silence),
+                filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
+            }
+        };
+        let parts = match reply {
+            Reply::Array(parts) => parts,
+            Reply::Error(e) => return Err(e.into_error()),
+            _ => return Ok(Heard::Sign),
         };
         let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
         let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -172,7 +178,12 @@ impl Line {
     }
 
     fn read(&mut self) -> Result<Reply> {
-        self.parser.parse_value(&mut self.stream).map(to_reply).map_err(|e| to_error(e, &self.endpoint))
+        loop {
+            if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
+                return Ok(reply);
+            }
+            self.reader.fill(&mut self.stream).map_err(|e| to_error(e, &self.endpoint))?;
+        }
     }
 
     fn expect_no_error(&mut self) -> Result<()> {
@@ -219,6 +230,6 @@ impl Voice {
     fn say(&mut self, request: &Request) -> Result<()> {
         let mut bytes = Vec::new();
         request.write_unstamped(&mut bytes);
-        self.stream.write_all(&bytes).map_err(|e| to_error(e.into(), &self.endpoint))
+        self.stream.write_all(&bytes).map_err(|e| to_error(e, &self.endpoint))
     }
 }

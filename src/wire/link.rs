@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ready::readable;
 use super::request::Stamps;
-use super::{Replicas, Reply, Request, ServerError, Wire};
+use super::{Replicas, Reply, Request, ServerError, Shape, Wire};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::probe_names;
@@ -81,13 +81,15 @@ pub(crate) struct Link {
     wire: Box<dyn Wire>,
     facts: Arc<Facts>,
     out: Vec<u8>,
-    /// For each reply that is due: how many replicas must acknowledge what it answers.
-    due: VecDeque<Option<Replicas>>,
+    due: VecDeque<Due>,
     io_timeout: Duration,
     clock: Arc<dyn Clock>,
     /// It has carried a request before, and has lain idle since.
     was_idle: bool,
 }
+
+/// A reply that is due: what it must look like, and how many replicas must acknowledge what it answers.
+type Due = (Shape, Option<Replicas>);
 
 /// Sent, not yet answered: how many replies are due, and what is in doubt until they are here.
 pub(crate) struct InFlight {
@@ -182,13 +184,16 @@ impl Link {
         &mut self,
         requests: impl Iterator<Item = &'a Request>,
     ) -> std::result::Result<InFlight, Failure> {
-        self.out.clear();
         let sent_at = self.clock.now();
+        if self.due.is_empty() && self.wire.has_input() {
+            return Err(self.ended_in_its_sleep());
+        }
+        self.out.clear();
         let stamps = self.facts.stamps(sent_at, self.io_timeout);
         let mut not_after = 0;
         for request in requests {
             request.write(&mut self.out, stamps);
-            self.due.push_back(request.replicas());
+            self.due.push_back((request.shape(), request.replicas()));
             if request.is_limited() {
                 not_after = stamps.not_after;
             }
@@ -200,11 +205,21 @@ impl Link {
         }
     }
 
+    /// Nobody is owed a reply, and there is something to read: the other end has closed the connection, or has sent a frame
+    /// that would be taken for the answer to the next request.
+    #[cold]
+    fn ended_in_its_sleep(&self) -> Failure {
+        log::debug!("a connection that lay idle has ended, or has brought bytes that nobody asked for");
+        let error = Error::new(ErrorKind::Unreachable, super::dial::ENDED);
+        // What was sent on it before has been answered.
+        Failure::InDoubt { error, doubt: Doubt { facts: self.facts.clone(), not_after: 0 }, stale: true }
+    }
+
     pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
-        let mut receive = || self.wire.recv();
-        let wanted = self.due.pop_front().flatten();
-        let replies =
-            receive().and_then(|reply| Ok((reply, wanted.map(|wanted| Ok((wanted, receive()?))).transpose()?)));
+        let (shape, wanted) = self.due.pop_front().unwrap_or((Shape::Any, None));
+        let mut receive = |shape: Shape| self.wire.recv().and_then(|reply| fitting(shape, reply));
+        let replies = receive(shape)
+            .and_then(|reply| Ok((reply, wanted.map(|wanted| Ok((wanted, receive(Shape::Number)?))).transpose()?)));
         match replies {
             Ok((reply, None)) => Ok(reply),
             Ok((reply, Some((wanted, acknowledged)))) => Ok(reply.acknowledged(wanted, acknowledged)),
@@ -214,12 +229,12 @@ impl Link {
 
     /// A reply that has come already. `fresh`: the connection was [seen](Self::answered) to have brought something.
     pub(crate) fn recv_now(&mut self, flight: &InFlight, fresh: bool) -> std::result::Result<Option<Reply>, Failure> {
-        let reply = self.wire.recv_now(fresh).map_err(|error| self.in_doubt(error, flight))?;
-        if reply.is_some() {
-            // No master of Redlock has replicas to wait for.
-            self.due.pop_front();
-        }
-        Ok(reply)
+        let Some(reply) = self.wire.recv_now(fresh).map_err(|error| self.in_doubt(error, flight))? else {
+            return Ok(None);
+        };
+        // No master of Redlock has replicas to wait for.
+        let (shape, _) = self.due.pop_front().unwrap_or((Shape::Any, None));
+        fitting(shape, reply).map(Some).map_err(|error| self.in_doubt(error, flight))
     }
 
     /// One write, all replies; a script that the server does not know is sent once more with its source, which is
@@ -274,12 +289,28 @@ impl Link {
         for doubt in doubts {
             match self.remedy(doubt) {
                 Remedy::None => {}
-                Remedy::Kill(request) => kills.push(request),
+                Remedy::Kill(request) => kills.push(request.answered_by(Shape::Number)),
                 Remedy::Wait(time) => wait = wait.max(time),
             }
         }
         if wait.is_zero() { Ok(kills) } else { Err(wait) }
     }
+}
+
+/// The reply, if it can be the answer to a request of this shape.
+fn fitting(shape: Shape, reply: Reply) -> Result<Reply> {
+    if shape.fits(&reply) {
+        return Ok(reply);
+    }
+    Err(match reply {
+        Reply::Error(e) => e.into_error(),
+        other => Error::new(
+            ErrorKind::Protocol,
+            format!(
+                "the server, or something between, answered with what no request of ours is answered with: {other:?}"
+            ),
+        ),
+    })
 }
 
 impl Doubt {

@@ -6,6 +6,7 @@ mod dial;
 mod ear;
 mod link;
 mod pool;
+mod reader;
 mod ready;
 mod reply;
 mod request;
@@ -17,7 +18,7 @@ pub(crate) use ear::{Ear, FOR_JAVA, Heard, Mouth};
 pub(crate) use link::{Doubt, Failure, InFlight, Link, server_time};
 pub(crate) use pool::Pool;
 pub(crate) use reply::{Reply, ServerError};
-pub(crate) use request::{Replicas, Request};
+pub(crate) use request::{Replicas, Request, Shape};
 
 use crate::error::Result;
 
@@ -30,6 +31,9 @@ trait Wire: Send {
     /// A reply that has come already; of one that has come in part the rest is read later. `fresh`: the socket has been
     /// seen to have something; else only what was read ahead is looked at.
     fn recv_now(&mut self, fresh: bool) -> Result<Option<Reply>>;
+
+    /// Whether bytes have come that no reply has been made of yet, or the other end has closed. One system call.
+    fn has_input(&self) -> bool;
 
     fn stream(&self) -> &stream::Stream;
 }

@@ -21,6 +21,21 @@ pub(super) fn readable(streams: &[&Stream], timeout: Duration) -> Vec<bool> {
     }
 }
 
+/// Whether one socket can be read now, or has ended. Without the allocations: it is asked before every request.
+#[cfg(unix)]
+pub(super) fn is_readable(stream: &Stream) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&at_once)) {
+            Ok(ready) => return ready > 0,
+            Err(rustix::io::Errno::INTR) => {}
+            // Nothing is known of it, so it is not to be trusted.
+            Err(_) => return true,
+        }
+    }
+}
+
 /// Without a way to ask, each is read in its turn, for its own timeout at most.
 #[cfg(not(unix))]
 pub(super) fn readable(streams: &[&Stream], _timeout: Duration) -> Vec<bool> {

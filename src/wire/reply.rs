@@ -65,6 +65,11 @@ impl ServerError {
         self.code == code || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
     }
 
+    /// One that a Redis server is known to answer our requests with.
+    pub(super) fn is_known(&self) -> bool {
+        self.code == "NOSCRIPT" || self.clone().into_error().kind() != ErrorKind::Server
+    }
+
     pub(crate) fn into_error(self) -> Error {
         if self.code == TOO_FEW_REPLICAS {
             return Error::new(ErrorKind::NotReplicated, self.text[TOO_FEW_REPLICAS.len() + 1..].to_owned());

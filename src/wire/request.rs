@@ -1,5 +1,6 @@
 //! A command on its way: packed as far as it can be before its connection is known.
 
+use super::Reply;
 use crate::script::Script;
 
 #[derive(Debug, Clone)]
@@ -28,6 +29,65 @@ enum Stamped {
     FloorAndNotAfter,
 }
 
+/// What a reply must look like to be the answer to its request. Error replies fit every request.
+///
+/// A frame too many (of a proxy, or a server's bug) shifts all later replies by one, and then a reply that says "granted"
+/// belongs to another lock. So what does not fit ends its connection, before anything can be read from it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Judged by who asked, on a connection that nobody else has.
+    Any,
+    Number,
+    /// A string, or nil.
+    Text,
+    /// Two numbers.
+    Pair,
+    /// A list of anything, with something in it.
+    List,
+    /// A list of `least` to `most` values, of which the first is a number from 0 to `top` and none is a list.
+    Status {
+        top: i64,
+        least: usize,
+        most: usize,
+    },
+    /// A number or an error for each of so many holds.
+    Each(usize),
+    /// That, or an empty list: the master has no vote.
+    EachOrNone(usize),
+}
+
+impl Shape {
+    /// The answer of most scripts: what became of it, and one value or two about that.
+    pub(crate) const fn status(top: i64) -> Self {
+        Self::Status { top, least: 2, most: 3 }
+    }
+
+    pub(crate) fn fits(self, reply: &Reply) -> bool {
+        let is_answer = |reply: &Reply| matches!(reply, Reply::Int(_) | Reply::Error(_));
+        match (self, reply) {
+            // One that no server sends to any of our scripts: it may be a frame too many.
+            (_, Reply::Error(e)) => e.is_known(),
+            (Self::Any, _) => true,
+            (Self::Number, reply) => matches!(reply, Reply::Int(_)),
+            (Self::Text, reply) => matches!(reply, Reply::Bytes(_) | Reply::Nil),
+            (Self::Pair, reply) => {
+                matches!(reply, Reply::Array(values) if matches!(values[..], [Reply::Int(_), Reply::Int(_)]))
+            }
+            (Self::List, reply) => matches!(reply, Reply::Array(values) if !values.is_empty()),
+            (Self::Status { top, least, most }, Reply::Array(values)) => {
+                (least..=most).contains(&values.len())
+                    && matches!(values[0], Reply::Int(status) if (0..=top).contains(&status))
+                    && !values.iter().any(|value| matches!(value, Reply::Array(_) | Reply::Error(_)))
+            }
+            (Self::Each(count), Reply::Array(answers)) => answers.len() == count && answers.iter().all(is_answer),
+            (Self::EachOrNone(count), Reply::Array(answers)) => {
+                (answers.len() == count || answers.is_empty()) && answers.iter().all(is_answer)
+            }
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     verb: Verb,
@@ -36,6 +96,7 @@ pub(crate) struct Request {
     args: usize,
     stamped: Stamped,
     replicas: Option<Replicas>,
+    shape: Shape,
 }
 
 /// How many replicas must have what a request wrote before its answer counts.
@@ -50,7 +111,14 @@ pub(crate) struct Replicas {
 
 impl Request {
     pub(crate) fn plain(words: &[&str]) -> Self {
-        let mut request = Self { verb: Verb::Plain, body: Vec::new(), args: 0, stamped: Stamped::No, replicas: None };
+        let mut request = Self {
+            verb: Verb::Plain,
+            body: Vec::new(),
+            args: 0,
+            stamped: Stamped::No,
+            replicas: None,
+            shape: Shape::Any,
+        };
         for word in words {
             request = request.arg(*word);
         }
@@ -58,7 +126,8 @@ impl Request {
     }
 
     pub(crate) fn script(script: &'static Script, keys: &[&[u8]]) -> Self {
-        let request = Self { verb: Verb::Script(script), body: Vec::with_capacity(256), ..Self::plain(&[]) };
+        let (verb, shape) = (Verb::Script(script), script.shape);
+        let request = Self { verb, body: Vec::with_capacity(256), shape, ..Self::plain(&[]) };
         let mut request = request.number(keys.len() as u64);
         for key in keys {
             request = request.arg(*key);
@@ -94,6 +163,16 @@ impl Request {
     pub(crate) fn acknowledged_by(mut self, replicas: Option<Replicas>) -> Self {
         self.replicas = replicas;
         self
+    }
+
+    /// What the reply must look like, where that is not known by the script alone.
+    pub(crate) fn answered_by(mut self, shape: Shape) -> Self {
+        self.shape = shape;
+        self
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
     }
 
     pub(crate) fn replicas(&self) -> Option<Replicas> {
@@ -188,6 +267,27 @@ fn digits(out: &mut Vec<u8>, mut value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_fit_its_request_is_seen() {
+        let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
+        let list = |numbers: &[i64]| Reply::Array(numbers.iter().map(|n| Reply::Int(*n)).collect());
+        let error = |text: &str| Reply::Error(crate::wire::ServerError::from(text));
+        let stray = [Reply::Int(7), text("OK"), Reply::Nil, error("ERR x"), list(&[])];
+        for shape in [Shape::status(4), Shape::Status { top: 3, least: 2, most: 1001 }, Shape::Each(1)] {
+            assert!(stray.iter().all(|reply| !shape.fits(reply)), "{shape:?}");
+            assert!(shape.fits(&error("WRONGTYPE Operation")), "{shape:?}");
+        }
+        assert!(Shape::status(4).fits(&list(&[4, 0])) && Shape::status(4).fits(&list(&[0, 1, 2])));
+        for other in [&[5, 0][..], &[-1, 0], &[1], &[1, 2, 3, 4]] {
+            assert!(!Shape::status(4).fits(&list(other)), "{other:?}");
+        }
+        let mixed = Reply::Array(vec![Reply::Int(1), error("ERR of one lock")]);
+        assert!(Shape::Each(2).fits(&mixed) && !Shape::Each(3).fits(&mixed) && !Shape::status(4).fits(&mixed));
+        assert!(Shape::EachOrNone(2).fits(&list(&[])) && !Shape::EachOrNone(2).fits(&list(&[1])));
+        assert!(Shape::Number.fits(&Reply::Int(0)) && !Shape::Number.fits(&Reply::Nil));
+        assert!(Shape::Text.fits(&Reply::Nil) && !Shape::Text.fits(&Reply::Int(0)));
+    }
 
     fn text(request: &Request) -> String {
         let mut out = Vec::new();

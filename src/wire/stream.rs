@@ -69,6 +69,20 @@ impl Stream {
         }
     }
 
+    /// Whether a read would bring something now, the end of the connection included.
+    #[cfg(unix)]
+    pub(super) fn has_input(&self) -> bool {
+        super::ready::is_readable(self)
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn has_input(&self) -> bool {
+        let Self::Tcp(stream) = self;
+        let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+        let nothing = matches!(&peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        stream.set_nonblocking(false).is_err() || !nothing
+    }
+
     pub(super) fn shutdown(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -77,7 +91,8 @@ impl Stream {
         };
     }
 
-    /// For one reply that arrives in pieces: no read begins after `deadline`.
+    /// For one reply that arrives in pieces: after `deadline` only what has come already is read. A process that was
+    /// stopped meanwhile finds the deadline over and the reply there.
     pub(super) fn until(&mut self, deadline: Instant) -> Until<'_> {
         Until { stream: self, deadline, first: true }
     }
@@ -157,9 +172,15 @@ pub(super) struct Until<'s> {
 
 impl Read for Until<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if !std::mem::take(&mut self.first) && Instant::now() >= self.deadline {
-            return Err(io::ErrorKind::TimedOut.into());
+        let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;
+        let read = if is_over { Err(io::ErrorKind::TimedOut.into()) } else { self.stream.read(buffer) };
+        match read {
+            Err(e) if is_timeout(&e) && self.stream.has_input() => self.stream.read(buffer),
+            read => read,
         }
-        self.stream.read(buffer)
     }
+}
+
+pub(super) fn is_timeout(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

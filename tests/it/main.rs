@@ -27,5 +27,6 @@ mod rwlock;
 mod scripts;
 mod scripts_twice;
 mod semaphore;
+mod stray_frames;
 mod stress;
 mod tidy;

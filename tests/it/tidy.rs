@@ -14,8 +14,8 @@ const FLOORS: [&[&str]; 6] = [
     &["client", "builder", "interop"],
 ];
 
-/// Where the `redis` crate may be seen: what dials, what reads its wire format, what computes a script's hash.
-const KNOW_REDIS: [&str; 4] = ["wire/dial.rs", "wire/ear.rs", "wire/stream.rs", "script/mod.rs"];
+/// Where the `redis` crate may be seen: what reads its URLs, what dials, what computes a script's hash.
+const KNOW_REDIS: [&str; 3] = ["wire/dial.rs", "wire/stream.rs", "script/mod.rs"];
 
 const MAX_LINES: usize = 500;
 

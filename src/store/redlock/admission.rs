@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::lease::{Moment, margin};
 use crate::quorum::majority;
 use crate::script::{self, Memory};
-use crate::wire::{Link, Request, server_time};
+use crate::wire::{Link, Request, Shape, server_time};
 
 /// The terms on which masters get their vote.
 #[derive(Debug, Clone, Copy)]
@@ -181,7 +181,10 @@ fn look(nodes: &[Node], asked: impl Fn(usize) -> bool) -> Vec<Option<Seen>> {
     let run_ids = Mutex::new(vec![String::new(); nodes.len()]);
     let ask = |at: usize, _: &Link, run_id: &str| {
         run_ids.lock()[at] = run_id.to_owned();
-        vec![script::look(run_id, &format!("{run_id}:{nonce:016x}")), Request::plain(&["TIME"])]
+        vec![
+            script::look(run_id, &format!("{run_id}:{nonce:016x}")),
+            Request::plain(&["TIME"]).answered_by(Shape::List),
+        ]
     };
     let round = ask_all(nodes, None, ask, asked, |_| false);
     let run_ids = run_ids.into_inner();

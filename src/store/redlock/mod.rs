@@ -36,7 +36,7 @@ use crate::key::LockKeys;
 use crate::lease::Moment;
 use crate::quorum::{is_final, majority};
 use crate::script::{self, FenceAnswer, ReleaseAnswer, Standing};
-use crate::wire::{Dialer, Ear, Link, Mouth, Reply, Request};
+use crate::wire::{Dialer, Ear, Link, Mouth, Reply, Request, Shape};
 
 /// Rounds in which contenders took so many masters each that nobody had a majority, before others' leases are waited for.
 const SPLITS: u32 = 4;
@@ -85,7 +85,7 @@ impl RedlockStore {
         let run_ids = Mutex::new(BTreeMap::new());
         let ask = |at: usize, _: &Link, run_id: &str| {
             run_ids.lock().insert(at, run_id.to_owned());
-            vec![Request::plain(&["PING"])]
+            vec![Request::plain(&["PING"]).answered_by(Shape::Text)]
         };
         let round = ask_all(&self.nodes, None, ask, |_| true, |_| false);
         let run_ids = run_ids.into_inner();

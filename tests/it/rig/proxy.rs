@@ -33,6 +33,10 @@ pub(crate) enum Fault {
     Hold,
     /// Something that is not RESP comes back.
     Garbage,
+    /// A frame too many comes in front of the reply.
+    Stray(&'static [u8]),
+    /// A frame too many comes this long after the reply.
+    StrayAfter(&'static [u8], Duration),
 }
 
 struct Rule {
@@ -151,6 +155,8 @@ impl Drop for Proxy {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
+        // The next one of the same server listens there.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -242,6 +248,15 @@ fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request:
             let _ = read_reply(server);
             state.held_over.store(true, Ordering::SeqCst);
             false
+        }
+        Fault::Stray(frame) => {
+            let _ = client.write_all(frame);
+            exchange(client, server, request, None).is_some()
+        }
+        Fault::StrayAfter(frame, pause) => {
+            let done = exchange(client, server, request, None).is_some();
+            std::thread::sleep(pause);
+            done && client.write_all(frame).is_ok()
         }
         Fault::Garbage => {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");

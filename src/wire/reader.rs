@@ -1,0 +1,198 @@
+//! Replies of the Redis protocol (RESP2), read from a socket as they come.
+//!
+//! Our own and not the `redis` crate's parser, because two questions need an exact answer: whether anything was read
+//! beyond the last reply (a connection that has such bytes must never be used again), and whether a reply has come as
+//! a whole. A server sends RESP3 only to those who ask for it, so its types are an error here.
+
+use std::io::{self, Read};
+
+use super::{Reply, ServerError};
+
+/// What one read asks the socket for.
+const CHUNK: usize = 4096;
+/// The longest string that Redis sends.
+const LONGEST_STRING: usize = 512 << 20;
+/// The longest line without a string in it: a number, a status, the text of an error.
+const LONGEST_LINE: usize = 64 << 10;
+const MOST_ELEMENTS: usize = 1 << 20;
+/// No reply to a request of ours has lists deeper than two.
+const DEEPEST: usize = 4;
+
+/// Bytes that have been read and are no reply yet.
+#[derive(Debug, Default)]
+pub(super) struct ReplyReader {
+    bytes: Vec<u8>,
+    /// Where the next reply begins.
+    start: usize,
+}
+
+/// Not the Redis protocol.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl ReplyReader {
+    /// Nothing was read beyond the last reply.
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    /// The next reply if all of it has been read.
+    pub(super) fn next(&mut self) -> Result<Option<Reply>, Malformed> {
+        let mut cursor = Cursor { bytes: &self.bytes, at: self.start };
+        let reply = cursor.reply(DEEPEST)?;
+        if reply.is_some() {
+            self.start = cursor.at;
+            if self.is_empty() {
+                self.bytes.clear();
+                self.start = 0;
+            }
+        }
+        Ok(reply)
+    }
+
+    /// One read. What was read before an error stays.
+    pub(super) fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        let length = self.bytes.len();
+        // A long string that comes in many pieces is read in pieces that grow with it.
+        self.bytes.resize(length + CHUNK.max(length), 0);
+        let read = source.read(&mut self.bytes[length..]);
+        self.bytes.truncate(length + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+struct Cursor<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Cursor<'b> {
+    fn reply(&mut self, depth: usize) -> Result<Option<Reply>, Malformed> {
+        let Some(line) = self.line()? else { return Ok(None) };
+        let Some((&kind, rest)) = line.split_first() else { return Err(Malformed) };
+        Ok(Some(match kind {
+            b':' => Reply::Int(number(rest)?),
+            b'+' => Reply::Bytes(rest.to_vec()),
+            b'-' => Reply::Error(ServerError::from(&*String::from_utf8_lossy(rest))),
+            b'$' => match length(rest, LONGEST_STRING)? {
+                None => Reply::Nil,
+                Some(length) => match self.string(length)? {
+                    Some(bytes) => Reply::Bytes(bytes.to_vec()),
+                    None => return Ok(None),
+                },
+            },
+            b'*' => match length(rest, MOST_ELEMENTS)? {
+                None => Reply::Nil,
+                Some(_) if depth == 0 => return Err(Malformed),
+                Some(count) => {
+                    let mut elements = Vec::new();
+                    for _ in 0..count {
+                        match self.reply(depth - 1)? {
+                            Some(element) => elements.push(element),
+                            None => return Ok(None),
+                        }
+                    }
+                    Reply::Array(elements)
+                }
+            },
+            _ => return Err(Malformed),
+        }))
+    }
+
+    /// Up to the next end of a line, without it.
+    fn line(&mut self) -> Result<Option<&'b [u8]>, Malformed> {
+        let rest = &self.bytes[self.at..];
+        // Told by its first byte, before a line end that may never come.
+        if rest.first().is_some_and(|kind| !b":+-$*".contains(kind)) {
+            return Err(Malformed);
+        }
+        let Some(end) = rest.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') else {
+            return if rest.len() < LONGEST_LINE { Ok(None) } else { Err(Malformed) };
+        };
+        let line = rest[..end].strip_suffix(b"\r").ok_or(Malformed)?;
+        self.at += end + 1;
+        Ok(Some(line))
+    }
+
+    fn string(&mut self, length: usize) -> Result<Option<&'b [u8]>, Malformed> {
+        let rest = &self.bytes[self.at..];
+        if rest.len() < length + 2 {
+            return Ok(None);
+        }
+        if &rest[length..length + 2] != b"\r\n" {
+            return Err(Malformed);
+        }
+        self.at += length + 2;
+        Ok(Some(&rest[..length]))
+    }
+}
+
+fn number(digits: &[u8]) -> Result<i64, Malformed> {
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed)
+}
+
+/// `None` for −1, which stands for no string or no list.
+fn length(digits: &[u8], most: usize) -> Result<Option<usize>, Malformed> {
+    match number(digits)? {
+        -1 => Ok(None),
+        length => usize::try_from(length).ok().filter(|length| *length <= most).map(Some).ok_or(Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(bytes: &[u8]) -> Result<Vec<Reply>, Malformed> {
+        let mut reader = ReplyReader { bytes: bytes.to_vec(), start: 0 };
+        std::iter::from_fn(|| reader.next().transpose()).collect()
+    }
+
+    #[test]
+    fn every_type_of_resp2_is_read() {
+        let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
+        let replies =
+            read_all(b":-7\r\n+OK\r\n$-1\r\n*-1\r\n$0\r\n\r\n$4\r\na\r\nb\r\n*2\r\n:1\r\n*1\r\n$1\r\nx\r\n").unwrap();
+        let list = Reply::Array(vec![Reply::Int(1), Reply::Array(vec![text("x")])]);
+        assert_eq!(replies, [Reply::Int(-7), text("OK"), Reply::Nil, Reply::Nil, text(""), text("a\r\nb"), list]);
+        let [Reply::Error(error)] = &read_all(b"-WRONGTYPE Operation against\r\n").unwrap()[..] else { panic!() };
+        assert_eq!((&*error.code, &*error.text), ("WRONGTYPE", "WRONGTYPE Operation against"));
+    }
+
+    #[test]
+    fn what_is_not_resp2_is_refused() {
+        for bad in [
+            "(123\r\n", ",1.5\r\n", "#t\r\n", "_\r\n", "%1\r\n", ">1\r\n", "HTTP/1.1", ":x\r\n", ":1\n", "$-2\r\n",
+            "\r\n",
+        ] {
+            assert_eq!(read_all(bad.as_bytes()), Err(Malformed), "{bad:?}");
+        }
+        for bad in ["$1\r\nabc\r\n", "*1000000000\r\n", "$600000000\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n"] {
+            assert_eq!(read_all(bad.as_bytes()), Err(Malformed), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_comes_byte_by_byte_is_whole_only_at_its_end() {
+        let whole = b"*3\r\n:1\r\n$2\r\nab\r\n-ERR x\r\n";
+        let mut reader = ReplyReader::default();
+        for (at, byte) in whole.iter().enumerate() {
+            reader.fill(&mut &[*byte][..]).unwrap();
+            assert!(!reader.is_empty());
+            assert_eq!(reader.next().unwrap().is_some(), at + 1 == whole.len(), "after byte {at}");
+        }
+        assert!(reader.is_empty());
+        reader.fill(&mut &b":1\r\n:2\r\n"[..]).unwrap();
+        assert_eq!(reader.next(), Ok(Some(Reply::Int(1))));
+        assert!(!reader.is_empty(), "what was read beyond a reply is known");
+        assert_eq!(reader.fill(&mut io::empty()).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(reader.next(), Ok(Some(Reply::Int(2))), "and stays after an error");
+    }
+}

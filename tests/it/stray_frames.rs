@@ -1,0 +1,136 @@
+//! A frame that nobody asked for must not shift the replies after it: each would be taken for the answer to another
+//! request, and one that says "granted" for a lock that somebody else holds.
+
+use std::time::Duration;
+
+use leasehold::{ErrorKind, LockClient};
+
+use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+
+/// Those of RESP2 and of RESP3, and errors that a server is and is not known to answer with.
+const FRAMES: [&[u8]; 11] = [
+    b":7\r\n",
+    b"+OK\r\n",
+    b"$-1\r\n",
+    b"$3\r\nabc\r\n",
+    b"*0\r\n",
+    b"*2\r\n+a\r\n:1\r\n",
+    b"-ERR x\r\n",
+    b"(123\r\n",
+    b",1.5\r\n",
+    b"#t\r\n",
+    b"_\r\n",
+];
+
+fn client(proxy: &Proxy) -> LockClient {
+    LockClient::builder().url(proxy.url()).connections(1).lease(Duration::from_secs(5)).build().unwrap()
+}
+
+/// Every answer of the client is right, over as many calls as a shifted connection would get wrong.
+fn answers_are_right(client: &LockClient, held: &str, free: &str) {
+    for round in 0..20 {
+        assert!(!matches!(client.try_lock(held), Ok(Some(_))), "round {round}: a lock that another client holds");
+        let guard = client.try_lock(free).unwrap().expect("it is free");
+        assert!(client.mutex(free).is_locked().unwrap());
+        assert!(client.mutex(held).holder().unwrap().is_some_and(|holder| !holder.is_this_client()));
+        guard.unlock().unwrap();
+        assert_eq!(client.semaphore("unset").available_permits().unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_stray_frame_costs_its_call_and_nothing_after_it() {
+    let server = Server::start();
+    let other = server.client();
+    let _held = other.lock("held").unwrap();
+    for frame in FRAMES {
+        let proxy = Proxy::start(&server);
+        let client = client(&proxy);
+        for (word, name) in [("free", "free"), ("held", "held")] {
+            proxy.inject(word, Fault::Stray(frame));
+            let outcome = client.try_lock(name);
+            proxy.wait_hits(1);
+            let error = outcome.map(|guard| guard.is_some()).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Server), "{frame:?}: {error}");
+            answers_are_right(&client, "held", "free2");
+        }
+        wait_until("what was in doubt is undone", || !other.mutex("free").is_locked().unwrap());
+        client.close(ms(2000)).unwrap();
+    }
+}
+
+#[test]
+fn an_error_that_servers_do_answer_with_is_seen_when_the_connection_is_used_next() {
+    let server = Server::start();
+    let other = server.client();
+    let _held = other.lock("held").unwrap();
+    let proxy = Proxy::start(&server);
+    let client = client(&proxy);
+    for frame in [&b"-BUSY a script\r\n"[..], b"-WRONGTYPE of nothing\r\n", b"-LOADING it\r\n"] {
+        proxy.inject("first", Fault::Stray(frame));
+        client.try_lock("first").unwrap_err();
+        // The reply that was meant arrives behind it: not before that can anybody see that there is one too many.
+        std::thread::sleep(ms(20));
+        answers_are_right(&client, "held", "free");
+    }
+    client.close(ms(2000)).unwrap();
+}
+
+#[test]
+fn a_frame_that_comes_while_the_connection_lies_idle_is_never_taken_for_an_answer() {
+    let server = Server::start();
+    let other = server.client();
+    let _held = other.lock("held").unwrap();
+    for frame in FRAMES.into_iter().chain([&b"*2\r\n:1\r\n:77\r\n"[..], b"-BUSY a script\r\n", b":"]) {
+        let proxy = Proxy::start(&server);
+        let client = client(&proxy);
+        // The server knows its script, so this is one exchange, and the connection lies idle after it.
+        proxy.inject("held", Fault::StrayAfter(frame, ms(1)));
+        assert!(client.try_lock("held").unwrap().is_none());
+        proxy.wait_hits(1);
+        std::thread::sleep(ms(20));
+        answers_are_right(&client, "held", "free");
+        client.close(ms(2000)).unwrap();
+    }
+}
+
+#[test]
+fn a_stray_frame_on_the_renewal_connection_makes_nobody_believe_longer() {
+    let server = Server::start();
+    for frame in [&b":7\r\n"[..], b"*0\r\n", b"-ERR x\r\n"] {
+        let proxy = Proxy::start(&server);
+        let client = LockClient::builder().url(proxy.url()).lease(ms(900)).build().unwrap();
+        let guards: Vec<_> = ["a", "b"].map(|name| client.lock(name).unwrap()).into();
+        // Of both at once: the script of renewals, and no other, is given two keys.
+        proxy.inject("900", Fault::Stray(frame));
+        proxy.wait_hits(1);
+        let until = std::time::Instant::now() + ms(1500);
+        while std::time::Instant::now() < until {
+            assert!(guards.iter().all(leasehold::ReentrantMutexGuard::is_held), "{frame:?}");
+            std::thread::sleep(ms(50));
+        }
+        server.cmd::<()>(&["DEL", "a"]);
+        let (gone, other) = (&guards[0], server.client());
+        let _taken = other.lock("a").unwrap();
+        wait_until("the holder is told", || !gone.is_held());
+        assert!(guards[1].is_held(), "{frame:?}");
+        drop(guards);
+        client.close(ms(2000)).unwrap();
+    }
+}
+
+#[test]
+fn a_stray_frame_costs_a_multi_lock_no_panic() {
+    let server = Server::start();
+    let other = server.client();
+    let _held = other.lock("held").unwrap();
+    for frame in FRAMES.into_iter().chain([&b"*3\r\n:2\r\n:0\r\n:1\r\n"[..]]) {
+        let proxy = Proxy::start(&server);
+        let client = client(&proxy);
+        proxy.inject("one", Fault::Stray(frame));
+        client.multi(["one", "two"]).try_lock().map(|guard| guard.is_some()).unwrap_err();
+        answers_are_right(&client, "held", "free");
+        wait_until("what was in doubt is undone", || !other.mutex("one").is_locked().unwrap());
+        client.close(ms(2000)).unwrap();
+    }
+}
