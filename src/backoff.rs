@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::random;
+
 /// Doubles from `first` to `most`; each pause is a random half to whole of its step, so that many clients that
 /// failed together do not come back together.
 #[derive(Debug, Clone)]
@@ -17,7 +19,7 @@ impl Backoff {
     }
 
     pub(crate) fn next(&mut self) -> Duration {
-        self.next_with(rand::random())
+        self.next_with(random::fraction())
     }
 
     /// `chance` is uniform in 0..1.

@@ -145,9 +145,10 @@ impl LockClient {
     }
 
     /// Each server of this client as it was last seen: whether it votes, how quick it is, and what it failed with. No I/O.
+    /// Empty in a forked child.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
-        self.shared.store.nodes()
+        if self.shared.is_forked() { Vec::new() } else { self.shared.store.nodes() }
     }
 
     /// How many acquisitions of a [Redlock](Builder::redlock) client needed a second round for their fencing token, since

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::random;
+
 /// The identity of one client: a lower-case UUID of version 8.
 ///
 /// Version 8, because Java's ids are version 4: fair locks must tell our waiters from foreign ones, and Redlock our holders.
@@ -16,7 +18,7 @@ pub(crate) struct ClientId {
 
 impl ClientId {
     pub(crate) fn random() -> Self {
-        Self::from_bits(rand::random())
+        Self::from_bits(random::id())
     }
 
     fn from_bits(bits: u128) -> Self {
@@ -52,7 +54,7 @@ impl Holder {
     /// An acquisition of permits: 12 random bytes in hex. With the number of a permit in four bytes more it is the id
     /// that Redisson knows the permit by.
     pub(crate) fn random_permits() -> Self {
-        Self(format!("{:024x}", rand::random::<u128>() >> 32).into())
+        Self(format!("{:024x}", random::id() >> 32).into())
     }
 
     /// Such a holder from its text.
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn ids_are_version_8_and_lower_case() {
-        for bits in [0, u128::MAX, rand::random()] {
+        for bits in [0, u128::MAX, random::id()] {
             let id = ClientId::from_bits(bits);
             let text = id.as_str();
             assert_eq!(text.len(), 36);

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use crate::key::{Kind, LockKeys, waiters_pattern};
 use crate::lease::Moment;
 use crate::limits::ONCE;
 use crate::losses::Losses;
+use crate::process::OwnProcess;
 use crate::station::Stations;
 use crate::store::{Doubts, LeaseStore, Levels, Undo};
 use crate::wakeup::{Subscription, Wakeups};
@@ -58,15 +59,8 @@ pub(crate) struct Shared {
     /// Acquiring calls that are under way: `close` waits for what they still have to undo.
     calls: Mutex<usize>,
     calls_changed: Condvar,
-    /// The process that made the client.
-    process: u32,
-    /// When it was last seen to be this one, in nanoseconds of the lease clock.
-    process_seen: AtomicU64,
+    process: OwnProcess,
 }
-
-/// Asking for the process id is a system call, five times as dear as the rest of `is_held`. No fork is done in so short a
-/// time (it copies the page tables; the fastest take a few times as long), so whoever asks again this soon is no child.
-const NO_FORK_WITHIN: Duration = Duration::from_micros(10);
 
 impl Shared {
     pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>) -> Self {
@@ -94,8 +88,7 @@ impl Shared {
             closed: AtomicBool::new(false),
             calls: Mutex::new(0),
             calls_changed: Condvar::new(),
-            process: std::process::id(),
-            process_seen: AtomicU64::new(0),
+            process: OwnProcess::now(),
         }
     }
 
@@ -106,15 +99,7 @@ impl Shared {
 
     /// [`is_forked`](Self::is_forked) for one who has just read the lease clock.
     pub(crate) fn is_forked_at(&self, now: Moment) -> bool {
-        let seen = Moment::from_nanos(self.process_seen.load(Ordering::Relaxed));
-        if now.since(seen) < NO_FORK_WITHIN && now >= seen {
-            return false;
-        }
-        let forked = std::process::id() != self.process;
-        if !forked {
-            self.process_seen.store(now.as_nanos(), Ordering::Relaxed);
-        }
-        forked
+        self.process.is_other(now)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -241,11 +226,13 @@ impl Drop for Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LockClient")
-            .field("id", &self.id.as_str())
-            .field("store", &self.store)
-            .field("closed", &self.is_closed())
-            .finish_non_exhaustive()
+        let mut client = f.debug_struct("LockClient");
+        client.field("id", &self.id.as_str());
+        // The store takes mutexes, which a thread that is not in this process may have locked.
+        if self.is_forked() {
+            return client.field("forked", &true).finish_non_exhaustive();
+        }
+        client.field("store", &self.store).field("closed", &self.is_closed()).finish_non_exhaustive()
     }
 }
 

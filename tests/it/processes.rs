@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Child, Server, ms};
+use crate::rig::{Child, Server, ms, wait_until};
 
 #[test]
 fn eight_processes_count_exactly() {
@@ -78,6 +78,171 @@ fn forking_process() {
             guard.unlock().unwrap();
         }
     }
+}
+
+/// The first process of a PID namespace has number 1, and so has its child in the next namespace.
+const IN_A_NAMESPACE: [&str; 7] = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--"];
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_fork_with_the_same_process_id_in_another_namespace_owns_nothing() {
+    let [unshare, options @ ..] = IN_A_NAMESPACE;
+    let permitted = std::process::Command::new(unshare).args(options).arg("true").status();
+    if !permitted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: this user may not make namespaces");
+        return;
+    }
+    let server = Server::start();
+    let env = [("LEASEHOLD_TEST_URL", &*server.url())];
+    let mut child = Child::spawn_by(&IN_A_NAMESPACE, "processes::forking_into_a_namespace", &env);
+    assert_eq!(child.expect("parent is "), "1");
+    assert_eq!(child.expect("child is "), "1 held=false verb=Forked nodes=0");
+    child.expect("child ended");
+    assert_eq!(child.expect("parent "), "held=true");
+    child.wait();
+    server.assert_clean();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+#[ignore = "a program for other tests"]
+fn forking_into_a_namespace() {
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let client = LockClient::builder().url(url).lease(ms(500)).build().unwrap();
+    let guard = client.lock("job").unwrap();
+    println!("@@parent is {}", std::process::id());
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID).unwrap();
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            let (held, verb) = (guard.is_held(), client.lock("x").unwrap_err().kind());
+            println!("@@child is {} held={held} verb={verb:?} nodes={}", std::process::id(), client.nodes().len());
+            drop(guard);
+            drop(client);
+            println!("@@child ended");
+            std::process::exit(0);
+        }
+        fork::Fork::Parent(pid) => {
+            let _ = fork::waitpid(pid);
+            std::thread::sleep(ms(900));
+            println!("@@parent held={}", guard.is_held());
+            guard.unlock().unwrap();
+        }
+    }
+}
+
+/// A mutex that another thread of the parent has locked at the fork stays locked in the child for ever.
+#[test]
+fn a_forked_child_can_print_the_client_and_ask_for_its_nodes() {
+    let server = Server::start();
+    let mut child = Child::spawn("processes::forking_while_others_are_busy", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    child.expect("all came back");
+    child.wait();
+    server.assert_clean();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn forking_while_others_are_busy() {
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let client = LockClient::open(&url).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for name in ["a", "b"] {
+            let (client, stop) = (&client, &stop);
+            s.spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = (client.try_lock(name).unwrap(), client.nodes(), format!("{client:?}"));
+                }
+            });
+        }
+        for _ in 0..300 {
+            match fork::fork().unwrap() {
+                fork::Fork::Child => {
+                    assert!(client.nodes().is_empty() && format!("{client:?}").contains("forked"));
+                    // Not by exit, which would run what the threads of the parent left half done.
+                    let _ =
+                        std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
+                }
+                fork::Fork::Parent(pid) => {
+                    let _ = fork::waitpid(pid);
+                }
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    client.close(ms(2000)).unwrap();
+    println!("@@all came back");
+}
+
+#[test]
+fn locks_are_taken_and_given_back_in_the_destructor_of_a_thread_local() {
+    let server = Server::start();
+    let mut child = Child::spawn("processes::locking_in_destructors", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    for what in ["lock", "permit", "wait", "count", "client", "multi"] {
+        child.expect(&format!("{what} worked"));
+    }
+    child.wait();
+    wait_until("what the destructors took is given back", || server.lock_keys().is_empty());
+}
+
+/// The first thing of this crate that each of the threads does is done in a destructor.
+#[test]
+#[ignore = "a program for other tests"]
+fn locking_in_destructors() {
+    type Last = Box<dyn FnOnce() + Send>;
+    struct AtTheEnd(Option<Last>);
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            self.0.take().unwrap()();
+        }
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Vec<AtTheEnd>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let client = LockClient::open(&url).unwrap();
+    client.semaphore("permits").try_set_permits(1).unwrap();
+    client.latch("latch").set_count(1).unwrap();
+    let held = client.mutex("held").lock_owned().unwrap();
+    let at_the_end = |last: Last| {
+        std::thread::spawn(|| {
+            // What a thread uses first is destroyed last: the generator of random numbers, say, was used by nobody yet.
+            LAST.with_borrow_mut(|list| list.push(AtTheEnd(Some(last))));
+        })
+        .join()
+        .unwrap();
+    };
+    let c = client.clone();
+    at_the_end(Box::new(move || {
+        c.lock("job").unwrap().unlock().unwrap();
+        println!("@@lock worked");
+    }));
+    let c = client.clone();
+    at_the_end(Box::new(move || {
+        c.semaphore("permits").try_acquire().unwrap().unwrap().unlock().unwrap();
+        println!("@@permit worked");
+    }));
+    let c = client.clone();
+    at_the_end(Box::new(move || {
+        assert!(c.try_lock_for("held", ms(300)).unwrap().is_none());
+        println!("@@wait worked");
+    }));
+    let c = client.clone();
+    at_the_end(Box::new(move || {
+        assert_eq!(c.latch("latch").count_down().unwrap(), 0);
+        println!("@@count worked");
+    }));
+    at_the_end(Box::new(move || {
+        LockClient::open(&url).unwrap().lock("job").unwrap().unlock().unwrap();
+        println!("@@client worked");
+    }));
+    let c = client.clone();
+    at_the_end(Box::new(move || {
+        c.multi(["m1", "m2"]).lock().unwrap().unlock().unwrap();
+        println!("@@multi worked");
+    }));
+    drop(held);
+    client.semaphore("permits").delete().unwrap();
 }
 
 #[test]

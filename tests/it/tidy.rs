@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// The modules, floor by floor (design.md §2): a file imports from its own floor and from those below.
 const FLOORS: [&[&str]; 6] = [
-    &["error", "key", "holder", "deadline", "backoff", "lease", "limits", "nodes", "quorum"],
-    &["clock", "script", "store", "wire"],
+    &["error", "key", "holder", "deadline", "backoff", "lease", "limits", "nodes", "quorum", "random"],
+    &["clock", "process", "script", "store", "wire"],
     &["grant", "losses", "watchdog", "wakeup", "bell", "station"],
     &["hold", "sentinel", "shared", "claim", "wait", "acquire"],
     &["guard", "handle", "counter", "mutex", "multi", "fair", "rwlock", "latch", "semaphore", "counting", "fencing"],

@@ -18,6 +18,7 @@ use super::too_long;
 use crate::error::Result;
 use crate::lease::{Moment, margin};
 use crate::quorum::majority;
+use crate::random;
 use crate::script::{self, Memory};
 use crate::wire::{Link, Request, Shape, server_time};
 
@@ -177,7 +178,7 @@ enum Judged {
 }
 
 fn look(nodes: &[Node], asked: impl Fn(usize) -> bool) -> Vec<Option<Seen>> {
-    let nonce: u64 = rand::random();
+    let nonce = random::number();
     let run_ids = Mutex::new(vec![String::new(); nodes.len()]);
     let ask = |at: usize, _: &Link, run_id: &str| {
         run_ids.lock()[at] = run_id.to_owned();

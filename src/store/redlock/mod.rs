@@ -35,6 +35,7 @@ use crate::holder::{Holder, hold_on_many};
 use crate::key::LockKeys;
 use crate::lease::Moment;
 use crate::quorum::{is_final, majority};
+use crate::random;
 use crate::script::{self, FenceAnswer, ReleaseAnswer, Standing};
 use crate::wire::{Dialer, Ear, Link, Mouth, Reply, Request, Shape};
 
@@ -240,11 +241,11 @@ impl LeaseStore for RedlockStore {
                 Tally::Split => {
                     // Each a different time, or they would split the votes again and for ever.
                     let round = self.clock.now().since(began).max(Duration::from_micros(500));
-                    std::thread::sleep(round.mul_f64(rand::random::<f64>() * f64::from(1 << split)));
+                    std::thread::sleep(round.mul_f64(random::fraction() * f64::from(1 << split)));
                 }
             }
         }
-        Ok(Acquired::Busy { ttl: Some(Duration::from_millis(5 + rand::random::<u64>() % 20)) })
+        Ok(Acquired::Busy { ttl: Some(Duration::from_millis(5 + random::number() % 20)) })
     }
 
     fn release(&self, keys: &LockKeys, holder: &Holder, left: Levels, doubts: &mut Doubts) -> Result<Released> {

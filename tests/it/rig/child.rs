@@ -17,7 +17,18 @@ pub(crate) struct Child {
 impl Child {
     /// Runs the ignored test `name` (with its module path) in a process of its own.
     pub(crate) fn spawn(name: &str, env: &[(&str, &str)]) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        Self::run(Command::new(std::env::current_exe().unwrap()), name, env)
+    }
+
+    /// The same by way of another command, which is given the program and its arguments.
+    pub(crate) fn spawn_by(command: &[&str], name: &str, env: &[(&str, &str)]) -> Self {
+        let mut command_line = Command::new(command[0]);
+        command_line.args(&command[1..]).arg(std::env::current_exe().unwrap());
+        Self::run(command_line, name, env)
+    }
+
+    fn run(mut command: Command, name: &str, env: &[(&str, &str)]) -> Self {
+        let mut process = command
             .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .envs(env.iter().copied())
             .stdin(Stdio::piped())
