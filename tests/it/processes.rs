@@ -185,7 +185,6 @@ fn locks_are_taken_and_given_back_in_the_destructor_of_a_thread_local() {
     wait_until("what the destructors took is given back", || server.lock_keys().is_empty());
 }
 
-/// The first thing of this crate that each of the threads does is done in a destructor.
 #[test]
 #[ignore = "a program for other tests"]
 fn locking_in_destructors() {
@@ -205,9 +204,13 @@ fn locking_in_destructors() {
     client.latch("latch").set_count(1).unwrap();
     let held = client.mutex("held").lock_owned().unwrap();
     let at_the_end = |last: Last| {
-        std::thread::spawn(|| {
-            // What a thread uses first is destroyed last: the generator of random numbers, say, was used by nobody yet.
+        let c = client.clone();
+        std::thread::spawn(move || {
+            // What a thread uses first is destroyed last: whatever thread-locals these calls use are gone by then.
             LAST.with_borrow_mut(|list| list.push(AtTheEnd(Some(last))));
+            let guard = c.lock("early").unwrap();
+            c.semaphore("permits").try_acquire().unwrap().unwrap().unlock().unwrap();
+            guard.unlock().unwrap();
         })
         .join()
         .unwrap();
