@@ -12,8 +12,8 @@ use crate::hold::{Hold, Reentered, Side};
 use crate::key::{Kind, LockKeys};
 use crate::lease::{Moment, State};
 use crate::limits::check_lease;
+use crate::relay::Relay;
 use crate::shared::{Config, Owner, Shared};
-use crate::station::Relay;
 use crate::store::{Acquire, Acquired, Doubts, TokenRule, Waiting};
 use crate::wait::{Contender, contend};
 

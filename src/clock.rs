@@ -14,6 +14,24 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn wall(&self) -> Duration;
 }
 
+/// Both clocks at the last look.
+#[derive(Debug)]
+pub(crate) struct Look {
+    now: Moment,
+    wall: Duration,
+}
+
+impl Look {
+    pub(crate) fn at(clock: &dyn Clock, now: Moment) -> Self {
+        Self { now, wall: clock.wall() }
+    }
+
+    /// How much further the wall clock has gone than the boot-time clock since the look before.
+    pub(crate) fn jumped_since(&self, before: &Self) -> Duration {
+        self.wall.saturating_sub(before.wall).saturating_sub(self.now.since(before.now))
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct SystemClock;
 

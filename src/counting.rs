@@ -12,8 +12,8 @@ use crate::handle::{Handle, waiting_verb};
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
 use crate::limits::{MOST_PERMITS, ONCE, TAKEN, check_count};
+use crate::relay::Relay;
 use crate::shared::{Shared, closed};
-use crate::station::Relay;
 use crate::store::{Acquired, Count, Doubts, Levels, Released, TokenRule, Undo};
 use crate::wait::{Contender, contend};
 

@@ -101,6 +101,17 @@ impl Error {
         }))
     }
 
+    /// The same error, with something more to say.
+    #[cold]
+    pub(crate) fn and_also(self, more: impl fmt::Display) -> Self {
+        Self(Arc::new(Inner {
+            kind: self.0.kind,
+            name: self.0.name.clone(),
+            message: format!("{} ({more})", self.0.message),
+            source: self.0.source.clone(),
+        }))
+    }
+
     #[cold]
     pub(crate) fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -32,6 +32,9 @@ impl OnLost {
     }
 }
 
+/// Redisson's default lease.
+const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
+
 /// How the watchdog treats a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upkeep {
@@ -57,6 +60,8 @@ pub(crate) struct Grant {
     /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand in Redis.
     longest: AtomicU64,
     pub(crate) lease: Lease,
+    /// Its `max_hold` was reached, and said to be.
+    renewed_no_more: AtomicBool,
     /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
     pub(crate) place: Mutex<Option<(Moment, u64)>>,
     clock: Arc<dyn Clock>,
@@ -97,6 +102,7 @@ impl Grant {
             asked_at: sent_at,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
+            renewed_no_more: AtomicBool::new(false),
             place: Mutex::new(None),
             clock,
             told: Mutex::default(),
@@ -111,6 +117,26 @@ impl Grant {
 
     pub(crate) fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed))
+    }
+
+    /// How often the watchdog visits it. A long fixed lease as often as others: its holder may be forced out any time.
+    pub(crate) fn period(&self) -> Duration {
+        match self.upkeep {
+            Upkeep::Renewed { .. } => self.span / 3,
+            Upkeep::Fixed => self.span.min(MOST_BETWEEN_LOOKS) / 3,
+        }
+    }
+
+    pub(crate) fn is_renewed_at(&self, now: Moment) -> bool {
+        match self.upkeep {
+            Upkeep::Renewed { until } => until.is_none_or(|until| now < until),
+            Upkeep::Fixed => false,
+        }
+    }
+
+    /// True for the first who says so.
+    pub(crate) fn stop_renewing(&self) -> bool {
+        !self.renewed_no_more.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn now(&self) -> Moment {

@@ -8,9 +8,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, OnLost};
 use crate::key::Kind;
 use crate::lease::{Moment, State};
+use crate::relay::TakenRelay;
 use crate::sentinel::remember_thread;
 use crate::shared::{Owner, Shared, closed};
-use crate::station::TakenRelay;
 use crate::store::{Doubts, HandedOver, Levels, Released, Renewal, Renewed, Undo};
 
 /// How long past the end of its lease a background release is still tried.

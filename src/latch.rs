@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
 use crate::key::Kind;
 use crate::limits::{MOST_PERMITS, check_count};
+use crate::relay::Relay;
 use crate::shared::Shared;
-use crate::station::Relay;
 use crate::store::{Acquired, Count, Doubts, TokenRule};
 use crate::wait::{Contender, contend};
 

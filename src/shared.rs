@@ -75,7 +75,7 @@ impl Shared {
                 losses.clone(),
                 stations.clone(),
             ),
-            wakeups: Wakeups::new(client_name.clone(), store.clone(), waiters_pattern(id.as_str())),
+            wakeups: Wakeups::new(client_name.clone(), store.clone(), waiters_pattern(id.as_str()), config.lease),
             config,
             id,
             clock,

@@ -5,17 +5,16 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::bell::Bell;
 use crate::deadline::Deadline;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::holder::Holder;
 use crate::key::LockKeys;
-use crate::store::{Acquire, Acquired, Doubts, TokenRule, Waiting};
+use crate::relay::{Relay, Relayed, TakenRelay};
 
 /// Acquisitions in a row, with other clients waiting, before a wake-up of theirs is let pass. A client that releases
 /// and takes again on the spot always beats one that a message has to reach first.
@@ -34,9 +33,35 @@ const SWEEP_AT: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Stations {
-    map: Mutex<HashMap<Arc<str>, Arc<Station>>>,
+    map: Mutex<Map>,
     /// Those of waiters that queue in Redis, by holder.
     alone: Mutex<HashMap<Arc<str>, Arc<Station>>>,
+}
+
+#[derive(Debug, Default)]
+struct Map {
+    stations: HashMap<Arc<str>, Arc<Station>>,
+    /// How many there were after the last sweep.
+    after_sweep: usize,
+}
+
+impl Map {
+    fn get(&self, name: &str) -> Option<&Arc<Station>> {
+        self.stations.get(name)
+    }
+
+    /// The station of the name, made if there is none.
+    fn entry(&mut self, name: &Arc<str>) -> &Arc<Station> {
+        // Only once there are twice as many as the last sweep left: with many names in use each entry would look at all.
+        if self.stations.len() >= SWEEP_AT.max(2 * self.after_sweep) {
+            self.stations.retain(|_, station| {
+                let line = station.line.lock();
+                line.members > 0 || line.turns.last.is_some_and(|t| t.elapsed() < MEMORY)
+            });
+            self.after_sweep = self.stations.len();
+        }
+        self.stations.entry(name.clone()).or_default()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -58,98 +83,6 @@ struct Line {
     turns: Turns,
     /// Since when the server cannot be asked, as far as the heads of this line know, and what it said.
     outage: Option<(Instant, Error)>,
-}
-
-/// A try that travels with the release of another thread: one round trip for both.
-#[derive(Debug)]
-pub(crate) struct Relay {
-    keys: Arc<LockKeys>,
-    holder: Holder,
-    lease: Duration,
-    token: TokenRule,
-    waiting: Waiting,
-    outcome: Mutex<Option<Relayed>>,
-    delivered: Condvar,
-    taken: AtomicBool,
-}
-
-/// What became of a relayed try.
-#[derive(Debug)]
-pub(crate) enum Relayed {
-    NotSent,
-    Sent { acquired: Result<Acquired>, doubts: Doubts },
-}
-
-impl Relay {
-    pub(crate) fn new(request: &Acquire<'_>) -> Self {
-        Self {
-            keys: Arc::new(request.keys.clone()),
-            holder: request.holder.clone(),
-            lease: request.lease,
-            token: request.token,
-            waiting: request.waiting,
-            outcome: Mutex::new(None),
-            delivered: Condvar::new(),
-            taken: AtomicBool::new(false),
-        }
-    }
-
-    pub(crate) fn request(&self) -> Acquire<'_> {
-        let Self { keys, holder, lease, token, waiting, .. } = self;
-        Acquire { keys, holder, lease: *lease, held: 0, token: *token, waiting: *waiting }
-    }
-
-    /// Set under the line's mutex, when it leaves the line.
-    fn is_taken(&self) -> bool {
-        self.taken.load(Ordering::Acquire)
-    }
-
-    fn deliver(&self, relayed: Relayed) {
-        self.outcome.lock().get_or_insert(relayed);
-        self.delivered.notify_one();
-    }
-
-    fn wait(&self) -> Relayed {
-        let mut outcome = self.outcome.lock();
-        loop {
-            match outcome.take() {
-                Some(relayed) => return relayed,
-                None => self.delivered.wait(&mut outcome),
-            }
-        }
-    }
-}
-
-/// A relay that somebody took, who owes its owner an outcome, also after a panic.
-#[derive(Debug)]
-pub(crate) struct TakenRelay {
-    relay: Arc<Relay>,
-    /// Of an owner that nobody else rings for sure.
-    bell: Option<Arc<Bell>>,
-}
-
-impl TakenRelay {
-    pub(crate) fn deliver(self, acquired: Result<Acquired>, doubts: Doubts) {
-        self.relay.deliver(Relayed::Sent { acquired, doubts });
-    }
-}
-
-impl std::ops::Deref for TakenRelay {
-    type Target = Relay;
-
-    fn deref(&self) -> &Relay {
-        &self.relay
-    }
-}
-
-impl Drop for TakenRelay {
-    fn drop(&mut self) {
-        // Does nothing after a delivery.
-        self.relay.deliver(Relayed::NotSent);
-        if let Some(bell) = &self.bell {
-            bell.ring();
-        }
-    }
 }
 
 /// How often this client had the lock in a row while others waited.
@@ -256,8 +189,12 @@ pub(crate) enum Queued<'s> {
     Head(Head<'s>),
     TimedOut,
     Closed,
-    /// The server cannot be asked: whoever comes now, or has no time left, is told at once.
-    Outage(Error),
+    /// The head of the line could not ask the server when it tried last. Whoever comes now asks for itself and does not wait
+    /// for the head's next try: a dead server is told at once, and a connection that was cut under the head says nothing
+    /// about the server.
+    Outage,
+    /// No time is left, and nobody knows whether somebody else has it.
+    Unknown(Error),
 }
 
 impl Stations {
@@ -294,8 +231,8 @@ impl Stations {
                 drop(line);
                 return Queued::Head(Head { member, stood: false, relay: None });
             }
-            if let Some((_, error)) = &line.outage {
-                return Queued::Outage(error.clone());
+            if line.outage.is_some() {
+                return Queued::Outage;
             }
             let relay = try_of().map(Arc::new);
             let seat = Arc::new(Seat { relay, called: Mutex::default(), changed: Condvar::new() });
@@ -306,7 +243,7 @@ impl Stations {
             // A call that came meanwhile wins: the role must not be lost with a seat that is given up.
             Call::Wait if member.give_up(&seat) => match &member.station.line.lock().outage {
                 // Nobody knows whether somebody else has it.
-                Some((_, error)) => Queued::Outage(error.clone()),
+                Some((_, error)) => Queued::Unknown(error.clone()),
                 None => Queued::TimedOut,
             },
             Call::Closed if member.give_up(&seat) => Queued::Closed,
@@ -316,13 +253,7 @@ impl Stations {
 
     fn enter(&self, name: &Arc<str>) -> Member<'_> {
         let mut map = self.map.lock();
-        if map.len() >= SWEEP_AT {
-            map.retain(|_, station| {
-                let line = station.line.lock();
-                line.members > 0 || line.turns.last.is_some_and(|t| t.elapsed() < MEMORY)
-            });
-        }
-        let station = map.entry(name.clone()).or_default().clone();
+        let station = map.entry(name).clone();
         station.line.lock().members += 1;
         drop(map);
         Member { stations: self, station, name: name.clone(), alone: false }
@@ -334,7 +265,7 @@ impl Stations {
         line.members -= 1;
         if line.members == 0 && line.turns.last.is_none() {
             drop(line);
-            map.remove(name);
+            map.stations.remove(name);
         }
     }
 
@@ -342,7 +273,7 @@ impl Stations {
     pub(crate) fn take_relay(&self, name: &str) -> Option<TakenRelay> {
         let map = self.map.lock();
         let relay = map.get(name)?.take_relay()?;
-        Some(TakenRelay { relay, bell: None })
+        Some(TakenRelay::new(relay, None))
     }
 
     /// The try of a waiter that queues in Redis, if it is one of ours and sleeps.
@@ -350,7 +281,16 @@ impl Stations {
         let alone = self.alone.lock();
         let station = alone.get(holder)?;
         let relay = station.take_relay()?;
-        Some(TakenRelay { relay, bell: Some(station.bell.clone()) })
+        Some(TakenRelay::new(relay, Some(station.bell.clone())))
+    }
+
+    /// The server has answered one who came: the head of the line need not wait to try again.
+    pub(crate) fn outage_is_over(&self, name: &str) {
+        let station = self.map.lock().get(name).cloned();
+        if let Some(station) = station {
+            station.line.lock().outage = None;
+            station.bell.ring();
+        }
     }
 
     /// How many messages the waiters of a name have heard; `None` when there never were any.
@@ -365,7 +305,7 @@ impl Stations {
         let mut map = self.map.lock();
         let station = match map.get(name) {
             Some(station) => station.clone(),
-            None if others > 0 => map.entry(name.clone()).or_default().clone(),
+            None if others > 0 => map.entry(name).clone(),
             None => return,
         };
         let mut line = station.line.lock();
@@ -374,7 +314,7 @@ impl Stations {
             line.turns.last = None;
             if line.members == 0 {
                 drop(line);
-                map.remove(name);
+                map.stations.remove(name);
                 return;
             }
         } else {
@@ -400,7 +340,7 @@ impl Stations {
 
     /// Wakes everybody, in line and at the head, for good: the client is closed.
     pub(crate) fn close(&self) {
-        let all: Vec<_> = self.map.lock().values().cloned().collect();
+        let all: Vec<_> = self.map.lock().stations.values().cloned().collect();
         for station in all {
             station.line.lock().seats.iter().for_each(|seat| seat.call(Call::Closed));
             station.bell.ring();
@@ -411,7 +351,7 @@ impl Stations {
 impl Station {
     fn take_relay(&self) -> Option<Arc<Relay>> {
         let relay = self.line.lock().relay.take()?;
-        relay.taken.store(true, Ordering::Release);
+        relay.take();
         Some(relay)
     }
 }
@@ -496,6 +436,7 @@ impl Member<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Acquire, TokenRule, Waiting};
 
     fn relay() -> Option<Relay> {
         let holder = crate::holder::ClientId::random().fresh_holder();
@@ -525,7 +466,7 @@ mod tests {
             drop(first);
             assert!(second.join().unwrap());
         });
-        assert!(stations.map.lock().is_empty());
+        assert!(stations.map.lock().stations.is_empty());
     }
 
     #[test]
@@ -543,6 +484,25 @@ mod tests {
     }
 
     #[test]
+    fn unused_stations_are_swept_also_by_a_client_that_only_tries() {
+        let stations = Stations::default();
+        for n in 0..10_000 {
+            stations.released(&format!("n{n}").into(), 1, 0);
+            if n == 1_000 {
+                let long_ago = Instant::now().checked_sub(2 * MEMORY);
+                stations.map.lock().stations.values().for_each(|station| station.line.lock().turns.last = long_ago);
+            }
+        }
+        let map = stations.map.lock();
+        assert!(
+            map.stations.len() < 9_900 && map.after_sweep >= SWEEP_AT,
+            "{} and {}",
+            map.stations.len(),
+            map.after_sweep
+        );
+    }
+
+    #[test]
     fn a_turn_is_owed_after_a_run_with_others_waiting() {
         let stations = Stations::default();
         let name: Arc<str> = "n".into();
@@ -556,6 +516,6 @@ mod tests {
         assert_eq!(head.member.station.line.lock().turns.bound, 2 * FIRST_BOUND);
         stations.released(&name, 0, 0);
         drop(head);
-        assert!(stations.map.lock().is_empty());
+        assert!(stations.map.lock().stations.is_empty());
     }
 }

@@ -8,8 +8,9 @@ use crate::claim::{Claim, Tried};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::key::Kind;
+use crate::relay::{Relay, Relayed};
 use crate::shared::closed;
-use crate::station::{Head, Queued, Relay, Relayed};
+use crate::station::{Head, Queued};
 use crate::store::{Acquired, Doubts};
 use crate::wakeup::Subscription;
 
@@ -53,24 +54,35 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
 pub(crate) fn stand_in_line<'a, C: Contender<'a>>(
     contender: &mut C,
     deadline: Deadline,
-    first: Option<Tried<C::Won>>,
+    mut first: Option<Tried<C::Won>>,
 ) -> Result<Option<C::Won>> {
     let Claim { shared, keys, .. } = *contender.claim();
-    let queued = match keys.kind {
-        Kind::Fair => Queued::Head(shared.stations.alone(&contender.claim().holder)),
-        _ => shared.stations.queue(keys, deadline, || contender.relay()),
-    };
-    match queued {
-        Queued::Head(mut head) => {
-            let outcome = as_head(contender, &mut head, deadline, first);
-            if !matches!(outcome, Ok(Some(_))) {
-                contender.claim().leave();
+    loop {
+        let queued = match keys.kind {
+            Kind::Fair => Queued::Head(shared.stations.alone(&contender.claim().holder)),
+            _ => shared.stations.queue(keys, deadline, || contender.relay()),
+        };
+        match queued {
+            Queued::Head(mut head) => {
+                let outcome = as_head(contender, &mut head, deadline, first);
+                if !matches!(outcome, Ok(Some(_))) {
+                    contender.claim().leave();
+                }
+                return outcome;
             }
-            outcome
+            Queued::TimedOut => return Ok(None),
+            Queued::Closed => return Err(closed().for_name(&keys.name)),
+            Queued::Unknown(error) => return Err(error),
+            Queued::Outage => {}
         }
-        Queued::TimedOut => Ok(None),
-        Queued::Closed => Err(closed().for_name(&keys.name)),
-        Queued::Outage(error) => Err(error),
+        // Whoever has an answer already brings the news that the server can be asked.
+        if first.is_none() {
+            match contender.try_once(true)? {
+                Tried::Won(won) => return Ok(Some(won)),
+                busy @ Tried::Busy(_) => first = Some(busy),
+            }
+        }
+        shared.stations.outage_is_over(&keys.lock);
     }
 }
 
@@ -105,6 +117,8 @@ fn as_head<'a, C: Contender<'a>>(
     // Left in the line before this thread was the head: it may have been sent already.
     let mut sent = head.collect();
     let mut ask_anyway = false;
+    // The last wait ended by its timer, and whoever had the lock may have released it meanwhile.
+    let mut unnotified = false;
     let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
     loop {
         if sent.is_none() && head.owes_a_turn() && shared.holds.blocks(keys).is_none() {
@@ -150,6 +164,10 @@ fn as_head<'a, C: Contender<'a>>(
                 if last {
                     return Ok(None);
                 }
+                // A fair waiter's timer is that of its place, not of the holder's lease.
+                if std::mem::take(&mut unnotified) && ttl.is_some() && keys.kind != Kind::Fair {
+                    shared.wakeups.mistrust();
+                }
                 // From here on it waits: a server that goes away before the second try is an outage to ride out.
                 outage.waited = true;
                 if listening.is_none() && !deadline.has_passed(Instant::now()) {
@@ -162,13 +180,14 @@ fn as_head<'a, C: Contender<'a>>(
                 }
                 ttl.inspect(|_| poll.reset())
             }
-            Err(e) => match outage.pause(head, &e) {
-                Some(pause) if !deadline.has_passed(Instant::now()) => Some(pause),
-                _ => return Err(e),
+            Err(e) => match outage.pause(head, e)? {
+                (pause, _) if !deadline.has_passed(Instant::now()) => Some(pause),
+                (_, e) => return Err(e),
             },
         };
         // At most a lease, in case a message is lost; much less while none can be heard.
-        let most = if shared.wakeups.hears(&subscription) { shared.config.lease } else { DEAF };
+        let lease = shared.config.lease;
+        let most = if shared.wakeups.hears(&subscription) { lease } else { DEAF.min(lease / 2) };
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
         // The place in the queue is known: whoever of this client releases in front of it takes our try along.
         let relay = if keys.kind == Kind::Fair && contender.claim().is_settled() { contender.relay() } else { None };
@@ -179,6 +198,7 @@ fn as_head<'a, C: Contender<'a>>(
             }
             None => head.bell().wait(pause),
         };
+        unnotified = !rung;
         // Nothing has happened since the last answer that another try could find.
         if !rung && !outage.goes_on && deadline.has_passed(Instant::now()) {
             return Ok(None);
@@ -234,12 +254,16 @@ impl Outage {
         head.outage_is_over();
     }
 
-    fn pause(&mut self, head: &Head<'_>, error: &Error) -> Option<Duration> {
+    /// How long to wait before the next try; the error, when it is not to be ridden out, or has been for long enough.
+    fn pause(&mut self, head: &Head<'_>, error: Error) -> Result<(Duration, Error)> {
         if !self.waited || !error.kind().is_outage() {
-            return None;
+            return Err(error);
         }
         self.goes_on = true;
-        let since = head.outage_goes_on(error);
-        (since.elapsed() < self.ride_out).then(|| self.pause.next())
+        let lasted = head.outage_goes_on(&error).elapsed();
+        if lasted < self.ride_out {
+            return Ok((self.pause.next(), error));
+        }
+        Err(error.and_also(format!("given up after {lasted:.1?} of waiting for the server, see Builder::ride_out")))
     }
 }

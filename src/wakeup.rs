@@ -15,15 +15,32 @@ use crate::bell::Bell;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Heard, LeaseStore, Mouth};
 
-/// How long a read waits. Between reads the thread looks whether it should stop or let a channel go.
-const TICK: Duration = Duration::from_millis(500);
-/// A silent connection is asked for a sign of life this often: a half-open one would be deaf for ever.
-const PING_AFTER: Duration = Duration::from_secs(10);
-/// How long the sign may take.
-const GRACE: Duration = Duration::from_secs(3);
 /// A channel is kept this long after its last waiter, so that contention does not cost a SUBSCRIBE and an UNSUBSCRIBE
 /// for every hand-over.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// How soon a connection that is half open (its packets vanish) is given up: what is lost on it is found by the timers of
+/// those who wait, and those run for up to a lease.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// How long a read waits. Between reads the thread looks whether it should stop or let a channel go.
+    tick: Duration,
+    /// A connection that is silent for this long is asked for a sign of life.
+    silence: Duration,
+    /// How long the sign may take.
+    answer: Duration,
+}
+
+impl Patience {
+    fn of(lease: Duration) -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            tick: (lease / 20).clamp(ms(25), ms(500)),
+            silence: (lease / 3).clamp(ms(100), ms(10_000)),
+            answer: (lease / 4).clamp(ms(200), ms(3_000)),
+        }
+    }
+}
 
 pub(crate) struct Wakeups {
     inner: Arc<Inner>,
@@ -43,6 +60,7 @@ struct Inner {
     /// The channels of this client's own waiters.
     pattern: Arc<str>,
     store: Arc<dyn LeaseStore>,
+    patience: Patience,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -56,6 +74,8 @@ struct State {
     no_pattern: bool,
     /// The asking half of the present connection.
     mouth: Option<Mouth>,
+    /// When the present connection was asked for a sign of life that has not come yet.
+    asked: Option<Instant>,
     phase: Phase,
 }
 
@@ -86,11 +106,13 @@ pub(crate) struct Listening<'w> {
 }
 
 impl Wakeups {
-    /// `pattern`: of the channels that end in a holder of this client.
-    pub(crate) fn new(client_name: String, store: Arc<dyn LeaseStore>, pattern: String) -> Self {
-        let state = State { topics: HashMap::new(), no_pattern: false, mouth: None, phase: Phase::NotStarted };
+    /// `pattern`: of the channels that end in a holder of this client. `lease`: how long a waiter sleeps at most.
+    pub(crate) fn new(client_name: String, store: Arc<dyn LeaseStore>, pattern: String, lease: Duration) -> Self {
+        let state =
+            State { topics: HashMap::new(), no_pattern: false, mouth: None, asked: None, phase: Phase::NotStarted };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let inner = Inner { client_name, pattern: pattern.into(), store, state, changed };
+        let (pattern, patience) = (pattern.into(), Patience::of(lease));
+        let inner = Inner { client_name, pattern, store, patience, state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
@@ -111,24 +133,41 @@ impl Wakeups {
         }
         topic.waiters += 1;
         topic.idle_since = None;
-        self.start(&mut state);
+        let started = self.start(&mut state);
         // Without a connection there is nobody to ask: a new one subscribes to everything in the map.
-        if !known
-            && let Some(mouth) = &mut state.mouth
-            && let Err(e) = self.inner.subscribe(mouth, &name)
-        {
-            log::debug!("the subscriber connection ended: {e}");
-            mouth.close();
-            state.mouth = None;
+        let subscribed = match &mut state.mouth {
+            Some(mouth) if !known => self.inner.subscribe(mouth, &name),
+            _ => Ok(()),
+        };
+        if subscribed.is_err() {
+            state.give_up();
         }
         drop(state);
+        // Not under the mutex: a logger that blocks would keep every waiter from its message.
+        if let Err(e) = started {
+            log::warn!("no thread for release messages, waiting by timer: {e}");
+        }
+        if let Err(e) = subscribed {
+            log::debug!("the subscriber connection ended: {}", e.chain());
+        }
         Listening { wakeups: self, subscription, bell: bell.clone() }
     }
 
     /// Whether messages on the channel reach us now.
     pub(crate) fn hears(&self, subscription: &Subscription) -> bool {
         let state = self.inner.state.lock();
-        state.topics.get(self.inner.topic_of(&state, subscription)).is_some_and(|topic| topic.confirmed)
+        // One that is late with a sign of life may be half open.
+        let is_doubtful = state.asked.is_some_and(|asked| asked.elapsed() > self.inner.patience.answer / 2);
+        !is_doubtful && state.topics.get(self.inner.topic_of(&state, subscription)).is_some_and(|topic| topic.confirmed)
+    }
+
+    /// A waiter's time was up without a message, and somebody has the lock again: the message of a release may have been
+    /// lost. Asks the connection for a sign of life, and does not wait for it.
+    pub(crate) fn mistrust(&self) {
+        let mut state = self.inner.state.lock();
+        if state.asked.is_none() && state.ask_for_a_sign().is_err() {
+            state.give_up();
+        }
     }
 
     /// Wakes the waiter on a channel, if it is one of this client: its message is on the way.
@@ -153,9 +192,7 @@ impl Wakeups {
             Phase::Running | Phase::Stopping => state.phase = Phase::Stopping,
         }
         // Ends the thread's read, whatever the server does.
-        if let Some(mouth) = state.mouth.take() {
-            mouth.close();
-        }
+        state.give_up();
         self.inner.changed.notify_all();
         while state.phase != Phase::Ended {
             if self.inner.changed.wait_until(&mut state, deadline).timed_out() && state.phase != Phase::Ended {
@@ -169,19 +206,16 @@ impl Wakeups {
         true
     }
 
-    fn start(&self, state: &mut State) {
+    fn start(&self, state: &mut State) -> std::io::Result<()> {
         if state.phase != Phase::NotStarted {
-            return;
+            return Ok(());
         }
         let inner = self.inner.clone();
         let name = format!("leasehold-ear-{}", inner.client_name);
-        match std::thread::Builder::new().name(name).spawn(move || inner.run()) {
-            Ok(handle) => {
-                *self.thread.lock() = Some(handle);
-                state.phase = Phase::Running;
-            }
-            Err(e) => log::warn!("no thread for release messages, waiting by timer: {e}"),
-        }
+        let handle = std::thread::Builder::new().name(name).spawn(move || inner.run())?;
+        *self.thread.lock() = Some(handle);
+        state.phase = Phase::Running;
+        Ok(())
     }
 }
 
@@ -219,6 +253,21 @@ impl Drop for LastWill<'_> {
             topic.ring();
         }
         self.0.changed.notify_all();
+    }
+}
+
+impl State {
+    fn ask_for_a_sign(&mut self) -> Result<()> {
+        let Some(mouth) = &mut self.mouth else { return Ok(()) };
+        self.asked = Some(Instant::now());
+        mouth.ping()
+    }
+
+    /// Ends the present connection; the thread makes another.
+    fn give_up(&mut self) {
+        if let Some(mouth) = self.mouth.take() {
+            mouth.close();
+        }
     }
 }
 
@@ -266,22 +315,22 @@ impl Inner {
 
     fn run(&self) {
         let _last_will = LastWill(self);
-        let mut pause = Backoff::new(Duration::from_millis(10), TICK);
+        let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut told = false;
         while self.state.lock().phase == Phase::Running {
             match self.listen_once(&mut pause) {
                 Ok(()) => return,
                 Err(e) if e.kind() == ErrorKind::Denied && self.may_blame_the_pattern() => {
-                    log::debug!("fair waiters listen each for itself: {e}");
+                    log::debug!("fair waiters listen each for itself: {}", e.chain());
                     self.do_without_pattern();
                 }
                 Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut told, true) => {
-                    log::warn!("release messages cannot be heard, waiting by timer: {e}");
+                    log::warn!("release messages cannot be heard, waiting by timer: {}", e.chain());
                 }
-                Err(e) => log::debug!("the subscriber connection ended, connecting again: {e}"),
+                Err(e) => log::debug!("the subscriber connection ended, connecting again: {}", e.chain()),
             }
             let mut state = self.state.lock();
-            state.mouth = None;
+            (state.mouth, state.asked) = (None, None);
             state.topics.retain(|_, topic| topic.waiters > 0);
             for topic in state.topics.values_mut() {
                 topic.confirmed = false;
@@ -296,7 +345,7 @@ impl Inner {
 
     /// The life of one connection. Returns when it is time to stop.
     fn listen_once(&self, pause: &mut Backoff) -> Result<()> {
-        let (mut ear, mut mouth) = self.store.listen(TICK)?;
+        let (mut ear, mut mouth) = self.store.listen(self.patience.tick)?;
         {
             let mut state = self.state.lock();
             if state.phase != Phase::Running {
@@ -315,8 +364,14 @@ impl Inner {
         let mut last_sign = Instant::now();
         loop {
             let heard = ear.hear();
-            if self.state.lock().phase != Phase::Running {
-                return Ok(());
+            {
+                let mut state = self.state.lock();
+                if state.phase != Phase::Running {
+                    return Ok(());
+                }
+                if !matches!(heard, Ok(Heard::Silence)) {
+                    state.asked = None;
+                }
             }
             match heard? {
                 Heard::Message { channel } => self.ring(&channel),
@@ -326,10 +381,7 @@ impl Inner {
                 }
                 Heard::Sign => {}
                 Heard::Silence => {
-                    if last_sign.elapsed() > PING_AFTER + GRACE {
-                        return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection is silent"));
-                    }
-                    self.tend(last_sign.elapsed() > PING_AFTER)?;
+                    self.tend(last_sign.elapsed() > self.patience.silence)?;
                     continue;
                 }
             }
@@ -354,8 +406,14 @@ impl Inner {
     }
 
     /// Lets go of channels that nobody has waited on for a while, and asks a silent server for a sign of life.
-    fn tend(&self, ping: bool) -> Result<()> {
+    fn tend(&self, is_silent: bool) -> Result<()> {
         let mut state = self.state.lock();
+        if state.asked.is_some_and(|asked| asked.elapsed() > self.patience.answer) {
+            return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection gives no sign of life"));
+        }
+        if is_silent && state.asked.is_none() {
+            state.ask_for_a_sign()?;
+        }
         let State { topics, mouth: Some(mouth), .. } = &mut *state else { return Ok(()) };
         let idle: Vec<Arc<str>> = topics
             .iter()
@@ -367,6 +425,6 @@ impl Inner {
             topics.remove(&name);
             if name == self.pattern { mouth.unsubscribe_pattern(&name)? } else { mouth.unsubscribe(&name)? }
         }
-        if ping { mouth.ping() } else { Ok(()) }
+        Ok(())
     }
 }

@@ -13,21 +13,19 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::backoff::Backoff;
-use crate::clock::Clock;
+use crate::clock::{Clock, Look};
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Grant, Upkeep, tick};
 use crate::lease::{Moment, State, margin};
 use crate::losses::Losses;
 use crate::station::Stations;
 use crate::store::{Doubts, LeaseStore, Levels, Renewal, Renewed, Undo};
+use crate::trouble::{News, RenewalTrouble};
 
 /// Unknown outcomes kept while the server cannot be asked; past it the oldest goes first.
 const MOST_UNDOS: usize = 10_000;
 /// How long a background release is tried beyond the lease it removes, for clocks that differ.
 const UNDO_SLACK: Duration = Duration::from_secs(1);
-
-/// Redisson's default lease.
-const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
 
 pub(crate) struct Watchdog {
     inner: Arc<Inner>,
@@ -101,7 +99,7 @@ impl Watchdog {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
         // From when it was asked for: an answer that took its time has used up some of the lease.
-        let due = grant.asked_at.plus(period(grant));
+        let due = grant.asked_at.plus(grant.period());
         self.inner.enter(&mut table, grant, due);
         Ok(())
     }
@@ -117,12 +115,11 @@ impl Watchdog {
 
     /// The acquisition is removed in the background, as soon as the server can be asked.
     pub(crate) fn undo(&self, undo: Undo) {
-        let mut table = self.inner.table.lock();
-        if let Err(e) = self.start(&mut table) {
-            log::warn!("{:?} stays locked until its lease ends: {e}", undo.keys.name);
-            return;
+        let started = self.start(&mut self.inner.table.lock());
+        match started {
+            Ok(()) => self.inner.remember(undo),
+            Err(e) => log::warn!("{:?} stays locked until its lease ends: {}", undo.keys.name, e.chain()),
         }
-        self.inner.remember(&mut table, undo);
     }
 
     /// How many unknown outcomes are not settled yet.
@@ -236,13 +233,16 @@ impl Inner {
         }
     }
 
-    fn remember(&self, table: &mut Table, undo: Undo) {
-        if table.undos.len() == MOST_UNDOS {
-            let oldest = table.undos.remove(0);
-            log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", oldest.keys.name);
-        }
+    fn remember(&self, undo: Undo) {
+        let mut table = self.table.lock();
+        let oldest = (table.undos.len() == MOST_UNDOS).then(|| table.undos.remove(0));
         table.undos.push(undo);
+        drop(table);
         self.changed.notify_all();
+        // Not under the mutex, without which nothing is renewed: a logger may block.
+        if let Some(Undo { keys, .. }) = oldest {
+            log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", keys.name);
+        }
     }
 
     fn run(&self) {
@@ -251,7 +251,8 @@ impl Inner {
             settle_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
             renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
             tend_at: Some(self.clock.now()),
-            seen: (self.clock.now(), self.clock.wall()),
+            trouble: RenewalTrouble::default(),
+            seen: Look::at(&*self.clock, self.clock.now()),
         };
         loop {
             match catch_unwind(AssertUnwindSafe(|| self.pass(&mut round))) {
@@ -270,7 +271,11 @@ impl Inner {
     fn pass(&self, round: &mut Round) -> bool {
         let mut table = self.table.lock();
         let now = self.clock.now();
-        self.mistrust_a_jump(&mut table, round, now);
+        if let Some(ahead) = self.mistrust_a_jump(&mut table, round, now) {
+            drop(table);
+            log::debug!("the wall clock jumped {ahead:?} ahead: renewing every lease now");
+            return true;
+        }
         if table.phase == Phase::Stopping {
             let until = table.settle_until;
             drop(table);
@@ -325,21 +330,19 @@ impl Inner {
     }
 
     /// A wall clock that ran ahead of the boot-time clock by more than the margin: the machine was paused without its
-    /// own clock noticing, so what we believe of our leases may be too good. Renew all of them now.
-    fn mistrust_a_jump(&self, table: &mut Table, round: &mut Round, now: Moment) {
-        let wall = self.clock.wall();
-        let (then, wall_then) = std::mem::replace(&mut round.seen, (now, wall));
-        if table.due.is_empty() {
-            return;
+    /// own clock noticing, so what we believe of our leases may be too good. Renew all of them now. How far it jumped.
+    fn mistrust_a_jump(&self, table: &mut Table, round: &mut Round, now: Moment) -> Option<Duration> {
+        let look = Look::at(&*self.clock, now);
+        let ahead = look.jumped_since(&round.seen);
+        round.seen = look;
+        if table.due.is_empty() || ahead <= margin(table.shortest) {
+            return None;
         }
-        let ahead = wall.saturating_sub(wall_then).saturating_sub(now.since(then));
-        if ahead > margin(table.shortest) {
-            log::debug!("the wall clock jumped {ahead:?} ahead: renewing every lease now");
-            for grant in std::mem::take(&mut table.due).into_values() {
-                grant.lease.suspect(now);
-                self.enter(table, &grant, now);
-            }
+        for grant in std::mem::take(&mut table.due).into_values() {
+            grant.lease.suspect(now);
+            self.enter(table, &grant, now);
         }
+        Some(ahead)
     }
 
     /// Everything due, and what would be due within a short while: one write instead of many.
@@ -362,20 +365,23 @@ impl Inner {
     }
 
     fn renew(&self, mut batch: Batch<'_>, round: &mut Round) {
+        let mut ended = News::default();
         batch.grants.retain(|(grant, _)| match grant.state() {
             State::Held | State::Suspect => true,
             State::Lost => {
-                self.ended_by_time(grant);
+                self.ended_by_time(grant, &mut ended);
                 false
             }
             State::Released => false,
         });
         if batch.grants.is_empty() {
-            return;
+            return ended.log();
         }
         let now = self.clock.now();
-        let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| renewal_of(grant, now)).collect();
+        let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| renewal_of(grant, now, &mut ended)).collect();
         let outcomes = self.store.renew(&renewals);
+        // Logged once the batch is back in the table: a logger that blocks must keep no lease from its next renewal.
+        let mut news = round.trouble.learn(&batch.grants, &outcomes, now);
         let pause = match outcomes.iter().any(|o| matches!(o, Renewed::Failed(_))) {
             true => round.renew_pause.next(),
             false => {
@@ -384,35 +390,45 @@ impl Inner {
             }
         };
         for ((entry, renewal), outcome) in batch.grants.iter_mut().zip(&renewals).zip(outcomes) {
-            entry.1 = self.learn(&entry.0, renewal, outcome, pause);
+            entry.1 = self.learn(&entry.0, renewal, outcome, pause, &mut news);
         }
+        drop(batch);
+        ended.log();
+        news.log();
     }
 
     /// What a renewal's answer means for its grant, and when the next is due.
-    fn learn(&self, grant: &Arc<Grant>, renewal: &Renewal, outcome: Renewed, pause: Duration) -> Moment {
+    fn learn(
+        &self,
+        grant: &Arc<Grant>,
+        renewal: &Renewal,
+        outcome: Renewed,
+        pause: Duration,
+        news: &mut News,
+    ) -> Moment {
         let now = self.clock.now();
         match outcome {
             Renewed::Held { sent_at, again } => {
                 let state =
                     if renewal.lease.is_zero() { grant.state() } else { grant.confirmed(sent_at, renewal.lease) };
                 match state {
-                    State::Lost => self.ended_by_time(grant),
+                    State::Lost => self.ended_by_time(grant, news),
                     // Its release went out meanwhile, and may have come before what was put again.
                     State::Released if again => self.take_back(grant),
                     _ => {}
                 }
-                sent_at.plus(period(grant))
+                sent_at.plus(grant.period())
             }
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
-                    log::warn!("the hold of {:?} is gone from the server", grant.keys.name);
+                    news.warn(format!("the hold of {:?} is gone from the server", grant.keys.name));
                 }
                 self.losses.look();
                 self.stations.ring(&grant.keys.lock);
                 now
             }
             Renewed::Failed(error) => {
-                log::debug!("renewing {:?} failed, trying again: {error}", grant.keys.name);
+                news.debug(|| format!("renewing {:?} failed, trying again: {}", grant.keys.name, error.chain()));
                 grant.lease.suspect(now);
                 now.plus(pause.min(grant.span / 10))
             }
@@ -420,8 +436,8 @@ impl Inner {
     }
 
     /// A renewal that arrives late could still have lengthened it: it is taken back.
-    fn ended_by_time(&self, grant: &Arc<Grant>) {
-        log::warn!("the lease of {:?} ended before it was renewed", grant.keys.name);
+    fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
+        news.warn(format!("the lease of {:?} ended before it was renewed", grant.keys.name));
         grant.wake();
         self.losses.look();
         self.stations.ring(&grant.keys.lock);
@@ -436,7 +452,7 @@ impl Inner {
             doubts: Doubts::default(),
             expires: self.clock.now().plus(grant.longest()).plus(UNDO_SLACK),
         };
-        self.remember(&mut self.table.lock(), undo);
+        self.remember(undo);
     }
 
     /// One batch. True: it got somewhere, and there is more.
@@ -463,28 +479,20 @@ impl Inner {
     }
 }
 
-/// How often a grant is visited. A long fixed lease as often as others: its holder may be forced out any time.
-fn period(grant: &Grant) -> Duration {
-    match grant.upkeep {
-        Upkeep::Renewed { .. } => grant.span / 3,
-        Upkeep::Fixed => grant.span.min(MOST_BETWEEN_LOOKS) / 3,
-    }
-}
-
 struct Round {
     settle_pause: Backoff,
     renew_pause: Backoff,
     /// When the store wants to look after its servers.
     tend_at: Option<Moment>,
-    /// The clocks at the last look.
-    seen: (Moment, Duration),
+    trouble: RenewalTrouble,
+    seen: Look,
 }
 
-fn renewal_of(grant: &Grant, now: Moment) -> Renewal {
-    let renew = match grant.upkeep {
-        Upkeep::Renewed { until } => until.is_none_or(|until| now < until),
-        Upkeep::Fixed => false,
-    };
-    let lease = if renew { grant.span } else { Duration::ZERO };
+fn renewal_of(grant: &Grant, now: Moment, news: &mut News) -> Renewal {
+    let lease = if grant.is_renewed_at(now) { grant.span } else { Duration::ZERO };
+    if lease.is_zero() && grant.upkeep != Upkeep::Fixed && grant.stop_renewing() {
+        let (name, left) = (&grant.keys.name, grant.remaining());
+        news.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
+    }
     Renewal { keys: grant.keys.clone(), holder: grant.holder.clone(), lease, token: grant.token }
 }

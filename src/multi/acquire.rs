@@ -13,8 +13,8 @@ use crate::grant::Grant;
 use crate::hold::{Hold, Side};
 use crate::key::LockKeys;
 use crate::lease::{Moment, valid_until};
+use crate::relay::Relay;
 use crate::shared::{Owner, Shared};
-use crate::station::Relay;
 use crate::store::{AcquireAll, Acquired, AcquiredAll, Doubts, Part};
 use crate::wait::{Contender, stand_in_line};
 

@@ -249,7 +249,7 @@ pub(crate) fn renew<'a>(
             (&PERMIT_RENEW, leases.iter().map(String::as_bytes).collect())
         }
     };
-    let mut request = Request::script(script, &keys).answered_by(Shape::Each(keys.len()));
+    let mut request = Request::script(script, &keys).answered_by(Shape::Each(keys.len() as u32));
     for (_, holder, _) in holds.clone() {
         request = match family {
             Family::Permits => request.arg(holder.permit_bytes()),

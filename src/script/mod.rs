@@ -71,7 +71,7 @@ scripts! {
     MUTEX_INSPECT = "mutex_inspect" => Shape::List;
     MUTEX_FORCE_UNLOCK = "mutex_force_unlock" => Shape::Number;
     LEASE_RENEW = "lease_renew" => Shape::List;
-    MULTI_ACQUIRE = "multi_acquire" => Shape::Status { top: 4, least: 2, most: MOST_NAMES + 1 };
+    MULTI_ACQUIRE = "multi_acquire" => Shape::Status { top: 4, least: 2, most: MOST_NAMES as u16 + 1 };
     MULTI_RELEASE = "multi_release" => Shape::List;
     FAIR_ACQUIRE = "fair_acquire" with "queue" then "grant" => Shape::status(3);
     FAIR_RELEASE = "fair_release" with "queue" => Shape::status(2);

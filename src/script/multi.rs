@@ -89,7 +89,7 @@ pub(crate) struct Leaving<'a> {
 
 pub(crate) fn release_all(leaving: &[Leaving<'_>]) -> Request {
     let keys: Vec<&[u8]> = leaving.iter().map(|one| one.keys.lock.as_bytes()).collect();
-    let request = Request::script(&MULTI_RELEASE, &keys).answered_by(Shape::Each(2 * leaving.len()));
+    let request = Request::script(&MULTI_RELEASE, &keys).answered_by(Shape::Each(2 * leaving.len() as u32));
     let request = leaving.iter().fold(request, |request, one| request.arg(one.holder.as_str()));
     let request = leaving.iter().fold(request, |request, one| request.number(u64::from(one.left.main) + 1));
     leaving.iter().fold(request, |request, one| request.arg(&*one.keys.channel))

@@ -83,7 +83,7 @@ pub(crate) fn renew_votes<'a>(
 ) -> Request {
     let locks = holds.clone().map(|(keys, ..)| keys.lock.as_bytes());
     let keys: Vec<&[u8]> = locks.chain(std::iter::once(NODE_KEY.as_bytes())).collect();
-    let shape = Shape::EachOrNone(keys.len() - 1);
+    let shape = Shape::EachOrNone(keys.len() as u32 - 1);
     let mut request = Request::script(&REDLOCK_RENEW, &keys).answered_by(shape);
     for (_, holder, _) in holds.clone() {
         request = request.arg(holder.as_str());

@@ -42,6 +42,10 @@ pub(crate) struct Pending<'p> {
     stage: Stage<'p>,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one of them a call, taken apart at once: a box would be an allocation each"
+)]
 enum Stage<'p> {
     Sent { link: Borrowed<'p>, flight: InFlight, request: Request },
     Queued(Arc<Slot>),

@@ -46,19 +46,19 @@ pub(crate) enum Shape {
     List,
     /// A list of `least` to `most` values, of which the first is a number from 0 to `top` and none is a list.
     Status {
-        top: i64,
-        least: usize,
-        most: usize,
+        top: u8,
+        least: u8,
+        most: u16,
     },
     /// A number or an error for each of so many holds.
-    Each(usize),
+    Each(u32),
     /// That, or an empty list: the master has no vote.
-    EachOrNone(usize),
+    EachOrNone(u32),
 }
 
 impl Shape {
     /// The answer of most scripts: what became of it, and one value or two about that.
-    pub(crate) const fn status(top: i64) -> Self {
+    pub(crate) const fn status(top: u8) -> Self {
         Self::Status { top, least: 2, most: 3 }
     }
 
@@ -75,13 +75,15 @@ impl Shape {
             }
             (Self::List, reply) => matches!(reply, Reply::Array(values) if !values.is_empty()),
             (Self::Status { top, least, most }, Reply::Array(values)) => {
-                (least..=most).contains(&values.len())
-                    && matches!(values[0], Reply::Int(status) if (0..=top).contains(&status))
+                (usize::from(least)..=usize::from(most)).contains(&values.len())
+                    && matches!(values[0], Reply::Int(status) if (0..=i64::from(top)).contains(&status))
                     && !values.iter().any(|value| matches!(value, Reply::Array(_) | Reply::Error(_)))
             }
-            (Self::Each(count), Reply::Array(answers)) => answers.len() == count && answers.iter().all(is_answer),
+            (Self::Each(count), Reply::Array(answers)) => {
+                answers.len() == count as usize && answers.iter().all(is_answer)
+            }
             (Self::EachOrNone(count), Reply::Array(answers)) => {
-                (answers.len() == count || answers.is_empty()) && answers.iter().all(is_answer)
+                (answers.len() == count as usize || answers.is_empty()) && answers.iter().all(is_answer)
             }
             _ => false,
         }

@@ -5,6 +5,7 @@
 mod bad_input;
 mod bad_servers;
 mod contract;
+mod deaf_and_cut;
 mod examples;
 mod fair;
 mod fencing_sql;

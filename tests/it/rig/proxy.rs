@@ -57,6 +57,9 @@ struct State {
     held_over: AtomicBool,
     refuse: AtomicBool,
     silent: AtomicBool,
+    /// Subscribed connections so far, and up to which of them nothing goes through any more.
+    subscribers: AtomicU32,
+    half_open: AtomicU32,
     stop: AtomicBool,
     streams: Mutex<Vec<UnixStream>>,
 }
@@ -139,6 +142,15 @@ impl Proxy {
         self.state.silent.store(silent, Ordering::SeqCst);
     }
 
+    /// The packets of those that have subscribed so far vanish, in both directions; those of others live.
+    pub(crate) fn leave_subscribers_half_open(&self) {
+        self.state.half_open.store(self.subscribers(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn subscribers(&self) -> u32 {
+        self.state.subscribers.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn cut_all(&self) {
         for stream in self.state.streams.lock().drain(..) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -177,7 +189,8 @@ fn carry(mut client: UnixStream, mut server: UnixStream, state: &State) {
         if words.first().is_some_and(subscribes) {
             let _ = server.write_all(&request);
             let _ = server.write_all(&pending);
-            return flow(client, server);
+            let number = state.subscribers.fetch_add(1, Ordering::SeqCst) + 1;
+            return flow(client, server, &move || state.half_open.load(Ordering::SeqCst) >= number);
         }
         let done = match take_fault(state, &words) {
             None => exchange(&mut client, &mut server, &request, None).is_some(),
@@ -274,16 +287,22 @@ fn exchange(client: &mut UnixStream, server: &mut UnixStream, request: &[u8], mo
     client.write_all(&reply[..end]).ok()
 }
 
-fn flow(client: UnixStream, server: UnixStream) {
-    let (mut from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-    let upward = std::thread::spawn(move || {
-        let _ = std::io::copy(&mut from_client, &mut to_server);
-        close(&from_client, &to_server);
+fn flow(client: UnixStream, server: UnixStream, swallow: &(dyn Fn() -> bool + Sync)) {
+    let (from_client, to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::scope(|s| {
+        s.spawn(move || pass_on(from_client, to_server, swallow));
+        pass_on(server, client, swallow);
     });
-    let (mut from_server, mut to_client) = (server, client);
-    let _ = std::io::copy(&mut from_server, &mut to_client);
-    close(&from_server, &to_client);
-    let _ = upward.join();
+}
+
+fn pass_on(mut from: UnixStream, mut to: UnixStream, swallow: &(dyn Fn() -> bool + Sync)) {
+    let mut chunk = [0; 16 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut chunk) {
+        if !swallow() && to.write_all(&chunk[..length]).is_err() {
+            break;
+        }
+    }
+    close(&from, &to);
 }
 
 /// The next complete request, raw and in words.

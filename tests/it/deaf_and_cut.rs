@@ -1,0 +1,122 @@
+//! One connection of a client is broken and the server is fine: what the callers notice of it.
+
+use std::time::Instant;
+
+use leasehold::LockClient;
+
+use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+
+/// Its timers alone would find that out after a lease, and with the pings of a lease of 30 s after 13 s.
+#[test]
+fn a_subscriber_that_is_half_open_is_replaced_soon() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = LockClient::builder().url(proxy.url()).lease(ms(900)).build().unwrap();
+    let other = server.client();
+    let held = other.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+        wait_until("it listens", || !server.channels().is_empty());
+        proxy.leave_subscribers_half_open();
+        let began = Instant::now();
+        wait_until("it listens on another connection", || proxy.subscribers() == 2);
+        assert!(began.elapsed() < ms(6_000), "after {:?}", began.elapsed());
+        held.unlock().unwrap();
+        waiter.join().unwrap();
+    });
+    client.close(ms(2_000)).unwrap();
+}
+
+/// The pings are ten seconds apart here; a waiter whose time is over without a message asks at once.
+#[test]
+fn a_waiter_that_was_not_told_of_a_release_has_its_subscriber_looked_at() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = LockClient::open(&proxy.url()).unwrap();
+    let other = server.client();
+    let held = other.mutex("job").with_lease(ms(800)).lock().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+        wait_until("it listens", || !server.channels().is_empty());
+        proxy.leave_subscribers_half_open();
+        let began = Instant::now();
+        held.unlock().unwrap();
+        // Its message is lost; when the time of the first is over, the waiter finds this one.
+        let next = other.lock("job").unwrap();
+        wait_until("it listens on another connection", || proxy.subscribers() == 2);
+        assert!(began.elapsed() < ms(8_000), "after {:?}", began.elapsed());
+        next.unlock().unwrap();
+        waiter.join().unwrap();
+    });
+    client.close(ms(2_000)).unwrap();
+}
+
+/// The head of the line pauses before it tries again; the server is healthy all the while.
+#[test]
+fn whoever_comes_after_a_connection_was_cut_is_not_told_an_old_error() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = LockClient::open(&proxy.url()).unwrap();
+    let other = server.client();
+    let held = other.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let head = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+        wait_until("the head listens", || !server.channels().is_empty());
+        for round in 1..=8 {
+            proxy.inject("job", Fault::CutAfterApplied);
+            server.cmd::<i64>(&["PUBLISH", "redisson_lock__channel:{job}", "0"]);
+            proxy.wait_hits(round);
+            let newcomers: Vec<_> =
+                (0..4).map(|_| s.spawn(|| client.mutex("job").try_lock_owned_for(ms(30)))).collect();
+            for newcomer in newcomers {
+                assert!(newcomer.join().unwrap().unwrap().is_none(), "round {round}");
+            }
+        }
+        held.unlock().unwrap();
+        head.join().unwrap();
+    });
+    client.close(ms(2_000)).unwrap();
+    drop(other);
+    server.assert_clean();
+}
+
+#[test]
+fn whoever_comes_while_the_server_is_down_is_told_at_once_and_whoever_waits_waits_on() {
+    let mut server = Server::start();
+    let client = server.builder().lease(ms(20_000)).build().unwrap();
+    let other = server.client();
+    let held = other.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let head = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+        wait_until("the head listens", || !server.channels().is_empty());
+        server.kill();
+        // Whoever queues up before the head has noticed waits like the head.
+        wait_until("the head has noticed", || client.try_lock_for("job", ms(1)).is_err());
+        for _ in 0..5 {
+            let began = Instant::now();
+            client.try_lock_for("job", ms(10_000)).map(|_| ()).unwrap_err();
+            assert!(began.elapsed() < ms(5_000), "it did not wait for the head");
+            std::thread::sleep(ms(20));
+        }
+        server.start_again();
+        head.join().unwrap();
+    });
+    drop(held);
+    client.close(ms(5_000)).unwrap();
+}
+
+#[test]
+fn a_waiter_that_gives_up_says_after_how_long_and_why() {
+    let mut server = Server::start();
+    let client = server.builder().ride_out(ms(300)).build().unwrap();
+    let other = server.client();
+    let held = other.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| client.lock("job").map(|_| ()).unwrap_err().to_string());
+        wait_until("it listens", || !server.channels().is_empty());
+        server.kill();
+        let told = waiter.join().unwrap();
+        assert!(told.contains("given up after") && told.contains("ride_out"), "{told}");
+    });
+    drop(held);
+}
