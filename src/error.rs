@@ -126,6 +126,30 @@ impl Error {
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }
+
+    /// For log lines: this error and every cause behind it, each once.
+    pub(crate) fn chain(&self) -> impl fmt::Display + '_ {
+        Chain(self)
+    }
+}
+
+struct Chain<'e>(&'e Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = self.0.to_string();
+        let mut cause = self.0.source();
+        while let Some(e) = cause {
+            let said = e.to_string();
+            // Some errors repeat what is behind them.
+            if !line.contains(&said) {
+                line.push_str(": ");
+                line.push_str(&said);
+            }
+            cause = e.source();
+        }
+        f.write_str(&line)
+    }
 }
 
 impl fmt::Display for Error {
@@ -165,5 +189,13 @@ mod tests {
         assert_eq!(e.source().unwrap().to_string(), "reset");
         assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")));
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn a_log_line_has_every_cause_once() {
+        let refused =
+            Error::new(ErrorKind::Unreachable, "no server listens").caused_by(std::io::Error::other("refused"));
+        let e = Error::named(ErrorKind::Unreachable, "job", "handshake: no server listens").caused_by(refused);
+        assert_eq!(e.chain().to_string(), "\"job\": handshake: no server listens: refused");
     }
 }

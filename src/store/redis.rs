@@ -48,7 +48,7 @@ impl RedisStore {
         if self.replicas.is_some()
             && let Err(e) = release()
         {
-            log::debug!("what too few replicas have is taken back in the background: {e}");
+            log::debug!("what too few replicas have is taken back in the background: {}", e.chain());
         }
     }
 
@@ -284,7 +284,8 @@ impl LeaseStore for RedisStore {
                 }
             }
             Err(error) => {
-                log::debug!("{} unknown outcomes cannot be settled yet: {error}", chunk.len() + undos.len());
+                let count = chunk.len() + undos.len();
+                log::debug!("{count} unknown outcomes cannot be settled yet: {}", error.chain());
                 kept.extend(chunk);
             }
         }

@@ -187,7 +187,8 @@ fn look(nodes: &[Node], asked: impl Fn(usize) -> bool) -> Vec<Option<Seen>> {
     let run_ids = run_ids.into_inner();
     let seen = |(told, run_id): (&Told, String)| {
         let Told::Replies(replies) = told else { return None };
-        let memory = one(replies.clone()).and_then(script::look_answer).inspect_err(|e| log::warn!("{e}")).ok()?;
+        let memory =
+            one(replies.clone()).and_then(script::look_answer).inspect_err(|e| log::warn!("{}", e.chain())).ok()?;
         let clock = server_time(replies.get(1)?.clone()).ok()?;
         Some(Seen { run_id, memory, clock })
     };
@@ -221,5 +222,5 @@ fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
     // With the run_id that was looked at, whoever answers now: another process is not given a vote by this.
     let ask = |_: &Link, _: &str| vec![script::admit(run_id, pending, floor)];
     let Ok((replies, _)) = node.send(None, ask).and_then(|call| call.finish(ask)) else { return false };
-    one(replies).and_then(script::admit_answer).inspect_err(|e| log::warn!("{e}")).unwrap_or(false)
+    one(replies).and_then(script::admit_answer).inspect_err(|e| log::warn!("{}", e.chain())).unwrap_or(false)
 }

@@ -68,7 +68,7 @@ impl RedlockStore {
                     return None;
                 }
                 Err(error) => {
-                    log::debug!("{:?} cannot renew: {error}", self.nodes[at].dialer.endpoint);
+                    log::debug!("{:?} cannot renew: {}", self.nodes[at].dialer.endpoint, error.chain());
                     return None;
                 }
             }
