@@ -288,6 +288,7 @@ impl Builder {
             key_prefix: self.key_prefix.clone(),
             io_timeout,
             clock: clock.clone(),
+            memory_seen: Arc::default(),
         })
     }
 
@@ -299,8 +300,9 @@ impl Builder {
             });
         };
         // One slow server must not eat up the lease that a renewal is to save.
-        let background = self.dialer(url, io_timeout.min(self.lease / 4), clock)?;
-        let store = RedisStore::new(self.dialer(url, io_timeout, clock)?, self.connections, background, self.replicas);
+        let dialer = self.dialer(url, io_timeout, clock)?;
+        let background = Dialer { io_timeout: io_timeout.min(self.lease / 4), ..dialer.clone() };
+        let store = RedisStore::new(dialer, self.connections, background, self.replicas);
         if !self.lazy {
             store.check()?;
         }
@@ -359,6 +361,16 @@ impl Builder {
         if self.replicas == Some(0) || self.redlock && self.replicas.is_some() {
             return Err(invalid("replicas(n) is for one server, and n at least 1; the masters of Redlock have none"));
         }
+        let for_redlock = [
+            ("longest_lease", self.longest_lease.is_some()),
+            ("admit_fresh_nodes", self.admit_fresh_nodes),
+            ("durable_nodes", self.durable_nodes),
+        ];
+        if let Some((setting, _)) = for_redlock.iter().find(|(_, given)| *given && !self.redlock) {
+            return Err(invalid(format!(
+                "{setting} is for the masters of Redlock; call Builder::redlock, or leave it out"
+            )));
+        }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));
         }
@@ -391,9 +403,19 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 impl std::fmt::Debug for Builder {
-    /// Without the URL, which may have a password.
+    /// Of each URL the address only: the rest may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let address = |url: &String| match Endpoint::parse(url) {
+            Ok(endpoint) => format!("{endpoint:?}"),
+            Err(_) => "a URL that is not understood".to_owned(),
+        };
         f.debug_struct("Builder")
+            .field("addresses", &self.urls.iter().map(address).collect::<Vec<_>>())
+            .field("redlock", &self.redlock)
+            .field("longest_lease", &self.longest_lease)
+            .field("admit_fresh_nodes", &self.admit_fresh_nodes)
+            .field("durable_nodes", &self.durable_nodes)
+            .field("replicas", &self.replicas)
             .field("lease", &self.lease)
             .field("io_timeout", &self.io_timeout)
             .field("connections", &self.connections)
@@ -404,6 +426,7 @@ impl std::fmt::Debug for Builder {
             .field("ride_out", &self.ride_out)
             .field("waiter_timeout", &self.waiter_timeout)
             .field("java_waiter_timeout", &self.java_waiter_timeout)
-            .finish_non_exhaustive()
+            .field("connect_lazily", &self.lazy)
+            .finish()
     }
 }

@@ -2,12 +2,14 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use redis::{ConnectionInfo, IntoConnectionInfo, Value};
+use redis::{ConnectionInfo, Value};
 
 use super::link::Link;
-use super::stream::Stream;
+use super::stream::{Stream, Within};
+use super::url;
 use super::{Reply, Request, ServerError, Wire};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,23 +32,21 @@ impl std::fmt::Debug for Endpoint {
 
 impl Endpoint {
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        // Before the crate sees it, which cannot even parse it without its TLS features.
-        if ["rediss:", "valkeys:"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(Error::new(ErrorKind::InvalidInput, "rediss:// (TLS) is not supported by this version"));
-        }
-        // The crate's message is not repeated: it may quote the URL, and the URL may hold a password.
-        let info = url.into_connection_info().map_err(|_| {
-            Error::new(
-                ErrorKind::InvalidInput,
-                "the URL is not one of redis://[user:password@]host[:port][/db] and \
-                 redis+unix:///path[?db=..&user=..&pass=..]",
-            )
-        })?;
-        Ok(Self { info })
+        url::parse(url).map(|info| Self { info })
     }
 
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
+    }
+
+    fn is_tcp(&self) -> bool {
+        matches!(self.info.addr(), redis::ConnectionAddr::Tcp(..))
+    }
+
+    /// What logs in, if the URL has a password.
+    pub(super) fn log_in(&self) -> Option<Request> {
+        let redis = self.info.redis_settings();
+        redis.password().map(|password| Request::plain(&["AUTH", redis.username().unwrap_or("default"), password]))
     }
 }
 
@@ -56,24 +56,35 @@ pub(crate) struct Dialer {
     pub(crate) endpoint: Endpoint,
     pub(crate) client_name: String,
     pub(crate) key_prefix: String,
-    /// For the connect, and for each write and each reply.
+    /// For the connect with its handshake, and for each write and each reply.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether this client has looked how the server's memory is set: the first connection does, for all.
+    pub(crate) memory_seen: Arc<AtomicBool>,
 }
 
 impl Dialer {
     pub(crate) fn dial(&self) -> Result<Link> {
-        let wire = RedisWire::connect(&self.endpoint, self.io_timeout)?;
+        let wire = RedisWire::connect(self)?;
         log::debug!("connected to {:?}", self.endpoint);
-        Link::greet(Box::new(wire), self.clock.clone(), &self.client_name, &self.key_prefix, self.io_timeout).map_err(
-            |e| match e.kind() {
-                ErrorKind::Unreachable | ErrorKind::Protocol => {
-                    Error::new(e.kind(), format!("{:?} did not complete the handshake: {}", self.endpoint, e.message()))
-                        .caused_by(e)
-                }
-                _ => e,
-            },
-        )
+        Link::greet(Box::new(wire), self).map_err(|e| self.not_greeted(e))
+    }
+
+    #[cold]
+    fn not_greeted(&self, e: Error) -> Error {
+        let endpoint = &self.endpoint;
+        let message = match e.kind() {
+            // A TLS port often says nothing at all.
+            ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_tcp() => format!(
+                "{endpoint:?} ended the connection during the handshake, as a TLS port does (this version does not support \
+                 TLS)"
+            ),
+            ErrorKind::Unreachable | ErrorKind::Protocol => {
+                format!("{endpoint:?} did not complete the handshake: {}", e.message())
+            }
+            _ => return e,
+        };
+        Error::new(e.kind(), message).caused_by(e)
     }
 }
 
@@ -82,39 +93,59 @@ struct RedisWire {
     parser: redis::Parser,
     endpoint: Endpoint,
     io_timeout: Duration,
+    /// While hands are shaken: when that must be over.
+    handshake: Option<Instant>,
 }
 
 impl RedisWire {
-    fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
-        let stream = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e.into(), endpoint))?;
-        let mut wire = Self { stream, parser: redis::Parser::new(), endpoint: endpoint.clone(), io_timeout };
-        let redis = endpoint.info().redis_settings();
-        if let Some(password) = redis.password() {
-            wire.log_in(&Request::plain(&["AUTH", redis.username().unwrap_or("default"), password]))?;
+    fn connect(dialer: &Dialer) -> Result<Self> {
+        let (endpoint, io_timeout) = (&dialer.endpoint, dialer.io_timeout);
+        let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e.into(), endpoint))?;
+        let parser = redis::Parser::new();
+        let mut wire = Self { stream, parser, endpoint: endpoint.clone(), io_timeout, handshake: Some(deadline) };
+        if let Some(request) = endpoint.log_in()
+            && let Reply::Error(e) = wire.ask(&request).map_err(|e| dialer.not_greeted(e))?
+        {
+            return Err(e.into_error());
         }
-        if redis.db() != 0 {
-            wire.log_in(&Request::plain(&["SELECT", &redis.db().to_string()]))?;
+        let db = endpoint.info().redis_settings().db();
+        if db != 0
+            && let Reply::Error(e) =
+                wire.ask(&Request::plain(&["SELECT", &db.to_string()])).map_err(|e| dialer.not_greeted(e))?
+        {
+            return Err(match e.text.contains("DB index") {
+                true => Error::new(ErrorKind::InvalidInput, format!("{endpoint:?} has no database {db} ({})", e.text)),
+                false => e.into_error(),
+            });
         }
         Ok(wire)
     }
 
-    fn log_in(&mut self, request: &Request) -> Result<()> {
+    fn ask(&mut self, request: &Request) -> Result<Reply> {
         let mut bytes = Vec::new();
         request.write_unstamped(&mut bytes);
-        self.send(&bytes)?;
-        match self.recv()? {
-            Reply::Error(e) => Err(e.into_error()),
-            _ => Ok(()),
+        // A server that refuses the connection says why and ends it, maybe before it was asked anything.
+        match (self.send(&bytes), self.recv()) {
+            (Ok(()), reply) => reply,
+            (Err(_), Ok(Reply::Error(e))) => Err(e.into_error()),
+            (Err(error), _) => Err(error),
         }
     }
 }
 
 impl Wire for RedisWire {
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes).map_err(|e| to_error(e.into(), &self.endpoint))
+        let written = match self.handshake {
+            Some(deadline) => self.stream.within(deadline).write_all(bytes),
+            None => self.stream.write_all(bytes),
+        };
+        written.map_err(|e| to_error(e.into(), &self.endpoint))
     }
 
     fn recv(&mut self) -> Result<Reply> {
+        if let Some(deadline) = self.handshake {
+            return shake(&mut self.parser, &mut self.stream, deadline, &self.endpoint);
+        }
         let mut reader = self.stream.until(Instant::now() + self.io_timeout);
         self.parser.parse_value(&mut reader).map(to_reply).map_err(|e| to_error(e, &self.endpoint))
     }
@@ -128,8 +159,52 @@ impl Wire for RedisWire {
         }
     }
 
+    fn greeted(&mut self) -> Result<()> {
+        self.handshake = None;
+        let timeout = self.io_timeout;
+        self.stream.set_timeouts(timeout, timeout).map_err(|e| to_error(e.into(), &self.endpoint))
+    }
+
     fn stream(&self) -> &Stream {
         &self.stream
+    }
+}
+
+/// One reply of a handshake.
+pub(super) fn shake(
+    parser: &mut redis::Parser,
+    stream: &mut Stream,
+    deadline: Instant,
+    endpoint: &Endpoint,
+) -> Result<Reply> {
+    let mut reader = TlsAlert { reader: stream.within(deadline), seen: None };
+    let outcome = parser.parse_value(&mut reader);
+    match (outcome, reader.seen) {
+        (Ok(value), _) => Ok(to_reply(value)),
+        (Err(e), Some(true)) => Err(Error::new(
+            ErrorKind::Protocol,
+            format!(
+                "{endpoint:?} does not speak the Redis protocol but TLS, which this version does not support; name a port \
+                 without TLS"
+            ),
+        )
+        .caused_by(e)),
+        (Err(e), _) => Err(to_error(e, endpoint)),
+    }
+}
+
+/// Watches for what a TLS port says to somebody who speaks Redis.
+struct TlsAlert<'s> {
+    reader: Within<'s>,
+    /// Whether the first bytes were an alert.
+    seen: Option<bool>,
+}
+
+impl Read for TlsAlert<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.seen.get_or_insert(buffer[..count].starts_with(&[0x15, 0x03]));
+        Ok(count)
     }
 }
 

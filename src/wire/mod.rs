@@ -11,6 +11,7 @@ mod reply;
 mod request;
 mod slot;
 mod stream;
+mod url;
 
 pub(crate) use dial::{Dialer, Endpoint};
 pub(crate) use ear::{Ear, FOR_JAVA, Heard, Mouth};
@@ -30,6 +31,10 @@ trait Wire: Send {
     /// A reply that has come already; of one that has come in part the rest is read later. `fresh`: the socket has been
     /// seen to have something; else only what was read ahead is looked at.
     fn recv_now(&mut self, fresh: bool) -> Result<Option<Reply>>;
+
+    /// The handshake is over: from here on each write and each reply has the I/O timeout, where before all of them together
+    /// had it.
+    fn greeted(&mut self) -> Result<()>;
 
     fn stream(&self) -> &stream::Stream;
 }

@@ -77,8 +77,18 @@ impl Pool {
         self.begin(request).finish()
     }
 
+    /// As [`call`](Self::call), but over the connections that there are already, as long as there is one.
+    pub(crate) fn call_over_open(&self, request: Request) -> Outcome {
+        self.begin_among(request, 1).finish()
+    }
+
     /// The first half of [`call`](Self::call): sends the request if a connection is free, else queues it.
     pub(crate) fn begin(&self, request: Request) -> Pending<'_> {
+        self.begin_among(request, self.most)
+    }
+
+    /// A connection is made if there are fewer than `most`.
+    fn begin_among(&self, request: Request, most: usize) -> Pending<'_> {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
@@ -88,7 +98,7 @@ impl Pool {
             drop(state);
             return self.send(Borrowed::new(self, link), request);
         }
-        if state.open < self.most {
+        if state.open < most {
             state.open += 1;
             drop(state);
             return match self.make() {

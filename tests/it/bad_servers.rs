@@ -908,7 +908,6 @@ fn what_does_not_speak_redis_is_told_as_such() {
     for words in [
         &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
         b"SSH-2.0-OpenSSH_9.6\r\n",
-        b"\x15\x03\x03\x00\x02\x02\x50",
         b"\0\0\0\0\0\0\0\0\r\n",
         b"*x\r\n",
         &b"*1\r\n".repeat(100_000),
@@ -925,6 +924,10 @@ fn what_does_not_speak_redis_is_told_as_such() {
         drop(lazy);
         fake.assert_left();
     }
+    // What a TLS port says.
+    let fake = Fake::saying(b"\x15\x03\x03\x00\x02\x02\x50");
+    fails(ErrorKind::Protocol, None, "but TLS", || settings(&fake.url()).build());
+    fake.assert_left();
     // Redis' grammar, but no Redis.
     for answer in ["+OK\r\n", ":1\r\n", "*0\r\n", "$-1\r\n", "-ERR unknown command\r\n"] {
         let fake = Fake::answering(|_| answer.into());
@@ -1033,6 +1036,28 @@ fn an_answer_that_trickles_without_end_is_given_up() {
     fake.assert_left();
 }
 
+/// A server that sends its answers piece by piece has the I/O timeout for all of them together.
+#[test]
+fn a_handshake_that_trickles_has_one_deadline() {
+    // Each answer alone is in time. Without a password, and with one: the log-in has its share of the same time.
+    let fake = Fake::answering(|words| {
+        std::thread::sleep(IO_TIMEOUT * 3 / 4);
+        match &*words[0] {
+            "INFO" => bulk("redis_version:7.2.4"),
+            "SCRIPT" => bulk("0123456789012345678901234567890123456789"),
+            "TIME" => b"*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n".to_vec(),
+            "EVALSHA" => b"*0\r\n".to_vec(),
+            _ => b"+OK\r\n".to_vec(),
+        }
+    });
+    for url in [fake.url(), format!("{}?db=2&user=u&pass={SECRET}", fake.url())] {
+        let start = Instant::now();
+        fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build());
+        assert!(start.elapsed() < IO_TIMEOUT * 4, "{:?}", start.elapsed());
+    }
+    fake.assert_left();
+}
+
 // ---------------------------------------------------------------------------------------- servers of the wrong kind
 
 /// Answers the handshake as Redis would, with this as its INFO.
@@ -1127,10 +1152,35 @@ impl Drop for Sentinel {
 fn a_database_that_does_not_exist_is_told() {
     let server = Server::start();
     let url = format!("{}?db=99&user=default&pass={SECRET}", server.url());
-    fails(ErrorKind::Server, None, "DB index", || settings(&url).build());
+    fails(ErrorKind::InvalidInput, None, "has no database 99", || settings(&url).build());
     let second = settings(&format!("{}?db=2", server.url())).build().unwrap();
     works(&second, "job");
     drop(second);
+    server.assert_clean();
+}
+
+/// A full server says so and ends the connection. The client still has one over which its hold can be renewed.
+#[test]
+fn at_maxclients_a_hold_is_renewed_over_the_connection_that_is_there() {
+    let server = Server::start();
+    let mut admin = server.connect();
+    let client = settings(&server.url()).lease(ms(1500)).connections(1).build().unwrap();
+    let open = query::<String>(&mut admin, &["CLIENT", "LIST"]).unwrap().lines().count();
+    query::<()>(&mut admin, &["CONFIG", "SET", "maxclients", &open.to_string()]).unwrap();
+    fails(ErrorKind::NotReady, None, "maxclients", || settings(&server.url()).build());
+
+    let guard = client.lock("job").unwrap();
+    let (mut least, mut renewals) = (i64::MAX, 0);
+    wait_until("renewals over more than one lease", || {
+        let pttl = query::<i64>(&mut admin, &["PTTL", "job"]).unwrap();
+        renewals += u32::from(pttl > least);
+        least = pttl;
+        !guard.is_held() || renewals > 4
+    });
+    assert!(guard.is_held(), "lost, although the client has a connection that works");
+    query::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1000"]).unwrap();
+    guard.unlock().unwrap();
+    drop((client, admin));
     server.assert_clean();
 }
 
