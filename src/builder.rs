@@ -80,8 +80,12 @@ impl Builder {
         }
     }
 
-    /// The server: `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path[?db=..&user=..&pass=..]`.
+    /// The server: `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path`. Both take `?db=..&user=..&pass=..`.
     /// Required, or [`urls`](Self::urls).
+    ///
+    /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#`, a database that is named twice, a user
+    /// without a password, and TLS (`rediss://`), which this version does not support. Write `/`, `?`, `#` and `@` in a user or
+    /// password as `%2F`, `%3F`, `%23` and `%40`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.urls = vec![url.into()];
         self
@@ -169,14 +173,19 @@ impl Builder {
 
     /// How long a lock outlives a holder that dies, and so how long a holder that is cut off still has it. Renewed at
     /// a third of it. Between 20 ms and 365 days. Defaults to 30 s, Redisson's `lockWatchdogTimeout`.
+    ///
+    /// Below 200 ms it takes a machine whose threads get a core at once: the [I/O timeout](Self::io_timeout) is a quarter of
+    /// the lease at most, and a thread that waits for a core spends it. Measured with four busy threads on two cores: at 20 ms
+    /// 3 of 50 holds were lost within 400 ms, and one call in five failed; at 50 ms none. For a short time that is *not*
+    /// renewed there is [`with_lease`](crate::ReentrantMutex::with_lease).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The longest that a connect, a write or a wait for a reply may take, each; a call against a server that hangs can
-    /// meet two or three of them. Looking up a host name is not bounded. Must
-    /// be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less; renewals never wait
+    /// The limit for each connect (with its log-in and the checks of the server), each write and each reply. A call to a hung
+    /// server can run into two or three of them in a row. The addresses of a host share the limit of one connect; looking up
+    /// its name is not bounded. Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less; renewals never wait
     /// longer than a quarter of the lease.
     pub fn io_timeout(mut self, timeout: Duration) -> Self {
         self.io_timeout = Some(timeout);
@@ -185,7 +194,8 @@ impl Builder {
 
     /// The most connections that lock calls keep and share, 1 to 1024 (a call that repeats after a fault makes one more
     /// for itself); when all are busy, calls are sent together over the next
-    /// one that comes free. The background threads have one each besides. Defaults to 4.
+    /// one that comes free. The background threads have one each besides; where the server or the system grants no more,
+    /// renewals go over one of these. Defaults to 4.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
@@ -197,7 +207,9 @@ impl Builder {
         self
     }
 
-    /// Shown by `CLIENT LIST` and in thread names. Letters, digits, `-`, `_`, `.`, `:`. Defaults to `leasehold`.
+    /// Shown by `CLIENT LIST`, and at the end of the names of the background threads, of which Linux keeps 15 bytes: with the
+    /// name `billing`, `lh-renew-billin` and `lh-hear-billing`. 1 to 64 letters, digits, `-`, `_`, `.`, `:`. Defaults to
+    /// `leasehold`.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.client_name = name.into();
         self

@@ -174,7 +174,7 @@ impl Wakeups {
             return;
         }
         let inner = self.inner.clone();
-        let name = format!("leasehold-ear-{}", inner.client_name);
+        let name = format!("lh-hear-{}", inner.client_name);
         match std::thread::Builder::new().name(name).spawn(move || inner.run()) {
             Ok(handle) => {
                 *self.thread.lock() = Some(handle);

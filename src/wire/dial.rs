@@ -260,3 +260,45 @@ pub(super) fn to_error(e: redis::RedisError, endpoint: &Endpoint) -> Error {
     };
     Error::new(kind, message).caused_by(e)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    /// Both kinds of connection have one limit for everything up to the first use, however each answer trickles.
+    #[test]
+    fn a_server_that_trickles_is_given_up_by_the_subscriber_as_well() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://u:p@{}/", listener.local_addr().unwrap());
+        let timeout = Duration::from_millis(300);
+        let server = std::thread::spawn(move || {
+            for stream in listener.incoming().take(2) {
+                // The log-in is answered late, the rest never.
+                let mut stream = stream.unwrap();
+                let mut byte = b"+".to_vec();
+                while stream.write_all(&byte).is_ok() {
+                    std::thread::sleep(timeout / 10);
+                    byte = b"x".to_vec();
+                }
+            }
+        });
+        let dialer = Dialer {
+            endpoint: Endpoint::parse(&url).unwrap(),
+            client_name: "test".into(),
+            key_prefix: String::new(),
+            io_timeout: timeout,
+            clock: Arc::new(SystemClock),
+            memory_seen: Arc::default(),
+        };
+        let start = Instant::now();
+        for error in [dialer.dial().err().unwrap(), dialer.listen(timeout).err().unwrap()] {
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
+            assert!(error.message().contains("io_timeout"), "{error}");
+        }
+        assert!(start.elapsed() < timeout * 10, "{:?}", start.elapsed());
+        server.join().unwrap();
+    }
+}

@@ -211,3 +211,36 @@ impl Read for Until<'_> {
         self.stream.read(buffer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Its queue is full, so the kernel drops what comes: as an address behind a firewall.
+    fn swallows_connects() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+        let fillers = std::iter::from_fn(connect).collect();
+        (socket, address, fillers)
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_addresses_of_a_host_share_one_deadline() {
+        let (full, live) = (swallows_connects(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let deadline = Instant::now() + Duration::from_secs(3);
+        let stream = connect_tcp(&[full.1, full.1, live.local_addr().unwrap()], deadline).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), live.local_addr().unwrap());
+        assert!(Instant::now() < deadline);
+
+        let start = Instant::now();
+        let none = connect_tcp(&[full.1; 8], start + Duration::from_millis(400)).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::TimedOut);
+        assert!(start.elapsed() < Duration::from_millis(8 * 400), "{:?}", start.elapsed());
+    }
+}

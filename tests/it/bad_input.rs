@@ -110,7 +110,7 @@ fn settings_are_checked_against_each_other() {
         invalid(ok().client_name(bad).build(), None, "client_name");
     }
     drop(ok().client_name("a-B_3.c:d").connections(1).lease(ms(400)).io_timeout(ms(399)).build().unwrap());
-    drop(ok().lease(ms(20)).build().unwrap());
+    drop(ok().lease(ms(20)).connect_lazily().build().unwrap());
     server.assert_clean();
 }
 
