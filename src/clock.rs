@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::lease::Moment;
 
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
-    /// Never goes back, and counts the time the machine was suspended.
+    /// Never goes back, and counts the time the machine was suspended, where the system has a clock that does.
     fn now(&self) -> Moment;
 
     /// The wall clock since 1970. Only ever *compared* with `now`: a jump forward against it is the cheap sign of
