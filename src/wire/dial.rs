@@ -276,7 +276,7 @@ mod tests {
         let timeout = Duration::from_millis(300);
         let server = std::thread::spawn(move || {
             for stream in listener.incoming().take(2) {
-                // The log-in is answered late, the rest never.
+                // The first reply never ends, and every byte comes soon after the one before.
                 let mut stream = stream.unwrap();
                 let mut byte = b"+".to_vec();
                 while stream.write_all(&byte).is_ok() {

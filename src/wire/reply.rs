@@ -88,10 +88,7 @@ impl ServerError {
             // Valkey 9.
             || self.text.contains("ACL failure in script")
         {
-            (
-                ErrorKind::Denied,
-                "the server lacks a permission in the ACL of this user; see the crate docs for the rule",
-            )
+            (ErrorKind::Denied, "the user lacks a permission in the server's ACL; see the crate docs for the rule")
         } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
             (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
         } else if self.says("READONLY") {

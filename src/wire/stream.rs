@@ -212,7 +212,7 @@ impl Read for Until<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::net::TcpListener;
 
@@ -229,7 +229,6 @@ mod tests {
         (socket, address, fillers)
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn the_addresses_of_a_host_share_one_deadline() {
         let (full, live) = (swallows_connects(), TcpListener::bind("127.0.0.1:0").unwrap());

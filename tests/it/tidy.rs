@@ -15,7 +15,7 @@ const FLOORS: [&[&str]; 6] = [
 ];
 
 /// Where the `redis` crate may be seen: what dials, what reads its wire format, what computes a script's hash.
-const KNOW_REDIS: [&str; 4] = ["wire/dial.rs", "wire/ear.rs", "wire/stream.rs", "script/mod.rs"];
+const KNOW_REDIS: [&str; 5] = ["wire/dial.rs", "wire/ear.rs", "wire/stream.rs", "wire/url.rs", "script/mod.rs"];
 
 const MAX_LINES: usize = 500;
 
