@@ -40,12 +40,17 @@ impl LockClient {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Connects to `redis://[user:password@]host[:port][/db]` or `redis+unix:///path` with the default settings, and
-    /// checks the server. Blocks at most for the I/O timeout, 2 s; looking up a host name is not bounded.
+    /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the default settings, and checks the
+    /// server and the user's permissions. Blocks for the I/O timeout of 2 s at most, whatever addresses the host has and
+    /// however slowly it answers; looking up a host name is not bounded.
     ///
     /// # Errors
-    /// A URL that cannot be parsed, a server that cannot be reached, is too old, a replica or a cluster node, a wrong
-    /// password, or a user who lacks a permission that locks need.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the URL is not understood in all of its parts, or the server does not
+    /// have its database. [`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady) (loading,
+    /// or as many clients as its `maxclients`), [`Protocol`](crate::ErrorKind::Protocol).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, a cluster node, or a sentinel.
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly): a replica. [`Denied`](crate::ErrorKind::Denied): the user or password is wrong,
+    /// or may not run one of the [commands](crate#in-redis) that locks need.
     ///
     /// # Examples
     /// ```no_run
@@ -62,7 +67,11 @@ impl LockClient {
         Builder::new()
     }
 
-    /// A handle to the lock of this name; no I/O. A name that cannot work is told by its first verb.
+    /// A handle to the lock of this name; no I/O.
+    ///
+    /// A name has 1 to 1024 bytes, the [prefix](Builder::key_prefix) included. Braces either do not occur in it, or as a pair
+    /// with something in it, as in `a{b}c`: [In Redis](crate#in-redis) says why. The first call on the handle reports any
+    /// other name as [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the other primitives.
     #[must_use]
     pub fn mutex(&self, name: &str) -> ReentrantMutex {
         ReentrantMutex::new(&self.shared, name)

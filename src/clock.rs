@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::lease::Moment;
 
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
-    /// Never goes back, and counts the time the machine was suspended.
+    /// Never goes back, and counts the time the machine was suspended, where the system has a clock that does.
     fn now(&self) -> Moment;
 
     /// The wall clock since 1970. Only ever *compared* with `now`: a jump forward against it is the cheap sign of
@@ -36,15 +36,21 @@ impl Look {
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
-    #[cfg(target_os = "linux")]
+    /// A clock that goes on while the machine sleeps. Apple's `CLOCK_MONOTONIC` does, and the one of Linux does not;
+    /// `Instant` is a clock that stands still on both.
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple"))]
     fn now(&self) -> Moment {
-        let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        #[cfg(target_vendor = "apple")]
+        const COUNTS_SLEEP: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+        #[cfg(not(target_vendor = "apple"))]
+        const COUNTS_SLEEP: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+        let t = rustix::time::clock_gettime(COUNTS_SLEEP);
         Moment::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
     }
 
-    /// `Instant` does not count suspended time everywhere; where there is no safe boot-time clock, a suspended
-    /// laptop is caught by the wall clock's jump instead.
-    #[cfg(not(target_os = "linux"))]
+    /// `Instant`: on Windows it counts sleep. On the other systems it does not, or not surely, and a machine that slept is
+    /// caught by the wall clock's jump instead, a moment late.
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple")))]
     fn now(&self) -> Moment {
         use std::sync::LazyLock;
         use std::time::Instant;

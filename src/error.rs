@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A name, lease, URL or setting that cannot work. Nothing was sent.
+    /// A name, lease, URL or setting that cannot work, or a database that the server does not have. Nothing was changed.
     InvalidInput,
     /// The hold is gone: its lease ended, or the server no longer knows it. Final for this hold.
     Lost,
@@ -26,12 +26,13 @@ pub enum ErrorKind {
     NoQuorum,
     /// Fewer replicas than [`Builder::replicas`](crate::Builder::replicas) asks for acknowledged it in time. It was undone.
     NotReplicated,
-    /// The server answers, but cannot serve now: it is loading its data, or busy with a script. Nothing was changed.
+    /// The server answers, but cannot serve now: it is loading its data, is busy with a script, or has as many clients as its
+    /// `maxclients`. Nothing was changed.
     NotReady,
     /// Wrong password, or the user has no permission for a command, a key or a channel.
     Denied,
-    /// The key under this name holds something that is not a lock, or a lock of another kind (or the token key something
-    /// that is not a number).
+    /// The key under this name holds a value that this kind of lock does not have there, or the key of its tokens something
+    /// that is not a number. Two kinds whose values look alike are not told apart.
     WrongType,
     /// The server is a read-only replica, or refuses writes because it cannot save or replicate them.
     ReadOnly,
@@ -128,7 +129,8 @@ impl Error {
         self.0.kind
     }
 
-    /// The name of the lock or key that the failed call was about, as the caller gave it.
+    /// The name of the lock or key that the failed call was about, as the caller gave it; of several locks, the first three
+    /// and how many more. `None` where the call was about no name, or the name is too long to be quoted.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()

@@ -123,8 +123,9 @@ macro_rules! waiting_verb {
 /// The settings of a handle whose [`Terms`] are the field, or stand behind the path of fields, `$terms`.
 macro_rules! lease_settings {
     ($($terms:ident).+) => {
-        /// A fixed lease: it is held for `lease` and not renewed. Between 20 ms and 365 days; one out of range is told by
-        /// the first verb.
+        /// A fixed lease: it is held for `lease` and not renewed. Between 20 ms and 365 days; the first call reports one that is
+        /// out of range. A hold ends 1 % and 2 ms before its lease does, and the round trip of the grant counts: below about
+        /// 50 ms little is left of it on a busy machine.
         ///
         /// For work whose longest time is known: a hung holder loses it by itself.
         #[must_use]

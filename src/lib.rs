@@ -20,7 +20,8 @@
 //!
 //! Promised, on every path:
 //! 1. **A guard never believes in a lock it may have lost.** [`is_held`](ReentrantMutexGuard::is_held) is false from
-//!    the first instruction after the lease may have ended, also after a SIGSTOP or a suspended laptop.
+//!    the first instruction after the lease may have ended, also after a SIGSTOP or a suspended laptop (with the clocks of
+//!    Linux, Android, OpenBSD and Apple; see [Versions](#versions)).
 //! 2. **Nothing is left behind.** A lost reply, a dead server, a timed-out wait, a panic or a killed process leaves no
 //!    lock for longer than one lease; wherever the process lives, it is undone as soon as the server answers again.
 //! 3. **Redisson's protocol.** Keys, values, channels and messages are its own.
@@ -171,8 +172,12 @@
 //! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token. Not Redisson's, never expires |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | where what waiters wait for is published; fair waiters each on a channel that ends in `:<holder>` |
 //!
-//! A user with an ACL needs these:
-//! `~<names> ~{<names>}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~leasehold_writer:*
+//! A name has 1 to 1024 bytes, its [prefix](Builder::key_prefix) included. Braces in it must leave all of these keys with one
+//! hash tag: none, or a pair with something in it, as in `a{b}c`; other names are refused.
+//!
+//! A user with an ACL needs these, the first three for each name or pattern of names with its prefix, such as `app:*`, and
+//! the third for names with braces only:
+//! `~<names> ~{<names>}:* ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~leasehold_writer:*
 //! ~leasehold_once:* &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__*
 //! +hset +hget +hdel +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat
 //! +persist +time +lindex +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange +zrangebyscore
@@ -180,12 +185,20 @@
 //! +client|info +client|kill +info`. (An ACL cannot name the pattern by which a client's fair waiters listen, so under one
 //! that restricts channels each of them has a subscription of its own.) Without `client|kill` or
 //! `info` an acquire that was lost is refused by time instead, which takes an I/O timeout longer. [`Builder::redlock`] needs
-//! `~leasehold:node +hmget +hkeys` and `info` besides, [`Builder::replicas`] needs `+wait`. Use `maxmemory-policy noeviction`: a
-//! lock that is evicted is lost.
+//! `~leasehold:node +hmget +hkeys` and `info` besides, [`Builder::replicas`] needs `+wait`, a database other than 0 `+select`.
+//! Connecting finds what commands are missing (on Redis 6.2 all but `hset`, `incr` and `rpush`), but no missing keys: those the
+//! first verb reports, as [`ErrorKind::Denied`]; it finds nothing for a user who may not have the key
+//! `redisson_lock_token:{<prefix>leasehold:probe}`. Use `maxmemory-policy noeviction`: a lock that is evicted is lost. A client
+//! that finds a `maxmemory` with another policy logs that once, at WARN.
 //!
 //! # Versions
 //!
 //! Rust 1.88; a raise is a minor release of its own. No type of another crate is part of this one's interface.
+//!
+//! Leases are counted by a clock that goes on while the machine sleeps: on Linux, Android and OpenBSD `CLOCK_BOOTTIME`, on
+//! macOS and Apple's other systems `CLOCK_MONOTONIC`. Elsewhere it is [`Instant`](std::time::Instant), which may stand still
+//! then: a jump of the wall clock gives that away, but only a moment after the machine is awake, and until then a guard can
+//! believe in a lease that has ended.
 
 mod acquire;
 mod backoff;

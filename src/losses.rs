@@ -38,8 +38,7 @@ impl Losses {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let me = self.clone();
-            let spawned =
-                std::thread::Builder::new().name(format!("leasehold-loss-{client_name}")).spawn(move || me.run());
+            let spawned = std::thread::Builder::new().name(format!("lh-loss-{client_name}")).spawn(move || me.run());
             match spawned {
                 Ok(handle) => *thread = Some(handle),
                 Err(e) => log::warn!("no thread for on_lost callbacks: {e}"),

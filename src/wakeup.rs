@@ -211,7 +211,7 @@ impl Wakeups {
             return Ok(());
         }
         let inner = self.inner.clone();
-        let name = format!("leasehold-ear-{}", inner.client_name);
+        let name = format!("lh-hear-{}", inner.client_name);
         let handle = std::thread::Builder::new().name(name).spawn(move || inner.run())?;
         *self.thread.lock() = Some(handle);
         state.phase = Phase::Running;

@@ -169,7 +169,7 @@ impl Watchdog {
         }
         let inner = self.inner.clone();
         let handle = std::thread::Builder::new()
-            .name(format!("leasehold-dog-{}", inner.client_name))
+            .name(format!("lh-renew-{}", inner.client_name))
             .spawn(move || inner.run())
             .map_err(|e| Error::new(ErrorKind::Unreachable, "no thread for the watchdog").caused_by(e))?;
         *self.thread.lock() = Some(handle);

@@ -1,6 +1,6 @@
 //! The connection of the watchdog thread: renewals, and what settles unknown outcomes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -8,7 +8,7 @@ use super::Undo;
 use crate::error::Result;
 use crate::lease::Moment;
 use crate::script;
-use crate::wire::{Dialer, Doubt, Ear, Failure, Link, Mouth, Reply, Request};
+use crate::wire::{Dialer, Doubt, Ear, Failure, Link, Mouth, Pool, Reply, Request};
 
 /// One connection of its own: renewals must not queue behind the locks' own traffic.
 pub(super) struct Background {
@@ -38,18 +38,29 @@ impl Background {
         }
     }
 
-    pub(super) fn exchange(&self, requests: &[Request]) -> Result<(Vec<Reply>, Moment)> {
-        let mut place = self.link.lock();
-        let mut link = self.take_or_dial(&mut place)?;
-        match self.send(&mut link, requests) {
-            Ok((replies, sent_at)) => {
-                if !replies.iter().any(Reply::is_demotion) {
-                    *place = Some(link);
-                }
-                Ok((replies, sent_at))
+    /// Over a connection of the locks where the server or the system grants no other (`maxclients`, open files): a hold
+    /// must not be lost while its client has a connection that works.
+    pub(super) fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<(Vec<Reply>, Moment)> {
+        let started = Instant::now();
+        match self.exchange_alone(requests) {
+            Ok(done) => Ok(done),
+            // A connect that used up its time tells that the server hangs: no more time for it.
+            Err(Failure::NotSent(error)) if started.elapsed() < self.dialer.io_timeout => {
+                log::debug!("renewing over a connection of the locks: {}", error.chain());
+                exchange_over(locks, requests).ok_or(error)
             }
             Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => Err(error),
         }
+    }
+
+    fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
+        let mut place = self.link.lock();
+        let mut link = self.take_or_dial(&mut place).map_err(Failure::NotSent)?;
+        let (replies, sent_at) = self.send(&mut link, requests)?;
+        if !replies.iter().any(Reply::is_demotion) {
+            *place = Some(link);
+        }
+        Ok((replies, sent_at))
     }
 
     fn take_or_dial(&self, place: &mut Option<Link>) -> Result<Link> {
@@ -133,6 +144,14 @@ impl Background {
             })
             .collect())
     }
+}
+
+/// One after the other; the moment is that of the first.
+fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Moment)> {
+    let answers: Vec<_> =
+        requests.iter().map(|request| locks.call_over_open(request.clone()).ok()).collect::<Option<_>>()?;
+    let sent_at = answers.first()?.sent_at;
+    Some((answers.into_iter().map(|answer| answer.reply).collect(), sent_at))
 }
 
 /// How far an undo has come.

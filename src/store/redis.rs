@@ -253,7 +253,7 @@ impl LeaseStore for RedisStore {
         let requests: Vec<Request> =
             chunks.iter().map(|chunk| self.renewal_request(chunk.iter().map(|&at| &batch[at]))).collect();
         let mut outcomes: Vec<Option<Renewed>> = batch.iter().map(|_| None).collect();
-        match self.background.exchange(&requests) {
+        match self.background.exchange(&requests, &self.pool) {
             Ok((replies, sent_at)) => {
                 for (chunk, reply) in chunks.iter().zip(replies) {
                     put_outcomes(&mut outcomes, chunk, script::renew_answers(reply), sent_at);

@@ -2,13 +2,15 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::ConnectionInfo;
 
 use super::link::Link;
 use super::reader::ReplyReader;
 use super::stream::Stream;
+use super::url;
 use super::{Reply, Request, Wire};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -31,23 +33,21 @@ impl std::fmt::Debug for Endpoint {
 
 impl Endpoint {
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        // Before the crate sees it, which cannot even parse it without its TLS features.
-        if ["rediss:", "valkeys:"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(Error::new(ErrorKind::InvalidInput, "rediss:// (TLS) is not supported by this version"));
-        }
-        // The crate's message is not repeated: it may quote the URL, and the URL may hold a password.
-        let info = url.into_connection_info().map_err(|_| {
-            Error::new(
-                ErrorKind::InvalidInput,
-                "the URL is not one of redis://[user:password@]host[:port][/db] and \
-                 redis+unix:///path[?db=..&user=..&pass=..]",
-            )
-        })?;
-        Ok(Self { info })
+        url::parse(url).map(|info| Self { info })
     }
 
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
+    }
+
+    fn is_tcp(&self) -> bool {
+        matches!(self.info.addr(), redis::ConnectionAddr::Tcp(..))
+    }
+
+    /// What logs in, if the URL has a password.
+    pub(super) fn log_in(&self) -> Option<Request> {
+        let redis = self.info.redis_settings();
+        redis.password().map(|password| Request::plain(&["AUTH", redis.username().unwrap_or("default"), password]))
     }
 }
 
@@ -57,24 +57,35 @@ pub(crate) struct Dialer {
     pub(crate) endpoint: Endpoint,
     pub(crate) client_name: String,
     pub(crate) key_prefix: String,
-    /// For the connect, and for each write and each reply.
+    /// For the connect with its handshake, and for each write and each reply.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether this client has looked how the server's memory is set: the first connection does, for all.
+    pub(crate) memory_seen: Arc<AtomicBool>,
 }
 
 impl Dialer {
     pub(crate) fn dial(&self) -> Result<Link> {
-        let wire = RedisWire::connect(&self.endpoint, self.io_timeout)?;
+        let wire = RedisWire::connect(self)?;
         log::debug!("connected to {:?}", self.endpoint);
-        Link::greet(Box::new(wire), self.clock.clone(), &self.client_name, &self.key_prefix, self.io_timeout).map_err(
-            |e| match e.kind() {
-                ErrorKind::Unreachable | ErrorKind::Protocol => {
-                    Error::new(e.kind(), format!("{:?} did not complete the handshake: {}", self.endpoint, e.message()))
-                        .caused_by(e)
-                }
-                _ => e,
-            },
-        )
+        Link::greet(Box::new(wire), self).map_err(|e| self.not_greeted(e))
+    }
+
+    #[cold]
+    fn not_greeted(&self, e: Error) -> Error {
+        let endpoint = &self.endpoint;
+        let message = match e.kind() {
+            // A TLS port often says nothing at all.
+            ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_tcp() => format!(
+                "{endpoint:?} ended the connection during the handshake, as a TLS port does (this version does not support \
+                 TLS)"
+            ),
+            ErrorKind::Unreachable | ErrorKind::Protocol => {
+                format!("{endpoint:?} did not complete the handshake: {}", e.message())
+            }
+            _ => return e,
+        };
+        Error::new(e.kind(), message).caused_by(e)
     }
 }
 
@@ -83,39 +94,59 @@ struct RedisWire {
     reader: ReplyReader,
     endpoint: Endpoint,
     io_timeout: Duration,
+    /// While hands are shaken: when that must be over.
+    handshake: Option<Instant>,
 }
 
 impl RedisWire {
-    fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
-        let stream = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e, endpoint))?;
-        let mut wire = Self { stream, reader: ReplyReader::default(), endpoint: endpoint.clone(), io_timeout };
-        let redis = endpoint.info().redis_settings();
-        if let Some(password) = redis.password() {
-            wire.log_in(&Request::plain(&["AUTH", redis.username().unwrap_or("default"), password]))?;
+    fn connect(dialer: &Dialer) -> Result<Self> {
+        let (endpoint, io_timeout) = (&dialer.endpoint, dialer.io_timeout);
+        let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e, endpoint))?;
+        let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
+        let mut wire = Self { stream, reader, endpoint: endpoint_of_wire, io_timeout, handshake: Some(deadline) };
+        if let Some(request) = endpoint.log_in()
+            && let Reply::Error(e) = wire.ask(&request).map_err(|e| dialer.not_greeted(e))?
+        {
+            return Err(e.into_error());
         }
-        if redis.db() != 0 {
-            wire.log_in(&Request::plain(&["SELECT", &redis.db().to_string()]))?;
+        let db = endpoint.info().redis_settings().db();
+        if db != 0
+            && let Reply::Error(e) =
+                wire.ask(&Request::plain(&["SELECT", &db.to_string()])).map_err(|e| dialer.not_greeted(e))?
+        {
+            return Err(match e.text.contains("DB index") {
+                true => Error::new(ErrorKind::InvalidInput, format!("{endpoint:?} has no database {db} ({})", e.text)),
+                false => e.into_error(),
+            });
         }
         Ok(wire)
     }
 
-    fn log_in(&mut self, request: &Request) -> Result<()> {
+    fn ask(&mut self, request: &Request) -> Result<Reply> {
         let mut bytes = Vec::new();
         request.write_unstamped(&mut bytes);
-        self.send(&bytes)?;
-        match self.recv()? {
-            Reply::Error(e) => Err(e.into_error()),
-            _ => Ok(()),
+        // A server that refuses the connection says why and ends it, maybe before it was asked anything.
+        match (self.send(&bytes), self.recv()) {
+            (Ok(()), reply) => reply,
+            (Err(_), Ok(Reply::Error(e))) => Err(e.into_error()),
+            (Err(error), _) => Err(error),
         }
     }
 }
 
 impl Wire for RedisWire {
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes).map_err(|e| to_error(e, &self.endpoint))
+        let written = match self.handshake {
+            Some(deadline) => self.stream.within(deadline).write_all(bytes),
+            None => self.stream.write_all(bytes),
+        };
+        written.map_err(|e| to_error(e, &self.endpoint))
     }
 
     fn recv(&mut self) -> Result<Reply> {
+        if let Some(deadline) = self.handshake {
+            return shake(&mut self.reader, &mut self.stream, deadline, &self.endpoint);
+        }
         let mut source = self.stream.until(Instant::now() + self.io_timeout);
         loop {
             if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
@@ -140,6 +171,12 @@ impl Wire for RedisWire {
         !self.reader.is_empty() || self.stream.has_input()
     }
 
+    fn greeted(&mut self) -> Result<()> {
+        self.handshake = None;
+        let timeout = self.io_timeout;
+        self.stream.set_timeouts(timeout, timeout).map_err(|e| to_error(e, &self.endpoint))
+    }
+
     fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -149,6 +186,30 @@ pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Resul
     reader
         .next()
         .map_err(|_| Error::new(ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol")))
+}
+
+/// What a TLS port says to somebody who speaks Redis: an alert.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
+/// One reply of a handshake.
+pub(super) fn shake(
+    reader: &mut ReplyReader,
+    stream: &mut Stream,
+    deadline: Instant,
+    endpoint: &Endpoint,
+) -> Result<Reply> {
+    loop {
+        match next_reply(reader, endpoint) {
+            Ok(Some(reply)) => return Ok(reply),
+            Ok(None) => reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, endpoint))?,
+            Err(_) if reader.unread().starts_with(&TLS_ALERT) => {
+                let why = "does not speak the Redis protocol but TLS, which this version does not support; name a port \
+                           without TLS";
+                return Err(Error::new(ErrorKind::Protocol, format!("{endpoint:?} {why}")));
+            }
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 #[cold]
@@ -161,4 +222,46 @@ pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
         _ => format!("{endpoint:?} cannot be reached"),
     };
     Error::new(ErrorKind::Unreachable, message).caused_by(e)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    /// Both kinds of connection have one limit for everything up to the first use, however each answer trickles.
+    #[test]
+    fn a_server_that_trickles_is_given_up_by_the_subscriber_as_well() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://u:p@{}/", listener.local_addr().unwrap());
+        let timeout = Duration::from_millis(300);
+        let server = std::thread::spawn(move || {
+            for stream in listener.incoming().take(2) {
+                // The first reply never ends, and every byte comes soon after the one before.
+                let mut stream = stream.unwrap();
+                let mut byte = b"+".to_vec();
+                while stream.write_all(&byte).is_ok() {
+                    std::thread::sleep(timeout / 10);
+                    byte = b"x".to_vec();
+                }
+            }
+        });
+        let dialer = Dialer {
+            endpoint: Endpoint::parse(&url).unwrap(),
+            client_name: "test".into(),
+            key_prefix: String::new(),
+            io_timeout: timeout,
+            clock: Arc::new(SystemClock),
+            memory_seen: Arc::default(),
+        };
+        let start = Instant::now();
+        for error in [dialer.dial().err().unwrap(), dialer.listen(timeout).err().unwrap()] {
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
+            assert!(error.message().contains("io_timeout"), "{error}");
+        }
+        assert!(start.elapsed() < timeout * 10, "{:?}", start.elapsed());
+        server.join().unwrap();
+    }
 }

@@ -7,9 +7,9 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::dial::{Dialer, Endpoint, next_reply, to_error};
+use super::dial::{Dialer, Endpoint, next_reply, shake, to_error};
 use super::reader::ReplyReader;
 use super::ready::readable;
 use super::stream::{Stream, is_timeout};
@@ -107,19 +107,20 @@ impl Dialer {
 
     fn open_line(&self) -> Result<(Line, Voice)> {
         let fail = |e: io::Error| to_error(e, &self.endpoint);
-        let stream = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
+        let (stream, deadline) = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
         let twin = stream.try_clone().map_err(fail)?;
         let mut line = Line { stream, reader: ReplyReader::default(), endpoint: self.endpoint.clone() };
-        let mut voice = Voice { stream: twin, endpoint: self.endpoint.clone() };
-        let redis = self.endpoint.info().redis_settings();
-        if let Some(password) = redis.password() {
-            let user = redis.username().unwrap_or("default");
-            voice.say(&Request::plain(&["AUTH", user, password]))?;
-            line.expect_no_error()?;
+        let voice = Voice { stream: twin, endpoint: self.endpoint.clone() };
+        if let Some(request) = self.endpoint.log_in()
+            && let Reply::Error(e) = line.shake(&request, deadline)?
+        {
+            return Err(e.into_error());
         }
-        voice.say(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]))?;
         // Not being allowed to have a name is no reason to be deaf.
-        line.read()?;
+        match line.shake(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]), deadline)? {
+            Reply::Error(e) if e.is_too_many_clients() => return Err(e.into_error()),
+            _ => {}
+        }
         Ok((line, voice))
     }
 }
@@ -177,20 +178,11 @@ impl Line {
         })
     }
 
-    fn read(&mut self) -> Result<Reply> {
-        loop {
-            if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
-                return Ok(reply);
-            }
-            self.reader.fill(&mut self.stream).map_err(|e| to_error(e, &self.endpoint))?;
-        }
-    }
-
-    fn expect_no_error(&mut self) -> Result<()> {
-        match self.read()? {
-            Reply::Error(e) => Err(e.into_error()),
-            _ => Ok(()),
-        }
+    fn shake(&mut self, request: &Request, deadline: Instant) -> Result<Reply> {
+        let mut bytes = Vec::new();
+        request.write_unstamped(&mut bytes);
+        self.stream.within(deadline).write_all(&bytes).map_err(|e| to_error(e, &self.endpoint))?;
+        shake(&mut self.reader, &mut self.stream, deadline, &self.endpoint)
     }
 }
 

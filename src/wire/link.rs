@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::dial::Dialer;
 use super::ready::readable;
 use super::request::Stamps;
 use super::{Replicas, Reply, Request, ServerError, Shape, Wire};
@@ -100,15 +102,10 @@ pub(crate) struct InFlight {
 impl Link {
     /// Shakes hands on a fresh connection: who we are to the server, who it is, what we may do, and the scripts
     /// of the plain lock, in one write.
-    pub(super) fn greet(
-        mut wire: Box<dyn Wire>,
-        clock: Arc<dyn Clock>,
-        client_name: &str,
-        key_prefix: &str,
-        io_timeout: Duration,
-    ) -> Result<Self> {
+    pub(super) fn greet(mut wire: Box<dyn Wire>, dialer: &Dialer) -> Result<Self> {
+        let Dialer { clock, io_timeout, .. } = dialer;
         let mut requests = vec![
-            Request::plain(&["CLIENT", "SETNAME", client_name]),
+            Request::plain(&["CLIENT", "SETNAME", &dialer.client_name]),
             Request::plain(&["CLIENT", "INFO"]),
             // An id that cannot exist: asks for the permission.
             Request::plain(&["CLIENT", "KILL", "ID", "9223372036854775807"]),
@@ -120,25 +117,23 @@ impl Link {
         let probe = requests.len();
         // Whether the user may publish is asked here: Redis does not roll back what a script did before a publish that is
         // refused. Under the prefix, because the ACL may permit no more than that.
-        let (key, channels) = probe_names(key_prefix);
+        let (key, channels) = probe_names(&dialer.key_prefix);
         requests.push(script::connect_probe(&key, &channels));
         requests.push(Request::plain(&["TIME"]));
+        if !dialer.memory_seen.load(Ordering::Relaxed) {
+            requests.push(Request::plain(&["INFO", "memory"]));
+        }
 
-        let mut out = Vec::new();
-        for request in &requests {
-            request.write_unstamped(&mut out);
-        }
         let asked_at = clock.now();
-        wire.send(&out)?;
-        let mut replies = Vec::with_capacity(requests.len());
-        for _ in &requests {
-            replies.push(wire.recv()?);
-        }
+        let mut replies = ask_all(&mut *wire, &requests)?;
         let answered_at = clock.now();
 
         let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };
         let (server, replication) = (text(3), text(4));
         check_server(&server, &replication)?;
+        if replies.len() > probe + 2 {
+            warn_of_eviction(&text(probe + 2), dialer);
+        }
         for reply in &replies[told..probe] {
             script::fail_on_error(reply.clone())?;
         }
@@ -154,8 +149,9 @@ impl Link {
             asked_at,
             answered_at,
         };
-        out.clear();
-        Ok(Self { wire, facts: Arc::new(facts), out, due: VecDeque::new(), io_timeout, clock, was_idle: false })
+        wire.greeted()?;
+        let (facts, io_timeout, clock) = (Arc::new(facts), *io_timeout, clock.clone());
+        Ok(Self { wire, facts, out: Vec::new(), due: VecDeque::new(), io_timeout, clock, was_idle: false })
     }
 
     /// Which process of the server is at the other end.
@@ -329,6 +325,25 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.split([' ', '\r', '\n']).find_map(|part| part.strip_prefix(name))
 }
 
+/// One write, all replies.
+fn ask_all(wire: &mut dyn Wire, requests: &[Request]) -> Result<Vec<Reply>> {
+    let mut out = Vec::new();
+    for request in requests {
+        request.write_unstamped(&mut out);
+    }
+    // A server that refuses the connection says why and ends it, maybe before it was asked anything.
+    let sent = wire.send(&out);
+    let mut replies = Vec::with_capacity(requests.len());
+    for _ in requests {
+        match wire.recv() {
+            Ok(Reply::Error(e)) if e.is_too_many_clients() => return Err(e.into_error()),
+            Ok(reply) => replies.push(reply),
+            Err(error) => return Err(sent.err().unwrap_or(error)),
+        }
+    }
+    sent.map(|()| replies)
+}
+
 fn check_server(server: &str, replication: &str) -> Result<()> {
     let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
     match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
@@ -347,6 +362,19 @@ fn check_server(server: &str, replication: &str) -> Result<()> {
         return Err(Error::new(ErrorKind::ReadOnly, "the server is a replica; connect to the primary"));
     }
     Ok(())
+}
+
+/// A lock has a TTL, so every policy but `noeviction` may choose it.
+fn warn_of_eviction(memory: &str, dialer: &Dialer) {
+    let Some(policy) = field(memory, "maxmemory_policy:") else { return };
+    let limited = field(memory, "maxmemory:").is_some_and(|bytes| bytes != "0");
+    if !dialer.memory_seen.swap(true, Ordering::Relaxed) && limited && policy != "noeviction" {
+        log::warn!(
+            "{:?} may throw locks away when its memory is full, because its maxmemory-policy is {policy}; set it to \
+             noeviction",
+            dialer.endpoint
+        );
+    }
 }
 
 fn refuse_missing_permissions(probe: Reply) -> Result<()> {

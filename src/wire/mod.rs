@@ -12,6 +12,7 @@ mod reply;
 mod request;
 mod slot;
 mod stream;
+mod url;
 
 pub(crate) use dial::{Dialer, Endpoint};
 pub(crate) use ear::{Ear, FOR_JAVA, Heard, Mouth};
@@ -34,6 +35,10 @@ trait Wire: Send {
 
     /// Whether bytes have come that no reply has been made of yet, or the other end has closed. One system call.
     fn has_input(&self) -> bool;
+
+    /// The handshake is over: from here on each write and each reply has the I/O timeout, where before all of them together
+    /// had it.
+    fn greeted(&mut self) -> Result<()>;
 
     fn stream(&self) -> &stream::Stream;
 }

@@ -16,6 +16,10 @@ use super::link::{Failure, InFlight, Link};
 use super::slot::{Answer, Batch, Outcome, Slot, SlotState, copy};
 use crate::error::{Error, ErrorKind, Result};
 
+/// A process that was stopped finds the time of those who wait for a connection over, while whoever has one is about to read
+/// its reply and give it back.
+const AFTER_A_STOP: Duration = Duration::from_millis(10);
+
 /// Bounds what the last of a batch waits for the first.
 const BATCH: usize = 128;
 
@@ -81,8 +85,18 @@ impl Pool {
         self.begin(request).finish()
     }
 
+    /// As [`call`](Self::call), but over the connections that there are already, as long as there is one.
+    pub(crate) fn call_over_open(&self, request: Request) -> Outcome {
+        self.begin_among(request, 1).finish()
+    }
+
     /// The first half of [`call`](Self::call): sends the request if a connection is free, else queues it.
     pub(crate) fn begin(&self, request: Request) -> Pending<'_> {
+        self.begin_among(request, self.most)
+    }
+
+    /// A connection is made if there are fewer than `most`.
+    fn begin_among(&self, request: Request, most: usize) -> Pending<'_> {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
@@ -92,7 +106,7 @@ impl Pool {
             drop(state);
             return self.send(Borrowed::new(self, link), request);
         }
-        if state.open < self.most {
+        if state.open < most {
             state.open += 1;
             drop(state);
             return match self.make() {
@@ -350,7 +364,8 @@ impl Pool {
 }
 
 fn await_slot(pool: &Pool, slot: &Arc<Slot>) -> Outcome {
-    let give_up = Instant::now() + pool.dialer.io_timeout;
+    let mut give_up = Instant::now() + pool.dialer.io_timeout;
+    let mut last_chance = Some(AFTER_A_STOP);
     let mut state = slot.state.lock();
     loop {
         match std::mem::replace(&mut *state, SlotState::Taken) {
@@ -367,6 +382,10 @@ fn await_slot(pool: &Pool, slot: &Arc<Slot>) -> Outcome {
         }
         if matches!(*state, SlotState::Queued) {
             if slot.changed.wait_until(&mut state, give_up).timed_out() && matches!(*state, SlotState::Queued) {
+                if let Some(more) = last_chance.take() {
+                    give_up = Instant::now() + more;
+                    continue;
+                }
                 drop(state);
                 if leave_queue(pool, slot) {
                     return Err(Failure::NotSent(Error::new(

@@ -36,6 +36,11 @@ impl ReplyReader {
         self.start == self.bytes.len()
     }
 
+    /// What has been read and is no reply yet.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
     /// The next reply if all of it has been read.
     pub(super) fn next(&mut self) -> Result<Option<Reply>, Malformed> {
         let mut cursor = Cursor { bytes: &self.bytes, at: self.start };

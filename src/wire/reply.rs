@@ -70,18 +70,30 @@ impl ServerError {
         self.code == "NOSCRIPT" || self.clone().into_error().kind() != ErrorKind::Server
     }
 
+    /// The server has accepted the connection only to say so, and ends it.
+    pub(super) fn is_too_many_clients(&self) -> bool {
+        self.text.contains("max number of clients")
+    }
+
     pub(crate) fn into_error(self) -> Error {
         if self.code == TOO_FEW_REPLICAS {
             return Error::new(ErrorKind::NotReplicated, self.text[TOO_FEW_REPLICAS.len() + 1..].to_owned());
         }
-        let (kind, advice) = if self.says("NOPERM")
-            || self.says("WRONGPASS")
-            || self.says("NOAUTH")
+        let (kind, advice) = if self.says("WRONGPASS") {
+            (ErrorKind::Denied, "the server refused the user or the password of the URL; check both")
+        } else if self.says("NOAUTH") {
+            (
+                ErrorKind::Denied,
+                "the server wants a password and the URL has none; name it as in redis://user:password@host",
+            )
+        } else if self.is_too_many_clients() {
+            (ErrorKind::NotReady, "the server has as many clients as its maxclients; raise that, or end some")
+        } else if self.says("NOPERM")
             || self.text.contains("The user executing the script can't")
             // Valkey 9.
             || self.text.contains("ACL failure in script")
         {
-            (ErrorKind::Denied, "the server refused this user; check the password and the ACL")
+            (ErrorKind::Denied, "the user lacks a permission in the server's ACL; see the crate docs for the rule")
         } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
             (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
         } else if self.says("READONLY") {
@@ -123,6 +135,9 @@ mod tests {
             kind("ERR Error running script: The user executing the script can't run this command"),
             ErrorKind::Denied
         );
+        assert_eq!(kind("WRONGPASS invalid username-password pair or user is disabled."), ErrorKind::Denied);
+        assert_eq!(kind("NOAUTH Authentication required."), ErrorKind::Denied);
+        assert_eq!(kind("ERR max number of clients reached"), ErrorKind::NotReady);
         assert_eq!(kind("OOM command not allowed when used memory > 'maxmemory'."), ErrorKind::Full);
         assert_eq!(kind("READONLY You can't write against a read only replica."), ErrorKind::ReadOnly);
         assert_eq!(kind("LOADING Redis is loading the dataset in memory"), ErrorKind::NotReady);

@@ -4,7 +4,7 @@
 //! server's queue is full), and starts its read timeout again with every byte that trickles in.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -25,22 +25,29 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Reads and writes wait for `timeout` each, too.
-    pub(super) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<Self> {
-        let stream = match endpoint.info().addr() {
-            redis::ConnectionAddr::Tcp(host, port) => Self::Tcp(connect_tcp(host, *port, timeout)?),
+    /// Connects, and says until when the handshake must be over: `timeout` is for both. It does not begin before the
+    /// host name is looked up, or a slow name server would leave no time for the server.
+    pub(super) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<(Self, Instant)> {
+        match endpoint.info().addr() {
+            redis::ConnectionAddr::Tcp(host, port) => {
+                let addresses: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
+                let deadline = Instant::now() + timeout;
+                let stream = connect_tcp(&addresses, deadline)?;
+                #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+                socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout))?;
+                Ok((Self::Tcp(stream), deadline))
+            }
             #[cfg(unix)]
             redis::ConnectionAddr::Unix(path) => {
+                let deadline = Instant::now() + timeout;
                 let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
                 // On Linux it bounds the connect as well; elsewhere a full queue refuses at once.
                 socket.set_write_timeout(Some(timeout))?;
                 socket.connect(&socket2::SockAddr::unix(path)?)?;
-                Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket)))
+                Ok((Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))), deadline))
             }
-            _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of address is not supported")),
-        };
-        stream.set_timeouts(timeout, timeout)?;
-        Ok(stream)
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of address is not supported")),
+        }
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Self> {
@@ -91,6 +98,12 @@ impl Stream {
         };
     }
 
+    /// For the handshake: neither reads nor writes go on after `deadline`, however much trickles in. It changes the
+    /// timeouts of the socket.
+    pub(super) fn within(&mut self, deadline: Instant) -> Within<'_> {
+        Within { stream: self, deadline }
+    }
+
     /// For one reply that arrives in pieces: after `deadline` only what has come already is read. A process that was
     /// stopped meanwhile finds the deadline over and the reply there.
     pub(super) fn until(&mut self, deadline: Instant) -> Until<'_> {
@@ -108,24 +121,30 @@ impl std::os::fd::AsFd for Stream {
     }
 }
 
-fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+/// Each address has its share of the time that those before it have left, so that one that swallows everything does not
+/// take it all.
+fn connect_tcp(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
+    for (address, untried) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+        let share = time_left(deadline)? / untried;
+        match TcpStream::connect_timeout(address, share.max(Duration::from_micros(1))) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 let socket = socket2::SockRef::from(&stream);
                 socket.set_tcp_keepalive(&keepalive())?;
                 // Closing drops what our kernel has not sent yet: one request less that could still run.
                 socket.set_linger(Some(Duration::ZERO))?;
-                #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-                socket.set_tcp_user_timeout(Some(timeout))?;
                 return Ok(stream);
             }
             Err(e) => last = e,
         }
     }
     Err(last)
+}
+
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 impl Read for Stream {
@@ -164,6 +183,35 @@ impl Write for Stream {
     }
 }
 
+pub(super) struct Within<'s> {
+    stream: &'s mut Stream,
+    deadline: Instant,
+}
+
+impl Within<'_> {
+    fn stream(&mut self) -> io::Result<&mut Stream> {
+        let left = time_left(self.deadline)?;
+        self.stream.set_timeouts(left, left)?;
+        Ok(self.stream)
+    }
+}
+
+impl Read for Within<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream()?.read(buffer)
+    }
+}
+
+impl Write for Within<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 pub(super) struct Until<'s> {
     stream: &'s mut Stream,
     deadline: Instant,
@@ -183,4 +231,51 @@ impl Read for Until<'_> {
 
 pub(super) fn is_timeout(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Its queue is full, so the kernel drops what comes: as an address behind a firewall.
+    fn swallows_connects() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+        let fillers = std::iter::from_fn(connect).collect();
+        (socket, address, fillers)
+    }
+
+    #[test]
+    fn the_addresses_of_a_host_share_one_deadline() {
+        let (full, live) = (swallows_connects(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let deadline = Instant::now() + Duration::from_secs(3);
+        let stream = connect_tcp(&[full.1, full.1, live.local_addr().unwrap()], deadline).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), live.local_addr().unwrap());
+        assert!(Instant::now() < deadline);
+
+        let start = Instant::now();
+        let none = connect_tcp(&[full.1; 8], start + Duration::from_millis(400)).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::TimedOut);
+        assert!(start.elapsed() < Duration::from_millis(8 * 400), "{:?}", start.elapsed());
+    }
+
+    /// A process that is stopped while it waits finds the deadline over, and the reply in the buffer.
+    #[test]
+    fn what_has_come_is_read_after_the_deadline() {
+        let (mut server, client) = UnixStream::pair().unwrap();
+        let mut stream = Stream::Unix(client);
+        stream.set_timeouts(Duration::from_millis(1), Duration::from_secs(1)).unwrap();
+        let over = Instant::now();
+        let mut reply = stream.until(over);
+        assert!(is_timeout(&reply.read(&mut [0; 8]).unwrap_err()));
+        server.write_all(b"+OK").unwrap();
+        let mut bytes = [0; 8];
+        assert_eq!((reply.read(&mut bytes).unwrap(), &bytes[..3]), (3, &b"+OK"[..]));
+        assert!(is_timeout(&reply.read(&mut bytes).unwrap_err()), "and no more");
+    }
 }

@@ -110,7 +110,7 @@ fn settings_are_checked_against_each_other() {
         invalid(ok().client_name(bad).build(), None, "client_name");
     }
     drop(ok().client_name("a-B_3.c:d").connections(1).lease(ms(400)).io_timeout(ms(399)).build().unwrap());
-    drop(ok().lease(ms(20)).build().unwrap());
+    drop(ok().lease(ms(20)).connect_lazily().build().unwrap());
     server.assert_clean();
 }
 
@@ -118,6 +118,7 @@ fn settings_are_checked_against_each_other() {
 #[test]
 fn urls_that_cannot_work_say_what_would() {
     let scheme = "redis://[user:password@]host[:port][/db]";
+    let (twice, encoded) = ("twice", "%2F");
     for url in [
         "",
         "no url",
@@ -140,8 +141,96 @@ fn urls_that_cannot_work_say_what_would() {
         invalid(LockClient::open(url), None, scheme);
         invalid(LockClient::builder().url(url).connect_lazily().build(), None, scheme);
     }
-    for url in ["rediss://localhost/", "rediss://user:s3cr3t-pw@localhost/", "rediss://localhost/#insecure"] {
-        invalid(LockClient::open(url), None, "TLS");
+    for (url, says) in [
+        ("rediss://localhost/", "TLS"),
+        ("rediss://user:s3cr3t-pw@localhost/", "TLS"),
+        ("rediss://localhost/#insecure", "TLS"),
+        ("redis+sentinel://localhost:26379/mymaster", "primary"),
+        ("redis-sentinel://localhost:26379/mymaster", "primary"),
+        ("redis+cluster://localhost/", "Cluster"),
+        // Skipped silently, each would mean something else than it says.
+        ("redis://localhost/?ssl=true", "\"ssl\""),
+        ("redis+unix:///tmp/x?ssl=true", "\"ssl\""),
+        ("redis://localhost/?protocol=3", "protocol"),
+        ("redis://localhost/2?db=3", twice),
+        ("redis://localhost/?db=2&db=3", twice),
+        ("redis+unix:///tmp/x?db=2&db=3", twice),
+        ("redis://u:s3cr3t-pw@localhost/?pass=s3cr3t-pw", twice),
+        ("redis://u:s3cr3t-pw@localhost/?user=v", twice),
+        ("redis://localhost/?db=-1", scheme),
+        ("redis://localhost/?db=x", scheme),
+        ("redis://localhost/#insecure", "'#'"),
+        ("redis+unix:///tmp/x#insecure", "'#'"),
+        ("redis+unix://u:s3cr3t-pw@localhost/tmp/x", "?user=..&pass=.."),
+        ("redis://user@localhost/", "no password"),
+        ("redis://localhost/?user=u", "no password"),
+        ("redis+unix:///tmp/x?user=u", "no password"),
+        // A password that is not encoded.
+        ("redis://u:12/s3cr3t-pw@localhost/", encoded),
+        ("redis://u:12#s3cr3t-pw@localhost/", encoded),
+        ("redis://u:12?s3cr3t-pw@localhost/", encoded),
+        ("redis://u:12?s3cr3t-pw=@localhost/", encoded),
+        ("redis://u:x/s3cr3t-pw@localhost/", encoded),
+        ("redis://:s3cr3t-pw/@localhost/", encoded),
+    ] {
+        invalid(LockClient::builder().url(url).connect_lazily().build(), None, says);
+    }
+}
+
+/// What the URL of a unix socket says behind its path can be said over TCP as well.
+#[test]
+fn parameters_count_over_tcp() {
+    let server = Server::start_tcp(&[]);
+    server.cmd::<()>(&["ACL", "SETUSER", "u", "on", ">p@/ss", "~*", "&*", "+@all"]);
+    let url = server.url();
+    for (url, db) in [
+        (format!("{url}?db=3&user=u&pass=p%40%2Fss"), 3),
+        (format!("{}4?protocol=2", url.replace("//", "//u:p%40%2Fss@")), 4),
+    ] {
+        let client = LockClient::builder().url(url).client_name("asks").build().unwrap();
+        let guard = client.lock("job").unwrap();
+        let lines = server.client_lines();
+        let line = lines.iter().find(|line| line.contains("name=asks")).unwrap();
+        assert!(line.contains(" user=u ") && line.contains(&format!(" db={db} ")), "{line}");
+        drop(guard);
+    }
+}
+
+#[test]
+fn settings_of_redlock_are_refused_without_it() {
+    for (builder, says) in [
+        (LockClient::builder().longest_lease(ms(60_000)), "longest_lease"),
+        (LockClient::builder().admit_fresh_nodes(), "admit_fresh_nodes"),
+        (LockClient::builder().durable_nodes(), "durable_nodes"),
+    ] {
+        invalid(builder.url("redis://127.0.0.1/").connect_lazily().build(), None, says);
+    }
+}
+
+#[test]
+fn a_builder_shows_every_setting() {
+    let shown = format!(
+        "{:?}",
+        LockClient::builder()
+            .urls([format!("redis://u:{SECRET}@a.example:7000/3"), format!("redis+unix:///tmp/s?pass={SECRET}")])
+            .redlock()
+            .longest_lease(ms(61_000))
+            .durable_nodes()
+            .connect_lazily()
+    );
+    assert!(!shown.contains(SECRET), "{shown}");
+    for says in [
+        "a.example:7000",
+        "/tmp/s",
+        "redlock: true",
+        "longest_lease: Some(61s)",
+        "admit_fresh_nodes: false",
+        "durable_nodes: true",
+        "replicas: None",
+        "connect_lazily: true",
+        "fencing: true",
+    ] {
+        assert!(shown.contains(says), "{shown} lacks {says}");
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Builder, Error, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Fault, Masters, Proxy, Server, logged, ms, record_logs, wait_until};
 
 const SECRET: &str = "s3cr3t-pw";
 const IO_TIMEOUT: Duration = ms(500);
@@ -132,20 +132,20 @@ fn waits_and_is_woken(a: &LockClient, b: &LockClient, name: &str, mut listens: i
     });
 }
 
-/// The rule of the crate docs, for locks whose names begin with `app:`.
-const KEYS_AND_CHANNELS: [&str; 11] = [
-    "~app:*",
-    "~{app:*}:*",
-    "~redisson_lock_token:*",
-    "~redisson_lock_queue:*",
-    "~redisson_lock_timeout:*",
-    "~leasehold_writer:*",
-    "~leasehold_once:*",
-    "&redisson_lock__channel:*",
-    "&redisson_rwlock:*",
-    "&redisson_sc:*",
-    "&redisson_countdownlatch__channel__*",
-];
+/// The rule of the crate docs, word for word, for locks with these names.
+fn documented_rule(names: &[&str]) -> Vec<String> {
+    let docs: String =
+        include_str!("../../src/lib.rs").lines().filter_map(|l| l.strip_prefix("//!")).collect::<Vec<_>>().join(" ");
+    let (_, rule) = docs.split_once("A user with an ACL needs these").unwrap();
+    let (_, rule) = rule.split_once(" `~<names>").unwrap();
+    let rule = format!("~<names>{rule}");
+    let (rule, _) = rule.split_once('`').unwrap();
+    let with_names = |word: &str| match word.contains("<names>") {
+        true => names.iter().map(|name| word.replace("<names>", name)).collect(),
+        false => vec![word.to_owned()],
+    };
+    rule.split_whitespace().flat_map(with_names).collect()
+}
 /// Without any of these something fails.
 #[rustfmt::skip]
 const NEEDED: [&str; 36] = [
@@ -167,6 +167,13 @@ struct Acl<'s> {
 }
 
 impl Acl<'_> {
+    /// The user `u` from scratch, with these rules.
+    fn set(&self, rules: &[&str]) -> String {
+        let password = format!(">{SECRET}");
+        self.server.cmd::<()>(&[&["ACL", "SETUSER", "u", "reset", "on", &password, "resetchannels"], rules].concat());
+        format!("{}?user=u&pass={SECRET}", self.server.url())
+    }
+
     /// The user `u` from scratch, with the documented rule and then these changes.
     fn user(&self, changes: &[&str]) -> String {
         // Left out rather than taken away again: Redis 6.2 cannot take away a subcommand.
@@ -178,13 +185,9 @@ impl Acl<'_> {
             .filter(|command| !left_out.iter().any(|word| word[1..] == ***command))
             .map(|command| format!("+{command}"))
             .collect();
-        let password = format!(">{SECRET}");
-        let mut words = vec!["ACL", "SETUSER", "u", "reset", "on", &password, "resetchannels"];
-        words.extend(KEYS_AND_CHANNELS);
-        words.extend(allowed.iter().map(|word| &**word));
-        words.extend(changes);
-        self.server.cmd::<()>(&words);
-        format!("{}?user=u&pass={SECRET}", self.server.url())
+        let documented = documented_rule(&["app:*"]);
+        let keys_and_channels = documented.iter().map(String::as_str).filter(|word| !word.starts_with('+'));
+        self.set(&keys_and_channels.chain(allowed.iter().map(|word| &**word)).chain(changes).collect::<Vec<_>>())
     }
 
     fn change(&self, words: &[&str]) {
@@ -270,14 +273,19 @@ fn whole_life(server: &Server, url: &str, name: &str) -> leasehold::Result<()> {
 
 #[test]
 fn the_documented_acl_rule_is_enough() {
-    let docs: String = include_str!("../../src/lib.rs").lines().map(|l| l.trim_start_matches("//!")).collect();
-    for command in NEEDED.iter().chain(&HELPFUL).chain([&TO_KILL]) {
-        assert!(docs.contains(&format!("+{command}")), "the crate docs lack +{command}");
-    }
+    let sorted = |mut words: Vec<String>| {
+        words.sort();
+        words
+    };
+    let documented = documented_rule(&["app:*"]);
+    let commands = documented.iter().filter(|word| word.starts_with('+')).cloned().collect();
+    let tested = NEEDED.iter().chain(&HELPFUL).chain([&TO_KILL]).map(|command| format!("+{command}")).collect();
+    assert_eq!(sorted(commands), sorted(tested), "each command is tested");
     let server = Server::start();
     let acl = Acl { server: &server };
-    let url = acl.user(&[]);
+    let url = acl.set(&documented.iter().map(String::as_str).collect::<Vec<_>>());
     whole_life(&server, &url, "job").unwrap();
+    whole_life(&server, &url, "a{b}c").unwrap();
     // Renewed: the TTL goes up by itself.
     let short = settings(&url).key_prefix("app:").lease(ms(1500)).build().unwrap();
     let guard = short.lock("renewed").unwrap();
@@ -295,6 +303,35 @@ fn the_documented_acl_rule_is_enough() {
     // one.
     let pattern = |entry: &redis::Value| format!("{entry:?}").contains("redisson_lock__channel:*:");
     assert!(log.iter().all(pattern), "the server refused something: {log:?}");
+}
+
+/// The keys of a name with braces are its own, without braces around it.
+#[test]
+fn the_documented_acl_rule_serves_single_names() {
+    let server = Server::start();
+    let acl = Acl { server: &server };
+    for name in ["job", "a{b}c"] {
+        let kinds = ["", "-fair", "-rw", "-permits", "-count", "-latch"];
+        let names = kinds.map(|kind| format!("app:{name}{kind}"));
+        let rule = documented_rule(&names.each_ref().map(String::as_str));
+        let url = acl.set(&rule.iter().map(String::as_str).collect::<Vec<_>>());
+        whole_life(&server, &url, name).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn a_missing_command_is_told_when_connecting() {
+    let server = Server::start();
+    let acl = Acl { server: &server };
+    // Redis 6.2 has no way to ask for these without writing.
+    let asked = if server.major() >= 7 { &["hset", "incr", "rpush"][..] } else { &[] };
+    let probed = ["hget", "del", "pexpire", "incrby", "zadd", "publish", "evalsha"];
+    for command in asked.iter().chain(&probed) {
+        let url = acl.user(&[&format!("-{command}")]);
+        fails(ErrorKind::Denied, None, command, || settings(&url).key_prefix("app:").build());
+    }
+    assert!(server.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty(), "asking writes nothing");
 }
 
 #[test]
@@ -908,7 +945,6 @@ fn what_does_not_speak_redis_is_told_as_such() {
     for words in [
         &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
         b"SSH-2.0-OpenSSH_9.6\r\n",
-        b"\x15\x03\x03\x00\x02\x02\x50",
         b"\0\0\0\0\0\0\0\0\r\n",
         b"*x\r\n",
         &b"*1\r\n".repeat(100_000),
@@ -925,6 +961,10 @@ fn what_does_not_speak_redis_is_told_as_such() {
         drop(lazy);
         fake.assert_left();
     }
+    // What a TLS port says.
+    let fake = Fake::saying(b"\x15\x03\x03\x00\x02\x02\x50");
+    fails(ErrorKind::Protocol, None, "but TLS", || settings(&fake.url()).build());
+    fake.assert_left();
     // Redis' grammar, but no Redis.
     for answer in ["+OK\r\n", ":1\r\n", "*0\r\n", "$-1\r\n", "-ERR unknown command\r\n"] {
         let fake = Fake::answering(|_| answer.into());
@@ -1033,6 +1073,28 @@ fn an_answer_that_trickles_without_end_is_given_up() {
     fake.assert_left();
 }
 
+/// A server that sends its answers piece by piece has the I/O timeout for all of them together.
+#[test]
+fn a_handshake_that_trickles_has_one_deadline() {
+    // Each answer alone is in time. Without a password, and with one: the log-in has its share of the same time.
+    let fake = Fake::answering(|words| {
+        std::thread::sleep(IO_TIMEOUT * 3 / 4);
+        match &*words[0] {
+            "INFO" => bulk("redis_version:7.2.4"),
+            "SCRIPT" => bulk("0123456789012345678901234567890123456789"),
+            "TIME" => b"*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n".to_vec(),
+            "EVALSHA" => b"*0\r\n".to_vec(),
+            _ => b"+OK\r\n".to_vec(),
+        }
+    });
+    for url in [fake.url(), format!("{}?db=2&user=u&pass={SECRET}", fake.url())] {
+        let start = Instant::now();
+        fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build());
+        assert!(start.elapsed() < IO_TIMEOUT * 4, "{:?}", start.elapsed());
+    }
+    fake.assert_left();
+}
+
 // ---------------------------------------------------------------------------------------- servers of the wrong kind
 
 /// Answers the handshake as Redis would, with this as its INFO.
@@ -1127,10 +1189,69 @@ impl Drop for Sentinel {
 fn a_database_that_does_not_exist_is_told() {
     let server = Server::start();
     let url = format!("{}?db=99&user=default&pass={SECRET}", server.url());
-    fails(ErrorKind::Server, None, "DB index", || settings(&url).build());
+    fails(ErrorKind::InvalidInput, None, "has no database 99", || settings(&url).build());
     let second = settings(&format!("{}?db=2", server.url())).build().unwrap();
     works(&second, "job");
     drop(second);
+    server.assert_clean();
+}
+
+/// Told once for each client and server, whatever it connects.
+#[test]
+fn a_policy_that_evicts_is_told_once() {
+    record_logs();
+    let server = Server::start();
+    let address = server.socket().display().to_string();
+    let told = || logged(log::Level::Warn, &[&address, "allkeys-lru", "noeviction"]).len();
+    let with = |maxmemory: &str, policy: &str| {
+        server.cmd::<()>(&["CONFIG", "SET", "maxmemory", maxmemory]);
+        server.cmd::<()>(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        let client = client(&server);
+        let guard = client.lock("job").unwrap();
+        std::thread::scope(|s| {
+            // Connections of the locks, of the watchdog, and one more for each that was cut.
+            s.spawn(|| works(&client, "other"));
+            s.spawn(|| works(&client, "third"));
+        });
+        server.cmd::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        wait_until("it connects again", || guard.extend(LEASE * 2).is_ok());
+        guard.unlock().unwrap();
+        told()
+    };
+    assert_eq!(with("0", "allkeys-lru"), 0, "without a limit nothing is evicted");
+    assert_eq!(with("100mb", "noeviction"), 0);
+    assert_eq!(with("100mb", "allkeys-lru"), 1);
+    assert_eq!(with("100mb", "allkeys-lru"), 2, "another client");
+    let masters = Masters::fresh(3);
+    masters.0[1].cmd::<()>(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    masters.0[1].cmd::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    drop(masters.client());
+    let told = |n: usize| logged(log::Level::Warn, &[&masters.0[n].socket().display().to_string(), "noeviction"]).len();
+    assert_eq!([0, 1, 2].map(told), [0, 1, 0]);
+}
+
+/// A full server says so and ends the connection. The client still has one over which its hold can be renewed.
+#[test]
+fn at_maxclients_a_hold_is_renewed_over_the_connection_that_is_there() {
+    let server = Server::start();
+    let mut admin = server.connect();
+    let client = settings(&server.url()).lease(ms(1500)).connections(1).build().unwrap();
+    let open = query::<String>(&mut admin, &["CLIENT", "LIST"]).unwrap().lines().count();
+    query::<()>(&mut admin, &["CONFIG", "SET", "maxclients", &open.to_string()]).unwrap();
+    fails(ErrorKind::NotReady, None, "maxclients", || settings(&server.url()).build());
+
+    let guard = client.lock("job").unwrap();
+    let (mut least, mut renewals) = (i64::MAX, 0);
+    wait_until("renewals over more than one lease", || {
+        let pttl = query::<i64>(&mut admin, &["PTTL", "job"]).unwrap();
+        renewals += u32::from(pttl > least);
+        least = pttl;
+        !guard.is_held() || renewals > 4
+    });
+    assert!(guard.is_held(), "lost, although the client has a connection that works");
+    query::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1000"]).unwrap();
+    guard.unlock().unwrap();
+    drop((client, admin));
     server.assert_clean();
 }
 

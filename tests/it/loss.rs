@@ -19,7 +19,7 @@ fn renewal_keeps_a_lock_for_many_leases() {
     assert!(guards.iter().all(|g| g.is_held() && g.remaining() > Duration::ZERO));
     assert_eq!(server.lock_keys().len(), 50);
     #[cfg(target_os = "linux")]
-    assert!(crate::rig::threads_named("leasehold-dog-") >= 1);
+    assert!(crate::rig::threads_named("lh-renew-") >= 1);
     drop(guards);
     assert!(server.lock_keys().is_empty());
 }

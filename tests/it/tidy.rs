@@ -15,7 +15,7 @@ const FLOORS: [&[&str]; 6] = [
 ];
 
 /// Where the `redis` crate may be seen: what reads its URLs, what dials, what computes a script's hash.
-const KNOW_REDIS: [&str; 3] = ["wire/dial.rs", "wire/stream.rs", "script/mod.rs"];
+const KNOW_REDIS: [&str; 4] = ["wire/dial.rs", "wire/stream.rs", "wire/url.rs", "script/mod.rs"];
 
 const MAX_LINES: usize = 500;
 

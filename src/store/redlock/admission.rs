@@ -136,7 +136,7 @@ impl Gate {
         }
         if !std::mem::replace(&mut wait.told, true) {
             log::warn!(
-                "{:?} gets its vote in {:?}: until then a lease may stand that it has forgotten                  (Builder::admit_fresh_nodes skips this for a first installation)",
+                "{:?} gets its vote in {:?}: until then a lease may stand that it has forgotten (Builder::admit_fresh_nodes skips this for a first installation)",
                 node.dialer.endpoint,
                 until.since(now)
             );

@@ -2,6 +2,7 @@
 
 mod bench;
 mod child;
+mod logs;
 mod masters;
 mod proxy;
 mod server;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo, scripts};
 pub(crate) use child::Child;
+pub(crate) use logs::{logged, record_logs};
 pub(crate) use masters::{Masters, wait_for_votes};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use server::Server;

@@ -1,0 +1,37 @@
+//! What the crate logs, from the first call of [`record`] on.
+
+use std::sync::Once;
+
+use parking_lot::Mutex;
+
+static LINES: Mutex<Vec<(log::Level, String)>> = Mutex::new(Vec::new());
+
+struct Recorder;
+
+impl log::Log for Recorder {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LINES.lock().push((record.level(), record.args().to_string()));
+    }
+
+    fn flush(&self) {}
+}
+
+/// For all tests of this process.
+pub(crate) fn record_logs() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        log::set_logger(&Recorder).unwrap();
+        log::set_max_level(log::LevelFilter::Debug);
+    });
+}
+
+/// The lines of this level that contain all of these: the address of the test's own server should be one of them.
+pub(crate) fn logged(level: log::Level, words: &[&str]) -> Vec<String> {
+    let lines = LINES.lock();
+    let fits = |line: &&(log::Level, String)| line.0 == level && words.iter().all(|word| line.1.contains(word));
+    lines.iter().filter(fits).map(|(_, line)| line.clone()).collect()
+}
