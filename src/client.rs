@@ -108,6 +108,9 @@ impl LockClient {
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the lock is ours.
     ///
+    /// A thread that has it gets it again, which excludes nothing between the jobs of a pool that steals work (rayon):
+    /// there use [`non_reentrant`](ReentrantMutex::non_reentrant).
+    ///
     /// # Errors
     /// As [`ReentrantMutex::lock`].
     pub fn lock(&self, name: &str) -> Result<ReentrantMutexGuard> {

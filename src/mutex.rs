@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::grant::Callbacks;
 use crate::guard::{guard_methods, token_method};
 use crate::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
 use crate::hold::{Hold, Side};
@@ -20,6 +21,13 @@ use crate::shared::Shared;
 /// Per client and thread: a thread that has the lock gets it again, and it is free when the last of its guards is
 /// gone, in whatever order they are dropped. The lease, renewal and fencing token are those of the outermost call;
 /// inner ones can only lengthen the lease. The [owned](Self::lock_owned) forms never re-enter.
+///
+/// **Not under work stealing.** A thread of rayon that holds the lock and waits for a part of its job (`join`, `par_iter`,
+/// `scope`) may run another job meanwhile, and if that takes the lock too, it re-enters: two jobs are inside, with one
+/// fencing token. There take the lock through a [`non_reentrant`](Self::non_reentrant) handle, which refuses the second
+/// job with [`Conflict`](crate::ErrorKind::Conflict), or by [`try_lock_owned`](Self::try_lock_owned). A call that blocks can wait
+/// for a job that lies beneath it on its own stack, and so for ever, as with any mutex: hold no lock across a `join`, or
+/// only try. The example `rayon_pool` shows all of it.
 ///
 /// # Fairness
 /// Threads of one client are served first come, first served. Between clients there is no order, but a client that
@@ -44,6 +52,19 @@ impl ReentrantMutex {
 
     handle_methods!();
     lock_methods!();
+
+    /// A handle that never re-enters: while the calling thread has the lock, every verb says
+    /// [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the owned forms too. It neither enters the hold nor
+    /// waits for it, and what was taken through it is entered by no other handle either, nor by a
+    /// [`multi`](crate::LockClient::multi) that contains the name.
+    ///
+    /// For code that runs on a pool that steals work, such as rayon's: see [Re-entrancy](Self#re-entrancy). An
+    /// [owned](Self::lock_owned) guard belongs to no thread, so it is waited for like anybody else's.
+    #[must_use]
+    pub fn non_reentrant(mut self) -> Self {
+        self.handle.terms.reentrant = false;
+        self
+    }
 
     waiting_verb! {
         /// Takes the lock, blocking for as long as it takes.
@@ -76,12 +97,17 @@ impl ReentrantMutex {
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<ReentrantMutexGuard>> {
         let hold = self.handle.for_thread(Kind::Mutex, deadline)?;
-        Ok(hold.map(|hold| ReentrantMutexGuard { hold, given_up: false, not_send: PhantomData }))
+        Ok(hold.map(|hold| ReentrantMutexGuard {
+            hold,
+            given_up: false,
+            callbacks: Callbacks::default(),
+            not_send: PhantomData,
+        }))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMutexGuard>> {
         let hold = self.handle.owned(Kind::Mutex, deadline)?;
-        Ok(hold.map(|hold| OwnedMutexGuard { hold, given_up: false }))
+        Ok(hold.map(|hold| OwnedMutexGuard { hold, given_up: false, callbacks: Callbacks::default() }))
     }
 }
 
@@ -98,6 +124,7 @@ impl ReentrantMutex {
 pub struct ReentrantMutexGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
     /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
     not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
@@ -111,6 +138,7 @@ token_method!(ReentrantMutexGuard);
 pub struct OwnedMutexGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
 }
 
 guard_methods!(OwnedMutexGuard, Side::Main);

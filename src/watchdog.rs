@@ -23,8 +23,6 @@ use crate::store::{Doubts, LeaseStore, Levels, Renewal, Renewed, Undo};
 
 /// Unknown outcomes kept while the server cannot be asked; past it the oldest goes first.
 const MOST_UNDOS: usize = 10_000;
-/// How long a background release is tried beyond the lease it removes, for clocks that differ.
-const UNDO_SLACK: Duration = Duration::from_secs(1);
 
 /// Redisson's default lease.
 const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
@@ -53,6 +51,8 @@ struct Table {
     /// The shortest lease since `due` was last empty: how often the clock must be looked at.
     shortest: Duration,
     undos: Vec<Undo>,
+    /// While some of them are being settled: until when any of those can stand.
+    settling_until: Option<Moment>,
     /// No settling before this: a server that just failed waits for its back-off.
     settle_from: Moment,
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is told to.
@@ -83,6 +83,7 @@ impl Watchdog {
             next: 0,
             shortest: Duration::MAX,
             undos: Vec::new(),
+            settling_until: None,
             settle_from: Moment::from_nanos(0),
             planned: None,
             settle_until: None,
@@ -125,9 +126,10 @@ impl Watchdog {
         self.inner.remember(&mut table, undo);
     }
 
-    /// How many unknown outcomes are not settled yet.
-    pub(crate) fn unsettled(&self) -> usize {
-        self.inner.table.lock().undos.len()
+    /// The unknown outcomes that are not settled yet, and until when those can stand that the thread is at.
+    pub(crate) fn unsettled(&self) -> (Vec<Undo>, Option<Moment>) {
+        let table = self.inner.table.lock();
+        (table.undos.clone(), table.settling_until)
     }
 
     /// Asks the thread to end after one last try at what is unsettled; waits for it until `deadline`. False: it is
@@ -193,10 +195,10 @@ impl Drop for LastWill<'_> {
         for grant in orphans.into_values() {
             *grant.place.lock() = None;
             if grant.lose() == State::Lost {
+                self.0.losses.tell(&grant);
                 log::warn!("the watchdog ended: {:?} is lost", grant.keys.name);
             }
         }
-        self.0.losses.look();
         self.0.changed.notify_all();
     }
 }
@@ -368,7 +370,7 @@ impl Inner {
                 self.ended_by_time(grant);
                 false
             }
-            State::Released => false,
+            State::Released | State::Closed => false,
         });
         if batch.grants.is_empty() {
             return;
@@ -398,16 +400,16 @@ impl Inner {
                 match state {
                     State::Lost => self.ended_by_time(grant),
                     // Its release went out meanwhile, and may have come before what was put again.
-                    State::Released if again => self.take_back(grant),
+                    State::Released | State::Closed if again => self.take_back(grant),
                     _ => {}
                 }
                 sent_at.plus(period(grant))
             }
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
+                    self.losses.tell(grant);
                     log::warn!("the hold of {:?} is gone from the server", grant.keys.name);
                 }
-                self.losses.look();
                 self.stations.ring(&grant.keys.lock);
                 now
             }
@@ -423,7 +425,7 @@ impl Inner {
     fn ended_by_time(&self, grant: &Arc<Grant>) {
         log::warn!("the lease of {:?} ended before it was renewed", grant.keys.name);
         grant.wake();
-        self.losses.look();
+        self.losses.tell(grant);
         self.stations.ring(&grant.keys.lock);
         self.take_back(grant);
     }
@@ -434,20 +436,24 @@ impl Inner {
             holder: grant.holder.clone(),
             left: Levels::NONE,
             doubts: Doubts::default(),
-            expires: self.clock.now().plus(grant.longest()).plus(UNDO_SLACK),
+            expires: grant.gone_at(),
         };
         self.remember(&mut self.table.lock(), undo);
     }
 
     /// One batch. True: it got somewhere, and there is more.
     fn settle(&self, round: &mut Round) -> bool {
-        let mut undos = std::mem::take(&mut self.table.lock().undos);
+        let mut table = self.table.lock();
+        let mut undos = std::mem::take(&mut table.undos);
+        table.settling_until = undos.iter().map(|undo| undo.expires).max();
+        drop(table);
         if undos.is_empty() {
             return false;
         }
         let before = undos.len();
         self.store.settle(&mut undos);
         let mut table = self.table.lock();
+        table.settling_until = None;
         // One batch a turn: what is due for renewal goes first.
         let progress = undos.len() < before;
         table.settle_from = if progress {

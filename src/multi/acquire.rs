@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::hold::MultiHold;
 use super::label;
-use crate::acquire::{Terms, check_kind, granted_too_late};
+use crate::acquire::{Terms, check_kind, granted_too_late, refuse_reentry};
 use crate::claim::{Claim, Tried};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -34,6 +34,7 @@ pub(super) fn take(
     for (keys, hold) in names.iter().zip(&held) {
         if let Some(hold) = hold {
             check_kind(hold, keys)?;
+            refuse_reentry(hold, keys, terms)?;
             hold.may_reenter(Side::Main, terms.lease)?;
         }
     }
@@ -158,7 +159,7 @@ impl Attempt<'_> {
                     let (holder, clock) = (claim.holder.clone(), shared.clock.clone());
                     let upkeep = terms.upkeep(sent_at);
                     let grant = Grant::new(keys.clone(), holder, *token, sent_at, terms.lease, upkeep, clock);
-                    Hold::begin(shared, grant, *owner)
+                    Hold::begin(shared, grant, *owner, terms.reentrant)
                 }
             };
             match hold {

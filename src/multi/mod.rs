@@ -12,6 +12,7 @@ use crate::acquire::Terms;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fencing::FencingToken;
+use crate::grant::Callbacks;
 use crate::guard::guard_methods;
 use crate::handle::{lease_settings, token_setting, waiting_verb};
 use crate::hold::Side;
@@ -108,12 +109,21 @@ impl MultiLock {
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<MultiLockGuard>> {
         let hold = self.take(deadline, Owner::Thread(std::thread::current().id()))?;
-        Ok(hold.map(|hold| MultiLockGuard { hold: Arc::new(hold), given_up: false, not_send: PhantomData }))
+        Ok(hold.map(|hold| MultiLockGuard {
+            hold: Arc::new(hold),
+            given_up: false,
+            callbacks: Callbacks::default(),
+            not_send: PhantomData,
+        }))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMultiLockGuard>> {
         let hold = self.take(deadline, Owner::Guard)?;
-        Ok(hold.map(|hold| OwnedMultiLockGuard { hold: Arc::new(hold), given_up: false }))
+        Ok(hold.map(|hold| OwnedMultiLockGuard {
+            hold: Arc::new(hold),
+            given_up: false,
+            callbacks: Callbacks::default(),
+        }))
     }
 
     fn take(&self, deadline: Deadline, owner: Owner) -> Result<Option<MultiHold>> {
@@ -183,6 +193,7 @@ macro_rules! multi_methods {
 pub struct MultiLockGuard {
     hold: Arc<MultiHold>,
     given_up: bool,
+    callbacks: Callbacks,
     /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
     not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
@@ -197,6 +208,7 @@ multi_methods!(MultiLockGuard);
 pub struct OwnedMultiLockGuard {
     hold: Arc<MultiHold>,
     given_up: bool,
+    callbacks: Callbacks,
 }
 
 guard_methods!(OwnedMultiLockGuard, Side::Main);

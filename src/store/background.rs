@@ -13,7 +13,15 @@ use crate::wire::{Dialer, Doubt, Ear, Failure, Link, Mouth, Reply, Request};
 /// One connection of its own: renewals must not queue behind the locks' own traffic.
 pub(super) struct Background {
     dialer: Dialer,
-    link: Mutex<Option<Link>>,
+    idle: Mutex<Idle>,
+}
+
+/// The connection while nobody uses it.
+#[derive(Default)]
+struct Idle {
+    link: Option<Link>,
+    /// Nothing is put back any more: nobody would end it before the client's last handle goes.
+    closed: bool,
 }
 
 impl std::fmt::Debug for Background {
@@ -24,7 +32,7 @@ impl std::fmt::Debug for Background {
 
 impl Background {
     pub(super) fn new(dialer: Dialer) -> Self {
-        Self { dialer, link: Mutex::new(None) }
+        Self { dialer, idle: Mutex::default() }
     }
 
     pub(super) fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
@@ -33,18 +41,17 @@ impl Background {
 
     pub(super) fn close(&self) {
         // A renewal under way keeps its connection until it is answered; the thread that waits for it drops it.
-        if let Some(mut link) = self.link.try_lock() {
-            *link = None;
-        }
+        let mut idle = self.idle.lock();
+        idle.closed = true;
+        idle.link = None;
     }
 
     pub(super) fn exchange(&self, requests: &[Request]) -> Result<(Vec<Reply>, Moment)> {
-        let mut place = self.link.lock();
-        let mut link = self.take_or_dial(&mut place)?;
+        let mut link = self.take_or_dial()?;
         match self.send(&mut link, requests) {
             Ok((replies, sent_at)) => {
                 if !replies.iter().any(Reply::is_demotion) {
-                    *place = Some(link);
+                    self.put_back(link);
                 }
                 Ok((replies, sent_at))
             }
@@ -52,10 +59,15 @@ impl Background {
         }
     }
 
-    fn take_or_dial(&self, place: &mut Option<Link>) -> Result<Link> {
-        match place.take() {
-            Some(link) => Ok(link),
-            None => self.dialer.dial(),
+    fn take_or_dial(&self) -> Result<Link> {
+        let idle = self.idle.lock().link.take();
+        idle.map_or_else(|| self.dialer.dial(), Ok)
+    }
+
+    fn put_back(&self, link: Link) {
+        let mut idle = self.idle.lock();
+        if !idle.closed {
+            idle.link = Some(link);
         }
     }
 
@@ -74,9 +86,8 @@ impl Background {
 
     /// Kills the connections in doubt, then releases, in one write.
     pub(super) fn settle(&self, undos: &[Undo]) -> Result<Vec<Settled>> {
-        let mut place = self.link.lock();
         // Always a fresh connection: its handshake tells which process of the server answers now.
-        *place = None;
+        drop(self.idle.lock().link.take());
         let mut link = self.dialer.dial()?;
         let mut requests = Vec::new();
         // One kill for each connection in doubt, and where in `requests` it stands; none where none is needed.
@@ -115,7 +126,7 @@ impl Background {
             Ok(done) => done,
             Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => return Err(error),
         };
-        *place = Some(link);
+        self.put_back(link);
         let mut releases = replies[first_release..].iter();
         Ok(plans
             .into_iter()

@@ -283,16 +283,19 @@ fn closing_releases_wakes_and_joins() {
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });
     assert!(!bound.is_held() && !owned.is_held());
-    assert!(!bound.wait_lost(ms(1)));
+    assert!(bound.wait_lost(ms(1)) && owned.wait_lost(ms(1)));
     assert_eq!(bound.ensure_held().unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(client.lock("z").unwrap_err().kind(), ErrorKind::Closed);
-    inner.unlock().unwrap();
-    bound.unlock().unwrap();
+    wait_until("the callback has run", || lost.load(Ordering::SeqCst) == 1);
+    for unlocked in [inner.unlock(), bound.unlock()] {
+        let error = unlocked.unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, Some("a")), "{error}");
+    }
     drop(owned);
     assert_eq!(server.lock_keys(), ["taken"]);
     drop((foreign, other));
     server.assert_clean();
-    assert_eq!(lost.load(Ordering::SeqCst), 0, "closing is no loss");
+    assert_eq!(lost.load(Ordering::SeqCst), 1, "told once");
 }
 
 /// Threads that wait while the client closes may be granted the lock by the very release that the close sends.

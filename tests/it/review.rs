@@ -80,7 +80,7 @@ fn closing_in_a_short_outage_gives_back_what_has_no_lease() {
         let _ = client.close(PROMPT);
     });
     assert_eq!((server.cmd::<i64>(&["GET", "c"]), server.cmd::<i64>(&["GET", "s"])), (5, 5));
-    permit.unlock().unwrap();
+    assert_eq!(permit.unlock().unwrap_err().kind(), ErrorKind::Closed);
     drop(other);
     assert_eq!(server.cmd::<i64>(&["GET", "c"]), 5);
 }
