@@ -87,10 +87,8 @@ pub(crate) fn acquire_owned(
     if keys.kind == Kind::Write {
         refuse_upgrade(shared, keys, thread)?;
     }
-    // Its guard cannot leave this thread, which would wait for itself.
-    if !terms.reentrant
-        && let Some(hold) = shared.holds.of_thread(&keys.lock, thread)
-    {
+    // The guard of a hold of this thread cannot leave it: it would wait for itself.
+    if let Some(hold) = shared.holds.of_thread(&keys.lock, thread) {
         refuse_reentry(&hold, keys, terms)?;
     }
     acquire(shared, keys, terms, deadline, Owner::Guard)

@@ -53,13 +53,13 @@ impl ReentrantMutex {
     handle_methods!();
     lock_methods!();
 
-    /// A handle that never re-enters: while the calling thread has the lock, every verb says
-    /// [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the owned forms too. It neither enters the hold nor
-    /// waits for it, and what was taken through it is entered by no other handle either, nor by a
-    /// [`multi`](crate::LockClient::multi) that contains the name.
+    /// A handle that never re-enters: while the calling thread has the lock, all its forms say
+    /// [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the [owned](Self::lock_owned) ones too. They neither
+    /// enter the hold nor wait for it. What this thread took through such a handle no other handle enters or waits for
+    /// either, nor a [`multi`](crate::LockClient::multi) that contains the name.
     ///
-    /// For code that runs on a pool that steals work, such as rayon's: see [Re-entrancy](Self#re-entrancy). An
-    /// [owned](Self::lock_owned) guard belongs to no thread, so it is waited for like anybody else's.
+    /// For code that runs on a pool that steals work, such as rayon's: see [Re-entrancy](Self#re-entrancy). An owned
+    /// guard belongs to no thread, so whoever took it waits for it like anybody else.
     #[must_use]
     pub fn non_reentrant(mut self) -> Self {
         self.handle.terms.reentrant = false;
@@ -73,14 +73,17 @@ impl ReentrantMutex {
         ///
         /// # Errors
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease; [`Lost`](crate::ErrorKind::Lost) when
-        /// this thread's own hold of the lock is gone; [`Closed`](crate::ErrorKind::Closed); and every way in which the
-        /// server can fail to be asked. What is then in doubt is undone in the background: nothing stays locked.
+        /// this thread's own hold of the lock is gone; [`Conflict`](crate::ErrorKind::Conflict) when it holds a lock of another
+        /// kind under the name, or this one and one of the two handles is [`non_reentrant`](Self::non_reentrant);
+        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. What is then in doubt is undone in the background: nothing stays locked.
         lock, try_lock, try_lock_for, try_lock_until() -> ReentrantMutexGuard, acquire
     }
 
     waiting_verb! {
         /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call blocks even
-        /// on the same thread, until the first guard is gone.
+        /// on the same thread, until the first guard is gone. It also blocks for ever when this
+        /// thread has the lock by [`lock`](Self::lock), unless one of the two handles is
+        /// [`non_reentrant`](Self::non_reentrant): then it says `Conflict`.
         ///
         /// # Errors
         /// As [`lock`](Self::lock).

@@ -1,8 +1,13 @@
 //! What all handles of one client share.
 //!
-//! Lock order, where two mutexes are held together: `Stations::map`, then a station's line, then a seat or its bell;
-//! the watchdog's table, then a grant's place; what a grant has to tell, then a bell. The hold table is never held with
-//! another.
+//! Lock order, where two mutexes are held together:
+//! - `Stations::map` or `Stations::alone`, then a station's line, then a seat; `Stations::map`, then a station's bell;
+//! - the watchdog's table, then a grant's place or the watchdog's thread handle;
+//! - the topics of the subscriber, then a bell or the subscriber's thread handle;
+//! - what a grant has to tell, then a bell;
+//! - the leases whose losses are told, then the callbacks that are to run.
+//!
+//! All others are never held with another: the hold table, a callback's place, the state of a close, the connections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -327,7 +332,8 @@ fn not_all_released(unconfirmed: &[Unconfirmed], also: Vec<String>, stands_for: 
 }
 
 impl Drop for Shared {
-    /// The last handle is gone, so there are no holds. What is unsettled gets one I/O timeout.
+    /// The last handle is gone, so there are no holds. What is unsettled gets one I/O timeout, which comes on top of those
+    /// of the guard that was the last handle: that one's release may be what is unsettled.
     fn drop(&mut self) {
         if self.is_forked() || self.is_closed() {
             return;

@@ -26,16 +26,19 @@ pub(super) fn take(
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
-    let own = |keys: &Arc<LockKeys>| match owner {
-        Owner::Thread(thread) => shared.holds.of_thread(&keys.lock, thread),
-        Owner::Guard => None,
-    };
-    let held: Vec<Option<Arc<Hold>>> = names.iter().map(own).collect();
-    for (keys, hold) in names.iter().zip(&held) {
-        if let Some(hold) = hold {
-            check_kind(hold, keys)?;
-            refuse_reentry(hold, keys, terms)?;
-            hold.may_reenter(Side::Main, terms.lease)?;
+    let thread = std::thread::current().id();
+    let mut held: Vec<Option<Arc<Hold>>> =
+        names.iter().map(|keys| shared.holds.of_thread(&keys.lock, thread)).collect();
+    for (keys, hold) in names.iter().zip(&mut held) {
+        if let Some(own) = hold {
+            if owner == Owner::Guard {
+                refuse_reentry(own, keys, terms)?;
+                *hold = None;
+                continue;
+            }
+            check_kind(own, keys)?;
+            refuse_reentry(own, keys, terms)?;
+            own.may_reenter(Side::Main, terms.lease)?;
         }
     }
     let fresh: Vec<_> =

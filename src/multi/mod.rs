@@ -91,7 +91,8 @@ impl MultiLock {
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease, no name at all, or more than 1000;
         /// [`WrongType`](crate::ErrorKind::WrongType) when something else stands under one of the names;
         /// [`Lost`](crate::ErrorKind::Lost) when this thread's own hold of one of them is gone;
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind under one of them;
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind under one of them, or took
+        /// one through a [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
         /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. After an error none of
         /// them is taken: what is in doubt is undone in the background. Where one name is to blame the error
         /// [tells it](crate::Error::name).

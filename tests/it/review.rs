@@ -77,7 +77,7 @@ fn closing_in_a_short_outage_gives_back_what_has_no_lease() {
             std::thread::sleep(ms(300));
             proxy.refuse(false);
         });
-        let _ = client.close(PROMPT);
+        client.close(PROMPT).unwrap();
     });
     assert_eq!((server.cmd::<i64>(&["GET", "c"]), server.cmd::<i64>(&["GET", "s"])), (5, 5));
     assert_eq!(permit.unlock().unwrap_err().kind(), ErrorKind::Closed);
