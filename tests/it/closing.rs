@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Error, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Child, Fault, Proxy, Server, ms, wait_until};
 
 /// No test may pass because a lease ended.
 const LONG: Duration = Duration::from_secs(60);
@@ -183,4 +183,44 @@ fn a_close_that_runs_out_of_time_leaves_no_socket() {
     wait_until("no connection is left", || server.client_lines().len() == 1);
     drop((guard, client));
     server.assert_clean();
+}
+
+#[test]
+fn guards_that_a_close_gave_up_are_dropped_in_silence() {
+    let server = Server::start();
+    let mut child = Child::spawn("closing::closing_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    assert_eq!(child.expect("warnings="), "0");
+    child.wait();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn closing_process() {
+    struct Count(AtomicU32);
+    impl log::Log for Count {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            if record.level() <= log::Level::Warn {
+                eprintln!("{}", record.args());
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        fn flush(&self) {}
+    }
+    static WARNINGS: Count = Count(AtomicU32::new(0));
+    log::set_logger(&WARNINGS).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let client = patient(std::env::var("LEASEHOLD_TEST_URL").unwrap());
+    client.counting_semaphore("c").try_set_permits(1).unwrap();
+    let guards = (
+        (client.lock("a").unwrap(), client.lock("a").unwrap()),
+        (client.rw_lock("rw").write().unwrap(), client.rw_lock("rw").read().unwrap()),
+        (client.multi(["m", "n"]).lock().unwrap(), client.fair("f").lock_owned().unwrap()),
+        client.counting_semaphore("c").acquire().unwrap(),
+    );
+    client.close(CAP).unwrap();
+    drop(guards);
+    println!("@@warnings={}", WARNINGS.0.load(Ordering::SeqCst));
 }

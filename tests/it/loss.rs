@@ -363,3 +363,43 @@ fn many_losses_at_once_take_few_threads() {
     drop((fixed, other, client));
     server.assert_clean();
 }
+
+/// The logger is foreign code: one that blocks takes the watchdog with it, and no callback of another lease.
+#[test]
+fn a_logger_that_blocks_keeps_no_callback_from_running() {
+    let server = Server::start();
+    let mut child = Child::spawn("loss::blocking_logger_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    child.expect("all told");
+    child.kill();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn blocking_logger_process() {
+    struct Blocks;
+    impl log::Log for Blocks {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            while record.level() <= log::Level::Warn {
+                std::thread::park();
+            }
+        }
+        fn flush(&self) {}
+    }
+    log::set_logger(&Blocks).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let client = leasehold::LockClient::open(&std::env::var("LEASEHOLD_TEST_URL").unwrap()).unwrap();
+    let leases: Vec<_> = (1..=3)
+        .map(|n| {
+            let guard = client.mutex(&format!("n{n}")).with_lease(ms(300 * n)).lock_owned().unwrap();
+            let (told, callback) = counter();
+            guard.on_lost(callback);
+            (guard, told)
+        })
+        .collect();
+    wait_until("every callback has run", || leases.iter().all(|(_, told)| told.load(Ordering::SeqCst) == 1));
+    println!("@@all told");
+    std::thread::park();
+}
