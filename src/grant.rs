@@ -39,8 +39,14 @@ impl Callbacks {
 
     /// Those that have not run. From here on nobody else runs them: taken before a guard is given up, they run if and
     /// only if that finds a loss, and one that is dropped is dropped here, not by a thread that keeps deadlines.
-    pub(crate) fn take(&mut self) -> Vec<Callback> {
-        self.0.get_mut().drain(..).filter_map(|OnLost(place)| place.lock().take()).collect()
+    pub(crate) fn take(&mut self, is_forked: impl FnOnce() -> bool) -> Vec<Callback> {
+        let all = std::mem::take(self.0.get_mut());
+        if !all.is_empty() && is_forked() {
+            // The parent's: neither run nor dropped, and a place may be locked for ever.
+            std::mem::forget(all);
+            return Vec::new();
+        }
+        all.into_iter().filter_map(|OnLost(place)| place.lock().take()).collect()
     }
 }
 

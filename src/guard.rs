@@ -14,7 +14,8 @@ macro_rules! guard_methods {
             /// Whether the lock is still held, for certain: false from the first instruction after the lease may have
             /// ended, also when the process or the machine was suspended meanwhile. Once false, false for ever.
             ///
-            /// No I/O, and no mutex: two clock reads. True is not proof for what comes *after* the call; see
+            /// No I/O, and no mutex: a clock read, and a look at the process id unless the last one was microseconds ago.
+            /// True is not proof for what comes *after* the call; see
             /// [`fencing`](crate::fencing).
             #[must_use]
             pub fn is_held(&self) -> bool {
@@ -99,7 +100,7 @@ macro_rules! guard_methods {
 
             fn give_up(&mut self) -> crate::Result<()> {
                 self.given_up = true;
-                let callbacks = self.callbacks.take();
+                let callbacks = self.callbacks.take(|| self.hold.is_forked());
                 let given_up = self.hold.release_level($side);
                 self.hold.finish_callbacks(callbacks, &given_up);
                 given_up
@@ -118,7 +119,7 @@ macro_rules! guard_methods {
                 if self.hold.is_forked() {
                     // The parent's hold: not even its memory is given back, which could end the client here.
                     std::mem::forget(self.hold.clone());
-                    std::mem::forget(self.callbacks.take());
+                    let _ = self.callbacks.take(|| true);
                     return;
                 }
                 match self.give_up() {

@@ -88,9 +88,7 @@ impl Losses {
     pub(crate) fn finish(self: &Arc<Self>, callbacks: Vec<Callback>, given_up: &Result<()>) {
         match given_up.as_ref().map_err(crate::error::Error::kind) {
             Err(ErrorKind::Lost | ErrorKind::Closed) => self.run_all(callbacks),
-            // The parent's.
-            Err(ErrorKind::Forked) => std::mem::forget(callbacks),
-            _ => {}
+            _ => drop(callbacks),
         }
     }
 

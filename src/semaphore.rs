@@ -157,7 +157,7 @@ impl SemaphorePermit {
     #[must_use = "the id can give the permits back"]
     pub fn forget(mut self) -> PermitId {
         self.given_up = true;
-        let callbacks = self.callbacks.take();
+        let callbacks = self.callbacks.take(|| self.hold.is_forked());
         self.hold.finish_callbacks(callbacks, &self.hold.forget());
         PermitId { holder: self.hold.grant.holder.clone(), permits: self.permits }
     }
