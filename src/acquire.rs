@@ -25,6 +25,8 @@ pub(crate) struct Terms {
     pub(crate) renewed: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) token: TokenRule,
+    /// Whether a thread that has the lock gets it again.
+    pub(crate) reentrant: bool,
 }
 
 impl Terms {
@@ -35,6 +37,7 @@ impl Terms {
             renewed: true,
             max_hold: config.max_hold,
             token: if config.fencing { TokenRule::Expires } else { TokenRule::Off },
+            reentrant: true,
         }
     }
 
@@ -80,8 +83,13 @@ pub(crate) fn acquire_owned(
     deadline: Deadline,
 ) -> Result<Option<Arc<Hold>>> {
     shared.check_usable().map_err(|e| e.for_name(&keys.name))?;
+    let thread = std::thread::current().id();
     if keys.kind == Kind::Write {
-        refuse_upgrade(shared, keys, std::thread::current().id())?;
+        refuse_upgrade(shared, keys, thread)?;
+    }
+    // The guard of a hold of this thread cannot leave it: it would wait for itself.
+    if let Some(hold) = shared.holds.of_thread(&keys.lock, thread) {
+        refuse_reentry(&hold, keys, terms)?;
     }
     acquire(shared, keys, terms, deadline, Owner::Guard)
 }
@@ -99,8 +107,19 @@ fn refuse_upgrade(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<
     }
 }
 
+/// Neither a non-reentrant handle enters a hold of its thread, nor does any handle enter what such a one took: under work
+/// stealing the job that asks may be another than the one that holds it. Nor can it wait, for its own thread.
+pub(crate) fn refuse_reentry(hold: &Hold, keys: &LockKeys, terms: &Terms) -> Result<()> {
+    if terms.reentrant && hold.reentrant {
+        return Ok(());
+    }
+    let why = "this thread holds the lock, and one of the two handles is non_reentrant: give it up first, or ask on                another thread";
+    hold.ensure_held().and(Err(Error::named(ErrorKind::Conflict, &keys.name, why)))
+}
+
 fn reenter(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms) -> Result<()> {
     check_kind(hold, keys)?;
+    refuse_reentry(hold, keys, terms)?;
     let levels = hold.levels();
     let (side, held) = match keys.kind {
         // Nothing is sent: on the wire the read levels would share the holder, and the late undo of one would remove
@@ -196,6 +215,6 @@ impl Attempt<'_> {
             claim.give_up();
             return Err(granted_too_late().for_name(&claim.keys.name));
         }
-        Hold::begin(claim.shared, grant, *owner)
+        Hold::begin(claim.shared, grant, *owner, terms.reentrant)
     }
 }

@@ -20,11 +20,12 @@ use crate::shared::Shared;
 ///
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and background
-/// threads. Guards and lock handles are handles too; the threads end with the last of them. Make one client per
+/// threads. Guards and lock handles are handles too; the threads end with the last of them. Dropping that one blocks for
+/// up to one I/O timeout (2 s) while an unknown outcome is not settled, at a server that hangs, say. Make one client per
 /// process and share it.
 ///
 /// A client has no thread until it needs one, then at most two whatever the load (one renews leases, one hears
-/// releases), and one more once an `on_lost` callback is set. One for [Redlock](Builder::redlock) has the first of them
+/// releases), and one more once an `on_lost` callback is set, besides up to 16 while callbacks run. One for [Redlock](Builder::redlock) has the first of them
 /// from the start: it looks after masters that are down or have no vote.
 ///
 /// # Forks
@@ -117,6 +118,9 @@ impl LockClient {
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the lock is ours.
     ///
+    /// A thread that has it gets it again, which excludes nothing between the jobs of a pool that steals work (rayon):
+    /// there use [`non_reentrant`](ReentrantMutex::non_reentrant).
+    ///
     /// # Errors
     /// As [`ReentrantMutex::lock`].
     pub fn lock(&self, name: &str) -> Result<ReentrantMutexGuard> {
@@ -174,12 +178,19 @@ impl LockClient {
     }
 
     /// Ends the client for all its handles: wakes waiters with [`Closed`](crate::ErrorKind::Closed), releases what is
-    /// held (guards that still live hold nothing from then on; that is no loss and signals none), settles what is
-    /// unsettled, and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more where an answer
-    /// is awaited when it ends.
+    /// held, settles what is unsettled, and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more
+    /// where an answer is awaited when it ends.
+    ///
+    /// Guards that still live hold nothing from then on, and somebody else may have their locks. Before the first lock is
+    /// given up, whoever waits for a loss of one of them is told as of a loss: `is_held` is false, `wait_lost` ends,
+    /// `on_lost` callbacks run; `unlock` and `ensure_held` say `Closed`. So let jobs end before this is called.
+    ///
+    /// A second call waits for the first, for its own `timeout` at most, and answers the same.
     ///
     /// # Errors
-    /// What could not be released in time, by name: it stays locked until its lease ends.
+    /// [`Unreachable`](crate::ErrorKind::Unreachable) with what is not confirmed to be released, by name, and for how long
+    /// it can stay locked: until its lease ends (longer only if the server itself stands still meanwhile). Leases that had
+    /// ended before are no error.
     pub fn close(&self, timeout: Duration) -> Result<()> {
         self.shared.close(timeout)
     }

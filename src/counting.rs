@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::claim::{Claim, Granted, Tried};
 use crate::counter::{Counter, permit_methods};
 use crate::deadline::Deadline;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::handle::{Handle, waiting_verb};
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
@@ -185,7 +185,8 @@ impl CountingPermit {
     /// I/O timeouts.
     ///
     /// # Errors
-    /// When the server could not be asked: then it is repeated in the background, for a minute.
+    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave them back: somebody else may have them. When the
+    /// server could not be asked: then it is repeated in the background, for a minute.
     pub fn unlock(mut self) -> Result<()> {
         self.given_up = true;
         self.give_back()
@@ -205,9 +206,9 @@ impl CountingPermit {
         if shared.is_forked() {
             return shared.check_usable().map_err(|e| e.for_name(&keys.name));
         }
-        // Closing the client has given it back already.
         if shared.loans.lock().remove(&self.holder).is_none() {
-            return Ok(());
+            let why = "the client was closed, which gave these permits back: somebody else may have them";
+            return Err(Error::named(ErrorKind::Closed, &keys.name, why));
         }
         let heard_before = shared.stations.messages(&keys.lock).unwrap_or(0);
         let mut doubts = Doubts::default();
@@ -229,8 +230,9 @@ impl CountingPermit {
 }
 
 impl Drop for CountingPermit {
-    /// Gives the permits back, blocking for one round trip, or a few I/O timeouts when the server hangs. Never panics; a
-    /// failure is logged at WARN. In a forked child it does nothing.
+    /// Gives the permits back, blocking for one round trip, or a few I/O timeouts when the server hangs; one more when this
+    /// was the last handle of its client. Never panics; a failure is logged at WARN, but nothing when closing the client
+    /// gave them back. In a forked child it does nothing.
     fn drop(&mut self) {
         if self.given_up {
             return;
@@ -240,8 +242,9 @@ impl Drop for CountingPermit {
             std::mem::forget(self.shared.clone());
             return;
         }
-        if let Err(e) = self.give_back() {
-            log::warn!("giving back permits failed: {e}");
+        match self.give_back() {
+            Err(e) if e.kind() != ErrorKind::Closed => log::warn!("giving back permits failed: {e}"),
+            _ => {}
         }
     }
 }

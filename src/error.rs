@@ -42,14 +42,15 @@ pub enum ErrorKind {
     Protocol,
     /// The server is too old, or of a kind (cluster node, sentinel) that this client does not serve.
     Unsupported,
-    /// The client was closed.
+    /// The client was closed; said by a guard, that this gave up its hold: somebody else may have the lock since.
     Closed,
     /// The calling process is a fork of the one that made the client: it owns none of its locks and connections.
     Forked,
     /// A newer holder has claimed the resource: this fencing token is stale.
     Stale,
     /// It cannot be had as things stand, and waiting would not help: a read hold made a write hold, more permits than a
-    /// semaphore has, a latch set while it counts, a lock while this thread holds one of another kind under the name.
+    /// semaphore has, a latch set while it counts, a lock while this thread holds one of another kind under the name, or
+    /// holds it and one of the two handles is [`non_reentrant`](crate::ReentrantMutex::non_reentrant).
     Conflict,
     /// Any other error answer of the server; the message has its words.
     Server,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::grant::Callbacks;
 use crate::guard::{guard_methods, token_method};
 use crate::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
 use crate::hold::{Hold, Side};
@@ -110,12 +111,17 @@ impl FairMutex {
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<FairMutexGuard>> {
         let hold = self.handle.for_thread(Kind::Fair, deadline)?;
-        Ok(hold.map(|hold| FairMutexGuard { hold, given_up: false, not_send: PhantomData }))
+        Ok(hold.map(|hold| FairMutexGuard {
+            hold,
+            given_up: false,
+            callbacks: Callbacks::default(),
+            not_send: PhantomData,
+        }))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedFairMutexGuard>> {
         let hold = self.handle.owned(Kind::Fair, deadline)?;
-        Ok(hold.map(|hold| OwnedFairMutexGuard { hold, given_up: false }))
+        Ok(hold.map(|hold| OwnedFairMutexGuard { hold, given_up: false, callbacks: Callbacks::default() }))
     }
 }
 
@@ -128,6 +134,7 @@ impl FairMutex {
 pub struct FairMutexGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
     /// Not `Send`, but `Sync`.
     not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
@@ -141,6 +148,7 @@ token_method!(FairMutexGuard);
 pub struct OwnedFairMutexGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
 }
 
 guard_methods!(OwnedFairMutexGuard, Side::Main);

@@ -1,8 +1,8 @@
 //! What the store granted to one holder: its lease, and who is to be told when it is lost.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -12,23 +12,41 @@ use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::holder::Holder;
 use crate::key::LockKeys;
-use crate::lease::{Lease, Moment, State, valid_until};
+use crate::lease::{Lease, Moment, State, margin, valid_until};
 
-/// Runs on a thread of its own when a lease is lost; once, also where it stands with several leases of which any may be
-/// lost first.
-#[derive(Clone)]
-pub(crate) struct OnLost(Arc<Mutex<Option<Callback>>>);
+pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
-type Callback = Box<dyn FnOnce() + Send>;
+/// Runs when a lease is lost; once, also where it stands with several leases of which any may be lost first.
+pub(crate) struct OnLost(Arc<Place>);
+
+/// Empty once somebody has taken it to run it, or its guard has taken it back.
+type Place = Mutex<Option<Callback>>;
 
 impl OnLost {
     pub(crate) fn new(callback: impl FnOnce() + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(Some(Box::new(callback)))))
     }
+}
 
-    /// What is to run, for the first who asks.
-    pub(crate) fn take(&self) -> Option<Callback> {
-        self.0.lock().take()
+/// The callbacks that were set through one guard.
+#[derive(Default)]
+pub(crate) struct Callbacks(Mutex<Vec<OnLost>>);
+
+impl Callbacks {
+    pub(crate) fn add(&self, callback: OnLost) {
+        self.0.lock().push(callback);
+    }
+
+    /// Those that have not run. From here on nobody else runs them: taken before a guard is given up, they run if and
+    /// only if that finds a loss, and one that is dropped is dropped here, not by a thread that keeps deadlines.
+    pub(crate) fn take(&mut self, is_forked: impl FnOnce() -> bool) -> Vec<Callback> {
+        let all = std::mem::take(self.0.get_mut());
+        if !all.is_empty() && is_forked() {
+            // The parent's: neither run nor dropped, and a place may be locked for ever.
+            std::mem::forget(all);
+            return Vec::new();
+        }
+        all.into_iter().filter_map(|OnLost(place)| place.lock().take()).collect()
     }
 }
 
@@ -71,10 +89,16 @@ pub(crate) struct Grant {
 
 #[derive(Default)]
 struct Told {
-    callbacks: Vec<OnLost>,
+    /// Of all guards; those of guards that are gone lead nowhere.
+    callbacks: Vec<Weak<Place>>,
+    /// The thread that keeps deadlines knows of it.
+    watched: bool,
     /// Of threads that wait for the end of any of several leases.
     bells: Vec<Arc<Bell>>,
 }
+
+/// How long a release is tried in the background beyond the lease that it removes, for clocks that differ.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// Condition variables do not count suspended time, so whoever keeps a lease's deadline looks at the clock this often.
 pub(crate) fn tick(span: Duration) -> Duration {
@@ -115,7 +139,7 @@ impl Grant {
         self.longest.fetch_max(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    pub(crate) fn longest(&self) -> Duration {
+    fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed))
     }
 
@@ -137,6 +161,18 @@ impl Grant {
     /// True for the first who says so.
     pub(crate) fn stop_renewing(&self) -> bool {
         !self.renewed_no_more.swap(true, Ordering::Relaxed)
+    }
+
+    /// From when on nothing of it stands in Redis, if the server takes requests as they come and its clock drifts no
+    /// further than the margin. Where more than one lease was asked for, the last may not have been answered.
+    pub(crate) fn gone_at(&self) -> Moment {
+        let (now, longest) = (self.now().plus(SLACK), self.longest());
+        let ends = self.lease.until().plus(SLACK).plus(margin(longest) * 2);
+        match self.lease.state(self.now()) {
+            _ if self.upkeep == Upkeep::Fixed && longest == self.span => ends,
+            State::Lost => ends.plus(longest),
+            _ => now.plus(longest),
+        }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -182,7 +218,7 @@ impl Grant {
         self.told.lock().bells.retain(|other| !Arc::ptr_eq(other, bell));
     }
 
-    /// Blocks until the lease is lost (true), released (false), or `timeout` has passed (false). Keeps the deadline
+    /// Blocks until the lease is lost or closed (true), released (false), or `timeout` has passed (false). Keeps the deadline
     /// itself: the watchdog may sit in a connect.
     pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
         let deadline = Deadline::after(Instant::now(), timeout);
@@ -190,7 +226,7 @@ impl Grant {
         loop {
             let now = self.now();
             match self.lease.state(now) {
-                State::Lost => return true,
+                State::Lost | State::Closed => return true,
                 State::Released => return false,
                 State::Held | State::Suspect => {}
             }
@@ -203,12 +239,20 @@ impl Grant {
         }
     }
 
-    pub(crate) fn add_callback(&self, callback: OnLost) {
-        self.told.lock().callbacks.push(callback);
+    /// True for the first of a grant.
+    pub(crate) fn add_callback(&self, OnLost(place): &OnLost) -> bool {
+        let mut told = self.told.lock();
+        if told.callbacks.len() == told.callbacks.capacity() {
+            told.callbacks.retain(|callback| callback.strong_count() > 0);
+        }
+        told.callbacks.push(Arc::downgrade(place));
+        !std::mem::replace(&mut told.watched, true)
     }
 
-    pub(crate) fn take_callbacks(&self) -> Vec<OnLost> {
-        std::mem::take(&mut self.told.lock().callbacks)
+    /// Those that have neither run nor been taken back.
+    pub(crate) fn take_callbacks(&self) -> Vec<Callback> {
+        let callbacks = std::mem::take(&mut self.told.lock().callbacks);
+        callbacks.iter().filter_map(|place| place.upgrade()?.lock().take()).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The methods that every guard has, written once.
 
-/// Implements the common methods, `Debug` and `Drop` for a guard with a field `hold: Arc<Hold>` and a field
-/// `given_up: bool`, which is a level of one side of its hold. Every noun's guards behave the same because they are the same code.
+/// Implements the common methods, `Debug` and `Drop` for a guard with the fields `hold: Arc<Hold>`, `given_up: bool` and
+/// `callbacks: Callbacks`, which is a level of one side of its hold. Every noun's guards behave the same because they are the same code.
 macro_rules! guard_methods {
     ($guard:ty, $side:expr) => {
         impl $guard {
@@ -14,7 +14,8 @@ macro_rules! guard_methods {
             /// Whether the lock is still held, for certain: false from the first instruction after the lease may have
             /// ended, also when the process or the machine was suspended meanwhile. Once false, false for ever.
             ///
-            /// No I/O, and no mutex: two clock reads. True is not proof for what comes *after* the call; see
+            /// No I/O, and no mutex: a clock read, and a look at the process id unless the last one was microseconds ago.
+            /// True is not proof for what comes *after* the call; see
             /// [`fencing`](crate::fencing).
             #[must_use]
             pub fn is_held(&self) -> bool {
@@ -35,22 +36,35 @@ macro_rules! guard_methods {
                 self.hold.ensure_held()
             }
 
-            /// Blocks until the lease is lost (true), or until `timeout` has passed or the client was closed (false).
+            /// Blocks until the lease is lost or closing the client gives it up (true), or until `timeout` has passed
+            /// (false). [`ensure_held`](Self::ensure_held) tells the two apart.
             ///
             /// Notices a loss by time within a millisecond or so; that the server has forgotten the hold, at the
-            /// next renewal (a third of the lease). For use from a second thread, which a guard can be lent to.
+            /// next renewal: a third of the lease, and of a fixed lease at most 10 s. For use from a second thread, which
+            /// a guard can be lent to.
             #[must_use]
             pub fn wait_lost(&self, timeout: std::time::Duration) -> bool {
                 self.hold.wait_lost(timeout)
             }
 
-            /// Runs `callback` once if the lease is lost, at once if it is lost already; never after an unlock.
+            /// Runs `callback` once if the lease is lost, or closing the client gives it up, while this guard lives: at
+            /// once if it is lost already, and also when it is the guard's own unlock or drop that finds the loss.
             ///
-            /// It runs on a thread of its own, so it may block and may use the client. The first callback of a client
-            /// starts one thread that keeps the deadlines of all its leases that have callbacks. A callback is no
-            /// substitute for [`ensure_held`](Self::ensure_held) or a fencing token at the resource: it can be late.
+            /// A callback belongs to the guard through which it was set. Once that guard was given up with the lease
+            /// held, the callback never runs, whatever becomes of the hold's other guards.
+            ///
+            /// Callbacks run on up to 16 threads of the client's, started when needed. They may use the client, drop
+            /// guards and drop the last handle; one that blocks can delay those that queue behind it. The first callback
+            /// of a client also starts one thread that keeps the deadlines of all its leases that have callbacks. A
+            /// callback is no substitute for [`ensure_held`](Self::ensure_held) or a fencing token at the resource: it
+            /// can be late.
             pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
-                self.hold.on_lost(crate::grant::OnLost::new(callback));
+                if self.hold.is_forked() {
+                    return;
+                }
+                let callback = crate::grant::OnLost::new(callback);
+                self.hold.on_lost(&callback);
+                self.callbacks.add(callback);
             }
 
             /// How many guards share this hold.
@@ -76,18 +90,28 @@ macro_rules! guard_methods {
             /// reply).
             ///
             /// # Errors
-            /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost before: what was done under it may have
+            /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost before, and
+            /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up: what was done under it may have
             /// overlapped with somebody else. When the server could not be asked, the release is repeated in the
             /// background until it answers, or the lease has ended.
             pub fn unlock(mut self) -> crate::Result<()> {
+                self.give_up()
+            }
+
+            fn give_up(&mut self) -> crate::Result<()> {
                 self.given_up = true;
-                self.hold.release_level($side)
+                let callbacks = self.callbacks.take(|| self.hold.is_forked());
+                let given_up = self.hold.release_level($side);
+                self.hold.finish_callbacks(callbacks, &given_up);
+                given_up
             }
         }
 
         impl Drop for $guard {
-            /// Gives up this level, blocking for one round trip, or a few I/O timeouts when the server hangs. Never panics; a failure
-            /// is logged at WARN, and what is in doubt is undone in the background. In a forked child it does nothing.
+            /// Gives up this level, blocking for one round trip, or a few I/O timeouts when the server hangs; one more when
+            /// this was the last handle of its client. Never panics; a failure is logged at WARN, and what is in doubt is
+            /// undone in the background. Nothing is logged when closing the client gave it up. In a forked child it does
+            /// nothing.
             fn drop(&mut self) {
                 if self.given_up {
                     return;
@@ -95,10 +119,12 @@ macro_rules! guard_methods {
                 if self.hold.is_forked() {
                     // The parent's hold: not even its memory is given back, which could end the client here.
                     std::mem::forget(self.hold.clone());
+                    let _ = self.callbacks.take(|| true);
                     return;
                 }
-                if let Err(e) = self.hold.release_level($side) {
-                    log::warn!("releasing a lock failed: {e}");
+                match self.give_up() {
+                    Err(e) if e.kind() != crate::ErrorKind::Closed => log::warn!("releasing a lock failed: {e}"),
+                    _ => {}
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::grant::{Grant, OnLost};
+use crate::grant::{Callback, Grant, OnLost};
 use crate::key::Kind;
 use crate::lease::{Moment, State};
 use crate::relay::TakenRelay;
@@ -13,14 +13,13 @@ use crate::sentinel::remember_thread;
 use crate::shared::{Owner, Shared, closed};
 use crate::store::{Doubts, HandedOver, Levels, Released, Renewal, Renewed, Undo};
 
-/// How long past the end of its lease a background release is still tried.
-const UNDO_SLACK: Duration = Duration::from_secs(1);
-
 /// One holder's possession of one lock, shared by the guards of all its levels.
 pub(crate) struct Hold {
     shared: Arc<Shared>,
     pub(crate) grant: Arc<Grant>,
     pub(crate) owner: Owner,
+    /// Whether a verb of its thread enters it once more.
+    pub(crate) reentrant: bool,
     /// How many guards of each side there are, reads in the upper half. Told to the server, never asked from it. Changed
     /// only by the one thread that the hold, or its single owned guard, belongs to.
     levels: AtomicU64,
@@ -54,10 +53,10 @@ impl Side {
 
 impl Hold {
     /// Enters a grant into the hold table and the watchdog: from here on it is found, renewed and released.
-    pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner) -> Result<Arc<Self>> {
+    pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner, reentrant: bool) -> Result<Arc<Self>> {
         let side = if grant.keys.kind == Kind::Read { Side::Read } else { Side::Main };
         let levels = AtomicU64::new(side.one());
-        let hold = Arc::new(Self { shared: shared.clone(), grant: Arc::new(grant), owner, levels });
+        let hold = Arc::new(Self { shared: shared.clone(), grant: Arc::new(grant), owner, reentrant, levels });
         if matches!(owner, Owner::Thread(_)) {
             remember_thread(shared);
         }
@@ -69,7 +68,7 @@ impl Hold {
         // A close that took all holds just before the insert has not seen this one.
         if shared.is_closed() {
             let _ = hold.release_all();
-            return Err(closed());
+            return Err(closed().for_name(hold.name()));
         }
         Ok(hold)
     }
@@ -98,7 +97,7 @@ impl Hold {
         match self.grant.state() {
             State::Held | State::Suspect => Ok(()),
             State::Lost => Err(self.lost()),
-            State::Released => Err(closed().for_name(self.name())),
+            State::Released | State::Closed => Err(self.closed()),
         }
     }
 
@@ -106,10 +105,15 @@ impl Hold {
         !self.shared.is_forked() && self.grant.wait_lost(timeout)
     }
 
-    pub(crate) fn on_lost(&self, callback: OnLost) {
+    pub(crate) fn on_lost(&self, callback: &OnLost) {
         if !self.shared.is_forked() {
             self.shared.losses.watch(&self.shared.client_name, &self.grant, callback);
         }
+    }
+
+    /// What becomes of the callbacks that a guard took back before it gave up its level with this outcome.
+    pub(crate) fn finish_callbacks(&self, callbacks: Vec<Callback>, given_up: &Result<()>) {
+        self.shared.losses.finish(callbacks, given_up);
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -125,13 +129,13 @@ impl Hold {
     /// How long this hold keeps other threads of the client from the lock, for certain. Also while its release is
     /// under way: the one who releases rings when it is over.
     pub(crate) fn blocks_for(&self) -> Option<Duration> {
-        let released = self.grant.state() == State::Released;
+        let released = matches!(self.grant.state(), State::Released | State::Closed);
         if !self.grant.keys.kind.is_exclusive() || (self.levels().main == 0 && !released) {
             return None;
         }
         match self.grant.state() {
             State::Held | State::Suspect => Some(self.grant.remaining()),
-            State::Released => Some(self.shared.config.io_timeout),
+            State::Released | State::Closed => Some(self.shared.config.io_timeout),
             State::Lost => None,
         }
     }
@@ -176,7 +180,7 @@ impl Hold {
         match self.grant.confirmed(sent_at, lease) {
             State::Held | State::Suspect => Ok(()),
             State::Lost => Err(self.lost()),
-            State::Released => Err(closed().for_name(self.name())),
+            State::Released | State::Closed => Err(self.closed()),
         }
     }
 
@@ -235,8 +239,9 @@ impl Hold {
 
     /// The server does not know this hold any more.
     pub(crate) fn tell_lost(&self) {
-        self.grant.lose();
-        self.shared.losses.look();
+        if self.grant.lose() == State::Lost {
+            self.shared.losses.tell(&self.grant);
+        }
         // Threads of this client sleep for as long as they think that it is held here.
         self.shared.stations.ring(&self.grant.keys.lock);
     }
@@ -255,7 +260,8 @@ impl Hold {
         let released = self.grant.state() == State::Released;
         match (self.levels(), side) {
             (Levels::NONE, _) => self.leave_all(),
-            // Given up as a whole already, by a close: as for the outermost level, there is nothing left to do or to report.
+            // Given up as a whole already, because its thread has ended: as for the outermost level, there is nothing left
+            // to do or to report.
             _ if released => Ok(None),
             // Known here only.
             (Levels { main: 1.., .. }, Side::Read) => self.ensure_held().map(|()| None),
@@ -271,7 +277,22 @@ impl Hold {
     /// Order: the lease leaves its live states, the watchdog forgets it, the release is sent. A renewal that crosses
     /// the release finds the field gone; one that was answered late finds a lease that nothing revives.
     fn leave_all(&self) -> Result<Option<Left>> {
-        let before = self.grant.lease.release(self.grant.now());
+        self.left_all(self.grant.lease.release(self.grant.now()))
+    }
+
+    /// [`leave_all`](Self::leave_all) for a client that is closed: whoever waits for a loss of it is told.
+    ///
+    /// # Errors
+    /// `Lost` when it had been lost before: what may stand of it is undone in the background.
+    pub(crate) fn close(&self) -> Result<Option<Left>> {
+        let left = self.left_all(self.grant.lease.close(self.grant.now()))?;
+        if left.is_some() {
+            self.shared.losses.tell(&self.grant);
+        }
+        Ok(left)
+    }
+
+    fn left_all(&self, before: State) -> Result<Option<Left>> {
         self.shared.watchdog.leave(&self.grant);
         self.grant.wake();
         match before {
@@ -279,10 +300,14 @@ impl Hold {
                 self.leave_table();
                 Ok(None)
             }
+            State::Closed => {
+                self.leave_table();
+                Err(self.closed())
+            }
             State::Lost => {
                 self.undo(Doubts::default(), Levels::NONE);
                 self.leave_table();
-                self.shared.losses.look();
+                self.shared.losses.tell(&self.grant);
                 Err(self.lost())
             }
             State::Held | State::Suspect => Ok(Some(self.left(Levels::NONE))),
@@ -299,7 +324,7 @@ impl Hold {
         self.shared.stations.ring(&self.grant.keys.lock);
     }
 
-    fn send(&self, left: &Left) -> Result<()> {
+    pub(crate) fn send(&self, left: &Left) -> Result<()> {
         let Grant { keys, holder, .. } = &*self.grant;
         let mut doubts = Doubts::default();
         let outcome = match self.next_try(left) {
@@ -403,25 +428,33 @@ impl Hold {
         }
     }
 
-    /// Gives up the hold in the background: its thread has ended, or there is no time to wait for the server.
+    /// Gives up the hold in the background: its thread has ended.
     pub(crate) fn abandon(&self) {
-        let before = self.grant.lease.release(self.grant.now());
-        self.shared.watchdog.leave(&self.grant);
-        self.grant.wake();
-        if before != State::Released {
-            self.undo(Doubts::default(), Levels::NONE);
+        if let Ok(Some(_)) = self.leave_all() {
+            self.send_later();
         }
+    }
+
+    /// In place of [`send`](Self::send), when there is no time to wait for the server.
+    pub(crate) fn send_later(&self) {
+        self.undo(Doubts::default(), Levels::NONE);
         self.leave_table();
     }
 
     /// Ends what this process does for the hold, and leaves it in Redis until its lease ends there.
-    pub(crate) fn forget(&self) {
-        if !self.shared.is_forked() {
-            self.grant.lease.release(self.grant.now());
-            self.shared.watchdog.leave(&self.grant);
-            self.grant.wake();
-            self.leave_table();
+    ///
+    /// # Errors
+    /// As for a hold that is given up: that it is lost, say.
+    pub(crate) fn forget(&self) -> Result<()> {
+        if self.shared.is_forked() {
+            return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
+        let held = self.ensure_held();
+        self.grant.lease.release(self.grant.now());
+        self.shared.watchdog.leave(&self.grant);
+        self.grant.wake();
+        self.leave_table();
+        held
     }
 
     /// It is given up, and may still stand on a master that has not answered.
@@ -437,17 +470,19 @@ impl Hold {
             holder: self.grant.holder.clone(),
             left,
             doubts,
-            expires: self.expires(),
+            expires: self.grant.gone_at(),
         });
-    }
-
-    fn expires(&self) -> Moment {
-        self.grant.now().plus(self.grant.longest()).plus(UNDO_SLACK)
     }
 
     #[cold]
     fn lost(&self) -> Error {
         Error::named(ErrorKind::Lost, self.name(), "the lease of this hold has ended: somebody else may have the lock")
+    }
+
+    #[cold]
+    fn closed(&self) -> Error {
+        let why = "the client was closed, which gave up this hold: somebody else may have the lock";
+        Error::named(ErrorKind::Closed, self.name(), why)
     }
 }
 

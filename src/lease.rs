@@ -51,11 +51,13 @@ pub(crate) enum State {
     Lost,
     /// Given up by us. Final, and never a loss.
     Released,
+    /// Given up by closing the client, under a holder that may still be at work. Final, and told like a loss.
+    Closed,
 }
 
 /// The state and the end of one lease, in one word so that they change together.
 ///
-/// `word` = end in nanoseconds with the two lowest bits replaced by the state. Transitions:
+/// `word` = end in nanoseconds with the three lowest bits replaced by the state. Transitions:
 ///
 /// | from | to | by |
 /// |---|---|---|
@@ -63,6 +65,7 @@ pub(crate) enum State {
 /// | Held | Suspect | `suspect` |
 /// | Held, Suspect | Lost | `lose`, or whoever first *looks* after the end |
 /// | Held, Suspect | Released | `release` |
+/// | Held, Suspect | Closed | `close` |
 ///
 /// Looking makes a loss stick: without that, thread A could see the lease ended and act on it, and thread B, which
 /// read its clock just before, could store a renewal and make it held again.
@@ -71,7 +74,7 @@ pub(crate) struct Lease {
     word: AtomicU64,
 }
 
-const STATE_BITS: u64 = 3;
+const STATE_BITS: u64 = 7;
 
 fn pack(state: State, until: Moment) -> u64 {
     (until.0 & !STATE_BITS) | state as u64
@@ -82,7 +85,8 @@ fn unpack(word: u64) -> (State, Moment) {
         0 => State::Held,
         1 => State::Suspect,
         2 => State::Lost,
-        _ => State::Released,
+        3 => State::Released,
+        _ => State::Closed,
     };
     (state, Moment(word & !STATE_BITS))
 }
@@ -102,7 +106,7 @@ impl Lease {
         match state {
             State::Held | State::Suspect if now < until => true,
             State::Held | State::Suspect => matches!(self.state(now), State::Held | State::Suspect),
-            State::Lost | State::Released => false,
+            State::Lost | State::Released | State::Closed => false,
         }
     }
 
@@ -128,12 +132,21 @@ impl Lease {
 
     /// We give it up. Returns the state *before*: only one caller ever sees it live.
     pub(crate) fn release(&self, now: Moment) -> State {
+        self.give_up(now, State::Released)
+    }
+
+    /// [`release`](Self::release) for a client that is closed: whoever has a guard of it learns that it holds nothing.
+    pub(crate) fn close(&self, now: Moment) -> State {
+        self.give_up(now, State::Closed)
+    }
+
+    fn give_up(&self, now: Moment, to: State) -> State {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             let (state, until) = unpack(word);
             let next = match state {
-                State::Lost | State::Released => return state,
-                State::Held | State::Suspect if now < until => State::Released,
+                State::Lost | State::Released | State::Closed => return state,
+                State::Held | State::Suspect if now < until => to,
                 State::Held | State::Suspect => State::Lost,
             };
             match self.word.compare_exchange_weak(word, pack(next, until), Ordering::AcqRel, Ordering::Acquire) {
@@ -149,7 +162,7 @@ impl Lease {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             let (state, until) = unpack(word);
-            if matches!(state, State::Lost | State::Released) {
+            if matches!(state, State::Lost | State::Released | State::Closed) {
                 return state;
             }
             let (next_state, next_until) = if now < until { change(state, until) } else { (State::Lost, until) };
@@ -211,6 +224,11 @@ mod tests {
         assert_eq!(released.state(at(500)), State::Released, "time ends nothing that was released");
         let late = Lease::new(at(100));
         assert_eq!(late.release(at(100)), State::Lost);
+        let closed = Lease::new(at(100));
+        assert_eq!(closed.close(at(1)), State::Held);
+        assert_eq!(closed.release(at(1)), State::Closed, "the guard that comes later is told");
+        assert_eq!((closed.lose(at(2)), closed.state(at(500))), (State::Closed, State::Closed));
+        assert_eq!(released.close(at(2)), State::Released, "and one that was faster is not");
     }
 
     #[test]

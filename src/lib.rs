@@ -104,7 +104,12 @@
 //! Three ways to be told: ask ([`is_held`](ReentrantMutexGuard::is_held),
 //! [`ensure_held`](ReentrantMutexGuard::ensure_held)), block ([`wait_lost`](ReentrantMutexGuard::wait_lost)), or be
 //! called ([`on_lost`](ReentrantMutexGuard::on_lost)). A loss is final: a thread whose hold was lost gets
-//! [`ErrorKind::Lost`] when it asks for the same lock, until all guards of that hold are gone. An unlock signals none.
+//! [`ErrorKind::Lost`] when it asks for the same lock, until all guards of that hold are gone. An unlock signals none;
+//! [`close`](LockClient::close) tells whoever still has a guard in the same three ways, with [`ErrorKind::Closed`], because it
+//! gives the lock away under them.
+//!
+//! A callback belongs to the guard through which it was set: it runs once, when the lease is lost while that guard lives,
+//! also when the guard's own unlock or drop finds the loss, and never once that guard was given up with the lease held.
 //!
 //! # When the server fails
 //!
@@ -146,7 +151,11 @@
 //!
 //! # Threads, forks, cloning
 //!
-//! See [`LockClient`]. A thread that ends while it holds locks (its guards were forgotten) has them released. A child
+//! Re-entry goes by thread, so on a pool that steals work (rayon) [`lock`](LockClient::lock) can let two jobs in: there take
+//! [`non_reentrant`](ReentrantMutex::non_reentrant) handles or owned guards; see
+//! [`ReentrantMutex`](ReentrantMutex#re-entrancy).
+//!
+//! For the rest see [`LockClient`]. A thread that ends while it holds locks (its guards were forgotten) has them released. A child
 //! process made by `fork()` owns nothing and harms nothing.
 //!
 //! # Log levels

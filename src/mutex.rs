@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::grant::Callbacks;
 use crate::guard::{guard_methods, token_method};
 use crate::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
 use crate::hold::{Hold, Side};
@@ -20,6 +21,13 @@ use crate::shared::Shared;
 /// Per client and thread: a thread that has the lock gets it again, and it is free when the last of its guards is
 /// gone, in whatever order they are dropped. The lease, renewal and fencing token are those of the outermost call;
 /// inner ones can only lengthen the lease. The [owned](Self::lock_owned) forms never re-enter.
+///
+/// **Not under work stealing.** A thread of rayon that holds the lock and waits for a part of its job (`join`, `par_iter`,
+/// `scope`) may run another job meanwhile, and if that takes the lock too, it re-enters: two jobs are inside, with one
+/// fencing token. There take the lock through a [`non_reentrant`](Self::non_reentrant) handle, which refuses the second
+/// job with [`Conflict`](crate::ErrorKind::Conflict), or by [`try_lock_owned`](Self::try_lock_owned). A call that blocks can wait
+/// for a job that lies beneath it on its own stack, and so for ever, as with any mutex: hold no lock across a `join`, or
+/// only try. The example `rayon_pool` shows all of it.
 ///
 /// # Fairness
 /// Threads of one client are served first come, first served. Between clients there is no order, but a client that
@@ -45,6 +53,19 @@ impl ReentrantMutex {
     handle_methods!();
     lock_methods!();
 
+    /// A handle that never re-enters: while the calling thread has the lock, all its forms say
+    /// [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the [owned](Self::lock_owned) ones too. They neither
+    /// enter the hold nor wait for it. What this thread took through such a handle no other handle enters or waits for
+    /// either, nor a [`multi`](crate::LockClient::multi) that contains the name.
+    ///
+    /// For code that runs on a pool that steals work, such as rayon's: see [Re-entrancy](Self#re-entrancy). An owned
+    /// guard belongs to no thread, so whoever took it waits for it like anybody else.
+    #[must_use]
+    pub fn non_reentrant(mut self) -> Self {
+        self.handle.terms.reentrant = false;
+        self
+    }
+
     waiting_verb! {
         /// Takes the lock, blocking for as long as it takes.
         ///
@@ -52,14 +73,17 @@ impl ReentrantMutex {
         ///
         /// # Errors
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease; [`Lost`](crate::ErrorKind::Lost) when
-        /// this thread's own hold of the lock is gone; [`Closed`](crate::ErrorKind::Closed); and every way in which the
-        /// server can fail to be asked. What is then in doubt is undone in the background: nothing stays locked.
+        /// this thread's own hold of the lock is gone; [`Conflict`](crate::ErrorKind::Conflict) when it holds a lock of another
+        /// kind under the name, or this one and one of the two handles is [`non_reentrant`](Self::non_reentrant);
+        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. What is then in doubt is undone in the background: nothing stays locked.
         lock, try_lock, try_lock_for, try_lock_until() -> ReentrantMutexGuard, acquire
     }
 
     waiting_verb! {
         /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call blocks even
-        /// on the same thread, until the first guard is gone.
+        /// on the same thread, until the first guard is gone. It also blocks for ever when this
+        /// thread has the lock by [`lock`](Self::lock), unless one of the two handles is
+        /// [`non_reentrant`](Self::non_reentrant): then it says `Conflict`.
         ///
         /// # Errors
         /// As [`lock`](Self::lock).
@@ -76,12 +100,17 @@ impl ReentrantMutex {
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<ReentrantMutexGuard>> {
         let hold = self.handle.for_thread(Kind::Mutex, deadline)?;
-        Ok(hold.map(|hold| ReentrantMutexGuard { hold, given_up: false, not_send: PhantomData }))
+        Ok(hold.map(|hold| ReentrantMutexGuard {
+            hold,
+            given_up: false,
+            callbacks: Callbacks::default(),
+            not_send: PhantomData,
+        }))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMutexGuard>> {
         let hold = self.handle.owned(Kind::Mutex, deadline)?;
-        Ok(hold.map(|hold| OwnedMutexGuard { hold, given_up: false }))
+        Ok(hold.map(|hold| OwnedMutexGuard { hold, given_up: false, callbacks: Callbacks::default() }))
     }
 }
 
@@ -98,6 +127,7 @@ impl ReentrantMutex {
 pub struct ReentrantMutexGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
     /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
     not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
@@ -111,6 +141,7 @@ token_method!(ReentrantMutexGuard);
 pub struct OwnedMutexGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
 }
 
 guard_methods!(OwnedMutexGuard, Side::Main);

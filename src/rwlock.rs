@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::deadline::Deadline;
 use crate::error::Result;
+use crate::grant::Callbacks;
 use crate::guard::{guard_methods, token_method};
 use crate::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
 use crate::hold::{Hold, Side};
@@ -110,7 +111,12 @@ impl RwLock {
 
     fn take_write(&self, deadline: Deadline) -> Result<Option<RwLockWriteGuard>> {
         let hold = self.handle.for_thread(Kind::Write, deadline)?;
-        Ok(hold.map(|hold| RwLockWriteGuard { hold, given_up: false, not_send: PhantomData }))
+        Ok(hold.map(|hold| RwLockWriteGuard {
+            hold,
+            given_up: false,
+            callbacks: Callbacks::default(),
+            not_send: PhantomData,
+        }))
     }
 
     fn take_read_owned(&self, deadline: Deadline) -> Result<Option<OwnedRwLockReadGuard>> {
@@ -119,7 +125,7 @@ impl RwLock {
 
     fn take_write_owned(&self, deadline: Deadline) -> Result<Option<OwnedRwLockWriteGuard>> {
         let hold = self.handle.owned(Kind::Write, deadline)?;
-        Ok(hold.map(|hold| OwnedRwLockWriteGuard { hold, given_up: false }))
+        Ok(hold.map(|hold| OwnedRwLockWriteGuard { hold, given_up: false, callbacks: Callbacks::default() }))
     }
 }
 
@@ -132,13 +138,14 @@ impl RwLock {
 pub struct RwLockReadGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
     /// Not `Send`, but `Sync`.
     not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
 
 impl RwLockReadGuard {
     fn new(hold: Arc<Hold>) -> Self {
-        Self { hold, given_up: false, not_send: PhantomData }
+        Self { hold, given_up: false, callbacks: Callbacks::default(), not_send: PhantomData }
     }
 }
 
@@ -154,6 +161,7 @@ guard_methods!(RwLockReadGuard, Side::Read);
 pub struct RwLockWriteGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
     /// Not `Send`, but `Sync`.
     not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
@@ -163,15 +171,16 @@ token_method!(RwLockWriteGuard);
 
 impl RwLockWriteGuard {
     /// Goes on reading, with no gap in which another writer could get in, and wakes the readers that wait. One round
-    /// trip. If this thread has other write guards, it goes on writing until they are gone.
+    /// trip. If this thread has other write guards, it goes on writing until they are gone. Callbacks of
+    /// [`on_lost`](Self::on_lost) end with this guard: set them again through the one that reads.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost. When the server could not be asked, the lock is
+    /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost, [`Closed`](crate::ErrorKind::Closed) when closing the
+    /// client gave it up. When the server could not be asked, the lock is
     /// given up instead, and this is repeated in the background.
     pub fn downgrade(mut self) -> Result<RwLockReadGuard> {
-        self.given_up = true;
         let read = self.hold.nest_read().map(|()| RwLockReadGuard::new(self.hold.clone()));
-        let released = self.hold.release_level(Side::Main);
+        let released = self.give_up();
         // Without the write level the read level is alone: what it says on being dropped is said already.
         read.and_then(|read| released.map(|()| read))
     }
@@ -183,11 +192,12 @@ impl RwLockWriteGuard {
 pub struct OwnedRwLockReadGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
 }
 
 impl OwnedRwLockReadGuard {
     fn new(hold: Arc<Hold>) -> Self {
-        Self { hold, given_up: false }
+        Self { hold, given_up: false, callbacks: Callbacks::default() }
     }
 }
 
@@ -199,6 +209,7 @@ guard_methods!(OwnedRwLockReadGuard, Side::Read);
 pub struct OwnedRwLockWriteGuard {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
 }
 
 guard_methods!(OwnedRwLockWriteGuard, Side::Main);
@@ -210,9 +221,8 @@ impl OwnedRwLockWriteGuard {
     /// # Errors
     /// As there.
     pub fn downgrade(mut self) -> Result<OwnedRwLockReadGuard> {
-        self.given_up = true;
         let read = self.hold.nest_read().map(|()| OwnedRwLockReadGuard::new(self.hold.clone()));
-        let released = self.hold.release_level(Side::Main);
+        let released = self.give_up();
         read.and_then(|read| released.map(|()| read))
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::counter::{Counter, permit_methods};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::grant::Callbacks;
 use crate::guard::guard_methods;
 use crate::handle::{Handle, handle_methods, waiting_verb};
 use crate::hold::{Hold, Side};
@@ -128,7 +129,7 @@ impl Semaphore {
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<SemaphorePermit>> {
         check_count(permits, MOST_PERMITS_AT_ONCE).map_err(|e| e.for_name(self.name()))?;
         let hold = self.handle.owned(Kind::Permits(permits), deadline)?;
-        Ok(hold.map(|hold| SemaphorePermit { hold, given_up: false, permits }))
+        Ok(hold.map(|hold| SemaphorePermit { hold, given_up: false, callbacks: Callbacks::default(), permits }))
     }
 }
 
@@ -138,6 +139,7 @@ impl Semaphore {
 pub struct SemaphorePermit {
     hold: Arc<Hold>,
     given_up: bool,
+    callbacks: Callbacks,
     permits: u32,
 }
 
@@ -155,7 +157,8 @@ impl SemaphorePermit {
     #[must_use = "the id can give the permits back"]
     pub fn forget(mut self) -> PermitId {
         self.given_up = true;
-        self.hold.forget();
+        let callbacks = self.callbacks.take(|| self.hold.is_forked());
+        self.hold.finish_callbacks(callbacks, &self.hold.forget());
         PermitId { holder: self.hold.grant.holder.clone(), permits: self.permits }
     }
 }

@@ -1,8 +1,13 @@
 //! What all handles of one client share.
 //!
-//! Lock order, where two mutexes are held together: `Stations::map`, then a station's line, then a seat or its bell;
-//! the watchdog's table, then a grant's place; what a grant has to tell, then a bell. The hold table is never held with
-//! another.
+//! Lock order, where two mutexes are held together:
+//! - `Stations::map` or `Stations::alone`, then a station's line, then a seat; `Stations::map`, then a station's bell;
+//! - the watchdog's table, then a grant's place or the watchdog's thread handle;
+//! - the topics of the subscriber, then a bell or the subscriber's thread handle;
+//! - what a grant has to tell, then a bell;
+//! - the leases whose losses are told, then the callbacks that are to run.
+//!
+//! All others are never held with another: the hold table, a callback's place, the state of a close, the connections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) losses: Arc<Losses>,
     pub(crate) client_name: String,
     closed: AtomicBool,
+    closing: Mutex<Closing>,
+    closing_changed: Condvar,
     /// Acquiring calls that are under way: `close` waits for what they still have to undo.
     calls: Mutex<usize>,
     calls_changed: Condvar,
@@ -86,6 +93,8 @@ impl Shared {
             losses,
             client_name,
             closed: AtomicBool::new(false),
+            closing: Mutex::default(),
+            closing_changed: Condvar::new(),
             calls: Mutex::new(0),
             calls_changed: Condvar::new(),
             process: OwnProcess::now(),
@@ -152,65 +161,164 @@ impl Shared {
         if self.is_forked() {
             return self.check_usable();
         }
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
         let deadline =
             Instant::now().checked_add(timeout).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
+        let mut closing = self.closing.lock();
+        loop {
+            match &*closing {
+                Closing::Open => break,
+                Closing::Done(outcome) => return outcome.clone(),
+                Closing::UnderWay if Instant::now() >= deadline => {
+                    let why = "another thread is still closing the client: wait for it, or close with more time";
+                    return Err(Error::new(ErrorKind::Unreachable, why));
+                }
+                Closing::UnderWay => {
+                    self.closing_changed.wait_until(&mut closing, deadline);
+                }
+            }
+        }
+        *closing = Closing::UnderWay;
+        drop(closing);
+        self.closed.store(true, Ordering::Release);
+        let outcome = self.close_until(deadline);
+        *self.closing.lock() = Closing::Done(outcome.clone());
+        self.closing_changed.notify_all();
+        outcome
+    }
+
+    fn close_until(&self, deadline: Instant) -> Result<()> {
         self.stations.close();
         self.wakeups.ring_all();
-        let mut failed = Vec::new();
-        for hold in self.holds.take_all() {
-            if Instant::now() >= deadline {
-                hold.abandon();
-                failed.push(format!("{:?}: the time was up", hold.grant.keys.name));
-            } else if let Err(e) = hold.release_all() {
-                failed.push(e.to_string());
-            }
-        }
-        let loans = std::mem::take(&mut *self.loans.lock());
-        for (holder, keys) in loans {
-            let mut doubts = Doubts::default();
-            let expires = self.clock.now().plus(ONCE / 2);
-            if Instant::now() >= deadline {
-                failed.push(format!("{:?}: the time was up, and its permits have no lease", keys.name));
-            } else if let Err(e) = self.store.release(&keys, &holder, Levels::NONE, &mut doubts) {
-                failed.push(e.for_name(&keys.name).to_string());
-            } else {
-                continue;
-            }
-            self.watchdog.undo(Undo { keys, holder, left: Levels::NONE, doubts, expires });
-        }
+        let mut unconfirmed = self.release_holds(deadline);
+        unconfirmed.extend(self.give_back_loans(deadline));
+        let mut also = Vec::new();
         // What they were granted meanwhile they give back, and what is in doubt they leave to the watchdog.
         if !self.calls_are_over(deadline) {
-            failed.push("a lock call is still waiting for the server".to_owned());
+            also.push("a lock call still waits for the server, and what it is granted stands for its lease".to_owned());
         }
         let dog = self.watchdog.stop(deadline);
         let ear = self.wakeups.stop(deadline);
         self.losses.stop();
         self.store.close();
-        let unsettled = self.watchdog.unsettled();
-        if unsettled > 0 {
-            failed.push(format!("{unsettled} unknown outcomes are not settled"));
-        }
         if !dog || !ear {
-            failed.push("a thread is still in its I/O and ends with it".to_owned());
+            also.push("a thread is still in its I/O and ends with it".to_owned());
         }
-        if failed.is_empty() {
+        let (left, settling_until) = self.watchdog.unsettled();
+        let now = self.clock.now();
+        if dog {
+            // The others were released in the background after all, or have ended by themselves meanwhile.
+            let stands = |one: &Unconfirmed| left.iter().any(|undo| one.is_of(undo));
+            unconfirmed.retain(|one| stands(one) || (!one.has_lease && now >= one.expires));
+        }
+        for undo in left {
+            if !unconfirmed.iter().any(|one| one.is_of(&undo)) {
+                unconfirmed.push(Unconfirmed::of(&undo, "an unknown outcome is not settled"));
+            }
+        }
+        if unconfirmed.is_empty() && also.is_empty() {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::Unreachable,
-            format!(
-                "closed, but not everything was released (it stays locked until its lease ends): {}",
-                failed.join("; ")
-            ),
-        ))
+        let ends = unconfirmed.iter().filter(|one| one.has_lease).map(|one| one.expires).chain(settling_until).max();
+        Err(not_all_released(&unconfirmed, also, ends.map(|ends| ends.since(now))))
+    }
+
+    /// Every holder is told before the first of the locks can be another's.
+    fn release_holds(&self, deadline: Instant) -> Vec<Unconfirmed> {
+        let holds = self.holds.take_all();
+        // One that was lost before is undone in the background.
+        let close = |hold: Arc<Hold>| hold.close().ok().flatten().map(|left| (hold, left));
+        let leaving: Vec<_> = holds.into_iter().filter_map(close).collect();
+        let mut unconfirmed = Vec::new();
+        for (hold, left) in leaving {
+            let why = if Instant::now() >= deadline {
+                hold.send_later();
+                "the time was up".to_owned()
+            } else {
+                match hold.send(&left) {
+                    // Gone from the server, so it is free.
+                    Err(e) if e.kind() != ErrorKind::Lost => e.message().to_owned(),
+                    _ => continue,
+                }
+            };
+            let (name, holder) = (hold.grant.keys.name.clone(), hold.grant.holder.clone());
+            unconfirmed.push(Unconfirmed { name, holder, why, expires: hold.grant.gone_at(), has_lease: true });
+        }
+        unconfirmed
+    }
+
+    fn give_back_loans(&self, deadline: Instant) -> Vec<Unconfirmed> {
+        let loans = std::mem::take(&mut *self.loans.lock());
+        let mut unconfirmed = Vec::new();
+        for (holder, keys) in loans {
+            let mut doubts = Doubts::default();
+            let expires = self.clock.now().plus(ONCE / 2);
+            let why = if Instant::now() >= deadline {
+                "the time was up".to_owned()
+            } else {
+                match self.store.release(&keys, &holder, Levels::NONE, &mut doubts) {
+                    Ok(_) => continue,
+                    Err(e) => e.message().to_owned(),
+                }
+            };
+            let undo = Undo { keys, holder, left: Levels::NONE, doubts, expires };
+            unconfirmed.push(Unconfirmed::of(&undo, &why));
+            self.watchdog.undo(undo);
+        }
+        unconfirmed
     }
 }
 
+/// How far a [`close`](Shared::close) has come.
+#[derive(Default)]
+enum Closing {
+    #[default]
+    Open,
+    UnderWay,
+    Done(Result<()>),
+}
+
+/// What a close could not release by itself, and left to the watchdog.
+struct Unconfirmed {
+    name: Arc<str>,
+    holder: Holder,
+    why: String,
+    expires: Moment,
+    has_lease: bool,
+}
+
+impl Unconfirmed {
+    fn of(undo: &Undo, why: &str) -> Self {
+        let has_lease = !matches!(undo.keys.kind, Kind::Counting { .. });
+        let why = if has_lease { why.to_owned() } else { format!("{why} (these permits have no lease)") };
+        Self { name: undo.keys.name.clone(), holder: undo.holder.clone(), why, expires: undo.expires, has_lease }
+    }
+
+    fn is_of(&self, undo: &Undo) -> bool {
+        self.holder == undo.holder && self.name == undo.keys.name
+    }
+}
+
+#[cold]
+fn not_all_released(unconfirmed: &[Unconfirmed], also: Vec<String>, stands_for: Option<Duration>) -> Error {
+    const SHOWN: usize = 10;
+    let mut parts: Vec<String> =
+        unconfirmed.iter().take(SHOWN).map(|one| format!("{:?}: {}", one.name, one.why)).collect();
+    if unconfirmed.len() > SHOWN {
+        parts.push(format!("{} more", unconfirmed.len() - SHOWN));
+    }
+    parts.extend(also);
+    let stands = stands_for.map(|time| {
+        let seconds = (time.as_secs_f64() * 10.0).ceil() / 10.0;
+        format!(" (it can stay locked until its lease ends, for {seconds} s at most)")
+    });
+    let stands = stands.unwrap_or_default();
+    let why = format!("closed, but not everything is confirmed to be released{stands}: {}", parts.join("; "));
+    Error::new(ErrorKind::Unreachable, why)
+}
+
 impl Drop for Shared {
-    /// The last handle is gone, so there are no holds. What is unsettled gets one I/O timeout.
+    /// The last handle is gone, so there are no holds. What is unsettled gets one I/O timeout, which comes on top of those
+    /// of the guard that was the last handle: that one's release may be what is unsettled.
     fn drop(&mut self) {
         if self.is_forked() || self.is_closed() {
             return;

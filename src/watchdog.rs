@@ -24,8 +24,6 @@ use crate::trouble::{News, RenewalTrouble};
 
 /// Unknown outcomes kept while the server cannot be asked; past it the oldest goes first.
 const MOST_UNDOS: usize = 10_000;
-/// How long a background release is tried beyond the lease it removes, for clocks that differ.
-const UNDO_SLACK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Watchdog {
     inner: Arc<Inner>,
@@ -51,6 +49,8 @@ struct Table {
     /// The shortest lease since `due` was last empty: how often the clock must be looked at.
     shortest: Duration,
     undos: Vec<Undo>,
+    /// While some of them are being settled: until when any of those can stand.
+    settling_until: Option<Moment>,
     /// No settling before this: a server that just failed waits for its back-off.
     settle_from: Moment,
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is told to.
@@ -81,6 +81,7 @@ impl Watchdog {
             next: 0,
             shortest: Duration::MAX,
             undos: Vec::new(),
+            settling_until: None,
             settle_from: Moment::from_nanos(0),
             planned: None,
             settle_until: None,
@@ -115,16 +116,20 @@ impl Watchdog {
 
     /// The acquisition is removed in the background, as soon as the server can be asked.
     pub(crate) fn undo(&self, undo: Undo) {
-        let started = self.start(&mut self.inner.table.lock());
-        match started {
-            Ok(()) => self.inner.remember(undo),
-            Err(e) => log::warn!("{:?} stays locked until its lease ends: {}", undo.keys.name, e.chain()),
+        let name = undo.keys.name.clone();
+        let mut table = self.inner.table.lock();
+        let remembered = self.start(&mut table).map(|()| self.inner.remember(&mut table, undo));
+        drop(table);
+        match remembered {
+            Ok(oldest) => tell_dropped(oldest),
+            Err(e) => log::warn!("{name:?} stays locked until its lease ends: {}", e.chain()),
         }
     }
 
-    /// How many unknown outcomes are not settled yet.
-    pub(crate) fn unsettled(&self) -> usize {
-        self.inner.table.lock().undos.len()
+    /// The unknown outcomes that are not settled yet, and until when those can stand that the thread is at.
+    pub(crate) fn unsettled(&self) -> (Vec<Undo>, Option<Moment>) {
+        let table = self.inner.table.lock();
+        (table.undos.clone(), table.settling_until)
     }
 
     /// Asks the thread to end after one last try at what is unsettled; waits for it until `deadline`. False: it is
@@ -190,10 +195,10 @@ impl Drop for LastWill<'_> {
         for grant in orphans.into_values() {
             *grant.place.lock() = None;
             if grant.lose() == State::Lost {
+                self.0.losses.tell(&grant);
                 log::warn!("the watchdog ended: {:?} is lost", grant.keys.name);
             }
         }
-        self.0.losses.look();
         self.0.changed.notify_all();
     }
 }
@@ -233,16 +238,12 @@ impl Inner {
         }
     }
 
-    fn remember(&self, undo: Undo) {
-        let mut table = self.table.lock();
+    /// Answers what had to go for it.
+    fn remember(&self, table: &mut Table, undo: Undo) -> Option<Undo> {
         let oldest = (table.undos.len() == MOST_UNDOS).then(|| table.undos.remove(0));
         table.undos.push(undo);
-        drop(table);
         self.changed.notify_all();
-        // Not under the mutex, without which nothing is renewed: a logger may block.
-        if let Some(Undo { keys, .. }) = oldest {
-            log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", keys.name);
-        }
+        oldest
     }
 
     fn run(&self) {
@@ -372,7 +373,7 @@ impl Inner {
                 self.ended_by_time(grant, &mut ended);
                 false
             }
-            State::Released => false,
+            State::Released | State::Closed => false,
         });
         if batch.grants.is_empty() {
             return ended.log();
@@ -414,16 +415,16 @@ impl Inner {
                 match state {
                     State::Lost => self.ended_by_time(grant, news),
                     // Its release went out meanwhile, and may have come before what was put again.
-                    State::Released if again => self.take_back(grant),
+                    State::Released | State::Closed if again => self.take_back(grant),
                     _ => {}
                 }
                 sent_at.plus(grant.period())
             }
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
+                    self.losses.tell(grant);
                     news.warn(format!("the hold of {:?} is gone from the server", grant.keys.name));
                 }
-                self.losses.look();
                 self.stations.ring(&grant.keys.lock);
                 now
             }
@@ -439,7 +440,7 @@ impl Inner {
     fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
         news.warn(format!("the lease of {:?} ended before it was renewed", grant.keys.name));
         grant.wake();
-        self.losses.look();
+        self.losses.tell(grant);
         self.stations.ring(&grant.keys.lock);
         self.take_back(grant);
     }
@@ -450,20 +451,25 @@ impl Inner {
             holder: grant.holder.clone(),
             left: Levels::NONE,
             doubts: Doubts::default(),
-            expires: self.clock.now().plus(grant.longest()).plus(UNDO_SLACK),
+            expires: grant.gone_at(),
         };
-        self.remember(undo);
+        let oldest = self.remember(&mut self.table.lock(), undo);
+        tell_dropped(oldest);
     }
 
     /// One batch. True: it got somewhere, and there is more.
     fn settle(&self, round: &mut Round) -> bool {
-        let mut undos = std::mem::take(&mut self.table.lock().undos);
+        let mut table = self.table.lock();
+        let mut undos = std::mem::take(&mut table.undos);
+        table.settling_until = undos.iter().map(|undo| undo.expires).max();
+        drop(table);
         if undos.is_empty() {
             return false;
         }
         let before = undos.len();
         self.store.settle(&mut undos);
         let mut table = self.table.lock();
+        table.settling_until = None;
         // One batch a turn: what is due for renewal goes first.
         let progress = undos.len() < before;
         table.settle_from = if progress {
@@ -476,6 +482,13 @@ impl Inner {
         undos.append(&mut table.undos);
         table.undos = undos;
         progress && !table.undos.is_empty()
+    }
+}
+
+/// Not under the mutex, without which nothing is renewed: a logger may block.
+fn tell_dropped(undo: Option<Undo>) {
+    if let Some(Undo { keys, .. }) = undo {
+        log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", keys.name);
     }
 }
 

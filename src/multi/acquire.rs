@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::hold::MultiHold;
 use super::label;
-use crate::acquire::{Terms, check_kind, granted_too_late};
+use crate::acquire::{Terms, check_kind, granted_too_late, refuse_reentry};
 use crate::claim::{Claim, Tried, never_held};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -26,15 +26,19 @@ pub(super) fn take(
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
-    let own = |keys: &Arc<LockKeys>| match owner {
-        Owner::Thread(thread) => shared.holds.of_thread(&keys.lock, thread),
-        Owner::Guard => None,
-    };
-    let held: Vec<Option<Arc<Hold>>> = names.iter().map(own).collect();
-    for (keys, hold) in names.iter().zip(&held) {
-        if let Some(hold) = hold {
-            check_kind(hold, keys)?;
-            hold.may_reenter(Side::Main, terms.lease)?;
+    let thread = std::thread::current().id();
+    let mut held: Vec<Option<Arc<Hold>>> =
+        names.iter().map(|keys| shared.holds.of_thread(&keys.lock, thread)).collect();
+    for (keys, hold) in names.iter().zip(&mut held) {
+        if let Some(own) = hold {
+            if owner == Owner::Guard {
+                refuse_reentry(own, keys, terms)?;
+                *hold = None;
+                continue;
+            }
+            check_kind(own, keys)?;
+            refuse_reentry(own, keys, terms)?;
+            own.may_reenter(Side::Main, terms.lease)?;
         }
     }
     let fresh: Vec<_> =
@@ -158,7 +162,7 @@ impl Attempt<'_> {
                     let (holder, clock) = (claim.holder.clone(), shared.clock.clone());
                     let upkeep = terms.upkeep(sent_at);
                     let grant = Grant::new(keys.clone(), holder, *token, sent_at, terms.lease, upkeep, clock);
-                    Hold::begin(shared, grant, *owner)
+                    Hold::begin(shared, grant, *owner, terms.reentrant)
                 }
             };
             match hold {

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::label;
 use crate::bell::Bell;
 use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::grant::{OnLost, tick};
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::{Callback, OnLost, tick};
 use crate::hold::{Hold, Left, Side};
 use crate::lease::State;
 use crate::shared::Shared;
@@ -21,14 +19,12 @@ pub(crate) struct MultiHold {
     /// By name. Never empty, but for one that never reached a guard.
     parts: Vec<Arc<Hold>>,
     label: String,
-    /// Those that were set through this guard: they end with it, where a hold goes on because it was entered before.
-    callbacks: Mutex<Vec<OnLost>>,
 }
 
 impl MultiHold {
     pub(super) fn new(shared: &Arc<Shared>, parts: Vec<Arc<Hold>>) -> Self {
         let label = label(parts.iter().map(|hold| &hold.grant.keys));
-        Self { shared: shared.clone(), parts, label, callbacks: Mutex::default() }
+        Self { shared: shared.clone(), parts, label }
     }
 
     pub(super) fn parts(&self) -> &[Arc<Hold>] {
@@ -73,7 +69,7 @@ impl MultiHold {
             for Hold { grant, .. } in self.parts.iter().map(|hold| &**hold) {
                 let now = grant.now();
                 match grant.lease.state(now) {
-                    State::Lost => return true,
+                    State::Lost | State::Closed => return true,
                     State::Released => released = true,
                     State::Held | State::Suspect => {
                         pause = pause.min(tick(grant.span)).min(grant.lease.until().since(now));
@@ -88,12 +84,12 @@ impl MultiHold {
         }
     }
 
-    pub(super) fn on_lost(&self, callback: OnLost) {
-        if self.is_forked() {
-            return;
-        }
-        self.callbacks.lock().push(callback.clone());
-        self.parts.iter().for_each(|hold| hold.on_lost(callback.clone()));
+    pub(super) fn on_lost(&self, callback: &OnLost) {
+        self.parts.iter().for_each(|hold| hold.on_lost(callback));
+    }
+
+    pub(super) fn finish_callbacks(&self, callbacks: Vec<Callback>, given_up: &Result<()>) {
+        self.shared.losses.finish(callbacks, given_up);
     }
 
     /// Lengthens the leases to at least `lease` from now, in one round trip.
@@ -102,7 +98,7 @@ impl MultiHold {
         let answers = self.shared.store.extend(&renewals).map_err(|e| e.for_name(self.name()))?;
         let extended = self.parts.iter().zip(answers).map(|(hold, renewed)| hold.extended(lease, renewed));
         // Each is told what the server said of it, also behind one that is gone.
-        first_error(extended)
+        worst(extended)
     }
 
     /// Gives up one level of each, in one round trip. Whatever one of them says, the others are given up.
@@ -111,16 +107,12 @@ impl MultiHold {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         let mut leaving: Vec<(&Hold, Left)> = Vec::with_capacity(self.parts.len());
-        let told_here = first_error(self.parts.iter().map(|hold| {
+        let told_here = worst(self.parts.iter().map(|hold| {
             leaving.extend(hold.leave_level(side)?.map(|left| (&**hold, left)));
             Ok(())
         }));
-        let told = told_here.and(if leaving.is_empty() { Ok(()) } else { self.send(&leaving) });
-        if told.is_ok() {
-            let callbacks = std::mem::take(&mut *self.callbacks.lock());
-            callbacks.iter().for_each(|callback| drop(callback.take()));
-        }
-        told
+        let told_there = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
+        worst([told_here, told_there].into_iter())
     }
 
     fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
@@ -134,7 +126,7 @@ impl MultiHold {
             Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
         };
         let finished = leaving.iter().zip(outcomes);
-        first_error(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, doubts.clone())))
+        worst(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, doubts.clone())))
     }
 }
 
@@ -144,10 +136,15 @@ impl std::fmt::Debug for MultiHold {
     }
 }
 
-/// Not a `try_for_each`, which would leave out what stands behind an error.
-fn first_error(all: impl Iterator<Item = Result<()>>) -> Result<()> {
+/// The first error, a loss before others. Not a `try_for_each`, which would leave out what stands behind an error.
+fn worst(all: impl Iterator<Item = Result<()>>) -> Result<()> {
+    let rank = |error: &Error| match error.kind() {
+        ErrorKind::Lost => 0,
+        ErrorKind::Closed => 1,
+        _ => 2,
+    };
     let errors: Vec<Error> = all.filter_map(Result::err).collect();
-    errors.into_iter().next().map_or(Ok(()), Err)
+    errors.into_iter().min_by_key(rank).map_or(Ok(()), Err)
 }
 
 /// A bell that rings when any of several leases has ended, while this lives.

@@ -12,6 +12,7 @@ use crate::acquire::Terms;
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fencing::FencingToken;
+use crate::grant::Callbacks;
 use crate::guard::guard_methods;
 use crate::handle::{lease_settings, token_setting, waiting_verb};
 use crate::hold::Side;
@@ -90,7 +91,8 @@ impl MultiLock {
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease, no name at all, or more than 1000;
         /// [`WrongType`](crate::ErrorKind::WrongType) when something else stands under one of the names;
         /// [`Lost`](crate::ErrorKind::Lost) when this thread's own hold of one of them is gone;
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind under one of them;
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind under one of them, or took
+        /// one through a [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
         /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. After an error none of
         /// them is taken: what is in doubt is undone in the background. Where one name is to blame the error
         /// [tells it](crate::Error::name).
@@ -108,12 +110,21 @@ impl MultiLock {
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<MultiLockGuard>> {
         let hold = self.take(deadline, Owner::Thread(std::thread::current().id()))?;
-        Ok(hold.map(|hold| MultiLockGuard { hold: Arc::new(hold), given_up: false, not_send: PhantomData }))
+        Ok(hold.map(|hold| MultiLockGuard {
+            hold: Arc::new(hold),
+            given_up: false,
+            callbacks: Callbacks::default(),
+            not_send: PhantomData,
+        }))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMultiLockGuard>> {
         let hold = self.take(deadline, Owner::Guard)?;
-        Ok(hold.map(|hold| OwnedMultiLockGuard { hold: Arc::new(hold), given_up: false }))
+        Ok(hold.map(|hold| OwnedMultiLockGuard {
+            hold: Arc::new(hold),
+            given_up: false,
+            callbacks: Callbacks::default(),
+        }))
     }
 
     fn take(&self, deadline: Deadline, owner: Owner) -> Result<Option<MultiHold>> {
@@ -183,6 +194,7 @@ macro_rules! multi_methods {
 pub struct MultiLockGuard {
     hold: Arc<MultiHold>,
     given_up: bool,
+    callbacks: Callbacks,
     /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
     not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
 }
@@ -197,6 +209,7 @@ multi_methods!(MultiLockGuard);
 pub struct OwnedMultiLockGuard {
     hold: Arc<MultiHold>,
     given_up: bool,
+    callbacks: Callbacks,
 }
 
 guard_methods!(OwnedMultiLockGuard, Side::Main);

@@ -13,7 +13,15 @@ use crate::wire::{Dialer, Doubt, Ear, Failure, Link, Mouth, Pool, Reply, Request
 /// One connection of its own: renewals must not queue behind the locks' own traffic.
 pub(super) struct Background {
     dialer: Dialer,
-    link: Mutex<Option<Link>>,
+    idle: Mutex<Idle>,
+}
+
+/// The connection while nobody uses it.
+#[derive(Default)]
+struct Idle {
+    link: Option<Link>,
+    /// Nothing is put back any more: nobody would end it before the client's last handle goes.
+    closed: bool,
 }
 
 impl std::fmt::Debug for Background {
@@ -24,7 +32,7 @@ impl std::fmt::Debug for Background {
 
 impl Background {
     pub(super) fn new(dialer: Dialer) -> Self {
-        Self { dialer, link: Mutex::new(None) }
+        Self { dialer, idle: Mutex::default() }
     }
 
     pub(super) fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
@@ -33,9 +41,9 @@ impl Background {
 
     pub(super) fn close(&self) {
         // A renewal under way keeps its connection until it is answered; the thread that waits for it drops it.
-        if let Some(mut link) = self.link.try_lock() {
-            *link = None;
-        }
+        let mut idle = self.idle.lock();
+        idle.closed = true;
+        idle.link = None;
     }
 
     /// Over a connection of the locks where the server or the system grants no other (`maxclients`, open files): a hold
@@ -54,19 +62,23 @@ impl Background {
     }
 
     fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
-        let mut place = self.link.lock();
-        let mut link = self.take_or_dial(&mut place).map_err(Failure::NotSent)?;
+        let mut link = self.take_or_dial().map_err(Failure::NotSent)?;
         let (replies, sent_at) = self.send(&mut link, requests)?;
         if !replies.iter().any(Reply::is_demotion) {
-            *place = Some(link);
+            self.put_back(link);
         }
         Ok((replies, sent_at))
     }
 
-    fn take_or_dial(&self, place: &mut Option<Link>) -> Result<Link> {
-        match place.take() {
-            Some(link) => Ok(link),
-            None => self.dialer.dial(),
+    fn take_or_dial(&self) -> Result<Link> {
+        let idle = self.idle.lock().link.take();
+        idle.map_or_else(|| self.dialer.dial(), Ok)
+    }
+
+    fn put_back(&self, link: Link) {
+        let mut idle = self.idle.lock();
+        if !idle.closed {
+            idle.link = Some(link);
         }
     }
 
@@ -85,9 +97,8 @@ impl Background {
 
     /// Kills the connections in doubt, then releases, in one write.
     pub(super) fn settle(&self, undos: &[Undo]) -> Result<Vec<Settled>> {
-        let mut place = self.link.lock();
         // Always a fresh connection: its handshake tells which process of the server answers now.
-        *place = None;
+        drop(self.idle.lock().link.take());
         let mut link = self.dialer.dial()?;
         let mut requests = Vec::new();
         // One kill for each connection in doubt, and where in `requests` it stands; none where none is needed.
@@ -126,7 +137,7 @@ impl Background {
             Ok(done) => done,
             Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => return Err(error),
         };
-        *place = Some(link);
+        self.put_back(link);
         let mut releases = replies[first_release..].iter();
         Ok(plans
             .into_iter()

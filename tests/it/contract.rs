@@ -702,12 +702,15 @@ fn closing_frees_what_is_held_and_wakes_who_waits() {
         });
         assert!(guard.is_held(), "{noun}: another client's");
         a.close(SOON).unwrap();
-        assert!(!guard.is_held() && !guard.wait_lost(ms(1)), "{noun}: freed, and not lost");
+        assert!(!guard.is_held() && guard.wait_lost(CAP), "{noun}: freed under its holder, who is told");
         case.assert_free("closed");
         assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Closed, "{noun}: ensure_held");
-        assert!(guard.unlock().is_ok(), "{noun}: nothing is left to do");
+        wait_until(&format!("{noun}: the callback has run"), || told.load(Ordering::SeqCst) == 1);
+        let error = guard.unlock().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{noun}: somebody else may have had it");
+        assert!(error.name().is_some(), "{noun}: {error}");
         assert_eq!(a.lock().err().map(|e| e.kind()), Some(ErrorKind::Closed), "{noun}: no verb works");
-        assert_eq!(told.load(Ordering::SeqCst), 0, "{noun}: closing is no loss");
+        assert_eq!(told.load(Ordering::SeqCst), 1, "{noun}: told once");
     });
 }
 

@@ -249,3 +249,157 @@ fn a_grant_that_was_answered_late_is_renewed_in_time() {
     assert!(!guard.wait_lost(ms(1500)));
     proxy.wait_hits(1);
 }
+
+/// A callback that counts, and the count; the callback is gone when the count has one owner.
+fn counter() -> (Arc<AtomicU32>, impl FnOnce() + Send + 'static) {
+    let count = Arc::new(AtomicU32::new(0));
+    let told = count.clone();
+    (count, move || {
+        told.fetch_add(1, Ordering::SeqCst);
+    })
+}
+
+/// No renewal, no timer and no other guard sees the loss: the guard's own end does.
+#[test]
+fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
+    let server = Server::start();
+    let client = server.builder().lease(Duration::from_secs(600)).build().unwrap();
+    client.semaphore("s").try_set_permits(1).unwrap();
+    macro_rules! lose {
+        ($($guard:expr),+ $(,)?) => {$(
+            for by_drop in [false, true] {
+                let guard = $guard;
+                let (told, callback) = counter();
+                guard.on_lost(callback);
+                server.cmd::<()>(&["FLUSHALL"]);
+                if by_drop {
+                    drop(guard);
+                } else {
+                    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, stringify!($guard));
+                }
+                wait_until(stringify!($guard), || told.load(Ordering::SeqCst) == 1);
+                client.semaphore("s").try_set_permits(1).unwrap();
+            }
+        )+};
+    }
+    lose!(
+        client.lock("m").unwrap(),
+        client.mutex("m").lock_owned().unwrap(),
+        client.multi(["a", "b"]).lock().unwrap(),
+        client.multi(["a", "b"]).lock_owned().unwrap(),
+        client.fair("f").lock().unwrap(),
+        client.rw_lock("rw").read().unwrap(),
+        client.rw_lock("rw").write_owned().unwrap(),
+        client.semaphore("s").acquire().unwrap(),
+    );
+    // One that is lost as a writer does not go on as a reader.
+    let write = client.rw_lock("rw").write().unwrap();
+    let (told, callback) = counter();
+    write.on_lost(callback);
+    server.cmd::<()>(&["FLUSHALL"]);
+    assert_eq!(write.downgrade().unwrap_err().kind(), ErrorKind::Lost);
+    wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
+fn a_callback_ends_with_the_guard_it_was_set_through() {
+    let server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let outer = client.lock("job").unwrap();
+    let (lost, callback) = counter();
+    outer.on_lost(callback);
+    let (inner_told, callback) = counter();
+    let inner = client.lock("job").unwrap();
+    inner.on_lost(callback);
+    let (multi_told, callback) = counter();
+    let multi = client.multi(["job", "other"]).lock().unwrap();
+    multi.on_lost(callback);
+    let write = client.rw_lock("rw").write().unwrap();
+    let (write_told, callback) = counter();
+    write.on_lost(callback);
+    multi.unlock().unwrap();
+    inner.unlock().unwrap();
+    let read = write.downgrade().unwrap();
+    for gone in [&inner_told, &multi_told, &write_told] {
+        assert_eq!(Arc::strong_count(gone), 1, "the callback is dropped with its guard");
+    }
+    server.cmd::<()>(&["FLUSHALL"]);
+    assert!(outer.wait_lost(Duration::from_secs(10)) && read.wait_lost(Duration::from_secs(10)));
+    wait_until("the living guard's callback has run", || lost.load(Ordering::SeqCst) == 1);
+    assert_eq!(outer.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(lost.load(Ordering::SeqCst), 1, "once");
+}
+
+/// Callbacks that block or panic take a bounded number of threads, and keep no lease from being renewed.
+#[test]
+fn many_losses_at_once_take_few_threads() {
+    const LEASES: u32 = 400;
+    let server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let other = client.mutex("renewed").lock_owned().unwrap();
+    let fixed: Vec<_> = (0..LEASES)
+        .map(|n| client.mutex(&format!("n{n}")).with_lease(Duration::from_secs(1)).lock_owned().unwrap())
+        .collect();
+    let (running, most, done) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+    let (open, door) = crossbeam_channel::bounded::<()>(0);
+    for (n, guard) in fixed.iter().enumerate() {
+        let (running, most, done, door) = (running.clone(), most.clone(), done.clone(), door.clone());
+        let client = client.clone();
+        guard.on_lost(move || {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let _ = door.recv();
+            running.fetch_sub(1, Ordering::SeqCst);
+            // It may use the client.
+            assert!(n >= 20 || client.try_lock("from a callback").is_err(), "some of them panic");
+            done.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    assert!(fixed.last().unwrap().wait_lost(Duration::from_secs(10)));
+    wait_until("callbacks run", || running.load(Ordering::SeqCst) == 16);
+    assert!(!other.wait_lost(SHORT * 2), "renewed meanwhile");
+    drop(open);
+    wait_until("all that do not panic are done", || done.load(Ordering::SeqCst) == LEASES - 20);
+    assert_eq!(most.load(Ordering::SeqCst), 16);
+    drop((fixed, other, client));
+    server.assert_clean();
+}
+
+/// The logger is foreign code: one that blocks takes the watchdog with it, and no callback of another lease.
+#[test]
+fn a_logger_that_blocks_keeps_no_callback_from_running() {
+    let server = Server::start();
+    let mut child = Child::spawn("loss::blocking_logger_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    child.expect("all told");
+    child.kill();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn blocking_logger_process() {
+    struct Blocks;
+    impl log::Log for Blocks {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            while record.level() <= log::Level::Warn {
+                std::thread::park();
+            }
+        }
+        fn flush(&self) {}
+    }
+    log::set_logger(&Blocks).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let client = leasehold::LockClient::open(&std::env::var("LEASEHOLD_TEST_URL").unwrap()).unwrap();
+    let leases: Vec<_> = (1..=3)
+        .map(|n| {
+            let guard = client.mutex(&format!("n{n}")).with_lease(ms(300 * n)).lock_owned().unwrap();
+            let (told, callback) = counter();
+            guard.on_lost(callback);
+            (guard, told)
+        })
+        .collect();
+    wait_until("every callback has run", || leases.iter().all(|(_, told)| told.load(Ordering::SeqCst) == 1));
+    println!("@@all told");
+    std::thread::park();
+}

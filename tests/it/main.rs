@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bad_servers;
+mod closing;
 mod contract;
 mod deaf_and_cut;
 mod examples;

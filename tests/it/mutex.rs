@@ -283,16 +283,19 @@ fn closing_releases_wakes_and_joins() {
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });
     assert!(!bound.is_held() && !owned.is_held());
-    assert!(!bound.wait_lost(ms(1)));
+    assert!(bound.wait_lost(ms(1)) && owned.wait_lost(ms(1)));
     assert_eq!(bound.ensure_held().unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(client.lock("z").unwrap_err().kind(), ErrorKind::Closed);
-    inner.unlock().unwrap();
-    bound.unlock().unwrap();
+    wait_until("the callback has run", || lost.load(Ordering::SeqCst) == 1);
+    for unlocked in [inner.unlock(), bound.unlock()] {
+        let error = unlocked.unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, Some("a")), "{error}");
+    }
     drop(owned);
     assert_eq!(server.lock_keys(), ["taken"]);
     drop((foreign, other));
     server.assert_clean();
-    assert_eq!(lost.load(Ordering::SeqCst), 0, "closing is no loss");
+    assert_eq!(lost.load(Ordering::SeqCst), 1, "told once");
 }
 
 /// Threads that wait while the client closes may be granted the lock by the very release that the close sends.
@@ -339,4 +342,72 @@ fn a_timed_try_keeps_its_deadline_in_a_crowd() {
         stop.store(true, Ordering::SeqCst);
         assert!(late < Duration::from_secs(1), "{late:?}");
     });
+}
+
+/// What a job that a work-stealing pool puts on top of another would get from this thread.
+#[test]
+fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it() {
+    let server = Server::start();
+    let client = server.builder().lease(Duration::from_secs(60)).build().unwrap();
+    let (plain, strict) = (client.mutex("x"), client.mutex("x").non_reentrant());
+    let forms = |mutex: &leasehold::ReentrantMutex| {
+        let later = Instant::now() + Duration::from_secs(30);
+        [
+            mutex.lock().err(),
+            mutex.try_lock().err(),
+            mutex.try_lock_for(Duration::from_secs(30)).err(),
+            mutex.try_lock_until(later).err(),
+            mutex.lock_owned().err(),
+            mutex.try_lock_owned().err(),
+            mutex.try_lock_owned_for(Duration::from_secs(30)).err(),
+            mutex.try_lock_owned_until(later).err(),
+        ]
+        .map(|error| error.map(|e| (e.kind(), e.name().map(str::to_owned))))
+    };
+    let refused = |kind| std::array::from_fn::<_, 8, _>(|_| Some((kind, Some("x".to_owned()))));
+    // Whichever of the two handles is strict.
+    let guard = strict.lock().unwrap();
+    let start = Instant::now();
+    assert_eq!(forms(&strict), refused(ErrorKind::Conflict));
+    assert_eq!(forms(&plain), refused(ErrorKind::Conflict));
+    for multi in [client.multi(["a", "x"]).lock().err(), client.multi(["a", "x"]).try_lock_owned().err()] {
+        let error = multi.unwrap();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Conflict, Some("x")));
+    }
+    assert!(guard.is_held() && guard.hold_count() == 1);
+    assert_eq!(server.lock_keys(), ["x"], "nothing of it was taken");
+    guard.unlock().unwrap();
+    let guard = plain.lock().unwrap();
+    assert_eq!(forms(&strict), refused(ErrorKind::Conflict));
+    assert_eq!(plain.lock().unwrap().hold_count(), 2, "a plain handle enters what a plain one took");
+    guard.unlock().unwrap();
+    let multi = client.multi(["a", "x"]).lock().unwrap();
+    assert_eq!(forms(&strict), refused(ErrorKind::Conflict));
+    multi.unlock().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(30), "nothing waits");
+
+    // Other threads and owned guards are waited for.
+    let guard = strict.lock().unwrap();
+    std::thread::scope(|s| {
+        let tried = s.spawn(|| strict.try_lock().unwrap().is_none());
+        assert!(tried.join().unwrap());
+        let waiter = s.spawn(|| strict.lock().map(|guard| guard.is_held()));
+        // Nothing at the server tells that it waits. If it does not yet, it finds the lock free.
+        std::thread::sleep(ms(20));
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+    });
+    let owned = strict.lock_owned().unwrap();
+    assert!(strict.try_lock().unwrap().is_none() && strict.try_lock_owned().unwrap().is_none());
+    owned.unlock().unwrap();
+
+    // A hold that is lost is told as such, until its guard is gone.
+    let guard = strict.lock().unwrap();
+    server.cmd::<()>(&["FLUSHALL"]);
+    assert_eq!(guard.extend(Duration::from_secs(60)).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(forms(&strict), refused(ErrorKind::Lost));
+    drop(guard);
+    assert!(strict.try_lock().unwrap().is_some());
+    drop((plain, strict, client));
+    server.assert_clean();
 }

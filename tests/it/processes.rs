@@ -1,5 +1,6 @@
 //! Several processes on one lock, forks, and what a client leaves behind.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient};
@@ -50,7 +51,7 @@ fn a_fork_owns_nothing_and_harms_nothing() {
     let server = Server::start();
     let mut child = Child::spawn("processes::forking_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     assert_eq!(child.expect("child "), "held=false verb=Forked");
-    child.expect("child ended");
+    assert_eq!(child.expect("child ended, its callback dropped: "), "false");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
     server.assert_clean();
@@ -62,12 +63,22 @@ fn forking_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::builder().url(url).lease(ms(500)).build().unwrap();
     let guard = client.lock("job").unwrap();
+    // Whatever a callback captured is the parent's.
+    static DROPPED: AtomicBool = AtomicBool::new(false);
+    struct Captured;
+    impl Drop for Captured {
+        fn drop(&mut self) {
+            DROPPED.store(true, Ordering::SeqCst);
+        }
+    }
+    let captured = Captured;
+    guard.on_lost(move || drop(captured));
     match fork::fork().unwrap() {
         fork::Fork::Child => {
             println!("@@child held={} verb={:?}", guard.is_held(), client.lock("x").unwrap_err().kind());
             drop(guard);
             drop(client);
-            println!("@@child ended");
+            println!("@@child ended, its callback dropped: {}", DROPPED.load(Ordering::SeqCst));
             std::process::exit(0);
         }
         fork::Fork::Parent(pid) => {

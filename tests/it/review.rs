@@ -77,10 +77,10 @@ fn closing_in_a_short_outage_gives_back_what_has_no_lease() {
             std::thread::sleep(ms(300));
             proxy.refuse(false);
         });
-        let _ = client.close(PROMPT);
+        client.close(PROMPT).unwrap();
     });
     assert_eq!((server.cmd::<i64>(&["GET", "c"]), server.cmd::<i64>(&["GET", "s"])), (5, 5));
-    permit.unlock().unwrap();
+    assert_eq!(permit.unlock().unwrap_err().kind(), ErrorKind::Closed);
     drop(other);
     assert_eq!(server.cmd::<i64>(&["GET", "c"]), 5);
 }

@@ -272,7 +272,8 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
     let last = one.acquire().unwrap();
     a.close(Duration::from_secs(5)).unwrap();
     assert_eq!(other.available_permits().unwrap(), 1, "closing gives back what has no lease");
-    last.unlock().unwrap();
+    let error = last.unlock().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, Some("c")));
     assert_eq!(other.available_permits().unwrap(), 1);
     assert!(other.delete().unwrap());
     drop((one, other, a, b));

@@ -161,7 +161,7 @@ fn the_loss_of_one_is_the_loss_of_all() {
 }
 
 #[test]
-fn wait_lost_ends_when_the_client_is_closed() {
+fn closing_the_client_is_told_like_a_loss() {
     let server = Server::start();
     let client = patient(&server);
     let guard = client.multi(["a", "b"]).lock_owned().unwrap();
@@ -169,11 +169,11 @@ fn wait_lost_ends_when_the_client_is_closed() {
         let waiter = s.spawn(|| guard.wait_lost(LONG));
         client.close(SOON).unwrap();
         let start = Instant::now();
-        assert!(!waiter.join().unwrap(), "closing is no loss");
+        assert!(waiter.join().unwrap(), "whoever waits for a loss");
         assert!(start.elapsed() < SOON);
     });
     refused(guard.ensure_held(), ErrorKind::Closed, Some("a"));
-    guard.unlock().unwrap();
+    refused(guard.unlock(), ErrorKind::Closed, Some("a"));
     refused(client.multi(["a", "b"]).lock(), ErrorKind::Closed, Some("a, b"));
     server.assert_clean();
 }
