@@ -70,7 +70,7 @@ const NO_FORK_WITHIN: Duration = Duration::from_micros(10);
 
 impl Shared {
     pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>) -> Self {
-        let id = ClientId::random();
+        let id = ClientId::random(config.waiter_timeout);
         let losses = Arc::new(Losses::default());
         let stations = Arc::new(Stations::default());
         Self {
