@@ -45,12 +45,12 @@ if held == 0 then
         -- Those who were told that it is free are dead, and whoever is first now may sleep until their deadline, or for ever.
         redis.call('publish', ARGV[8] .. ':' .. head, '0')
       end
-      if wait == 0 then
-        return {0, pttl}
-      end
       if head and not is_foreign(head) and tonumber(deadline or standing or 0) > now + own_wait(head) then
         catch_up(KEYS[2], KEYS[3], now, math.max(pttl, 0), 0, tonumber(ARGV[7]))
         deadline = deadline and now + own_wait(head)
+      end
+      if wait == 0 then
+        return {0, pttl}
       end
       line_up(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), is_first)
       -- While the lock is taken, until its lease ends; while it is free, until the head counts as dead.

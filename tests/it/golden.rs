@@ -282,9 +282,20 @@ fn a_dead_waiter_of_ours_stands_for_its_own_wait_once_java_has_left() {
         let order = [B, D, C, J, A].map(str::to_owned);
         assert_eq!(bench.queue(), order);
 
+        // One who does not wait does the same.
+        for (who, behind) in [(B, 315_000), (J, 615_000)] {
+            bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + behind).to_string(), who]);
+        }
+        let tries = ["aaaaaaaa-aaaa-8aaa-8aaa-aaaaaa003a98:2", "30000", "0", "-1", "0", "0", "300000"];
+        let (busy, _) = bench.pair("fair_acquire", &FAIR_KEYS, &[&tries[..], &[FAIR_CHANNEL, "0", "0"]].concat());
+        assert_eq!((busy, bench.queue()), (0, order.to_vec()));
+        assert_near(bench.deadline(B) - now, 15_000);
+        assert_near(bench.deadline(J) - now, 330_000);
+
         // The head itself, when it comes by as the first of all.
-        bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + 315_000).to_string(), B]);
-        bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + 615_000).to_string(), J]);
+        for (who, behind) in [(B, 315_000), (J, 615_000)] {
+            bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + behind).to_string(), who]);
+        }
         assert_eq!(bench.fair(B), (0, 5_000));
         assert_near(bench.deadline(B) - now, 15_000);
         assert_near(bench.deadline(J) - now, 330_000);
