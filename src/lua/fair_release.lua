@@ -36,7 +36,9 @@ local status = freed == 1 and 2 or 0
 if redis.call('exists', KEYS[1]) == 1 then
   return {status, 0}
 end
-local head, _, swept = live_head(KEYS[2], KEYS[3], ARGV[3], millis())
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local head, _, swept = live_head(KEYS[2], KEYS[3], ARGV[3], now)
 -- A release tells the head only. Whoever leaves as the head may have been told already, and its word must not leave with it.
 -- One from the middle has nothing to pass on: with 200 that give up while the head wakes up, it would get 200 messages. But
 -- where dead heads stood in front, the word went to one of them.
