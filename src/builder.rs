@@ -99,7 +99,7 @@ impl Builder {
 
     /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each other, better an odd
     /// number. The algorithm of the Redis documentation ("Distributed Locks with Redis"): a lock is held as long as a
-    /// majority of all *configured* masters holds it, so that any minority may fail. Everything else stays as it is: the
+    /// majority of all *configured* masters holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays as it is: the
     /// same verbs, guards and waits, for [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex); the other primitives
     /// answer [`Unsupported`](crate::ErrorKind::Unsupported).
     ///
@@ -124,7 +124,8 @@ impl Builder {
     /// ```
     ///
     /// **What it does not give.** Holds are leases here too: a holder that pauses for longer than its lease can meet
-    /// another one, and only the fencing token stops it. Tokens grow strictly whatever the clocks, as long as no majority
+    /// another one, and only the fencing token stops it. One master is enough for that if its clock is stepped forward: it ends
+    /// the leases on it early, and its vote can make a second majority together with a master that the holder has not got. Tokens grow strictly whatever the clocks, as long as no majority
     /// loses its memory at once; then they go on from the masters' clocks.
     pub fn redlock(mut self) -> Self {
         self.redlock = true;
@@ -237,7 +238,8 @@ impl Builder {
 
     /// How long a waiter that died can hold up the others: its place in the queue of a [fair
     /// lock](crate::FairMutex), or the sign of a waiting writer that keeps new [readers](crate::RwLock) out. One that
-    /// lives renews its sign at a third of it, one command each time. Between 200 ms and 5 minutes. Defaults to 5 s.
+    /// lives renews its sign at a third of it, one command each time. Clients may differ: for each waiter its own client's counts.
+    /// Between 200 ms and 5 minutes. Defaults to 5 s.
     pub fn waiter_timeout(mut self, timeout: Duration) -> Self {
         self.waiter_timeout = timeout;
         self
@@ -246,7 +248,8 @@ impl Builder {
     /// How long the Java services on the same [fair locks](crate::FairMutex) wait at most: the longest of their
     /// `fairLockWaitTimeout`s and of the times given to a `tryLock`. A Java waiter takes so much from the deadlines of all
     /// behind it when it gets the lock, and ours have it on top. Told too short, waiters behind several of Java can lose their
-    /// places while somebody holds the lock for long; too long, a waiter of ours that died behind one of Java stands for longer.
+    /// places while somebody holds the lock for long; too long, a waiter of ours that died behind one of Java stands for longer
+    /// where no client of this crate asks for the lock any more (otherwise that one [puts it right](crate::FairMutex#order)).
     /// Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own: when in doubt, leave it. Without Java it means
     /// nothing.
     pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {

@@ -88,13 +88,13 @@ impl<'a> Claim<'a> {
     pub(crate) fn request(&self, waits: bool) -> Acquire<'_> {
         let Self { keys, holder, lease, token, .. } = self;
         let config = &self.shared.config;
-        let waiting = match waits && leaves_a_sign(keys.kind) {
-            true => Waiting::Yes {
-                keeps: config.waiter_timeout,
-                java_keeps: config.java_waiter_timeout,
-                again: self.queued,
-            },
-            false => Waiting::No,
+        let java_keeps = config.java_waiter_timeout;
+        let waiting = match keys.kind {
+            kind if waits && leaves_a_sign(kind) => {
+                Waiting::Yes { keeps: config.waiter_timeout, java_keeps, again: self.queued }
+            }
+            Kind::Fair => Waiting::NoPlace { java_keeps },
+            _ => Waiting::No,
         };
         Acquire { keys, holder, lease: *lease, held: 0, token: *token, waiting }
     }

@@ -19,21 +19,26 @@ use crate::shared::Shared;
 ///
 /// # Order
 /// A waiter's place is where its first try reached the server. A [`try_lock`](Self::try_lock) takes no place and does not
-/// pass those who have one. One that gives up leaves its place at once. One that is killed holds up those behind it for
-/// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most, wherever it stood; behind a Java waiter that died, for
-/// that one's own time as well (5 minutes, unless Java is set otherwise: see
-/// [`java_waiter_timeout`](crate::Builder::java_waiter_timeout)). When the server forgets the queue (a restart without its
-/// data, a flush), those who wait line up anew, in no order; when it stands still for longer than two thirds of the
-/// `waiter_timeout`, the order among different clients can suffer.
+/// pass those who have one. One that gives up leaves its place at once. One that is killed holds up those behind it for the
+/// [`waiter_timeout`](crate::Builder::waiter_timeout) of its client (5 s) at most, wherever it stood. When the server forgets the
+/// queue (a restart without its data, a flush), those who wait line up anew, in no order; when it stands still for longer than
+/// two thirds of the `waiter_timeout`, the order among different clients can suffer.
+///
+/// With Java waiters in the queue a dead waiter can stand for longer. A dead Java waiter has Java's own time (5 minutes, unless
+/// Java is set otherwise). A dead one of ours that came behind Java waiters has theirs as well, until they have left and a
+/// client of this crate asks for the lock: a living waiter does so at every third of its `waiter_timeout`, a `try_lock` at once.
+/// From then on it has its own `waiter_timeout` and no more. Where nobody but Java asks, it stands for up to
+/// [`java_waiter_timeout`](crate::Builder::java_waiter_timeout) (5 minutes) for each Java waiter that was before it.
 ///
 /// # Cost
 /// Order costs speed: every release waits for the one process whose turn it is, however slow that is to wake up. Each
-/// waiting thread has a place of its own, and keeps it with one command per third of the `waiter_timeout`. Where order is
-/// not asked for, take a [mutex](crate::ReentrantMutex).
+/// waiting thread has a place of its own, and keeps it with one command per third of the `waiter_timeout` (and one more whenever
+/// the lease that it saw would have ended). Where order is not asked for, take a [mutex](crate::ReentrantMutex).
 ///
 /// # Re-entrancy, waiting, losses
-/// As [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is the same lock, and passes the queue; but
-/// a release of the fair lock wakes only the queue, so plain waiters of other clients look when the lease would have ended.
+/// As [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is the same lock, and passes the queue. Do not
+/// use both: a release of the fair lock wakes only the queue, so plain waiters of other clients look when the lease would have
+/// ended; a release of the plain one wakes nobody in the queue, who look at the next third of their `waiter_timeout`.
 ///
 /// # Source
 /// Redisson's `RFairLock` on the wire, with deadlines of our own that a living waiter moves on, so that a dead one is
@@ -87,7 +92,8 @@ impl FairMutex {
         self.handle.holders().map(|holders| holders.into_iter().next())
     }
 
-    /// How many wait for the lock, everywhere. One round trip; some of them may have died lately.
+    /// How many stand in the queue, of all clients and of Java. Whoever has the lock is not among them. One that died is: it is
+    /// removed when it is the first and its time is over (see [Order](Self#order)). One round trip.
     ///
     /// # Errors
     /// When the server cannot be asked.
@@ -95,8 +101,9 @@ impl FairMutex {
         self.queue().map(|(length, _)| length)
     }
 
-    /// How many wait before the first thread of this client that waits for the lock: 0 when it is next. `None` when no
-    /// thread of this client waits. One round trip; to be asked from another thread than the one that waits.
+    /// How many stand in the queue before the first thread of this client that waits for the lock, those that died among them:
+    /// 0 when it is next. `None` when no thread of this client waits. One round trip; to be asked from another thread than the
+    /// one that waits.
     ///
     /// # Errors
     /// When the server cannot be asked.

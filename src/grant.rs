@@ -274,7 +274,7 @@ pub(crate) mod tests {
 
     pub(crate) fn grant(name: &str, clock: &Arc<FakeClock>, span: Duration, upkeep: Upkeep) -> Arc<Grant> {
         let keys = Arc::new(LockKeys::new("", name, crate::key::Kind::Mutex).unwrap());
-        let holder = ClientId::random().fresh_holder();
+        let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
         let clock: Arc<dyn Clock> = clock.clone();
         Arc::new(Grant::new(keys, holder, 1, clock.now(), span, upkeep, clock))
     }

@@ -3,26 +3,33 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use crate::deadline::ceil_millis;
 use crate::random;
 
 /// The identity of one client: a lower-case UUID of version 8.
 ///
 /// Version 8, because Java's ids are version 4: fair locks must tell our waiters from foreign ones, and Redlock our holders.
-/// Nothing else may look into an id.
+/// The last six digits are the client's `waiter_timeout` in ms: so a script knows how long each waiter of ours in a fair queue
+/// may be silent, whichever client it is of. Nothing else may look into an id.
 #[derive(Debug)]
 pub(crate) struct ClientId {
     text: Arc<str>,
     next: AtomicU64,
 }
 
+/// Six hexadecimal digits, which hold 279 minutes.
+const WAITS: u128 = 0xff_ffff;
+
 impl ClientId {
-    pub(crate) fn random() -> Self {
-        Self::from_bits(random::id())
+    pub(crate) fn random(waiter_timeout: Duration) -> Self {
+        Self::from_bits(random::id(), ceil_millis(waiter_timeout))
     }
 
-    fn from_bits(bits: u128) -> Self {
-        let bits = (bits & !(0xf << 76) & !(0x3 << 62)) | (0x8 << 76) | (0x2 << 62);
+    fn from_bits(bits: u128, waits: u64) -> Self {
+        let bits = (bits & !(0xf << 76) & !(0x3 << 62) & !WAITS) | (0x8 << 76) | (0x2 << 62);
+        let bits = bits | (u128::from(waits) & WAITS);
         let hex = format!("{bits:032x}");
         let text = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
         Self { text: text.into(), next: AtomicU64::new(1) }
@@ -102,11 +109,12 @@ mod tests {
     #[test]
     fn ids_are_version_8_and_lower_case() {
         for bits in [0, u128::MAX, random::id()] {
-            let id = ClientId::from_bits(bits);
+            let id = ClientId::from_bits(bits, 300_000);
             let text = id.as_str();
             assert_eq!(text.len(), 36);
             assert_eq!(&text[14..15], "8");
             assert!("89ab".contains(&text[19..20]), "{text}");
+            assert_eq!(&text[30..], "0493e0");
             assert!(text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c)));
         }
     }
@@ -121,7 +129,7 @@ mod tests {
 
     #[test]
     fn javas_holds_are_told_from_ours() {
-        let ours = ClientId::random().fresh_holder();
+        let ours = ClientId::random(Duration::from_secs(5)).fresh_holder();
         assert!(!is_foreign(ours.as_str()));
         assert_eq!(hold_on_many(ours.as_str()), ours.as_str());
         assert!(is_foreign("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30") && is_foreign("somebody"));
@@ -130,9 +138,10 @@ mod tests {
 
     #[test]
     fn holders_never_repeat() {
-        let id = ClientId::random();
+        let random = || ClientId::random(Duration::from_secs(5));
+        let id = random();
         let (a, b) = (id.fresh_holder(), id.fresh_holder());
         assert_ne!(a, b);
-        assert!(id.owns(a.as_str()) && !ClientId::random().owns(a.as_str()));
+        assert!(id.owns(a.as_str()) && !random().owns(a.as_str()));
     }
 }

@@ -27,25 +27,37 @@
 //! # What is ours alone
 //!
 //! A holder of ours is `<id of the client>:<number>`, the id a UUID of version 8 (Java's are version 4). Two look at
-//! that: fair locks, to give each waiter the patience of its side, and Redlock, to which all of Java is one holder. Keys beside
+//! that: fair locks, to give each waiter the patience of its side (the last six digits of ours are its client's
+//! [`waiter_timeout`](crate::Builder::waiter_timeout) in ms), and Redlock, to which all of Java is one holder. Keys beside
 //! Redisson's: `leasehold_writer:{N}` (a waiting writer), `leasehold_once:{N}:..` (marks of counts), `leasehold:node` (Redlock).
 //! Java neither sees nor needs them.
+//!
+//! # Names
+//!
+//! Java accepts every name. Ours refuses these with [`InvalidInput`](crate::ErrorKind::InvalidInput), before anything is sent: an
+//! empty one; one longer than 1 024 bytes, the prefix included; one with braces that are not a pair with something in it (`a{b`,
+//! `a}b`, `a{}b`: its keys would lie in different slots of a cluster, where Java takes `a{b` and cannot give it back); and keys
+//! that are not locks (`leasehold:node`, and what begins with `leasehold_writer:`, `leasehold_once:` or `redisson_lock_token:`).
 //!
 //! # What Redisson does that shows here
 //!
 //! | Redisson | what it means | what we do |
 //! |---|---|---|
 //! | never tells a holder that its lease is gone | a Java holder that paused goes on working beside ours | a fencing token at the resource stops it, if it sends one: `RFencedLock` has them |
-//! | a Java waiter in a fair queue that dies stands there for five minutes | it holds up everybody behind it so long, ours too | our own dead waiters stand for [`waiter_timeout`](crate::Builder::waiter_timeout); Java's keep Java's time. A shorter `fairLockWaitTimeout` helps where nobody holds the lock for as long as that, for Java's waiters lose their places then; told here as [`java_waiter_timeout`](crate::Builder::java_waiter_timeout), it helps with ours that died behind one of Java's |
-//! | a Java waiter in a fair queue whose time is over while it lives loses its place, and nobody tells it | it sleeps until a hint of its own, or for ever | whoever of ours passes it over wakes it, and it lines up anew |
+//! | `RFencedLock.delete()` removes the token counter with the lock, and tells nobody | Java's tokens begin again at 1, and the resource refuses them; waiters of both sides sleep until the TTL they saw is over | our next token is the server's clock again, above all before, and Java's go on from there; a holder of ours is told at its next renewal |
+//! | a Java waiter in a fair queue that dies stands there for five minutes | it holds up everybody behind it so long, ours too | Java's keep Java's time; our own dead waiters stand for [`waiter_timeout`](crate::Builder::waiter_timeout). A shorter `fairLockWaitTimeout` helps where nobody holds the lock for as long as that, for Java's waiters lose their places then; tell it here as [`java_waiter_timeout`](crate::Builder::java_waiter_timeout) |
+//! | a Java waiter in a fair queue whose time is over while it lives loses its place, and nobody tells it | it sleeps until a hint of its own, or for ever | whoever of ours passes it over wakes it, and it lines up anew; if the lock is free, the next is woken as well |
 //! | in a fair queue each counts from the deadline in front of it, and takes its own wait back when it leaves | ours in between must keep to that, or the deadlines run ahead of the clock, and a dead waiter stands for as long | when ours gets its turn, those behind it are put back to the lock's lease |
+//! | in a fair queue one of ours that stands behind Java has Java's time on top, which may be more than Java takes back when it leaves | if ours is dead by then, it would hold up everybody for that time (34 s behind a `lock()`, 280 s behind a `tryLock` of 20 s) | whoever of ours asks for the lock next, a waiter or a `try_lock`, puts it back to its own `waiter_timeout`; where only Java waits, [it stands](crate::FairMutex#order) |
+//! | a fair lock's release tells the head of the queue only, a plain lock's none of the queue | where both are used under one name, on either side, those of the other kind wait until the TTL they saw is over | nothing: use one kind for a name (our own fair waiters look at every third of their `waiter_timeout`) |
 //! | with a dead head and a free lock, Java's fair waiters ask in a loop | load, until the head's time is over | ours wait for the time that is left |
-//! | Java's readers look at no mark of a waiting writer | many of them can keep a writer of ours waiting | ours let a waiting writer of ours go first |
+//! | Java's readers look at no mark of a waiting writer | many of them can keep a writer of ours waiting, and our readers with it: they stay out while Java's go in | ours let a waiting writer of ours go first |
 //! | renewing one Java reader sets the TTL of the whole lock to its own | a longer lease of another reader could be cut | we look after our read holds, fixed ones too, and lift it again |
-//! | a write lock that becomes a read lock tells nobody | Java's readers wait for their timer | our [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
+//! | a write lock that becomes a read lock tells nobody | readers wait until the TTL that they saw is over, Java's and ours | nothing about Java's; our [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
 //! | the release of a Java writer says `1`, which wakes only who sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL it saw is over (3 in 600 did, when the release came within 2.5 ms of the subscription) | a release of ours says `00` behind it, to Java another `0`, which is kept for such a waiter (none in 1 200) |
 //! | deleting a latch strands those who wait | in Java, until their own time is over | [`delete`](crate::CountDownLatch::delete) of ours wakes those of both sides |
 //! | a message `0` on a latch that still counts makes Java ask in a loop | load | it is sent only by the script that took the count to zero |
+//! | whoever waits for a latch looks at nothing but the count | where it is set anew right behind its last count, waiters of both sides find it counting and wait on (37 of 40; none when 2 ms lay between) | nothing: take a new name for each round |
 //! | permits are swept by the wall clock of whoever asks | clocks that differ could end a lease early | ours stand two seconds longer in Redis than we believe |
 //! | a request may be sent twice after a lost reply, outside of single-server mode | a Java count can be one too high | none of ours counts twice; a Java holder's count is its own |
 //! | a user without rights on channels can lock and not wake | waiters sleep until their hint | the rights are asked for at connect, and a missing one is an error |

@@ -60,7 +60,7 @@
 //! | | pauses for longer than the lease | dies | loses the server, or the server its data |
 //! |---|---|---|---|
 //! | `mutex`, `multi`, `fair`, `rw_lock`, `semaphore`: held | is told that it is lost, at its first look; others have it meanwhile | it is free when the lease ends (permits two seconds later) | is told when the lease ends, or at the next renewal |
-//! | `fair`: waiting | keeps its turn if nobody was served meanwhile, else goes to the front | holds up those behind it for [`waiter_timeout`](Builder::waiter_timeout) | waits on; after a loss of data the order begins anew |
+//! | `fair`: waiting | keeps its turn if nobody was served meanwhile, else goes to the front | holds up those behind it for [`waiter_timeout`](Builder::waiter_timeout); [beside Java](FairMutex#order) it can be longer | waits on; after a loss of data the order begins anew |
 //! | `rw_lock`: a writer waiting | readers get in before it | keeps new readers out for `waiter_timeout` | waits on |
 //! | `latch` | nothing happens: a latch has no lease | what it has not counted down is never counted: wait with a time | waits on; a latch that the server forgot is open |
 //! | `counting_semaphore` | nothing happens | **its permits never come back** | permits that the server forgot are nobody's |
@@ -145,8 +145,10 @@
 //!   is used, which takes a second round when a clock is behind ([`token_rounds`](LockClient::token_rounds) counts them).
 //! - *Errors.* [`NoQuorum`](ErrorKind::NoQuorum) lists what each master said; it is never said when the lock is simply
 //!   held. [`nodes`](LockClient::nodes) tells who votes, how quick each is, and its last error.
-//! - *Not promised*: what no lease can promise (see above), tokens that grow although a *majority* lost its memory at once
-//!   (they go on from the masters' clocks), order between clients, and all of this beside Redisson's `RedissonRedLock`, which
+//! - *Not promised*: what no lease can promise (see above); exclusion while the clock of a master is stepped, be it of a single
+//!   one: a jump forward ends the leases on it early, and a second holder can get a majority with it before the first one's lease
+//!   is over (both believed for 3 to 71 ms in tests; [fencing tokens](fencing) tell them apart); tokens that grow although a *majority* lost its memory at once
+//!   (they go on from the masters' clocks); order between clients; and all of this beside Redisson's `RedissonRedLock`, which
 //!   knows of no votes and no validity: see [`interop`](interop#beside-redissonredlock).
 //!
 //! # Threads, forks, cloning

@@ -71,7 +71,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>) -> Self {
-        let id = ClientId::random();
+        let id = ClientId::random(config.waiter_timeout);
         let losses = Arc::new(Losses::default());
         let stations = Arc::new(Stations::default());
         Self {

@@ -439,7 +439,7 @@ mod tests {
     use crate::store::{Acquire, TokenRule, Waiting};
 
     fn relay() -> Option<Relay> {
-        let holder = crate::holder::ClientId::random().fresh_holder();
+        let holder = crate::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
         let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::Off, Waiting::No);
         Some(Relay::new(&Acquire { keys: &keys(), holder: &holder, lease, held: 0, token, waiting }))
     }

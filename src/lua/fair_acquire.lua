@@ -33,17 +33,25 @@ if held == 0 then
     return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
   end
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local head, deadline = live_head(KEYS[2], KEYS[3], ARGV[8], now, field)
+  local head, deadline, swept = live_head(KEYS[2], KEYS[3], ARGV[8], now, field)
   if not mine and (pttl ~= -2 or (head and head ~= field)) then
     local wait = tonumber(ARGV[5])
-    if wait == 0 then
-      return {0, pttl}
-    end
-    local standing = redis.call('zscore', KEYS[3], field)
+    local standing = wait > 0 and redis.call('zscore', KEYS[3], field)
     -- It lost its place (suspended for longer than its deadline, or the server forgot). Only heads are swept, so whoever
     -- is in the queue now came later.
     local is_first = ARGV[6] == '1' and not standing
     if pttl ~= -2 or not is_first or is_before(head, field) then
+      if swept and pttl == -2 then
+        -- Those who were told that it is free are dead, and whoever is first now may sleep until their deadline, or for ever.
+        redis.call('publish', ARGV[8] .. ':' .. head, '0')
+      end
+      if head and not is_foreign(head) and tonumber(deadline or standing or 0) > now + own_wait(head) then
+        catch_up(KEYS[2], KEYS[3], now, math.max(pttl, 0), 0, tonumber(ARGV[7]))
+        deadline = deadline and now + own_wait(head)
+      end
+      if wait == 0 then
+        return {0, pttl}
+      end
       line_up(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), is_first)
       -- While the lock is taken, until its lease ends; while it is free, until the head counts as dead.
       local hint = pttl == -2 and (deadline or now - 1) - now or pttl
@@ -62,7 +70,7 @@ if held == 0 then
     -- Redisson subtracts its own wait from the deadlines of all who stay. Among ours nobody needs that: each keeps its own.
     local excess = standing - now - tonumber(lease)
     if excess > 0 and next_up and is_foreign(next_up) then
-      catch_up(KEYS[2], KEYS[3], excess, now + tonumber(ARGV[5]), tonumber(ARGV[7]))
+      catch_up(KEYS[2], KEYS[3], now, tonumber(lease), excess, tonumber(ARGV[7]))
     end
   else
     next_up = head and redis.call('lindex', KEYS[2], 0) or nil

@@ -8,7 +8,8 @@
 if redis.call('hlen', KEYS[1]) == 0 then
   return 0
 end
-local head = live_head(KEYS[2], KEYS[3], ARGV[1], millis())
+local time = redis.call('time')
+local head = live_head(KEYS[2], KEYS[3], ARGV[1], time[1] * 1000 + math.floor(time[2] / 1000))
 redis.call('del', KEYS[1])
 if head then
   redis.call('publish', ARGV[1] .. ':' .. head, '0')

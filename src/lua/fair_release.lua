@@ -17,11 +17,12 @@ if tonumber(ARGV[2]) > 1 then
   return {1, 0}
 end
 -- Whoever holds it has left the queue. If something else stands under the lock's name by now, its place must go all the same.
-local freed, waited = redis.pcall('hdel', KEYS[1], ARGV[1]), 0
+local freed, waited, was_head = redis.pcall('hdel', KEYS[1], ARGV[1]), 0, false
 if freed ~= 1 then
   waited = redis.call('zrem', KEYS[3], ARGV[1])
 end
 if waited == 1 then
+  was_head = redis.call('lindex', KEYS[2], 0) == ARGV[1]
   redis.call('lrem', KEYS[2], 1, ARGV[1])
   without_ttl(KEYS[2], KEYS[3])
 end
@@ -35,9 +36,13 @@ local status = freed == 1 and 2 or 0
 if redis.call('exists', KEYS[1]) == 1 then
   return {status, 0}
 end
--- One who leaves the queue may have been woken already: it passes that on.
-local head = live_head(KEYS[2], KEYS[3], ARGV[3], millis())
-if not head then
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local head, _, swept = live_head(KEYS[2], KEYS[3], ARGV[3], now)
+-- A release tells the head only. Whoever leaves as the head may have been told already, and its word must not leave with it.
+-- One from the middle has nothing to pass on: with 200 that give up while the head wakes up, it would get 200 messages. But
+-- where dead heads stood in front, the word went to one of them.
+if not head or not (freed == 1 or was_head or swept) then
   return {status, 0}
 end
 return {status, redis.call('publish', ARGV[3] .. ':' .. head, '0'), head}

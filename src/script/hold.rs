@@ -31,6 +31,10 @@ const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
     No,
+    /// A try of a fair lock: it takes no place, and still puts the deadlines right of those who have one.
+    NoPlace {
+        java_keeps: Duration,
+    },
     /// `keeps`: how long the sign stands without another try. `java_keeps`: that of a Java waiter. `again`: it was left before.
     Yes {
         keeps: Duration,
@@ -69,6 +73,7 @@ pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
     let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
     let (keeps, java_keeps, again) = match waiting {
         Waiting::No => (0, 0, false),
+        Waiting::NoPlace { java_keeps } => (0, ceil_millis(java_keeps), false),
         Waiting::Yes { keeps, java_keeps, again } => (ceil_millis(keeps), ceil_millis(java_keeps), again),
     };
     match keys.kind {

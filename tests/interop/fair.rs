@@ -115,3 +115,31 @@ fn waiters_that_were_killed_hold_up_the_others_for_a_while_only() {
         });
     }
 }
+
+/// What Java in front was given stays in the deadlines behind it when it has left: ours that died there would stand for as long
+/// as Java's lease and longer, with the lock free. Java behind ours is told when its turn has come.
+#[test]
+fn ours_that_died_behind_java_stands_no_longer_once_java_has_left() {
+    let Some(world) = world() else { return };
+    let client = patience(world.server.builder()).build().unwrap();
+    let (java, last) = (world.jvm.thread(), world.jvm.thread());
+    let guard = client.fair("killed").lock_owned().unwrap();
+    java.begin("fair killed tryLock 20000");
+    wait_for_queue(&world.server, "killed", 1);
+    let mut dead = Child::spawn("fair::waiting_process", &[("LEASEHOLD_TEST_URL", &world.server.url())]);
+    dead.expect("id");
+    wait_for_queue(&world.server, "killed", 2);
+    last.begin("fair killed lock");
+    wait_for_queue(&world.server, "killed", 3);
+    std::thread::scope(|s| {
+        let ours = s.spawn(|| client.fair("killed").try_lock_owned_for(CAP).unwrap().expect("it gets its turn"));
+        wait_for_queue(&world.server, "killed", 4);
+        dead.kill();
+        guard.unlock().unwrap();
+        assert_eq!(java.answer(), "true");
+        java.call("fair killed unlock");
+        last.answer();
+        last.call("fair killed unlock");
+        ours.join().unwrap().unlock().unwrap();
+    });
+}

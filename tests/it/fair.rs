@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Child, Server, ms, wait_until};
+use crate::rig::{CAP, Child, Server, ms, wait_until};
 
 const QUEUE: &str = "redisson_lock_queue:{t}";
 const DEADLINES: &str = "redisson_lock_timeout:{t}";
@@ -28,6 +28,25 @@ fn deadlines(server: &Server) -> BTreeMap<String, u64> {
 fn server_millis(server: &Server) -> u64 {
     let (seconds, micros): (u64, u64) = server.cmd(&["TIME"]);
     seconds * 1000 + micros / 1000
+}
+
+/// A Java waiter that waits for as long as `wait` stands behind a lock held for another 30 s.
+fn java_queues(server: &Server, java: &str, wait: u64) {
+    let deadline = (server_millis(server) + 30_000 + wait).to_string();
+    server.cmd::<()>(&["ZADD", DEADLINES, &deadline, java]);
+    server.cmd::<()>(&["RPUSH", QUEUE, java]);
+}
+
+/// Java's acquire as the head of the queue, by the wire document; in one, because a waiter of ours may look at any time.
+fn java_acquires(server: &Server, java: &str, wait: u64) {
+    let script = "redis.call('lpop', KEYS[2])
+        redis.call('zrem', KEYS[3], ARGV[1])
+        for _, waiter in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do
+          redis.call('zincrby', KEYS[3], -tonumber(ARGV[2]), waiter)
+        end
+        redis.call('hset', KEYS[1], ARGV[1], 1)
+        redis.call('pexpire', KEYS[1], 30000)";
+    server.cmd::<()>(&["EVAL", script, "3", "t", QUEUE, DEADLINES, java, &wait.to_string()]);
 }
 
 fn wait_for_queue(server: &Server, length: usize) {
@@ -147,6 +166,42 @@ fn a_head_that_leaves_passes_its_wake_up_on() {
     server.assert_clean();
 }
 
+/// The release went to the head; one that was behind it has nothing to pass on. With 200 threads that give up after some ms the
+/// head got a message from each, and was late for its turn.
+#[test]
+fn whoever_leaves_from_the_middle_wakes_nobody() {
+    let server = Server::start();
+    let client = client(&server, Duration::from_secs(300));
+    // Nobody has the lock, and the head is slow.
+    let head = format!("{}:77", client.id());
+    let late = (server_millis(&server) + 200_000).to_string();
+    server.cmd::<()>(&["ZADD", DEADLINES, &late, &head]);
+    server.cmd::<()>(&["RPUSH", QUEUE, &head]);
+    let script = concat!(include_str!("../../src/lua/lib/queue.lua"), include_str!("../../src/lua/fair_release.lua"));
+    let mut ear = server.connect();
+    let mut told = ear.as_pubsub();
+    told.subscribe(format!("redisson_lock__channel:{{t}}:{head}")).unwrap();
+    std::thread::scope(|s| {
+        let behind = s.spawn(|| client.fair("t").try_lock_for(Duration::from_secs(30)).unwrap().unwrap().unlock());
+        wait_for_queue(&server, 2);
+        wait_until("it listens", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+        let give_up = || client.fair("t").try_lock_for(ms(50)).unwrap().is_none();
+        let leavers: Vec<_> = (0..20).map(|_| s.spawn(give_up)).collect();
+        assert!(leavers.into_iter().all(|leaver| leaver.join().unwrap()));
+        assert_eq!(queue(&server).len(), 2);
+        server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{head}"), "the first"]);
+        assert_eq!(told.get_message().unwrap().get_payload::<String>().unwrap(), "the first");
+        // The head has been told, perhaps, and leaves: the next is.
+        let (_, heard, _): (u32, u32, String) =
+            server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &head, "1", "redisson_lock__channel:{t}"]);
+        assert_eq!(heard, 1);
+        behind.join().unwrap().unwrap();
+    });
+    drop(told);
+    drop((ear, client));
+    server.assert_clean();
+}
+
 #[test]
 fn a_waiter_that_lives_is_never_swept_and_polls_little() {
     let server = Server::start();
@@ -217,6 +272,33 @@ fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
     server.assert_clean();
 }
 
+/// Java was in front and had 20 s, of which 300 had been told: what is left of them in the deadlines counts for nobody.
+#[test]
+fn a_waiter_that_died_behind_java_stands_no_longer_once_java_has_left() {
+    let server = Server::start();
+    let a = client(&server, ms(1000));
+    let java = format!("{JAVA}:1");
+    for waits in [true, false] {
+        let guard = a.fair("t").lock().unwrap();
+        java_queues(&server, &java, 20_000);
+        let mut dead = spawn_waiter(&server, 2);
+        std::thread::scope(|s| {
+            let behind = s.spawn(|| !waits || a.fair("t").try_lock_for(CAP).unwrap().is_some());
+            wait_for_queue(&server, if waits { 3 } else { 2 });
+            dead.kill();
+            guard.unlock().unwrap();
+            java_acquires(&server, &java, 20_000);
+            // Its release tells the one that is dead.
+            server.cmd::<()>(&["DEL", "t"]);
+            assert!(behind.join().unwrap(), "a dead waiter holds it up for minutes");
+        });
+        // Where nobody waits, a try from time to time does as well.
+        wait_until("it is free", || a.fair("t").try_lock().unwrap().is_some());
+    }
+    drop(a);
+    server.assert_clean();
+}
+
 #[test]
 fn a_head_that_takes_its_wake_up_and_stops_does_not_stall_the_rest() {
     let server = Server::start();
@@ -280,8 +362,7 @@ fn a_waiter_behind_java_survives_what_java_does_to_its_deadline() {
     let guard = a.fair("t").lock().unwrap();
     let java = format!("{JAVA}:1");
     let now = server_millis(&server);
-    server.cmd::<()>(&["ZADD", DEADLINES, &(now + 330_000).to_string(), &java]);
-    server.cmd::<()>(&["RPUSH", QUEUE, &java]);
+    java_queues(&server, &java, 300_000);
     std::thread::scope(|s| {
         let ours = s.spawn(|| b.fair("t").lock().unwrap().unlock());
         wait_for_queue(&server, 2);
@@ -289,13 +370,9 @@ fn a_waiter_behind_java_survives_what_java_does_to_its_deadline() {
         // Its own 5 s and Java's 300, and not before Java's deadline and its own 5 s.
         let deadline = deadlines(&server)[&mine];
         assert!((now + 334_000..now + 345_000).contains(&deadline), "{}", deadline - now);
+        wait_until("it listens", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
         guard.unlock().unwrap();
-        // Java's acquire, by the wire document.
-        server.cmd::<()>(&["LPOP", QUEUE]);
-        server.cmd::<()>(&["ZREM", DEADLINES, &java]);
-        server.cmd::<()>(&["ZINCRBY", DEADLINES, "-300000", &mine]);
-        server.cmd::<()>(&["HSET", "t", &java, "1"]);
-        server.cmd::<()>(&["PEXPIRE", "t", "30000"]);
+        java_acquires(&server, &java, 300_000);
         assert!(a.fair("t").try_lock().unwrap().is_none(), "a try sweeps");
         assert_eq!(queue(&server).concat(), mine);
         // Java's release.

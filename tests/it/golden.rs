@@ -8,9 +8,11 @@ use redis::Value;
 
 use crate::rig::{Bench, Server, wait_until};
 
-const A: &str = "aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa:1";
-const B: &str = "bbbbbbbb-bbbb-8bbb-8bbb-bbbbbbbbbbbb:1";
-const C: &str = "cccccccc-cccc-8ccc-8ccc-cccccccccccc:1";
+const A: &str = "aaaaaaaa-aaaa-8aaa-8aaa-aaaaaa003a98:1";
+const B: &str = "bbbbbbbb-bbbb-8bbb-8bbb-bbbbbb003a98:1";
+/// The last six digits of ours are how long each keeps its place in ms: 15 s, and here 5 minutes.
+const D: &str = "dddddddd-dddd-8ddd-8ddd-dddddd0493e0:1";
+const C: &str = "cccccccc-cccc-8ccc-8ccc-cccccc003a98:1";
 /// Java's: its client ids are UUIDs of version 4.
 const J: &str = "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57";
 const K: &str = "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee:58";
@@ -76,10 +78,14 @@ impl Bench<'_> {
 
     /// Java's head acquires as its script does: it takes its wait off everybody's deadline.
     fn java_acquires(&mut self, who: &str) {
+        self.java_acquires_with(who, FOREIGN_WAIT);
+    }
+
+    fn java_acquires_with(&mut self, who: &str, wait: i64) {
         assert_eq!(self.cmd::<String>(&["LPOP", FAIR_KEYS[1]]), who);
         self.cmd::<()>(&["ZREM", FAIR_KEYS[2], who]);
         for waiter in self.queue() {
-            self.cmd::<()>(&["ZINCRBY", FAIR_KEYS[2], &(-FOREIGN_WAIT).to_string(), &waiter]);
+            self.cmd::<()>(&["ZINCRBY", FAIR_KEYS[2], &(-wait).to_string(), &waiter]);
         }
         self.cmd::<()>(&["DEL", FAIR_KEYS[0]]);
         self.cmd::<()>(&["HSET", FAIR_KEYS[0], who, "1"]);
@@ -237,6 +243,63 @@ fn deadlines_do_not_grow_while_ours_and_java_take_turns() {
         assert_eq!(bench.fair(first), (1, 0));
         bench.java_acquires(K);
         (first, last) = (last, first);
+    }
+}
+
+/// What Java in front was given is still in the deadlines when it has left, most of all when its own wait was shorter than what
+/// was told: ours that died behind it would stand for that long.
+#[test]
+fn a_dead_waiter_of_ours_stands_for_its_own_wait_once_java_has_left() {
+    let server = Server::start();
+    let mut ear = server.connect();
+    let mut bench = Bench::new(&server, &mut ear);
+    for (wait, left_in_it) in [(FOREIGN_WAIT, 45_000), (20_000, 295_000)] {
+        bench.cmd::<()>(&["FLUSHALL"]);
+        bench.cmd::<()>(&["HSET", "F", J, "1"]);
+        bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
+        let now = bench.now();
+        bench.java_queues(K, now + 30_000 + wait);
+        assert_eq!(bench.fair(B), (0, 5_000));
+        let patient = [D, "30000", "0", "-1", "300000", "0", "300000", FAIR_CHANNEL, "0", "0"];
+        assert_eq!(bench.pair("fair_acquire", &FAIR_KEYS, &patient).0, 0);
+        assert_eq!(bench.fair(C), (0, 5_000));
+        let last = bench.deadline(C);
+        bench.java_queues(J, last + FOREIGN_WAIT);
+        assert_eq!(bench.fair(A), (0, 5_000));
+        bench.java_acquires_with(K, wait);
+        assert_near(bench.deadline(B) - now, left_in_it);
+        assert!(bench.deadline(D) - now > 300_000 + 2 * SLACK);
+
+        // B is dead. Whoever of ours comes by next sees it, wherever it stands.
+        assert_eq!(bench.fair(A), (0, 5_000));
+        assert_near(bench.deadline(B) - now, 15_000);
+        assert_near(bench.deadline(C) - now, 15_000);
+        // This one has as long as it said: it lives, and will not be back sooner.
+        assert_near(bench.deadline(D) - now, 300_000);
+        // Java, and ours behind it, have what they would have if they came now.
+        assert_near(bench.deadline(J) - now, 330_000);
+        assert_near(bench.deadline(A) - now, 345_000);
+        let order = [B, D, C, J, A].map(str::to_owned);
+        assert_eq!(bench.queue(), order);
+
+        // One who does not wait does the same.
+        for (who, behind) in [(B, 315_000), (J, 615_000)] {
+            bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + behind).to_string(), who]);
+        }
+        let tries = ["aaaaaaaa-aaaa-8aaa-8aaa-aaaaaa003a98:2", "30000", "0", "-1", "0", "0", "300000"];
+        let (busy, _) = bench.pair("fair_acquire", &FAIR_KEYS, &[&tries[..], &[FAIR_CHANNEL, "0", "0"]].concat());
+        assert_eq!((busy, bench.queue()), (0, order.to_vec()));
+        assert_near(bench.deadline(B) - now, 15_000);
+        assert_near(bench.deadline(J) - now, 330_000);
+
+        // The head itself, when it comes by as the first of all.
+        for (who, behind) in [(B, 315_000), (J, 615_000)] {
+            bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + behind).to_string(), who]);
+        }
+        assert_eq!(bench.fair(B), (0, 5_000));
+        assert_near(bench.deadline(B) - now, 15_000);
+        assert_near(bench.deadline(J) - now, 330_000);
+        assert!(bench.heard().is_empty());
     }
 }
 

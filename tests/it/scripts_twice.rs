@@ -346,17 +346,27 @@ const FAIR: Noun = Noun {
             "1,0,C 1,1,C 1,0,C 2,0 3,0 0,0 0,1,C>0@C 0 2,0",
         ),
         ("RPUSH queue $C; ZADD deadlines @3ks $C", "0,1ks 0,-2 1,0,C 2,0 3,0 0,0 0,0 0 1,-1"),
-        ("RPUSH queue $J $A; ZADD deadlines @5ks $J @8ks $A", "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,1,J>0@J 0 2,1"),
+        ("RPUSH queue $J $A; ZADD deadlines @5ks $J @8ks $A", "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 2,1"),
         // The lock is ours, and others wait.
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $J; ZADD deadlines @3ks $B @5ks $J",
             "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 2,-1",
         ),
+        // What Java had, which has left, is taken out of the deadlines, ours at the head or another's.
+        (
+            "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $A $J; ZADD deadlines @50ks $A @350ks $J",
+            "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0",
+        ),
+        ("RPUSH queue $C $J $A; ZADD deadlines @50ks $C @350ks $J @353ks $A", "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 3,2"),
         // Heads that are dead (or all stood still: with nobody left who lives, a release calls the first, and sweeps nobody):
-        // another's, our own, Java's without a deadline; one who is dead stands behind one who lives.
-        ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,1,B>0@B 0 2,1"),
+        // another's, which is told if it is free; our own, Java's without a deadline; one who is dead stands behind one who lives.
+        ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1"),
+        (
+            "RPUSH queue $B $C $A; ZADD deadlines 1 $B @3ks $C @3ks $A",
+            "0,1ks>0@C 0,-2>0@C 0,1ks>0@C 2,0 3,0 0,0 0,1,C>0@C 0 3,2",
+        ),
         ("RPUSH queue $A $B; ZADD deadlines 1 $A @3ks $B", "1,0,B 1,1,B 1,0,B 2,0 3,0 0,0 0,1,B>0@B 0 2,0"),
-        ("RPUSH queue $J $A; ZADD deadlines @3ks $A", "1,0>0@J 1,1>0@J 1,0>0@J 2,0 3,0 0,0 0,1,J>0@J 0 2,1"),
+        ("RPUSH queue $J $A; ZADD deadlines @3ks $A", "1,0>0@J 1,1>0@J 1,0>0@J 2,0 3,0 0,0 0,0 0 2,1"),
         (
             "HSET L $J 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B 1 $C",
             "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@B 2,-1",

@@ -1,35 +1,38 @@
 -- lib/queue: the queue of a fair lock. Put in front of the scripts that look at it; no script by itself.
-local function millis()
-  local time = redis.call('time')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
-
+-- Few functions: making one costs a third of a microsecond in every run.
 -- Our client ids are UUIDs of version 8, Java's of version 4.
 local function is_foreign(waiter)
   return string.sub(waiter, 15, 15) ~= '8'
 end
 
--- The first waiter whose deadline has not passed, and that deadline. Those before it are dead and are removed; also one
--- without a deadline, which no live waiter is (Redisson would wait behind it for ever). Whoever asks is alive.
+-- How long a waiter of ours keeps its place without another try: the last six digits of its client's id, in ms.
+local function own_wait(waiter)
+  return tonumber(string.sub(waiter, 31, 36), 16) or math.huge
+end
+
+-- The first waiter whose deadline has not passed, that deadline, and whether any were removed: those before it, which are dead;
+-- also one without a deadline, which no live waiter is (Redisson would wait behind it for ever). Whoever asks is alive.
 local function live_head(queue, deadlines, channel, now, asker)
+  local swept = false
   while true do
     local head = redis.call('lindex', queue, 0)
     if not head or head == asker then
-      return head or nil
+      return head or nil, nil, swept
     end
     local deadline = tonumber(redis.call('zscore', deadlines, head) or 0)
     if deadline > now then
-      return head, deadline
+      return head, deadline, swept
     end
     -- Where time has passed for one who lives, or for everybody, the server stood still, and nobody could keep a place:
     -- all of them have one try before they count as dead, or they would line up anew in the order in which they wake up.
     local standing = asker and redis.call('zscore', deadlines, asker)
     if asker and standing and tonumber(standing) <= now
       or not asker and redis.call('zcount', deadlines, '(' .. now, '+inf') == 0 then
-      return head
+      return head, deadline, swept
     end
     redis.call('lpop', queue)
     redis.call('zrem', deadlines, head)
+    swept = true
     if is_foreign(head) then
       -- If it lives (its predecessors took longer than it has patience for) it lines up anew. Nobody else would tell it,
       -- and it may sleep for as long as its first hint says, or for ever.
@@ -65,18 +68,30 @@ local function to_the_front(queue, holder)
   return redis.call('rpush', queue, holder)
 end
 
--- A waiter of ours gets the lock, and a foreign one is next. Java counts from the waiter before it and takes its own wait back
--- when it leaves; ours counted from Java's. Without this each of our turns would leave its wait in the deadlines of all who
--- stay: they would run ahead of the clock for as long as the queue does not get empty, and a dead waiter with them.
--- `excess`: how far the deadline that is gone was ahead of the lock's new TTL; `own`: what one of ours has in front.
-local function catch_up(queue, deadlines, excess, own, foreign_wait)
+-- Java counts a deadline from the waiter before it and takes its own wait back when it leaves; ours counted from Java's. What a
+-- Java waiter that has left was given on top is still in the deadlines of those behind it, until the first of ours behind it has
+-- been seen there. Without this a dead one of ours would stand for that long (280 s after a Java waiter that got its turn at
+-- once), and each of our turns would leave its wait in the deadlines of all who stay: they would run ahead of the clock for as
+-- long as the queue does not get empty, and a dead waiter with them.
+-- A waiter of ours that no Java waiter precedes gets what it would give itself at its next try, so one that lives, which has
+-- that try in time, loses nothing. Java's, and ours behind it, are put back by how far what they were counted from was ahead of
+-- the lock's TTL (`excess`: that of the one who has just left), but never below what they would get if they came now.
+local function catch_up(queue, deadlines, now, ttl, excess, foreign_wait)
+  local ahead = 0
   for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
-    local deadline = tonumber(redis.call('zscore', deadlines, waiter) or 0)
+    local deadline, least = tonumber(redis.call('zscore', deadlines, waiter) or 0), nil
     if is_foreign(waiter) then
-      redis.call('zadd', deadlines, 'xx', string.format('%.0f', deadline - excess), waiter)
-      own = own + foreign_wait
-    elseif deadline > own then
-      redis.call('zadd', deadlines, string.format('%.0f', math.max(deadline - excess, own)), waiter)
+      ahead = ahead + foreign_wait
+      least = now + ttl + ahead
+    else
+      least = now + own_wait(waiter) + ahead
+      if ahead == 0 then
+        excess = math.max(excess, deadline - now - ttl)
+      end
+    end
+    if deadline > least then
+      local behind = ahead == 0 and least or math.max(deadline - excess, least)
+      redis.call('zadd', deadlines, string.format('%.0f', behind), waiter)
     end
   end
 end
