@@ -23,9 +23,12 @@
 //!    the first instruction after the lease may have ended, also after a SIGSTOP or a suspended laptop (with the clocks of
 //!    Linux, Android, OpenBSD and Apple; see [Versions](#versions)).
 //! 2. **Nothing is left behind.** A lost reply, a dead server, a timed-out wait, a panic or a killed process leaves no
-//!    lock for longer than one lease; wherever the process lives, it is undone as soon as the server answers again.
+//!    lock for longer than one lease (permits: two seconds more), and no place in a queue for longer than
+//!    [`waiter_timeout`](Builder::waiter_timeout); wherever the process lives, it is undone as soon as the server answers
+//!    again. Latches and counting semaphores have no lease: what a killed process leaves of those stays.
 //! 3. **Redisson's protocol.** Keys, values, channels and messages are its own.
-//! 4. **One round trip per verb, no polling**, two background threads per client whatever the load.
+//! 4. **One round trip per verb, no polling**, two background threads per client whatever the load, and a third if there are
+//!    `on_lost` callbacks.
 //!
 //! Not promised, by any lock that is a lease:
 //! - *That nobody else works at the same time.* Between your last look and your write the process can be suspended for
@@ -118,7 +121,8 @@
 //! failover for [`ride_out`](Builder::ride_out). When a reply is lost, the request may have run or may still run: the
 //! connection is killed at the server, and then the acquisition is undone, in the background, as soon as the server can
 //! be asked. Every script of a lock sets counts instead of adding to them, and what changes the count of a latch or a
-//! semaphore carries an id that is remembered for a minute, so all of them may be repeated.
+//! semaphore carries an id that is remembered (for a minute; that of permits taken from a counting semaphore for ten), so all
+//! of them may be repeated for that long.
 //!
 //! # More than one server
 //!
@@ -162,14 +166,16 @@
 //!
 //! # Log levels
 //!
-//! WARN: a lease was lost, a release failed, release messages cannot be heard for want of permission, or a master of Redlock
-//! has no vote, with how long that takes. DEBUG: connections, failed renewals, what is being settled. Nothing is
-//! logged at ERROR or INFO, and no passwords or fencing tokens at any level.
+//! WARN: renewals begin to fail (once an outage, with the cause and how long the leases still last) and work again; a lease was
+//! lost, or has reached its `max_hold`; a release failed; release messages cannot be received for want of permission; the server
+//! may evict locks; a master of Redlock has no vote, with how long that takes. DEBUG: connections, each failed renewal, what is
+//! being settled. Each line has the whole chain of causes. Nothing is logged at ERROR or INFO, and no passwords or fencing tokens
+//! at any level. A logger may block, and may use the client: nothing is logged under a mutex of the client.
 //!
 //! # In Redis
 //!
-//! Redis 6.2 or later, or Valkey 7.2 or later; standalone primaries, by TCP or unix socket. For a lock `N` (a name
-//! with braces, like `a{b}c`, is used as it is, without braces around it):
+//! Redis 6.2 or later, or Valkey 7.2 or later; standalone primaries, by TCP or unix socket. For a lock `N`; where the table
+//! has `{N}`, a name that has braces of its own, like `a{b}c`, stands without others around it (but in the channel of a latch):
 //!
 //! | key or channel | what |
 //! |---|---|
@@ -179,7 +185,7 @@
 //! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |
 //! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
 //! | `leasehold_writer:{N}` | a writer waits: not Redisson's, for `waiter_timeout` |
-//! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated: not Redisson's, for a minute |
+//! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated: not Redisson's, for a minute (permits taken from a counting semaphore: ten) |
 //! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token. Not Redisson's, never expires |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | where what waiters wait for is published; fair waiters each on a channel that ends in `:<holder>` |
 //!
