@@ -259,6 +259,60 @@ fn locking_in_destructors() {
     client.semaphore("permits").delete().unwrap();
 }
 
+/// A logger that writes to a database, say, under a lock of the same client, and takes its time.
+#[test]
+fn a_logger_that_blocks_and_uses_the_client_stalls_nothing() {
+    let server = Server::start();
+    let mut child = Child::spawn("processes::logging_through_the_client", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    child.expect("ready");
+    server.suspend();
+    child.expect("logged: 2 leases cannot be renewed");
+    server.resume();
+    child.expect("logged: leases are renewed again");
+    child.say("go on");
+    assert_eq!(child.expect("held="), "true");
+    child.wait();
+    server.assert_clean();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn logging_through_the_client() {
+    static CLIENT: std::sync::OnceLock<LockClient> = std::sync::OnceLock::new();
+    struct Logger;
+    impl log::Log for Logger {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn log(&self, record: &log::Record<'_>) {
+            thread_local!(static BUSY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+            if record.level() > log::Level::Warn || BUSY.replace(true) {
+                return;
+            }
+            println!("@@logged: {}", record.args());
+            let client = CLIENT.get().unwrap();
+            let (_, _) = (format!("{client:?}"), client.nodes());
+            drop(client.try_lock("log"));
+            std::thread::sleep(ms(50));
+            BUSY.set(false);
+        }
+
+        fn flush(&self) {}
+    }
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    CLIENT.set(LockClient::builder().url(url).lease(ms(3000)).io_timeout(ms(200)).build().unwrap()).unwrap();
+    log::set_logger(&Logger).unwrap();
+    log::set_max_level(log::LevelFilter::Debug);
+    let client = CLIENT.get().unwrap();
+    let guards = [client.lock("a").unwrap(), client.lock("b").unwrap()];
+    println!("@@ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    println!("@@held={}", guards.iter().all(leasehold::ReentrantMutexGuard::is_held));
+    drop(guards);
+    client.close(ms(3000)).unwrap();
+}
+
 #[test]
 fn the_last_handle_takes_everything_with_it() {
     let server = Server::start();
