@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -11,7 +11,7 @@ use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::holder::Holder;
-use crate::key::LockKeys;
+use crate::key::{Kind, LockKeys};
 use crate::lease::{Lease, Moment, State, valid_until};
 
 /// Runs on a thread of its own when a lease is lost; once, also where it stands with several leases of which any may be
@@ -41,6 +41,11 @@ pub(crate) enum Upkeep {
     Fixed,
 }
 
+/// No Java watchdog is taken to have a shorter time (`lockWatchdogTimeout`): what is left below it belongs to a fixed lease that
+/// ends, or to a reader that died, and neither of them cuts a lock. Twice the time between two looks at a lock that is shared,
+/// so that a cut is mended before it ends anything.
+const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
+
 /// Shared by the guards of a hold, the watchdog and the thread that tells of losses.
 pub(crate) struct Grant {
     pub(crate) keys: Arc<LockKeys>,
@@ -57,6 +62,8 @@ pub(crate) struct Grant {
     /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand in Redis.
     longest: AtomicU64,
     pub(crate) lease: Lease,
+    /// Others may have the lock as well, and Java's readers among them may cut its TTL: it is looked at often.
+    shared: AtomicBool,
     /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
     pub(crate) place: Mutex<Option<(Moment, u64)>>,
     clock: Arc<dyn Clock>,
@@ -87,6 +94,7 @@ impl Grant {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let lease = Lease::new(valid_until(sent_at, span));
+        let shared = AtomicBool::new(keys.kind == Kind::Read);
         Self {
             keys,
             holder,
@@ -97,6 +105,7 @@ impl Grant {
             asked_at: sent_at,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
+            shared,
             place: Mutex::new(None),
             clock,
             told: Mutex::default(),
@@ -130,6 +139,23 @@ impl Grant {
     /// the lease has ended revives nothing.
     pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> State {
         self.lease.renewed(self.now(), valid_until(sent_at, lease))
+    }
+
+    /// A look at the lock found that others may leave it no more than `beside` any time from then on. A cut that comes after
+    /// the look leaves at least that from when it comes, and one before has been mended by it: until then the hold is ours,
+    /// even if it is the last look that reaches the server.
+    pub(crate) fn looked(&self, sent_at: Moment, beside: Option<Duration>) -> State {
+        let bound = beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG)));
+        self.lease.looked(self.now(), sent_at, bound)
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Acquire)
+    }
+
+    /// A write hold that only reads from now on.
+    pub(crate) fn share(&self) {
+        self.shared.store(true, Ordering::Release);
     }
 
     /// The server no longer knows the holder.

@@ -28,6 +28,12 @@ const UNDO_SLACK: Duration = Duration::from_secs(1);
 
 /// Redisson's default lease.
 const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
+/// Of a lock that others share. A Java reader may come any time, and each of its renewals sets the TTL of the whole lock to its
+/// own watchdog time: the cut must be mended before the lock ends by it, and whoever cuts must be known before we cannot ask
+/// any more. Three looks in the time of a watchdog of 3 s, two in that of the shortest that we reckon with.
+const MOST_BETWEEN_LOOKS_SHARED: Duration = Duration::from_secs(3);
+/// The first of them: nothing is known before it of who has the lock besides us. Holds that are shorter cost none.
+const FIRST_LOOK_SHARED: Duration = Duration::from_millis(100);
 
 pub(crate) struct Watchdog {
     inner: Arc<Inner>,
@@ -101,7 +107,7 @@ impl Watchdog {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
         // From when it was asked for: an answer that took its time has used up some of the lease.
-        let due = grant.asked_at.plus(period(grant));
+        let due = grant.asked_at.plus(first_look(grant));
         self.inner.enter(&mut table, grant, due);
         Ok(())
     }
@@ -112,6 +118,18 @@ impl Watchdog {
         let mut table = self.inner.table.lock();
         if let Some(place) = grant.place.lock().take() {
             table.due.remove(&place);
+        }
+    }
+
+    /// Others can have the lock too from now on: it is looked at soon, and often.
+    pub(crate) fn shared_now(&self, grant: &Arc<Grant>) {
+        // Before the table's mutex is taken: a batch that is out with the grant puts it back under that, for when it is due as
+        // a shared one.
+        grant.share();
+        let mut table = self.inner.table.lock();
+        if let Some(place) = grant.place.lock().take() {
+            table.due.remove(&place);
+            self.inner.enter(&mut table, grant, grant.now().plus(first_look(grant)));
         }
     }
 
@@ -214,6 +232,8 @@ impl Drop for Batch<'_> {
             // Checked under the table's mutex: whoever releases changes the state first and then takes the mutex to
             // leave, so either we see the release here, or it finds the grant in the table.
             if matches!(grant.state(), State::Held | State::Suspect) {
+                // It may be shared only since this was reckoned.
+                let due = due.min(grant.now().plus(period(&grant)));
                 self.inner.enter(&mut table, &grant, due);
             }
         }
@@ -392,7 +412,9 @@ impl Inner {
     fn learn(&self, grant: &Arc<Grant>, renewal: &Renewal, outcome: Renewed, pause: Duration) -> Moment {
         let now = self.clock.now();
         match outcome {
-            Renewed::Held { sent_at, again } => {
+            Renewed::Held { sent_at, again, beside } => {
+                // First, or the end would be too late for a moment.
+                grant.looked(sent_at, beside);
                 let state =
                     if renewal.lease.is_zero() { grant.state() } else { grant.confirmed(sent_at, renewal.lease) };
                 match state {
@@ -466,9 +488,15 @@ impl Inner {
 /// How often a grant is visited. A long fixed lease as often as others: its holder may be forced out any time.
 fn period(grant: &Grant) -> Duration {
     match grant.upkeep {
+        _ if grant.is_shared() => grant.span.min(MOST_BETWEEN_LOOKS_SHARED) / 3,
         Upkeep::Renewed { .. } => grant.span / 3,
         Upkeep::Fixed => grant.span.min(MOST_BETWEEN_LOOKS) / 3,
     }
+}
+
+fn first_look(grant: &Grant) -> Duration {
+    let period = period(grant);
+    if grant.is_shared() { period.min(FIRST_LOOK_SHARED) } else { period }
 }
 
 struct Round {
@@ -485,6 +513,16 @@ fn renewal_of(grant: &Grant, now: Moment) -> Renewal {
         Upkeep::Renewed { until } => until.is_none_or(|until| now < until),
         Upkeep::Fixed => false,
     };
-    let lease = if renew { grant.span } else { Duration::ZERO };
+    let lease = match (grant.is_shared(), renew) {
+        (false, true) => grant.span,
+        (false, false) => Duration::ZERO,
+        (true, renew) => {
+            let left = grant.lease.own_end().since(now);
+            // Most visits only look, and find that as much is left there as here, which writes nothing. Where Java has cut it
+            // (Redisson before 4.4 cuts our own levels as well), this puts back what we were granted and no more.
+            let at_next_visit = left.saturating_sub(period(grant));
+            if renew && at_next_visit < grant.span * 2 / 3 { grant.span } else { left }
+        }
+    };
     Renewal { keys: grant.keys.clone(), holder: grant.holder.clone(), lease, token: grant.token }
 }

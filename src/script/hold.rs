@@ -211,7 +211,8 @@ pub(crate) fn release_answer(reply: Reply) -> Result<ReleaseAnswer> {
 
 #[derive(Debug)]
 pub(crate) enum RenewAnswer {
-    Held,
+    /// `beside`: a reader of Java's reads too, and may leave the lock this long when it renews.
+    Held { beside: Option<Duration> },
     Gone,
     Failed(Error),
 }
@@ -274,8 +275,11 @@ pub(crate) fn renew_answers(reply: Reply) -> Result<Vec<RenewAnswer>> {
     Ok(answers
         .into_iter()
         .map(|answer| match answer {
-            Reply::Int(1) => RenewAnswer::Held,
+            Reply::Int(1) => RenewAnswer::Held { beside: None },
             Reply::Int(0) => RenewAnswer::Gone,
+            Reply::Int(millis @ 2..) => {
+                RenewAnswer::Held { beside: Some(Duration::from_millis(millis.unsigned_abs())) }
+            }
             other => RenewAnswer::Failed(match fail_on_error(other) {
                 Err(e) => e,
                 Ok(other) => unexpected(&LEASE_RENEW, &format!("{other:?}")),
