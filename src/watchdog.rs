@@ -127,7 +127,9 @@ impl Watchdog {
         // a shared one.
         grant.share();
         let mut table = self.inner.table.lock();
-        if let Some(place) = grant.place.lock().take() {
+        // Let go of before it is entered again.
+        let place = grant.place.lock().take();
+        if let Some(place) = place {
             table.due.remove(&place);
             self.inner.enter(&mut table, grant, grant.now().plus(first_look(grant)));
         }

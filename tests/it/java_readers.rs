@@ -56,6 +56,15 @@ fn java(server: &Server, renewal: &str, name: &str, killed: &AtomicBool) {
     }
 }
 
+/// Also when an assertion fails.
+struct Killed<'a>(&'a AtomicBool);
+
+impl Drop for Killed<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Case {
     java_first: bool,
@@ -103,6 +112,7 @@ fn beside_java(case: Case, client: &LockClient, server: &Server, then: impl FnOn
             run(&mut server.connect(), ACQUIRE, "w");
         }
         s.spawn(|| java(server, case.renewal, "w", &killed));
+        let kill = Killed(&killed);
         let end = Instant::now() + case.alive;
         while Instant::now() < end {
             if case.others {
@@ -111,7 +121,7 @@ fn beside_java(case: Case, client: &LockClient, server: &Server, then: impl FnOn
             std::thread::sleep(ms(1));
             assert!(guard.is_held(), "Java lives, and the server can be asked");
         }
-        killed.store(true, Ordering::SeqCst);
+        drop(kill);
         then(&guard);
     });
 }
