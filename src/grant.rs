@@ -12,7 +12,8 @@ use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::holder::Holder;
 use crate::key::{Kind, LockKeys};
-use crate::lease::{Lease, Moment, State, valid_until};
+use crate::lease::{Ends, Lease, Moment, State, valid_until};
+use crate::store::Renewal;
 
 /// Runs on a thread of its own when a lease is lost; once, also where it stands with several leases of which any may be
 /// lost first.
@@ -41,6 +42,14 @@ pub(crate) enum Upkeep {
     Fixed,
 }
 
+/// Redisson's default lease.
+const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
+/// Of a lock that others share. A Java reader may come any time, and each of its renewals sets the TTL of the whole lock to its
+/// own watchdog time: the cut must be mended before the lock ends by it, and whoever cuts must be known before we cannot ask
+/// any more. Three looks in the time of a watchdog of 3 s, two in that of the shortest that we reckon with.
+const MOST_BETWEEN_LOOKS_SHARED: Duration = Duration::from_secs(3);
+/// The first of them: nothing is known before it of who has the lock besides us. Holds that are shorter cost none.
+const FIRST_LOOK_SHARED: Duration = Duration::from_millis(100);
 /// No Java watchdog is taken to have a shorter time (`lockWatchdogTimeout`): what is left below it belongs to a fixed lease that
 /// ends, or to a reader that died, and neither of them cuts a lock. Twice the time between two looks at a lock that is shared,
 /// so that a cut is mended before it ends anything.
@@ -62,6 +71,8 @@ pub(crate) struct Grant {
     /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand in Redis.
     longest: AtomicU64,
     pub(crate) lease: Lease,
+    /// Locked while the lease is changed by them.
+    ends: Mutex<Ends>,
     /// Others may have the lock as well, and Java's readers among them may cut its TTL: it is looked at often.
     shared: AtomicBool,
     /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
@@ -93,7 +104,8 @@ impl Grant {
         upkeep: Upkeep,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let lease = Lease::new(valid_until(sent_at, span));
+        let end = valid_until(sent_at, span);
+        let (lease, ends) = (Lease::new(end), Mutex::new(Ends::new(end)));
         let shared = AtomicBool::new(keys.kind == Kind::Read);
         Self {
             keys,
@@ -105,6 +117,7 @@ impl Grant {
             asked_at: sent_at,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
+            ends,
             shared,
             place: Mutex::new(None),
             clock,
@@ -138,15 +151,52 @@ impl Grant {
     /// The server confirmed the hold for `lease` from `sent_at`. The state after it: a confirmation that is read after
     /// the lease has ended revives nothing.
     pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> State {
-        self.lease.renewed(self.now(), valid_until(sent_at, lease))
+        let mut ends = self.ends.lock();
+        ends.granted(valid_until(sent_at, lease));
+        self.lease.renewed(self.now(), ends.end())
     }
 
     /// A look at the lock found that others may leave it no more than `beside` any time from then on. A cut that comes after
     /// the look leaves at least that from when it comes, and one before has been mended by it: until then the hold is ours,
     /// even if it is the last look that reaches the server.
     pub(crate) fn looked(&self, sent_at: Moment, beside: Option<Duration>) -> State {
-        let bound = beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG)));
-        self.lease.looked(self.now(), sent_at, bound)
+        let mut ends = self.ends.lock();
+        ends.looked(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
+        self.lease.looked(self.now(), ends.end())
+    }
+
+    /// How often it is visited. A long fixed lease as often as others: its holder may be forced out any time.
+    pub(crate) fn period(&self) -> Duration {
+        match self.upkeep {
+            _ if self.is_shared() => self.span.min(MOST_BETWEEN_LOOKS_SHARED) / 3,
+            Upkeep::Renewed { .. } => self.span / 3,
+            Upkeep::Fixed => self.span.min(MOST_BETWEEN_LOOKS) / 3,
+        }
+    }
+
+    /// How long after it was taken it is visited for the first time.
+    pub(crate) fn first_look(&self) -> Duration {
+        if self.is_shared() { self.period().min(FIRST_LOOK_SHARED) } else { self.period() }
+    }
+
+    /// What is asked for at a visit.
+    pub(crate) fn renewal(&self, now: Moment) -> Renewal {
+        let renew = match self.upkeep {
+            Upkeep::Renewed { until } => until.is_none_or(|until| now < until),
+            Upkeep::Fixed => false,
+        };
+        let lease = match (self.is_shared(), renew) {
+            (false, true) => self.span,
+            (false, false) => Duration::ZERO,
+            (true, renew) => {
+                let left = self.ends.lock().own().since(now);
+                // Most visits only look, and find that as much is left there as here, which writes nothing. Where Java has
+                // cut it (Redisson before 4.4 cuts our own levels as well), this puts back what we were granted.
+                let at_next_visit = left.saturating_sub(self.period());
+                if renew && at_next_visit < self.span * 2 / 3 { self.span } else { left }
+            }
+        };
+        Renewal { keys: self.keys.clone(), holder: self.holder.clone(), lease, token: self.token }
     }
 
     pub(crate) fn is_shared(&self) -> bool {

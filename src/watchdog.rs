@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::grant::{Grant, Upkeep, tick};
+use crate::grant::{Grant, tick};
 use crate::lease::{Moment, State, margin};
 use crate::losses::Losses;
 use crate::station::Stations;
@@ -25,15 +25,6 @@ use crate::store::{Doubts, LeaseStore, Levels, Renewal, Renewed, Undo};
 const MOST_UNDOS: usize = 10_000;
 /// How long a background release is tried beyond the lease it removes, for clocks that differ.
 const UNDO_SLACK: Duration = Duration::from_secs(1);
-
-/// Redisson's default lease.
-const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
-/// Of a lock that others share. A Java reader may come any time, and each of its renewals sets the TTL of the whole lock to its
-/// own watchdog time: the cut must be mended before the lock ends by it, and whoever cuts must be known before we cannot ask
-/// any more. Three looks in the time of a watchdog of 3 s, two in that of the shortest that we reckon with.
-const MOST_BETWEEN_LOOKS_SHARED: Duration = Duration::from_secs(3);
-/// The first of them: nothing is known before it of who has the lock besides us. Holds that are shorter cost none.
-const FIRST_LOOK_SHARED: Duration = Duration::from_millis(100);
 
 pub(crate) struct Watchdog {
     inner: Arc<Inner>,
@@ -107,7 +98,7 @@ impl Watchdog {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
         // From when it was asked for: an answer that took its time has used up some of the lease.
-        let due = grant.asked_at.plus(first_look(grant));
+        let due = grant.asked_at.plus(grant.first_look());
         self.inner.enter(&mut table, grant, due);
         Ok(())
     }
@@ -131,7 +122,7 @@ impl Watchdog {
         let place = grant.place.lock().take();
         if let Some(place) = place {
             table.due.remove(&place);
-            self.inner.enter(&mut table, grant, grant.now().plus(first_look(grant)));
+            self.inner.enter(&mut table, grant, grant.now().plus(grant.first_look()));
         }
     }
 
@@ -235,7 +226,7 @@ impl Drop for Batch<'_> {
             // leave, so either we see the release here, or it finds the grant in the table.
             if matches!(grant.state(), State::Held | State::Suspect) {
                 // It may be shared only since this was reckoned.
-                let due = due.min(grant.now().plus(period(&grant)));
+                let due = due.min(grant.now().plus(grant.period()));
                 self.inner.enter(&mut table, &grant, due);
             }
         }
@@ -396,7 +387,7 @@ impl Inner {
             return;
         }
         let now = self.clock.now();
-        let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| renewal_of(grant, now)).collect();
+        let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| grant.renewal(now)).collect();
         let outcomes = self.store.renew(&renewals);
         let pause = match outcomes.iter().any(|o| matches!(o, Renewed::Failed(_))) {
             true => round.renew_pause.next(),
@@ -425,7 +416,7 @@ impl Inner {
                     State::Released if again => self.take_back(grant),
                     _ => {}
                 }
-                sent_at.plus(period(grant))
+                sent_at.plus(grant.period())
             }
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
@@ -487,20 +478,6 @@ impl Inner {
     }
 }
 
-/// How often a grant is visited. A long fixed lease as often as others: its holder may be forced out any time.
-fn period(grant: &Grant) -> Duration {
-    match grant.upkeep {
-        _ if grant.is_shared() => grant.span.min(MOST_BETWEEN_LOOKS_SHARED) / 3,
-        Upkeep::Renewed { .. } => grant.span / 3,
-        Upkeep::Fixed => grant.span.min(MOST_BETWEEN_LOOKS) / 3,
-    }
-}
-
-fn first_look(grant: &Grant) -> Duration {
-    let period = period(grant);
-    if grant.is_shared() { period.min(FIRST_LOOK_SHARED) } else { period }
-}
-
 struct Round {
     settle_pause: Backoff,
     renew_pause: Backoff,
@@ -508,23 +485,4 @@ struct Round {
     tend_at: Option<Moment>,
     /// The clocks at the last look.
     seen: (Moment, Duration),
-}
-
-fn renewal_of(grant: &Grant, now: Moment) -> Renewal {
-    let renew = match grant.upkeep {
-        Upkeep::Renewed { until } => until.is_none_or(|until| now < until),
-        Upkeep::Fixed => false,
-    };
-    let lease = match (grant.is_shared(), renew) {
-        (false, true) => grant.span,
-        (false, false) => Duration::ZERO,
-        (true, renew) => {
-            let left = grant.lease.own_end().since(now);
-            // Most visits only look, and find that as much is left there as here, which writes nothing. Where Java has cut it
-            // (Redisson before 4.4 cuts our own levels as well), this puts back what we were granted and no more.
-            let at_next_visit = left.saturating_sub(period(grant));
-            if renew && at_next_visit < grant.span * 2 / 3 { grant.span } else { left }
-        }
-    };
-    Renewal { keys: grant.keys.clone(), holder: grant.holder.clone(), lease, token: grant.token }
 }

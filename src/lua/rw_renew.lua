@@ -56,8 +56,8 @@ local function renew(lock, holder, lease, tag)
   if writing then
     return 1
   end
-  -- Nothing of ours makes a lock end before one of its readers: Java has cut it.
-  local cut = pttl >= 0 and pttl < promised and pttl or math.huge
+  -- Nothing of ours makes a lock end before one of its readers by more than a pause within a script: Java has cut it.
+  local cut = pttl >= 0 and pttl < promised * 0.99 and pttl or math.huge
   local least = math.min(cut, left_to_java(lock, tag))
   return least < math.huge and math.max(least, 2) or 1
 end

@@ -212,7 +212,9 @@ pub(crate) fn release_answer(reply: Reply) -> Result<ReleaseAnswer> {
 #[derive(Debug)]
 pub(crate) enum RenewAnswer {
     /// `beside`: a reader of Java's reads too, and may leave the lock this long when it renews.
-    Held { beside: Option<Duration> },
+    Held {
+        beside: Option<Duration>,
+    },
     Gone,
     Failed(Error),
 }
