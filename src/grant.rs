@@ -11,8 +11,9 @@ use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 use crate::holder::Holder;
-use crate::key::LockKeys;
-use crate::lease::{Lease, Moment, State, margin, valid_until};
+use crate::key::{Kind, LockKeys};
+use crate::lease::{Ends, Lease, Moment, State, margin, valid_until};
+use crate::store::Renewal;
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
@@ -50,9 +51,6 @@ impl Callbacks {
     }
 }
 
-/// Redisson's default lease.
-const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
-
 /// How the watchdog treats a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upkeep {
@@ -61,6 +59,19 @@ pub(crate) enum Upkeep {
     /// A fixed lease: only looked after, so that the holder learns when it was forced out.
     Fixed,
 }
+
+/// Redisson's default lease.
+const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
+/// Of a lock that others share. A Java reader may come any time, and each of its renewals sets the TTL of the whole lock to its
+/// own watchdog time: the cut must be mended before the lock ends by it, and whoever cuts must be known before we cannot ask
+/// any more. Three looks in the time of a watchdog of 3 s, two in that of the shortest that we reckon with.
+const MOST_BETWEEN_LOOKS_SHARED: Duration = Duration::from_secs(3);
+/// The first of them: nothing is known before it of who has the lock besides us. Holds that are shorter cost none.
+const FIRST_LOOK_SHARED: Duration = Duration::from_millis(100);
+/// No Java watchdog is taken to have a shorter time (`lockWatchdogTimeout`): what is left below it belongs to a fixed lease that
+/// ends, or to a reader that died, and neither of them cuts a lock. Twice the time between two looks at a lock that is shared,
+/// so that a cut is mended before it ends anything.
+const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
 /// Shared by the guards of a hold, the watchdog and the thread that tells of losses.
 pub(crate) struct Grant {
@@ -80,6 +91,10 @@ pub(crate) struct Grant {
     pub(crate) lease: Lease,
     /// Its `max_hold` was reached, and said to be.
     renewed_no_more: AtomicBool,
+    /// Locked while the lease is changed by them.
+    ends: Mutex<Ends>,
+    /// Others may have the lock as well, and Java's readers among them may cut its TTL: it is looked at often.
+    shared: AtomicBool,
     /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
     pub(crate) place: Mutex<Option<(Moment, u64)>>,
     clock: Arc<dyn Clock>,
@@ -115,7 +130,9 @@ impl Grant {
         upkeep: Upkeep,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let lease = Lease::new(valid_until(sent_at, span));
+        let end = valid_until(sent_at, span);
+        let (lease, ends) = (Lease::new(end), Mutex::new(Ends::new(end)));
+        let shared = AtomicBool::new(keys.kind == Kind::Read);
         Self {
             keys,
             holder,
@@ -127,6 +144,8 @@ impl Grant {
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
             renewed_no_more: AtomicBool::new(false),
+            ends,
+            shared,
             place: Mutex::new(None),
             clock,
             told: Mutex::default(),
@@ -143,31 +162,23 @@ impl Grant {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed))
     }
 
-    /// How often the watchdog visits it. A long fixed lease as often as others: its holder may be forced out any time.
-    pub(crate) fn period(&self) -> Duration {
-        match self.upkeep {
-            Upkeep::Renewed { .. } => self.span / 3,
-            Upkeep::Fixed => self.span.min(MOST_BETWEEN_LOOKS) / 3,
-        }
-    }
-
-    pub(crate) fn is_renewed_at(&self, now: Moment) -> bool {
+    fn is_renewed_at(&self, now: Moment) -> bool {
         match self.upkeep {
             Upkeep::Renewed { until } => until.is_none_or(|until| now < until),
             Upkeep::Fixed => false,
         }
     }
 
-    /// True for the first who says so.
-    pub(crate) fn stop_renewing(&self) -> bool {
-        !self.renewed_no_more.swap(true, Ordering::Relaxed)
+    /// Whether its `max_hold` has been reached; true once, for whoever says so.
+    pub(crate) fn ends_renewal(&self, now: Moment) -> bool {
+        self.upkeep != Upkeep::Fixed && !self.is_renewed_at(now) && !self.renewed_no_more.swap(true, Ordering::Relaxed)
     }
 
     /// From when on nothing of it stands in Redis, if the server takes requests as they come and its clock drifts no
     /// further than the margin. Where more than one lease was asked for, the last may not have been answered.
     pub(crate) fn gone_at(&self) -> Moment {
         let (now, longest) = (self.now().plus(SLACK), self.longest());
-        let ends = self.lease.until().plus(SLACK).plus(margin(longest) * 2);
+        let ends = self.ends.lock().own().plus(SLACK).plus(margin(longest) * 2);
         match self.lease.state(self.now()) {
             _ if self.upkeep == Upkeep::Fixed && longest == self.span => ends,
             State::Lost => ends.plus(longest),
@@ -191,7 +202,57 @@ impl Grant {
     /// The server confirmed the hold for `lease` from `sent_at`. The state after it: a confirmation that is read after
     /// the lease has ended revives nothing.
     pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> State {
-        self.lease.renewed(self.now(), valid_until(sent_at, lease))
+        let mut ends = self.ends.lock();
+        ends.granted(valid_until(sent_at, lease));
+        self.lease.renewed(self.now(), ends.end())
+    }
+
+    /// A look at the lock found that others may leave it no more than `beside` any time from then on. A cut that comes after
+    /// the look leaves at least that from when it comes, and one before has been mended by it: until then the hold is ours,
+    /// even if it is the last look that reaches the server.
+    pub(crate) fn looked(&self, sent_at: Moment, beside: Option<Duration>) -> State {
+        let mut ends = self.ends.lock();
+        ends.looked(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
+        self.lease.looked(self.now(), ends.end())
+    }
+
+    /// How often it is visited. A long fixed lease as often as others: its holder may be forced out any time.
+    pub(crate) fn period(&self) -> Duration {
+        match self.upkeep {
+            _ if self.is_shared() => self.span.min(MOST_BETWEEN_LOOKS_SHARED) / 3,
+            Upkeep::Renewed { .. } => self.span / 3,
+            Upkeep::Fixed => self.span.min(MOST_BETWEEN_LOOKS) / 3,
+        }
+    }
+
+    /// How long after it was taken it is visited for the first time.
+    pub(crate) fn first_look(&self) -> Duration {
+        if self.is_shared() { self.period().min(FIRST_LOOK_SHARED) } else { self.period() }
+    }
+
+    /// What is asked for at a visit.
+    pub(crate) fn renewal(&self, now: Moment) -> Renewal {
+        let lease = match (self.is_shared(), self.is_renewed_at(now)) {
+            (false, true) => self.span,
+            (false, false) => Duration::ZERO,
+            (true, renew) => {
+                let left = self.ends.lock().own().since(now);
+                // Most visits only look, and find that as much is left there as here, which writes nothing. Where Java has
+                // cut it (Redisson before 4.4 cuts our own levels as well), this puts back what we were granted.
+                let at_next_visit = left.saturating_sub(self.period());
+                if renew && at_next_visit < self.span * 2 / 3 { self.span } else { left }
+            }
+        };
+        Renewal { keys: self.keys.clone(), holder: self.holder.clone(), lease, token: self.token }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Acquire)
+    }
+
+    /// A write hold that only reads from now on.
+    pub(crate) fn share(&self) {
+        self.shared.store(true, Ordering::Release);
     }
 
     /// The server no longer knows the holder.

@@ -225,7 +225,8 @@ impl Hold {
     /// What came of that.
     pub(crate) fn extended(&self, lease: Duration, renewed: Renewed) -> Result<()> {
         match renewed {
-            Renewed::Held { sent_at, again } => {
+            Renewed::Held { sent_at, again, beside } => {
+                self.grant.looked(sent_at, beside);
                 let confirmed = self.confirmed(sent_at, lease);
                 if again && confirmed.is_err() {
                     self.undo(Doubts::default(), Levels::NONE);
@@ -364,6 +365,7 @@ impl Hold {
             if outcome.is_err() {
                 self.undo(doubts, left);
             }
+            self.shared.watchdog.shared_now(&self.grant);
             self.shared.stations.ring(&self.grant.keys.lock);
         }
         match outcome {

@@ -61,17 +61,57 @@ pub(crate) enum State {
 ///
 /// | from | to | by |
 /// |---|---|---|
-/// | Held, Suspect | Held, end moved out | `renewed`, before the end |
+/// | Held, Suspect | Held, end moved | `renewed`, before the end |
+/// | Held, Suspect | the same, end moved in or out | `looked`, before the end |
 /// | Held | Suspect | `suspect` |
 /// | Held, Suspect | Lost | `lose`, or whoever first *looks* after the end |
 /// | Held, Suspect | Released | `release` |
 /// | Held, Suspect | Closed | `close` |
 ///
 /// Looking makes a loss stick: without that, thread A could see the lease ended and act on it, and thread B, which
-/// read its clock just before, could store a renewal and make it held again.
+/// read its clock just before, could store a renewal and make it held again. For the same reason an end that is moved in
+/// is in the word, and not a second one that readers would have to compare with. [`Ends`] says where the end is.
 #[derive(Debug)]
 pub(crate) struct Lease {
     word: AtomicU64,
+}
+
+/// What the end of a lease follows from: what we were granted, and what others leave us of it.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    own: Moment,
+    bound: Option<Moment>,
+    looked: Moment,
+}
+
+impl Ends {
+    pub(crate) fn new(own: Moment) -> Self {
+        Self { own, bound: None, looked: Moment(0) }
+    }
+
+    /// The server confirmed the hold until `until`. Never shortens.
+    pub(crate) fn granted(&mut self, until: Moment) {
+        self.own = self.own.max(until);
+    }
+
+    /// A look at the lock, asked for at `asked`, found that others may end the hold at `bound` (`None`: they cannot). Counts
+    /// until the next look.
+    pub(crate) fn looked(&mut self, asked: Moment, bound: Option<Moment>) {
+        // The answers to two looks may be read in the wrong order.
+        if asked >= self.looked {
+            (self.looked, self.bound) = (asked, bound);
+        }
+    }
+
+    /// The end of what we were granted.
+    pub(crate) fn own(&self) -> Moment {
+        self.own
+    }
+
+    /// The end of the lease.
+    pub(crate) fn end(&self) -> Moment {
+        self.bound.map_or(self.own, |bound| bound.min(self.own))
+    }
 }
 
 const STATE_BITS: u64 = 7;
@@ -115,9 +155,14 @@ impl Lease {
         unpack(self.word.load(Ordering::Acquire)).1
     }
 
-    /// The server confirmed the hold until `until`. Never shortens, revives nothing. Returns the state after it.
-    pub(crate) fn renewed(&self, now: Moment, until: Moment) -> State {
-        self.step(now, |_, old| (State::Held, old.max(until)))
+    /// The server confirmed the hold, and the lease ends at `end` by now. Revives nothing. Returns the state after it.
+    pub(crate) fn renewed(&self, now: Moment, end: Moment) -> State {
+        self.step(now, |_, _| (State::Held, end))
+    }
+
+    /// The lease ends at `end`, earlier or later than was known before. Revives nothing. Returns the state after it.
+    pub(crate) fn looked(&self, now: Moment, end: Moment) -> State {
+        self.step(now, |state, _| (state, end))
     }
 
     /// The server could not be asked. Ends nothing: only time does, or the server saying that the hold is gone.
@@ -165,7 +210,11 @@ impl Lease {
             if matches!(state, State::Lost | State::Released | State::Closed) {
                 return state;
             }
-            let (next_state, next_until) = if now < until { change(state, until) } else { (State::Lost, until) };
+            let (next_state, next_until) = match change(state, until) {
+                (next, end) if now < until && now < end => (next, end),
+                // Moved in to what is over already, the end stays where it was: it is the state that says so.
+                _ => (State::Lost, until),
+            };
             let next_word = pack(next_state, next_until);
             if next_word == word {
                 return next_state;
@@ -206,9 +255,51 @@ mod tests {
 
     #[test]
     fn a_renewal_never_shortens() {
-        let lease = Lease::new(at(1000));
-        lease.renewed(at(10), at(500));
-        assert_eq!(lease.until(), at(1000));
+        let mut ends = Ends::new(at(1000));
+        ends.granted(at(500));
+        assert_eq!(ends.end(), at(1000));
+    }
+
+    #[test]
+    fn a_look_moves_the_end_in_and_out_again() {
+        let mut ends = Ends::new(at(30_000));
+        ends.looked(at(5), Some(at(3_000)));
+        assert_eq!((ends.end(), ends.own()), (at(3_000), at(30_000)));
+        // What we are granted meanwhile counts once nobody can cut it.
+        ends.granted(at(31_000));
+        assert_eq!((ends.end(), ends.own()), (at(3_000), at(31_000)));
+        ends.looked(at(1_005), Some(at(4_000)));
+        assert_eq!(ends.end(), at(4_000));
+        ends.looked(at(1_990), None);
+        assert_eq!(ends.end(), at(31_000));
+        // Asked for before the look that is known already.
+        ends.looked(at(1_980), Some(at(4_500)));
+        assert_eq!(ends.end(), at(31_000));
+        // They could leave us more than we were granted.
+        ends.looked(at(2_050), Some(at(40_000)));
+        assert_eq!(ends.end(), at(31_000));
+
+        let lease = Lease::new(at(30_000));
+        assert_eq!(lease.looked(at(10), at(3_000)), State::Held);
+        assert_eq!(lease.until(), at(3_000));
+        lease.suspect(at(1_000));
+        assert_eq!(lease.looked(at(1_010), at(4_000)), State::Suspect);
+        assert!(lease.is_held(at(3_999)));
+    }
+
+    #[test]
+    fn a_lease_whose_end_was_moved_in_is_lost_for_good() {
+        let late = Lease::new(at(30_000));
+        assert_eq!(late.looked(at(3_000), at(3_000)), State::Lost, "it took too long to learn of it");
+        assert!(!late.is_held(at(2_999)));
+        let ended = Lease::new(at(30_000));
+        ended.looked(at(10), at(3_000));
+        assert!(ended.is_held(at(2_999)) && !ended.is_held(at(3_000)));
+        assert_eq!(ended.looked(at(2_999), at(30_000)), State::Lost, "somebody has seen it end");
+        assert_eq!(ended.renewed(at(2_999), at(60_000)), State::Lost);
+        let released = Lease::new(at(30_000));
+        released.release(at(1));
+        assert_eq!(released.looked(at(2), at(2)), State::Released);
     }
 
     #[test]

@@ -249,6 +249,7 @@ mod quorum;
 mod random;
 mod relay;
 mod rwlock;
+mod schedule;
 mod script;
 mod semaphore;
 mod sentinel;

@@ -93,7 +93,7 @@ mod tests {
         let grants: Vec<_> = ["a", "b"]
             .map(|name| (grant(name, &clock, Duration::from_secs(10), Upkeep::Renewed { until: None }), at))
             .into();
-        let held = || Renewed::Held { sent_at: at, again: false };
+        let held = || Renewed::Held { sent_at: at, again: false, beside: None };
         let failed = |kind| Renewed::Failed(Error::new(kind, "why").caused_by(std::io::Error::other("too many files")));
         let mut trouble = RenewalTrouble::default();
         let mut lines = |outcomes: [Renewed; 2]| {

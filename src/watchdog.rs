@@ -4,7 +4,6 @@
 //! cost a wake-up of this thread each (two context switches a cycle), and a hold must be able to *leave* before its
 //! release is sent, not some time after.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,9 +14,10 @@ use parking_lot::{Condvar, Mutex};
 use crate::backoff::Backoff;
 use crate::clock::{Clock, Look};
 use crate::error::{Error, ErrorKind};
-use crate::grant::{Grant, Upkeep, tick};
-use crate::lease::{Moment, State, margin};
+use crate::grant::{Grant, tick};
+use crate::lease::{Moment, State};
 use crate::losses::Losses;
+use crate::schedule::Schedule;
 use crate::station::Stations;
 use crate::store::{Doubts, LeaseStore, Levels, Renewal, Renewed, Undo};
 use crate::trouble::{News, RenewalTrouble};
@@ -43,11 +43,7 @@ struct Inner {
 
 /// Guarded by one mutex, which is never held during I/O.
 struct Table {
-    /// By due time; the number keeps equal times apart. Each grant knows its place.
-    due: BTreeMap<(Moment, u64), Arc<Grant>>,
-    next: u64,
-    /// The shortest lease since `due` was last empty: how often the clock must be looked at.
-    shortest: Duration,
+    due: Schedule,
     undos: Vec<Undo>,
     /// While some of them are being settled: until when any of those can stand.
     settling_until: Option<Moment>,
@@ -77,9 +73,7 @@ impl Watchdog {
         stations: Arc<Stations>,
     ) -> Self {
         let table = Table {
-            due: BTreeMap::new(),
-            next: 0,
-            shortest: Duration::MAX,
+            due: Schedule::default(),
             undos: Vec::new(),
             settling_until: None,
             settle_from: Moment::from_nanos(0),
@@ -100,7 +94,7 @@ impl Watchdog {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
         // From when it was asked for: an answer that took its time has used up some of the lease.
-        let due = grant.asked_at.plus(grant.period());
+        let due = grant.asked_at.plus(grant.first_look());
         self.inner.enter(&mut table, grant, due);
         Ok(())
     }
@@ -108,9 +102,17 @@ impl Watchdog {
     /// Called after the lease left its live states and *before* the release is sent: a renewal already under way then
     /// finds the field gone, and its answer finds a lease that nothing revives.
     pub(crate) fn leave(&self, grant: &Grant) {
+        self.inner.table.lock().due.leave(grant);
+    }
+
+    /// Others can have the lock too from now on: it is looked at soon, and often.
+    pub(crate) fn shared_now(&self, grant: &Arc<Grant>) {
+        // Before the table's mutex is taken: a batch that is out with the grant puts it back under that, for when it is due as
+        // a shared one.
+        grant.share();
         let mut table = self.inner.table.lock();
-        if let Some(place) = grant.place.lock().take() {
-            table.due.remove(&place);
+        if table.due.leave(grant) {
+            self.inner.enter(&mut table, grant, grant.now().plus(grant.first_look()));
         }
     }
 
@@ -190,10 +192,9 @@ impl Drop for LastWill<'_> {
     fn drop(&mut self) {
         let mut table = self.0.table.lock();
         table.phase = Phase::Ended;
-        let orphans = std::mem::take(&mut table.due);
+        let orphans = table.due.take_all();
         drop(table);
-        for grant in orphans.into_values() {
-            *grant.place.lock() = None;
+        for grant in orphans {
             if grant.lose() == State::Lost {
                 self.0.losses.tell(&grant);
                 log::warn!("the watchdog ended: {:?} is lost", grant.keys.name);
@@ -216,6 +217,8 @@ impl Drop for Batch<'_> {
             // Checked under the table's mutex: whoever releases changes the state first and then takes the mutex to
             // leave, so either we see the release here, or it finds the grant in the table.
             if matches!(grant.state(), State::Held | State::Suspect) {
+                // It may be shared only since this was reckoned.
+                let due = due.min(grant.now().plus(grant.period()));
                 self.inner.enter(&mut table, &grant, due);
             }
         }
@@ -224,16 +227,8 @@ impl Drop for Batch<'_> {
 
 impl Inner {
     fn enter(&self, table: &mut Table, grant: &Arc<Grant>, due: Moment) {
-        if table.due.is_empty() {
-            table.shortest = Duration::MAX;
-        }
-        table.shortest = table.shortest.min(grant.span);
-        // Never later than the end of the lease, which must be seen.
-        let place = (due.min(grant.lease.until()), table.next);
-        table.next += 1;
-        *grant.place.lock() = Some(place);
-        table.due.insert(place, grant.clone());
-        if table.planned.is_none_or(|planned| place.0 < planned) {
+        let visit = table.due.enter(grant, due);
+        if table.planned.is_none_or(|planned| visit < planned) {
             self.changed.notify_all();
         }
     }
@@ -310,11 +305,7 @@ impl Inner {
     }
 
     fn sleep(&self, table: &mut parking_lot::MutexGuard<'_, Table>, now: Moment, tend_at: Option<Moment>) {
-        let mut wake = table.due.first_key_value().map(|((due, _), _)| *due);
-        if wake.is_some() {
-            wake = wake.min(Some(now.plus(tick(table.shortest))));
-        }
-        wake = [wake, tend_at].into_iter().flatten().min();
+        let mut wake = [table.due.wake_at(now), tend_at].into_iter().flatten().min();
         if !table.undos.is_empty() {
             wake = Some(wake.map_or(table.settle_from, |w| w.min(table.settle_from)));
         }
@@ -336,31 +327,19 @@ impl Inner {
         let look = Look::at(&*self.clock, now);
         let ahead = look.jumped_since(&round.seen);
         round.seen = look;
-        if table.due.is_empty() || ahead <= margin(table.shortest) {
+        if !table.due.minds(ahead) {
             return None;
         }
-        for grant in std::mem::take(&mut table.due).into_values() {
+        for grant in table.due.take_all() {
             grant.lease.suspect(now);
             self.enter(table, &grant, now);
         }
         Some(ahead)
     }
 
-    /// Everything due, and what would be due within a short while: one write instead of many.
     fn take_due(&self, table: &mut Table, now: Moment) -> Option<Batch<'_>> {
-        let mut grants = Vec::new();
-        let mut horizon = now;
-        while let Some(((due, _), grant)) = table.due.first_key_value() {
-            if *due > horizon {
-                break;
-            }
-            // A twelfth of a lease early, at most.
-            horizon = horizon.max(now.plus((grant.span / 12).min(Duration::from_millis(500))));
-            let (_, grant) = table.due.pop_first().expect("it was just looked at");
-            *grant.place.lock() = None;
-            let again = now.plus(tick(grant.span));
-            grants.push((grant, again));
-        }
+        let due = table.due.take_due(now).into_iter();
+        let grants: Vec<_> = due.map(|grant| (grant.clone(), now.plus(tick(grant.span)))).collect();
         // Dropping a batch takes the table's mutex, which the caller has: an empty one must not exist.
         if grants.is_empty() { None } else { Some(Batch { inner: self, grants }) }
     }
@@ -379,7 +358,11 @@ impl Inner {
             return ended.log();
         }
         let now = self.clock.now();
-        let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| renewal_of(grant, now, &mut ended)).collect();
+        for (grant, _) in batch.grants.iter().filter(|(grant, _)| grant.ends_renewal(now)) {
+            let (name, left) = (&grant.keys.name, grant.remaining());
+            ended.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
+        }
+        let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| grant.renewal(now)).collect();
         let outcomes = self.store.renew(&renewals);
         // Logged once the batch is back in the table: a logger that blocks must keep no lease from its next renewal.
         let mut news = round.trouble.learn(&batch.grants, &outcomes, now);
@@ -409,7 +392,9 @@ impl Inner {
     ) -> Moment {
         let now = self.clock.now();
         match outcome {
-            Renewed::Held { sent_at, again } => {
+            Renewed::Held { sent_at, again, beside } => {
+                // First, or the end would be too late for a moment.
+                grant.looked(sent_at, beside);
                 let state =
                     if renewal.lease.is_zero() { grant.state() } else { grant.confirmed(sent_at, renewal.lease) };
                 match state {
@@ -499,13 +484,4 @@ struct Round {
     tend_at: Option<Moment>,
     trouble: RenewalTrouble,
     seen: Look,
-}
-
-fn renewal_of(grant: &Grant, now: Moment, news: &mut News) -> Renewal {
-    let lease = if grant.is_renewed_at(now) { grant.span } else { Duration::ZERO };
-    if lease.is_zero() && grant.upkeep != Upkeep::Fixed && grant.stop_renewing() {
-        let (name, left) = (&grant.keys.name, grant.remaining());
-        news.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
-    }
-    Renewal { keys: grant.keys.clone(), holder: grant.holder.clone(), lease, token: grant.token }
 }

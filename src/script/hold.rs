@@ -216,7 +216,10 @@ pub(crate) fn release_answer(reply: Reply) -> Result<ReleaseAnswer> {
 
 #[derive(Debug)]
 pub(crate) enum RenewAnswer {
-    Held,
+    /// `beside`: a reader of Java's reads too, and may leave the lock this long when it renews.
+    Held {
+        beside: Option<Duration>,
+    },
     Gone,
     Failed(Error),
 }
@@ -279,8 +282,11 @@ pub(crate) fn renew_answers(reply: Reply) -> Result<Vec<RenewAnswer>> {
     Ok(answers
         .into_iter()
         .map(|answer| match answer {
-            Reply::Int(1) => RenewAnswer::Held,
+            Reply::Int(1) => RenewAnswer::Held { beside: None },
             Reply::Int(0) => RenewAnswer::Gone,
+            Reply::Int(millis @ 2..) => {
+                RenewAnswer::Held { beside: Some(Duration::from_millis(millis.unsigned_abs())) }
+            }
             other => RenewAnswer::Failed(match fail_on_error(other) {
                 Err(e) => e,
                 Ok(other) => unexpected("a renewal", &format!("{other:?}")),

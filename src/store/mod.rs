@@ -77,9 +77,11 @@ pub(crate) struct Renewal {
 #[derive(Debug)]
 pub(crate) enum Renewed {
     /// `again`: where it was missing it has been put again, so if it was given up meanwhile it must be undone there.
+    /// `beside`: others that are not of ours have a part in the lock, and may cut it to this any time from now on.
     Held {
         sent_at: Moment,
         again: bool,
+        beside: Option<Duration>,
     },
     Gone,
     Failed(Error),

@@ -406,7 +406,7 @@ fn left(answer: ReleaseAnswer, repeated: bool) -> Released {
 
 fn renewed(answer: RenewAnswer, sent_at: Moment) -> Renewed {
     match answer {
-        RenewAnswer::Held => Renewed::Held { sent_at, again: false },
+        RenewAnswer::Held { beside } => Renewed::Held { sent_at, again: false, beside },
         RenewAnswer::Gone => Renewed::Gone,
         RenewAnswer::Failed(error) => Renewed::Failed(error),
     }

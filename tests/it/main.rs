@@ -11,6 +11,7 @@ mod examples;
 mod fair;
 mod fencing_sql;
 mod golden;
+mod java_readers;
 mod latch;
 mod loss;
 mod model;

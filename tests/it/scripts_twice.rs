@@ -563,7 +563,7 @@ const READ_WRITE: Noun = Noun {
         ),
         (
             "HSET L mode read $A 1 $J 1; PEXPIRE L 5ks; SET $A.1 1 PX 5ks; SET $J.1 1 PX 2ks",
-            "1,0 1,0 1,0 1,0 0,5ks 0,1ks 2,0 3,0 1,0 1,0 1,0 0,0 0,0 1 1 1>0",
+            "1,0 1,0 1,0 1,0 0,5ks 0,1ks 2,0 3,0 1,0 1,0 1,0 0,0 0,0 2ks 2ks 1>0",
         ),
         (
             "HSET L mode read $A 1 $B 1; PEXPIRE L 4ks; SET $B.1 1 PX 4ks",
@@ -576,7 +576,7 @@ const READ_WRITE: Noun = Noun {
         // Java's renewal has set the TTL flat, below our level's.
         (
             "HSET L mode read $A 1 $J 1; PEXPIRE L 1ks; SET $A.1 1 PX 5ks; SET $J.1 1 PX 1ks",
-            "1,0 1,0 1,0 1,0 0,1ks 0,1ks 2,0 3,0 1,0 1,0 1,0 0,0 0,0 1 1 1>0",
+            "1,0 1,0 1,0 1,0 0,1ks 0,1ks 2,0 3,0 1,0 1,0 1,0 0,0 0,0 1ks 1ks 1>0",
         ),
         // We write; what we read besides stands there only as Java's, or after a downgrade in doubt.
         (

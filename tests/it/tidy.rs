@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 6] = [
     &["error", "key", "holder", "deadline", "backoff", "lease", "limits", "nodes", "quorum", "random"],
     &["clock", "process", "script", "store", "wire"],
-    &["grant", "losses", "trouble", "watchdog", "wakeup", "bell", "relay", "station"],
+    &["grant", "losses", "trouble", "watchdog", "wakeup", "bell", "relay", "schedule", "station"],
     &["hold", "sentinel", "shared", "claim", "wait", "acquire"],
     &["guard", "handle", "counter", "mutex", "multi", "fair", "rwlock", "latch", "semaphore", "counting", "fencing"],
     &["client", "builder", "interop"],

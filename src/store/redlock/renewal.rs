@@ -32,7 +32,7 @@ impl RedlockStore {
                 let mut wrong = None;
                 for (at, answer) in answers.iter().enumerate() {
                     match answer.as_ref().and_then(|answers| answers.get(n)) {
-                        Some(RenewAnswer::Held) => held += 1,
+                        Some(RenewAnswer::Held { .. }) => held += 1,
                         Some(RenewAnswer::Gone) => {
                             gone += 1;
                             lost_at.push(at);
@@ -43,7 +43,7 @@ impl RedlockStore {
                 }
                 if held >= quorum {
                     lost_at.into_iter().for_each(|at| missing[at].push(n));
-                    Renewed::Held { sent_at: round.sent_at, again: false }
+                    Renewed::Held { sent_at: round.sent_at, again: false, beside: None }
                 } else if is_final(gone, all) {
                     Renewed::Gone
                 } else {
