@@ -8,7 +8,7 @@ use crate::claim::{Claim, Granted, Tried};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, Upkeep};
-use crate::hold::{Hold, Reentered, Side};
+use crate::hold::{Hold, Side};
 use crate::key::{Kind, LockKeys};
 use crate::lease::{Moment, State};
 use crate::limits::check_lease;
@@ -149,12 +149,13 @@ pub(crate) fn granted_too_late() -> Error {
     Error::new(ErrorKind::Unreachable, "the lock was granted, but the answer came after its lease had ended")
 }
 
-fn one_level_more(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms, held: u32) -> Result<Reentered> {
+/// When it was asked for; `None`: the hold is gone.
+fn one_level_more(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms, held: u32) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.grant.holder, terms.lease, TokenRule::Off);
     let request = Acquire { keys, holder, lease, held, token, waiting: Waiting::No };
     match shared.store.acquire(&request, &mut Doubts::default()).map_err(|e| e.for_name(&keys.name))? {
-        Acquired::Granted { sent_at, .. } => Ok(Reentered::Yes { sent_at }),
-        Acquired::Gone | Acquired::Busy { .. } | Acquired::TooFew { .. } => Ok(Reentered::Gone),
+        Acquired::Granted { sent_at, .. } => Ok(Some(sent_at)),
+        Acquired::Gone | Acquired::Busy { .. } | Acquired::TooFew { .. } => Ok(None),
     }
 }
 

@@ -149,16 +149,16 @@ impl Hold {
         &self,
         side: Side,
         lease: Duration,
-        acquire: impl FnOnce() -> Result<Reentered>,
+        acquire: impl FnOnce() -> Result<Option<Moment>>,
     ) -> Result<()> {
         self.may_reenter(side, lease)?;
         match acquire()? {
-            Reentered::Yes { sent_at } => {
+            Some(sent_at) => {
                 self.confirmed(sent_at, lease)?;
                 self.add_level(side);
                 Ok(())
             }
-            Reentered::Gone => Err(self.gone()),
+            None => Err(self.gone()),
         }
     }
 
@@ -492,10 +492,4 @@ impl std::fmt::Debug for Hold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hold").field("grant", &self.grant).finish_non_exhaustive()
     }
-}
-
-#[derive(Debug)]
-pub(crate) enum Reentered {
-    Yes { sent_at: Moment },
-    Gone,
 }
