@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::MAX_NAME_BYTES;
+use crate::base::limits::check_lease;
 use crate::client::LockClient;
-use crate::clock::{Clock, SystemClock};
-use crate::error::{Error, ErrorKind, Result};
-use crate::key::MAX_NAME_BYTES;
-use crate::limits::check_lease;
-use crate::shared::{Config, Shared};
+use crate::session::{Config, Shared};
+use crate::store::redis::wire::{Dialer, Endpoint};
 use crate::store::{Admission, LeaseStore, RedisStore, RedlockStore};
-use crate::wire::{Dialer, Endpoint};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::base::error::Result;
+use crate::base::node_status::NodeStatus;
 use crate::builder::Builder;
-use crate::counting::CountingSemaphore;
-use crate::error::Result;
-use crate::fair::FairMutex;
 use crate::fencing::FencedValue;
-use crate::latch::CountDownLatch;
-use crate::multi::MultiLock;
-use crate::mutex::{ReentrantMutex, ReentrantMutexGuard};
-use crate::nodes::NodeStatus;
-use crate::rwlock::RwLock;
-use crate::semaphore::Semaphore;
-use crate::shared::Shared;
+use crate::session::Shared;
+use crate::sync::counting_semaphore::CountingSemaphore;
+use crate::sync::fair_mutex::FairMutex;
+use crate::sync::latch::CountDownLatch;
+use crate::sync::multi_lock::MultiLock;
+use crate::sync::mutex::{ReentrantMutex, ReentrantMutexGuard};
+use crate::sync::rwlock::RwLock;
+use crate::sync::semaphore::Semaphore;
 
 /// Locks on one Redis server, or on a majority of several.
 ///

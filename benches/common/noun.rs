@@ -16,13 +16,13 @@ const TOKEN_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 const WAITER_MS: u64 = 5_000;
 const ONCE_MS: u64 = 60_000;
 
-/// As `src/script/mod.rs` puts them together.
+/// As `src/store/redis/script/mod.rs` puts them together.
 macro_rules! script {
     ($name:literal $(with $with:literal)? $(then $then:literal)?) => {
         concat!(
-            $(include_str!(concat!("../../src/lua/lib/", $with, ".lua")),)?
-            include_str!(concat!("../../src/lua/", $name, ".lua")),
-            $(include_str!(concat!("../../src/lua/lib/", $then, ".lua")),)?
+            $(include_str!(concat!("../../src/store/redis/lua/lib/", $with, ".lua")),)?
+            include_str!(concat!("../../src/store/redis/lua/", $name, ".lua")),
+            $(include_str!(concat!("../../src/store/redis/lua/lib/", $then, ".lua")),)?
         )
     };
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use parking_lot::Mutex;
 
 use super::FencingToken;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 
 /// A resource inside one process that lets only its newest holder through.
 ///

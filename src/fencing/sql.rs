@@ -1,7 +1,7 @@
 //! The statements that make rows of an SQL table check fencing tokens.
 
 use super::FencingToken;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 
 /// How a statement marks the places of its bound values.
 ///

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::token::FencingToken;
-use crate::error::{Error, ErrorKind, Result};
-use crate::shared::Shared;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::session::Shared;
 use crate::store::{Doubts, FenceAnswer};
 
 /// Bytes under a Redis key, together with the highest fencing token that has claimed them.

@@ -3,24 +3,23 @@
 //! One Redis server is the first implementation, Redlock over several masters the second; both are under the same guards,
 //! watchdog and wait loop.
 
-mod background;
-mod redis;
-mod redlock;
+pub(crate) mod redis;
+pub(crate) mod redlock;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::redis::RedisStore;
 pub(crate) use self::redlock::{Admission, RedlockStore};
-use crate::error::{Error, Result};
-use crate::holder::Holder;
-use crate::key::LockKeys;
-use crate::lease::Moment;
-use crate::nodes::{NodeState, NodeStatus};
-pub(crate) use crate::script::{
+use crate::base::error::{Error, Result};
+use crate::base::holder::Holder;
+use crate::base::key::LockKeys;
+use crate::base::lease::Moment;
+use crate::base::node_status::{NodeState, NodeStatus};
+pub(crate) use crate::store::redis::script::{
     Acquire, AcquireAll, Count, CountAnswer, FenceAnswer, Leaving, Levels, Part, Standing, TokenRule, Waiting,
 };
-pub(crate) use crate::wire::{Doubt, Ear, Heard, Mouth};
+pub(crate) use crate::store::redis::wire::{Doubt, Ear, Heard, Mouth};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {

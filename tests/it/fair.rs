@@ -153,8 +153,10 @@ fn a_head_that_leaves_passes_its_wake_up_on() {
         wait_for_queue(&server, 2);
         guard.unlock().unwrap();
         // What its giving up sends.
-        let script =
-            concat!(include_str!("../../src/lua/lib/queue.lua"), include_str!("../../src/lua/fair_release.lua"));
+        let script = concat!(
+            include_str!("../../src/store/redis/lua/lib/queue.lua"),
+            include_str!("../../src/store/redis/lua/fair_release.lua")
+        );
         let channel = "redisson_lock__channel:{t}";
         let (status, _, next): (u32, u32, String) =
             server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &head, "1", channel]);
@@ -177,7 +179,10 @@ fn whoever_leaves_from_the_middle_wakes_nobody() {
     let late = (server_millis(&server) + 200_000).to_string();
     server.cmd::<()>(&["ZADD", DEADLINES, &late, &head]);
     server.cmd::<()>(&["RPUSH", QUEUE, &head]);
-    let script = concat!(include_str!("../../src/lua/lib/queue.lua"), include_str!("../../src/lua/fair_release.lua"));
+    let script = concat!(
+        include_str!("../../src/store/redis/lua/lib/queue.lua"),
+        include_str!("../../src/store/redis/lua/fair_release.lua")
+    );
     let mut ear = server.connect();
     let mut told = ear.as_pubsub();
     told.subscribe(format!("redisson_lock__channel:{{t}}:{head}")).unwrap();

@@ -1,7 +1,7 @@
 //! The Lua scripts themselves, sent as EVAL to a real server: what they answer, what they leave behind, what they
 //! publish, and that a repeat changes nothing.
 //!
-//! What is expected comes from [`World::expect`], which is written from the headers in `src/lua`, not from the bodies.
+//! What is expected comes from [`World::expect`], which is written from the headers in `src/store/redis/lua`, not from the bodies.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ const CHANNEL: &str = "redisson_lock__channel:{L}";
 macro_rules! lua {
     ($name:literal $(, $lib:literal)*) => {
         concat!(
-            include_str!(concat!("../../src/lua/", $name, ".lua")),
-            $(include_str!(concat!("../../src/lua/lib/", $lib, ".lua")),)*
+            include_str!(concat!("../../src/store/redis/lua/", $name, ".lua")),
+            $(include_str!(concat!("../../src/store/redis/lua/lib/", $lib, ".lua")),)*
         )
     };
 }

@@ -1,7 +1,7 @@
 //! Every script of the nouns, sent twice in every state of its keys: the second run answers what its header promises to a
 //! repeat, changes nothing and publishes nothing. The scripts of the plain lock have a model of their own in `scripts.rs`.
 //!
-//! The tables are written from the headers in `src/lua`. A row is a state, as the commands that make it, and the answer
+//! The tables are written from the headers in `src/store/redis/lua`. A row is a state, as the commands that make it, and the answer
 //! to each call; a call is a script, its KEYS, and behind `|` its ARGV. In both, `2ks` is a time of 2000 s, `@2ks` one
 //! that far ahead of the server's clock, `$A` a holder, `$A.1` the key of its first read level, `%P` an acquisition of
 //! permits and `%P1` its first permit; keys have the names that their headers give them. In answers `>0` is a message

@@ -1,15 +1,16 @@
 //! Leases on a majority of several independent masters.
 //!
 //! The algorithm of the Redis documentation ("Distributed Locks with Redis"), with what it leaves to the reader: a
-//! master that may have forgotten something has no vote ([`admission`](super::admission)), and every grant has a fencing
+//! master that may have forgotten something has no vote ([`admission`](super::quarantine)), and every grant has a fencing
 //! token that rests on a majority before it is used.
 
-mod admission;
-mod ballot;
-mod kind;
+mod acquire;
 mod node;
-mod renewal;
-mod round;
+mod quarantine;
+pub(crate) mod quorum;
+mod renew;
+mod scatter;
+mod supported;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,26 +19,26 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-pub(crate) use self::admission::Admission;
-use self::admission::Gate;
-use self::ballot::Tally;
-use self::kind::{check_kind, unsupported};
+use self::acquire::Tally;
 use self::node::{Node, in_short, one};
-use self::round::{Round, Told, ask_all};
+pub(crate) use self::quarantine::Admission;
+use self::quarantine::Gate;
+use self::scatter::{Round, Told, ask_all};
+use self::supported::{check_kind, unsupported};
 use super::{
     Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Leaving, Levels,
     NodeState, NodeStatus, Released, Renewal, Renewed, Undo,
 };
-use crate::clock::Clock;
-use crate::deadline::ceil_millis;
-use crate::error::{Error, ErrorKind, Result};
-use crate::holder::{Holder, hold_on_many};
-use crate::key::LockKeys;
-use crate::lease::Moment;
-use crate::quorum::{is_final, majority};
-use crate::random;
-use crate::script::{self, FenceAnswer, ReleaseAnswer, Standing};
-use crate::wire::{Dialer, Ear, Link, Mouth, Reply, Request, Shape};
+use crate::base::clock::Clock;
+use crate::base::deadline::ceil_millis;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::{Holder, hold_on_many};
+use crate::base::key::LockKeys;
+use crate::base::lease::Moment;
+use crate::base::random;
+use crate::store::redis::script::{self, FenceAnswer, ReleaseAnswer, Standing};
+use crate::store::redis::wire::{Dialer, Ear, Link, Mouth, Reply, Request, Shape};
+use crate::store::redlock::quorum::{is_final, majority};
 
 /// Rounds in which contenders took so many masters each that nobody had a majority, before others' leases are waited for.
 const SPLITS: u32 = 4;

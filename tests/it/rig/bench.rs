@@ -8,11 +8,11 @@ use super::Server;
 
 /// The table `scripts!`: the name of each script, and its source with what stands in front of it and behind.
 pub(crate) fn scripts() -> BTreeMap<&'static str, String> {
-    let table = include_str!("../../../src/script/mod.rs");
+    let table = include_str!("../../../src/store/redis/script/mod.rs");
     let (_, table) = table.split_once("\nscripts! {\n").expect("the table begins");
     let (table, _) = table.split_once("\n}").expect("the table ends");
     let read = |file: String| {
-        let path = format!("{}/src/lua/{file}.lua", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/src/store/redis/lua/{file}.lua", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
     };
     let script = |line: &'static str| {

@@ -1,10 +1,10 @@
 //! One exchange with a master: sent, and read when something has come.
 
 use super::{Late, Node};
-use crate::error::Error;
-use crate::holder::Holder;
-use crate::lease::Moment;
-use crate::wire::{Doubt, Failure, InFlight, Link, Reply, Request};
+use crate::base::error::Error;
+use crate::base::holder::Holder;
+use crate::base::lease::Moment;
+use crate::store::redis::wire::{Doubt, Failure, InFlight, Link, Reply, Request};
 
 /// Requests under way to one master.
 pub(crate) struct Call<'n> {

@@ -1,0 +1,373 @@
+//! What the store granted to one holder: its lease, and who is to be told when it is lost.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::base::clock::Clock;
+use crate::base::deadline::Deadline;
+use crate::base::event::Bell;
+use crate::base::holder::Holder;
+use crate::base::key::{Kind, LockKeys};
+use crate::base::lease::{Ends, Lease, Moment, State, margin, valid_until};
+use crate::store::Renewal;
+
+pub(crate) type Callback = Box<dyn FnOnce() + Send>;
+
+/// Runs when a lease is lost; once, also where it stands with several leases of which any may be lost first.
+pub(crate) struct OnLost(Arc<Place>);
+
+/// Empty once somebody has taken it to run it, or its guard has taken it back.
+type Place = Mutex<Option<Callback>>;
+
+impl OnLost {
+    pub(crate) fn new(callback: impl FnOnce() + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(Some(Box::new(callback)))))
+    }
+}
+
+/// The callbacks that were set through one guard.
+#[derive(Default)]
+pub(crate) struct Callbacks(Mutex<Vec<OnLost>>);
+
+impl Callbacks {
+    pub(crate) fn add(&self, callback: OnLost) {
+        self.0.lock().push(callback);
+    }
+
+    /// Those that have not run. From here on nobody else runs them: taken before a guard is given up, they run if and
+    /// only if that finds a loss, and one that is dropped is dropped here, not by a thread that keeps deadlines.
+    pub(crate) fn take(&mut self, is_forked: impl FnOnce() -> bool) -> Vec<Callback> {
+        let all = std::mem::take(self.0.get_mut());
+        if !all.is_empty() && is_forked() {
+            // The parent's: neither run nor dropped, and a place may be locked for ever.
+            std::mem::forget(all);
+            return Vec::new();
+        }
+        all.into_iter().filter_map(|OnLost(place)| place.lock().take()).collect()
+    }
+}
+
+/// How the watchdog treats a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upkeep {
+    /// Renewed, until the moment if there is one (`max_hold`).
+    Renewed { until: Option<Moment> },
+    /// A fixed lease: only looked after, so that the holder learns when it was forced out.
+    Fixed,
+}
+
+/// Redisson's default lease.
+const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
+/// Of a lock that others share. A Java reader may come any time, and each of its renewals sets the TTL of the whole lock to its
+/// own watchdog time: the cut must be mended before the lock ends by it, and whoever cuts must be known before we cannot ask
+/// any more. Three looks in the time of a watchdog of 3 s, two in that of the shortest that we reckon with.
+const MOST_BETWEEN_LOOKS_SHARED: Duration = Duration::from_secs(3);
+/// The first of them: nothing is known before it of who has the lock besides us. Holds that are shorter cost none.
+const FIRST_LOOK_SHARED: Duration = Duration::from_millis(100);
+/// No Java watchdog is taken to have a shorter time (`lockWatchdogTimeout`): what is left below it belongs to a fixed lease that
+/// ends, or to a reader that died, and neither of them cuts a lock. Twice the time between two looks at a lock that is shared,
+/// so that a cut is mended before it ends anything.
+const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
+
+/// Shared by the guards of a hold, the watchdog and the thread that tells of losses.
+pub(crate) struct Grant {
+    pub(crate) keys: Arc<LockKeys>,
+    pub(crate) holder: Holder,
+    /// The fencing token; 0 for none.
+    pub(crate) token: u64,
+    /// Who waited next for a fair lock when it was granted: a hint.
+    pub(crate) next: Option<String>,
+    /// The lease asked for at the acquire and at every renewal.
+    pub(crate) span: Duration,
+    pub(crate) upkeep: Upkeep,
+    /// The instant before the acquire went out, from which the first renewal counts.
+    pub(crate) asked_at: Moment,
+    /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand in Redis.
+    longest: AtomicU64,
+    pub(crate) lease: Lease,
+    /// Its `max_hold` was reached, and said to be.
+    renewed_no_more: AtomicBool,
+    /// Locked while the lease is changed by them.
+    ends: Mutex<Ends>,
+    /// Others may have the lock as well, and Java's readers among them may cut its TTL: it is looked at often.
+    shared: AtomicBool,
+    /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
+    pub(crate) place: Mutex<Option<(Moment, u64)>>,
+    clock: Arc<dyn Clock>,
+    told: Mutex<Told>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Told {
+    /// Of all guards; those of guards that are gone lead nowhere.
+    callbacks: Vec<Weak<Place>>,
+    /// The thread that keeps deadlines knows of it.
+    watched: bool,
+    /// Of threads that wait for the end of any of several leases.
+    bells: Vec<Arc<Bell>>,
+}
+
+/// How long a release is tried in the background beyond the lease that it removes, for clocks that differ.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Condition variables do not count suspended time, so whoever keeps a lease's deadline looks at the clock this often.
+pub(crate) fn tick(span: Duration) -> Duration {
+    (span / 10).min(Duration::from_secs(1)).max(Duration::from_millis(1))
+}
+
+impl Grant {
+    pub(crate) fn new(
+        keys: Arc<LockKeys>,
+        holder: Holder,
+        token: u64,
+        sent_at: Moment,
+        span: Duration,
+        upkeep: Upkeep,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let end = valid_until(sent_at, span);
+        let (lease, ends) = (Lease::new(end), Mutex::new(Ends::new(end)));
+        let shared = AtomicBool::new(keys.kind == Kind::Read);
+        Self {
+            keys,
+            holder,
+            token,
+            next: None,
+            span,
+            upkeep,
+            asked_at: sent_at,
+            longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
+            lease,
+            renewed_no_more: AtomicBool::new(false),
+            ends,
+            shared,
+            place: Mutex::new(None),
+            clock,
+            told: Mutex::default(),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// Before a lease goes out that may be longer than those before.
+    pub(crate) fn asks_for(&self, lease: Duration) {
+        self.longest.fetch_max(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn longest(&self) -> Duration {
+        Duration::from_nanos(self.longest.load(Ordering::Relaxed))
+    }
+
+    fn is_renewed_at(&self, now: Moment) -> bool {
+        match self.upkeep {
+            Upkeep::Renewed { until } => until.is_none_or(|until| now < until),
+            Upkeep::Fixed => false,
+        }
+    }
+
+    /// Whether its `max_hold` has been reached; true once, for whoever says so.
+    pub(crate) fn ends_renewal(&self, now: Moment) -> bool {
+        self.upkeep != Upkeep::Fixed && !self.is_renewed_at(now) && !self.renewed_no_more.swap(true, Ordering::Relaxed)
+    }
+
+    /// From when on nothing of it stands in Redis, if the server takes requests as they come and its clock drifts no
+    /// further than the margin. Where more than one lease was asked for, the last may not have been answered.
+    pub(crate) fn gone_at(&self) -> Moment {
+        let (now, longest) = (self.now().plus(SLACK), self.longest());
+        let ends = self.ends.lock().own().plus(SLACK).plus(margin(longest) * 2);
+        match self.lease.state(self.now()) {
+            _ if self.upkeep == Upkeep::Fixed && longest == self.span => ends,
+            State::Lost => ends.plus(longest),
+            _ => now.plus(longest),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.lease.state(self.now())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        let now = self.now();
+        if self.lease.is_held(now) { self.lease.until().since(now) } else { Duration::ZERO }
+    }
+
+    /// The server confirmed the hold for `lease` from `sent_at`. The state after it: a confirmation that is read after
+    /// the lease has ended revives nothing.
+    pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> State {
+        let mut ends = self.ends.lock();
+        ends.granted(valid_until(sent_at, lease));
+        self.lease.renewed(self.now(), ends.end())
+    }
+
+    /// A look at the lock found that others may leave it no more than `beside` any time from then on. A cut that comes after
+    /// the look leaves at least that from when it comes, and one before has been mended by it: until then the hold is ours,
+    /// even if it is the last look that reaches the server.
+    pub(crate) fn looked(&self, sent_at: Moment, beside: Option<Duration>) -> State {
+        let mut ends = self.ends.lock();
+        ends.looked(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
+        self.lease.looked(self.now(), ends.end())
+    }
+
+    /// How often it is visited. A long fixed lease as often as others: its holder may be forced out any time.
+    pub(crate) fn period(&self) -> Duration {
+        match self.upkeep {
+            _ if self.is_shared() => self.span.min(MOST_BETWEEN_LOOKS_SHARED) / 3,
+            Upkeep::Renewed { .. } => self.span / 3,
+            Upkeep::Fixed => self.span.min(MOST_BETWEEN_LOOKS) / 3,
+        }
+    }
+
+    /// How long after it was taken it is visited for the first time.
+    pub(crate) fn first_look(&self) -> Duration {
+        if self.is_shared() { self.period().min(FIRST_LOOK_SHARED) } else { self.period() }
+    }
+
+    /// What is asked for at a visit.
+    pub(crate) fn renewal(&self, now: Moment) -> Renewal {
+        let lease = match (self.is_shared(), self.is_renewed_at(now)) {
+            (false, true) => self.span,
+            (false, false) => Duration::ZERO,
+            (true, renew) => {
+                let left = self.ends.lock().own().since(now);
+                // Most visits only look, and find that as much is left there as here, which writes nothing. Where Java has
+                // cut it (Redisson before 4.4 cuts our own levels as well), this puts back what we were granted.
+                let at_next_visit = left.saturating_sub(self.period());
+                if renew && at_next_visit < self.span * 2 / 3 { self.span } else { left }
+            }
+        };
+        Renewal { keys: self.keys.clone(), holder: self.holder.clone(), lease, token: self.token }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Acquire)
+    }
+
+    /// A write hold that only reads from now on.
+    pub(crate) fn share(&self) {
+        self.shared.store(true, Ordering::Release);
+    }
+
+    /// The server no longer knows the holder.
+    pub(crate) fn lose(&self) -> State {
+        let state = self.lease.lose(self.now());
+        self.wake();
+        state
+    }
+
+    /// Wakes whoever waits for the end of the lease, after it ended.
+    pub(crate) fn wake(&self) {
+        // Also for the mutex's sake: a waiter between its look at the state and its wait must not miss this.
+        self.told.lock().bells.iter().for_each(|bell| bell.ring());
+        self.ended.notify_all();
+    }
+
+    /// From now on the bell is rung when the lease has ended, until it is [taken away](Self::remove_bell). By time alone
+    /// nobody may ring it: whoever waits keeps that deadline itself.
+    pub(crate) fn add_bell(&self, bell: &Arc<Bell>) {
+        self.told.lock().bells.push(bell.clone());
+    }
+
+    pub(crate) fn remove_bell(&self, bell: &Arc<Bell>) {
+        self.told.lock().bells.retain(|other| !Arc::ptr_eq(other, bell));
+    }
+
+    /// Blocks until the lease is lost or closed (true), released (false), or `timeout` has passed (false). Keeps the deadline
+    /// itself: the watchdog may sit in a connect.
+    pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
+        let deadline = Deadline::after(Instant::now(), timeout);
+        let mut told = self.told.lock();
+        loop {
+            let now = self.now();
+            match self.lease.state(now) {
+                State::Lost | State::Closed => return true,
+                State::Released => return false,
+                State::Held | State::Suspect => {}
+            }
+            let left = deadline.remaining(Instant::now()).unwrap_or(Duration::MAX);
+            if left.is_zero() {
+                return false;
+            }
+            let pause = left.min(tick(self.span)).min(self.lease.until().since(now));
+            self.ended.wait_for(&mut told, pause.max(Duration::from_micros(50)));
+        }
+    }
+
+    /// True for the first of a grant.
+    pub(crate) fn add_callback(&self, OnLost(place): &OnLost) -> bool {
+        let mut told = self.told.lock();
+        if told.callbacks.len() == told.callbacks.capacity() {
+            told.callbacks.retain(|callback| callback.strong_count() > 0);
+        }
+        told.callbacks.push(Arc::downgrade(place));
+        !std::mem::replace(&mut told.watched, true)
+    }
+
+    /// Those that have neither run nor been taken back.
+    pub(crate) fn take_callbacks(&self) -> Vec<Callback> {
+        let callbacks = std::mem::take(&mut self.told.lock().callbacks);
+        callbacks.iter().filter_map(|place| place.upgrade()?.lock().take()).collect()
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("name", &self.keys.name)
+            .field("state", &self.state())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::base::clock::FakeClock;
+    use crate::base::holder::ClientId;
+
+    pub(crate) fn grant(name: &str, clock: &Arc<FakeClock>, span: Duration, upkeep: Upkeep) -> Arc<Grant> {
+        let keys = Arc::new(LockKeys::new("", name, crate::base::key::Kind::Mutex).unwrap());
+        let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
+        let clock: Arc<dyn Clock> = clock.clone();
+        Arc::new(Grant::new(keys, holder, 1, clock.now(), span, upkeep, clock))
+    }
+
+    #[test]
+    fn a_suspended_process_sees_the_loss_at_its_first_look() {
+        let clock = Arc::new(FakeClock::default());
+        let g = grant("a", &clock, Duration::from_secs(10), Upkeep::Renewed { until: None });
+        assert!(g.lease.is_held(g.now()));
+        clock.advance(Duration::from_secs(10));
+        assert!(!g.lease.is_held(g.now()));
+        assert_eq!(g.confirmed(Moment::from_nanos(0), Duration::from_secs(60)), State::Lost);
+        assert_eq!(g.remaining(), Duration::ZERO);
+    }
+
+    #[test]
+    fn wait_lost_ends_on_loss_release_and_timeout() {
+        let clock = Arc::new(FakeClock::default());
+        let span = Duration::from_secs(10);
+        let lost = grant("a", &clock, span, Upkeep::Fixed);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| lost.wait_lost(Duration::from_secs(60)));
+            lost.lose();
+            assert!(waiter.join().unwrap());
+        });
+        let released = grant("b", &clock, span, Upkeep::Fixed);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| released.wait_lost(Duration::from_secs(60)));
+            released.lease.release(clock.now());
+            released.wake();
+            assert!(!waiter.join().unwrap());
+        });
+        assert!(!grant("c", &clock, span, Upkeep::Fixed).wait_lost(Duration::from_millis(1)));
+    }
+}

@@ -1,0 +1,187 @@
+//! Telling holders of their loss: runs `on_lost` callbacks.
+//!
+//! Whoever sees a loss tells it here. For a loss by time nobody else may be looking (the watchdog can sit in a connect
+//! when a lease ends), so one thread keeps the deadline of every lease that has a callback. It starts with the first
+//! callback of a client and runs no foreign code, neither callbacks nor the logger: those run on threads of their own,
+//! a bounded number at once, which end when nothing is left to run.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::background::grant::{Callback, Grant, OnLost, tick};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::lease::State;
+
+/// Callbacks that run at once; the others queue behind them. Many leases are lost together when a server stays away.
+const MOST_CALLERS: usize = 16;
+
+#[derive(Default)]
+pub(crate) struct Losses {
+    list: Mutex<List>,
+    changed: Condvar,
+    due: Mutex<Due>,
+}
+
+#[derive(Default)]
+struct List {
+    watched: Vec<Arc<Grant>>,
+    thread: Option<JoinHandle<()>>,
+    /// When the thread looks again by itself.
+    planned: Option<Instant>,
+    stop: bool,
+}
+
+/// Callbacks that are to run.
+#[derive(Default)]
+struct Due {
+    queue: VecDeque<Callback>,
+    callers: usize,
+    /// Why there was no thread for them.
+    trouble: Option<std::io::Error>,
+}
+
+impl Losses {
+    /// Runs `callback` when `grant` is lost, at once if it is already, for as long as its guard has not taken it back.
+    pub(crate) fn watch(self: &Arc<Self>, client_name: &str, grant: &Arc<Grant>, callback: &OnLost) {
+        let is_new = grant.add_callback(callback);
+        let mut no_thread = None;
+        let mut list = self.list.lock();
+        // After the stop every lease is over, which is seen below.
+        if !list.stop {
+            if is_new {
+                list.watched.push(grant.clone());
+            }
+            if list.thread.is_none() {
+                let me = self.clone();
+                match Builder::new().name(format!("lh-loss-{client_name}")).spawn(move || me.run()) {
+                    Ok(thread) => list.thread = Some(thread),
+                    Err(e) => no_thread = Some(e),
+                }
+            }
+            // A look for every new callback would make many of them quadratic.
+            let looks_at = Instant::now() + pause(grant);
+            if list.planned.is_some_and(|planned| looks_at < planned) {
+                self.changed.notify_one();
+            }
+        }
+        drop(list);
+        if let Some(e) = no_thread {
+            log::warn!("no thread for on_lost callbacks, a loss by time may be told late: {e}");
+        }
+        // Looked at last: a loss before the callback was there was told without it.
+        if matches!(grant.state(), State::Lost | State::Closed) {
+            self.tell(grant);
+        }
+    }
+
+    /// The lease was lost, or given up by closing the client: its callbacks run, those that have not yet.
+    pub(crate) fn tell(self: &Arc<Self>, grant: &Grant) {
+        self.run_all(grant.take_callbacks());
+    }
+
+    /// What becomes of the callbacks that a guard took back when it was given up, with this outcome.
+    pub(crate) fn finish(self: &Arc<Self>, callbacks: Vec<Callback>, given_up: &Result<()>) {
+        match given_up.as_ref().map_err(crate::base::error::Error::kind) {
+            Err(ErrorKind::Lost | ErrorKind::Closed) => self.run_all(callbacks),
+            _ => drop(callbacks),
+        }
+    }
+
+    fn run_all(self: &Arc<Self>, callbacks: Vec<Callback>) {
+        if !callbacks.is_empty() {
+            self.due.lock().queue.extend(callbacks);
+            self.call();
+        }
+    }
+
+    /// Sees to it that there are threads for what is to run. False: there is none.
+    fn call(self: &Arc<Self>) -> bool {
+        let mut due = self.due.lock();
+        let wanted = due.queue.len().min(MOST_CALLERS - due.callers);
+        for _ in 0..wanted {
+            let me = self.clone();
+            match Builder::new().name("lh-on-lost".into()).spawn(move || me.run_due()) {
+                Ok(_) => due.callers += 1,
+                Err(e) => {
+                    due.trouble = Some(e);
+                    break;
+                }
+            }
+        }
+        due.callers > 0 || due.queue.is_empty()
+    }
+
+    fn run_due(&self) {
+        loop {
+            let mut due = self.due.lock();
+            let Some(callback) = due.queue.pop_front() else {
+                due.callers -= 1;
+                return;
+            };
+            let trouble = due.trouble.take();
+            drop(due);
+            // The threads are few: one that panics goes on with the next.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(e) = trouble {
+                    log::warn!("on_lost callbacks run late, for want of threads: {e}");
+                }
+                callback();
+            }));
+        }
+    }
+
+    /// Ends the thread that keeps deadlines, once every lease is over, which the client has seen to. Callbacks go on.
+    pub(crate) fn stop(&self) {
+        let mut list = self.list.lock();
+        list.stop = true;
+        let thread = list.thread.take();
+        drop(list);
+        self.changed.notify_one();
+        if let Some(thread) = thread {
+            // It runs no foreign code and drops none, so it comes to an end, and it is not the one that calls this.
+            let _ = thread.join();
+        }
+    }
+
+    fn run(self: &Arc<Self>) {
+        let mut list = self.list.lock();
+        loop {
+            let mut wait = Duration::from_secs(3600);
+            let mut lost = Vec::new();
+            list.watched.retain(|grant| match grant.state() {
+                State::Held | State::Suspect => {
+                    wait = wait.min(pause(grant));
+                    true
+                }
+                State::Lost | State::Closed => {
+                    lost.push(grant.clone());
+                    false
+                }
+                State::Released => false,
+            });
+            if !lost.is_empty() {
+                parking_lot::MutexGuard::unlocked(&mut list, || lost.drain(..).for_each(|grant| self.tell(&grant)));
+                continue;
+            }
+            if list.stop {
+                return;
+            }
+            if !self.call() {
+                wait = wait.min(Duration::from_secs(1));
+            }
+            list.planned = Some(Instant::now() + wait);
+            self.changed.wait_for(&mut list, wait);
+        }
+    }
+}
+
+/// How long a live lease need not be looked at.
+fn pause(grant: &Grant) -> Duration {
+    let left = grant.lease.until().since(grant.now());
+    tick(grant.span).min(left).max(Duration::from_micros(50))
+}

@@ -1,0 +1,113 @@
+//! What the log is told when leases cannot be renewed.
+
+use std::sync::Arc;
+
+use crate::background::grant::Grant;
+use crate::base::error::Error;
+use crate::base::lease::{Moment, State};
+use crate::store::Renewed;
+
+/// Lines for the log, kept until nothing waits for whoever writes them.
+#[derive(Debug, Default)]
+pub(crate) struct News(Vec<(log::Level, String)>);
+
+impl News {
+    pub(crate) fn warn(&mut self, line: String) {
+        self.0.push((log::Level::Warn, line));
+    }
+
+    pub(crate) fn debug(&mut self, line: impl FnOnce() -> String) {
+        if log::log_enabled!(target: "leasehold", log::Level::Debug) {
+            self.0.push((log::Level::Debug, line()));
+        }
+    }
+
+    pub(crate) fn log(self) {
+        for (level, line) in self.0 {
+            log::log!(level, "{line}");
+        }
+    }
+}
+
+/// Whether the server can be asked for renewals: said once when it cannot, so that whoever is on call knows before the
+/// first lease is lost, and once more when it can again.
+#[derive(Debug, Default)]
+pub(crate) struct RenewalTrouble {
+    since: Option<Moment>,
+}
+
+impl RenewalTrouble {
+    /// The outcomes of one batch, one for each grant.
+    pub(crate) fn learn(&mut self, grants: &[(Arc<Grant>, Moment)], outcomes: &[Renewed], now: Moment) -> News {
+        let mut news = News::default();
+        let mut failed: Vec<(&Arc<Grant>, &Error)> = Vec::new();
+        for ((grant, _), outcome) in grants.iter().zip(outcomes) {
+            match outcome {
+                Renewed::Failed(error) if error.kind().is_outage() => failed.push((grant, error)),
+                // Of this lock alone, and so told of this lock, when it happens first.
+                Renewed::Failed(error) if grant.lease.state(now) == State::Held => {
+                    let (name, left) = (&grant.keys.name, grant.remaining());
+                    news.warn(format!(
+                        "the lease of {name:?} cannot be renewed, and ends in {left:.1?}: {}",
+                        error.chain()
+                    ));
+                }
+                _ => {}
+            }
+        }
+        match (failed.first(), self.since) {
+            (Some((_, error)), None) => {
+                self.since = Some(now);
+                let first = failed.iter().map(|(grant, _)| grant.remaining()).min().unwrap_or_default();
+                let (count, cause) = (failed.len(), error.chain());
+                news.warn(format!(
+                    "{count} leases cannot be renewed, trying on; the first ends in {first:.1?}: {cause}"
+                ));
+            }
+            (None, Some(since)) if outcomes.iter().any(|outcome| !matches!(outcome, Renewed::Failed(_))) => {
+                self.since = None;
+                news.warn(format!(
+                    "leases are renewed again, after {:.1?} in which they could not be",
+                    now.since(since)
+                ));
+            }
+            _ => {}
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::background::grant::{Upkeep, tests::grant};
+    use crate::base::clock::FakeClock;
+    use crate::base::error::ErrorKind;
+
+    #[test]
+    fn an_outage_is_told_once_when_it_begins_and_once_when_it_is_over() {
+        let clock = Arc::new(FakeClock::default());
+        let at = Moment::from_nanos(5);
+        let grants: Vec<_> = ["a", "b"]
+            .map(|name| (grant(name, &clock, Duration::from_secs(10), Upkeep::Renewed { until: None }), at))
+            .into();
+        let held = || Renewed::Held { sent_at: at, again: false, beside: None };
+        let failed = |kind| Renewed::Failed(Error::new(kind, "why").caused_by(std::io::Error::other("too many files")));
+        let mut trouble = RenewalTrouble::default();
+        let mut lines = |outcomes: [Renewed; 2]| {
+            trouble.learn(&grants, &outcomes, at).0.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
+        };
+        assert!(lines([held(), held()]).is_empty());
+        let told = lines([failed(ErrorKind::Unreachable), failed(ErrorKind::Unreachable)]);
+        assert!(told.len() == 1 && told[0].contains("2 leases") && told[0].contains("too many files"), "{told:?}");
+        assert!(lines([failed(ErrorKind::Unreachable), failed(ErrorKind::NotReady)]).is_empty());
+        assert!(lines([held(), held()])[0].contains("renewed again"));
+        assert!(lines([held(), held()]).is_empty());
+        let told = lines([failed(ErrorKind::WrongType), held()]);
+        assert!(told.len() == 1 && told[0].contains("\"a\""), "{told:?}");
+        grants[0].0.lease.suspect(at);
+        assert!(lines([failed(ErrorKind::WrongType), held()]).is_empty(), "of one lock, and told before");
+    }
+}

@@ -1,0 +1,79 @@
+//! Which grants are to be visited, and when.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::background::grant::{Grant, tick};
+use crate::base::lease::{Moment, margin};
+
+/// Each grant knows its place here; both are guarded by the mutex of whoever owns the schedule.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    /// By due time; the number keeps equal times apart.
+    due: BTreeMap<(Moment, u64), Arc<Grant>>,
+    next: u64,
+    /// The shortest lease since it was last empty: how often the clock must be looked at.
+    shortest: Duration,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self { due: BTreeMap::new(), next: 0, shortest: Duration::MAX }
+    }
+}
+
+impl Schedule {
+    /// Answers when it will be visited: never later than the end of its lease, which must be seen.
+    pub(crate) fn enter(&mut self, grant: &Arc<Grant>, due: Moment) -> Moment {
+        if self.due.is_empty() {
+            self.shortest = Duration::MAX;
+        }
+        self.shortest = self.shortest.min(grant.span);
+        let place = (due.min(grant.lease.until()), self.next);
+        self.next += 1;
+        *grant.place.lock() = Some(place);
+        self.due.insert(place, grant.clone());
+        place.0
+    }
+
+    /// False: it was not there.
+    pub(crate) fn leave(&mut self, grant: &Grant) -> bool {
+        let place = grant.place.lock().take();
+        place.and_then(|place| self.due.remove(&place)).is_some()
+    }
+
+    /// When the thread that visits them must be awake: for the first that is due, and to look at the clock, because a
+    /// condition variable does not count the time that the machine sleeps.
+    pub(crate) fn wake_at(&self, now: Moment) -> Option<Moment> {
+        let ((first, _), _) = self.due.first_key_value()?;
+        Some((*first).min(now.plus(tick(self.shortest))))
+    }
+
+    /// Everything due, and what would be due within a short while: one write instead of many.
+    pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Arc<Grant>> {
+        let mut grants = Vec::new();
+        let mut horizon = now;
+        while let Some(entry) = self.due.first_entry()
+            && entry.key().0 <= horizon
+        {
+            let grant = entry.remove();
+            // A twelfth of a lease early, at most.
+            horizon = horizon.max(now.plus((grant.span / 12).min(Duration::from_millis(500))));
+            *grant.place.lock() = None;
+            grants.push(grant);
+        }
+        grants
+    }
+
+    pub(crate) fn take_all(&mut self) -> Vec<Arc<Grant>> {
+        let grants: Vec<_> = std::mem::take(&mut self.due).into_values().collect();
+        grants.iter().for_each(|grant| *grant.place.lock() = None);
+        grants
+    }
+
+    /// The machine stood still for this long without its boot-time clock noticing: whether a lease can have ended by it.
+    pub(crate) fn minds(&self, jump: Duration) -> bool {
+        !self.due.is_empty() && jump > margin(self.shortest)
+    }
+}

@@ -1,0 +1,111 @@
+//! The clock that leases are counted by, injected so that tests set it.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::base::lease::Moment;
+
+pub(crate) trait Clock: Send + Sync + fmt::Debug {
+    /// Never goes back, and counts the time the machine was suspended, where the system has a clock that does.
+    fn now(&self) -> Moment;
+
+    /// The wall clock since 1970. Only ever *compared* with `now`: a jump forward against it is the cheap sign of
+    /// a virtual machine that was paused without its boot-time clock noticing.
+    fn wall(&self) -> Duration;
+}
+
+/// Both clocks at the last look.
+#[derive(Debug)]
+pub(crate) struct Look {
+    now: Moment,
+    wall: Duration,
+}
+
+impl Look {
+    pub(crate) fn at(clock: &dyn Clock, now: Moment) -> Self {
+        Self { now, wall: clock.wall() }
+    }
+
+    /// How much further the wall clock has gone than the boot-time clock since the look before.
+    pub(crate) fn jumped_since(&self, before: &Self) -> Duration {
+        self.wall.saturating_sub(before.wall).saturating_sub(self.now.since(before.now))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    /// A clock that goes on while the machine sleeps. Apple's `CLOCK_MONOTONIC` does, and the one of Linux does not;
+    /// `Instant` is a clock that stands still on both.
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple"))]
+    fn now(&self) -> Moment {
+        #[cfg(target_vendor = "apple")]
+        const COUNTS_SLEEP: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+        #[cfg(not(target_vendor = "apple"))]
+        const COUNTS_SLEEP: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+        let t = rustix::time::clock_gettime(COUNTS_SLEEP);
+        Moment::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+    }
+
+    /// `Instant`: on Windows it counts sleep. On the other systems it does not, or not surely, and a machine that slept is
+    /// caught by the wall clock's jump instead, a moment late.
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple")))]
+    fn now(&self) -> Moment {
+        use std::sync::LazyLock;
+        use std::time::Instant;
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        let start = *START;
+        Moment::from_nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(1))
+    }
+
+    fn wall(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+/// A clock that stands still until a test moves it.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct FakeClock {
+    now_nanos: std::sync::atomic::AtomicU64,
+    wall_nanos: std::sync::atomic::AtomicU64,
+}
+
+#[cfg(test)]
+impl FakeClock {
+    pub(crate) fn advance(&self, by: Duration) {
+        self.now_nanos.fetch_add(by.as_nanos() as u64, std::sync::atomic::Ordering::SeqCst);
+        self.jump_wall(by);
+    }
+
+    /// The wall clock alone moves, as after a pause that the boot-time clock did not count.
+    pub(crate) fn jump_wall(&self, by: Duration) {
+        self.wall_nanos.fetch_add(by.as_nanos() as u64, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+impl Clock for FakeClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.now_nanos.load(std::sync::atomic::Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::from_nanos(self.wall_nanos.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_moves_forward() {
+        let a = SystemClock.now();
+        while SystemClock.now() <= a {
+            std::hint::spin_loop();
+        }
+        assert!(SystemClock.wall() > Duration::from_secs(1_700_000_000));
+    }
+}

@@ -1,0 +1,147 @@
+//! Who holds a lock: client ids and holder ids.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::base::deadline::ceil_millis;
+use crate::base::random;
+
+/// The identity of one client: a lower-case UUID of version 8.
+///
+/// Version 8, because Java's ids are version 4: fair locks must tell our waiters from foreign ones, and Redlock our holders.
+/// The last six digits are the client's `waiter_timeout` in ms: so a script knows how long each waiter of ours in a fair queue
+/// may be silent, whichever client it is of. Nothing else may look into an id.
+#[derive(Debug)]
+pub(crate) struct ClientId {
+    text: Arc<str>,
+    next: AtomicU64,
+}
+
+/// Six hexadecimal digits, which hold 279 minutes.
+const WAITS: u128 = 0xff_ffff;
+
+impl ClientId {
+    pub(crate) fn random(waiter_timeout: Duration) -> Self {
+        Self::from_bits(random::id(), ceil_millis(waiter_timeout))
+    }
+
+    fn from_bits(bits: u128, waits: u64) -> Self {
+        let bits = (bits & !(0xf << 76) & !(0x3 << 62) & !WAITS) | (0x8 << 76) | (0x2 << 62);
+        let bits = bits | (u128::from(waits) & WAITS);
+        let hex = format!("{bits:032x}");
+        let text = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+        Self { text: text.into(), next: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// A holder id that no other acquisition of any client has or will have.
+    ///
+    /// Fresh for every outermost call: an undo, a late renewal or a late release can then only ever touch the
+    /// acquisition it belongs to.
+    pub(crate) fn fresh_holder(&self) -> Holder {
+        Holder(format!("{}:{}", self.text, self.next.fetch_add(1, Ordering::Relaxed)).into())
+    }
+
+    /// Whether a holder id found in Redis is one of this client's.
+    pub(crate) fn owns(&self, holder: &str) -> bool {
+        holder.strip_prefix(&*self.text).is_some_and(|rest| rest.starts_with(':'))
+    }
+}
+
+/// The field under which an acquisition stands in the lock hash: `<client id>:<number>`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Holder(Arc<str>);
+
+impl Holder {
+    /// An acquisition of permits: 12 random bytes in hex. With the number of a permit in four bytes more it is the id
+    /// that Redisson knows the permit by.
+    pub(crate) fn random_permits() -> Self {
+        Self(format!("{:024x}", random::id() >> 32).into())
+    }
+
+    /// Such a holder from its text.
+    pub(crate) fn parse_permits(text: &str) -> Option<Self> {
+        let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        (text.len() == 24 && text.chars().all(is_digit)).then(|| Self(text.into()))
+    }
+
+    /// The bytes of such a holder.
+    pub(crate) fn permit_bytes(&self) -> Vec<u8> {
+        let digits = self.0.as_bytes().chunks_exact(2);
+        let byte = |pair| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        digits.map(|pair| byte(pair).unwrap_or_default()).collect()
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What one hold has in common on all masters of a Redlock. Java's `RedissonRedLock` has another client on each of them, and
+/// there is only the number of its thread.
+pub(crate) fn hold_on_many(holder: &str) -> &str {
+    match is_foreign(holder) {
+        true => holder.rsplit(':').next().unwrap_or(holder),
+        false => holder,
+    }
+}
+
+/// Whether it is none of any client of this library.
+pub(crate) fn is_foreign(holder: &str) -> bool {
+    holder.as_bytes().get(14) != Some(&b'8')
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_version_8_and_lower_case() {
+        for bits in [0, u128::MAX, random::id()] {
+            let id = ClientId::from_bits(bits, 300_000);
+            let text = id.as_str();
+            assert_eq!(text.len(), 36);
+            assert_eq!(&text[14..15], "8");
+            assert!("89ab".contains(&text[19..20]), "{text}");
+            assert_eq!(&text[30..], "0493e0");
+            assert!(text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c)));
+        }
+    }
+
+    #[test]
+    fn permits_are_twelve_bytes() {
+        let holder = Holder::random_permits();
+        let bytes = holder.permit_bytes();
+        assert_eq!(bytes.len(), 12);
+        assert_eq!(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>(), holder.as_str());
+    }
+
+    #[test]
+    fn javas_holds_are_told_from_ours() {
+        let ours = ClientId::random(Duration::from_secs(5)).fresh_holder();
+        assert!(!is_foreign(ours.as_str()));
+        assert_eq!(hold_on_many(ours.as_str()), ours.as_str());
+        assert!(is_foreign("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30") && is_foreign("somebody"));
+        assert_eq!(hold_on_many("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30"), "30");
+    }
+
+    #[test]
+    fn holders_never_repeat() {
+        let random = || ClientId::random(Duration::from_secs(5));
+        let id = random();
+        let (a, b) = (id.fresh_holder(), id.fresh_holder());
+        assert_ne!(a, b);
+        assert!(id.owns(a.as_str()) && !random().owns(a.as_str()));
+    }
+}

@@ -1,0 +1,221 @@
+//! A validated lock name and the Redis keys and channels that belong to it.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// The longest name in bytes, prefix included. Redis would take 512 MiB; a name this long is a mistake, and it
+/// travels with every command.
+pub(crate) const MAX_NAME_BYTES: usize = 1024;
+
+/// What a master of Redlock must not forget about itself: whether it may vote, and its tokens. Not Redisson's.
+pub(crate) const NODE_KEY: &str = "leasehold:node";
+
+/// What stands under a name, and how a holder stands there: it decides which scripts serve it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The re-entrant lock.
+    Mutex,
+    /// The same lock with a queue in Redis.
+    Fair,
+    /// A read-write lock, for reading or for writing.
+    Read,
+    Write,
+    /// So many permits of a semaphore with leases.
+    Permits(u32),
+    /// So many permits of a counting semaphore; `taken`: known to be ours, not just asked for.
+    Counting {
+        permits: u32,
+        taken: bool,
+    },
+    Latch,
+}
+
+/// What the channel of every plain lock begins with, before a colon.
+pub(crate) const LOCK_CHANNEL: &str = "redisson_lock__channel";
+
+impl Kind {
+    /// One holder keeps everybody else out.
+    pub(crate) fn is_exclusive(self) -> bool {
+        matches!(self, Self::Mutex | Self::Fair | Self::Write)
+    }
+
+    /// Whether both can be asked of one name: read and write of one lock, any number of permits of one semaphore.
+    pub(crate) fn is_of_one_noun_with(self, other: Self) -> bool {
+        let rw = |kind| matches!(kind, Self::Read | Self::Write);
+        rw(self) && rw(other) || std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+}
+
+/// Everything that Redis knows a lock by. All keys share one hash tag, so that a cluster keeps them together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LockKeys {
+    pub(crate) kind: Kind,
+    /// The name as the user gave it, for errors and logs.
+    pub(crate) name: Arc<str>,
+    /// The main key: the name with the client's prefix (Redisson's `NameMapper`).
+    pub(crate) lock: Arc<str>,
+    /// The name in braces, unless it has some: the other keys are built from it.
+    pub(crate) tag: Arc<str>,
+    /// Where what waiters wait for is published; for a fair lock, what the channel of each waiter begins with.
+    pub(crate) channel: Arc<str>,
+    /// The fencing token counter.
+    pub(crate) token: Arc<str>,
+}
+
+impl LockKeys {
+    /// # Errors
+    /// `InvalidInput` for an empty or overlong name, and for one whose keys a Redis Cluster would put into
+    /// different slots: it would work until the day the server becomes a cluster.
+    pub(crate) fn new(prefix: &str, name: &str, kind: Kind) -> Result<Self> {
+        let refuse = |why: String| Err(Error::named(ErrorKind::InvalidInput, name, why));
+        if name.is_empty() {
+            return refuse("a lock name must not be empty".into());
+        }
+        let lock = format!("{prefix}{name}");
+        if lock.len() > MAX_NAME_BYTES {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("a lock name of {} bytes is longer than {MAX_NAME_BYTES} (prefix included)", lock.len()),
+            ));
+        }
+        if !shares_one_slot(&lock) {
+            return refuse(
+                "the braces in this name leave its keys without a common hash tag; use no braces, or one \
+                 non-empty pair as in \"a{b}c\""
+                    .into(),
+            );
+        }
+        Ok(Self {
+            kind,
+            name: name.into(),
+            channel: channel_of(kind, &lock).into(),
+            token: prefixed("redisson_lock_token", &lock).into(),
+            tag: tag_of(&lock).into(),
+            lock: lock.into(),
+        })
+    }
+
+    /// The same name, asked for in another way.
+    pub(crate) fn of_kind(&self, kind: Kind) -> Self {
+        Self { kind, ..self.clone() }
+    }
+
+    /// A fair lock's list of waiters.
+    pub(crate) fn queue(&self) -> String {
+        format!("redisson_lock_queue:{}", self.tag)
+    }
+
+    /// The deadlines of a fair lock's waiters.
+    pub(crate) fn deadlines(&self) -> String {
+        format!("redisson_lock_timeout:{}", self.tag)
+    }
+
+    /// Where a waiting writer of ours keeps new readers of ours out. Not Redisson's.
+    pub(crate) fn marker(&self) -> String {
+        format!("leasehold_writer:{}", self.tag)
+    }
+
+    /// When the leases of a semaphore's permits end.
+    pub(crate) fn leases(&self) -> String {
+        format!("{}:timeout", self.tag)
+    }
+
+    /// Where a request that must not run twice leaves its answer. Not Redisson's.
+    pub(crate) fn once(&self, id: &str) -> String {
+        format!("leasehold_once:{}:{id}", self.tag)
+    }
+
+    /// Where one waiter of a fair lock is called.
+    pub(crate) fn channel_of_waiter(&self, holder: &str) -> String {
+        format!("{}:{holder}", self.channel)
+    }
+}
+
+fn channel_of(kind: Kind, lock: &str) -> String {
+    match kind {
+        Kind::Mutex | Kind::Fair => prefixed(LOCK_CHANNEL, lock),
+        Kind::Read | Kind::Write => prefixed("redisson_rwlock", lock),
+        Kind::Permits(_) | Kind::Counting { .. } => prefixed("redisson_sc", lock),
+        // Redisson's own rule for latches: braces in any case.
+        Kind::Latch => format!("redisson_countdownlatch__channel__{{{lock}}}"),
+    }
+}
+
+/// The channels of all waiters of one client on fair locks, whatever the lock.
+pub(crate) fn waiters_pattern(client: &str) -> String {
+    format!("{LOCK_CHANNEL}:*:{client}:*")
+}
+
+/// A key that no lock of ours has in use under this prefix, and a channel of each shape that we publish on.
+pub(crate) fn probe_names(prefix: &str) -> (String, Vec<String>) {
+    let name = format!("{prefix}leasehold:probe");
+    let kinds = [Kind::Mutex, Kind::Read, Kind::Permits(1), Kind::Latch];
+    (prefixed("redisson_lock_token", &name), kinds.map(|kind| channel_of(kind, &name)).to_vec())
+}
+
+/// Redisson's rule for auxiliary names: a name with an opening brace anywhere is taken to carry its own hash tag.
+fn prefixed(prefix: &str, name: &str) -> String {
+    format!("{prefix}:{}", tag_of(name))
+}
+
+fn tag_of(name: &str) -> String {
+    if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") }
+}
+
+/// Whether the name itself and `prefixed(.., name)` have the same hash tag by Redis' rule (the text between the
+/// first `{` and the first `}` behind it, if there is any).
+fn shares_one_slot(name: &str) -> bool {
+    match name.find('{') {
+        Some(open) => name[open + 1..].find('}').is_some_and(|len| len > 0),
+        None => !name.contains('}'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_redisson() {
+        let plain = LockKeys::new("", "foo", Kind::Mutex).unwrap();
+        assert_eq!(&*plain.channel, "redisson_lock__channel:{foo}");
+        assert_eq!(&*plain.token, "redisson_lock_token:{foo}");
+        let tagged = LockKeys::new("", "a{b}c", Kind::Mutex).unwrap();
+        assert_eq!(&*tagged.channel, "redisson_lock__channel:a{b}c");
+        let mapped = LockKeys::new("app:", "x", Kind::Mutex).unwrap();
+        assert_eq!((&*mapped.name, &*mapped.lock), ("x", "app:x"));
+        assert_eq!(&*mapped.token, "redisson_lock_token:{app:x}");
+    }
+
+    /// The table of `redisson-wire.md` §2.
+    #[test]
+    fn every_kind_has_its_own_names() {
+        for (name, tag, latch) in [
+            ("foo", "{foo}", "redisson_countdownlatch__channel__{foo}"),
+            ("a{b}c", "a{b}c", "redisson_countdownlatch__channel__{a{b}c}"),
+        ] {
+            let keys = |kind| LockKeys::new("", name, kind).unwrap();
+            let fair = keys(Kind::Fair);
+            assert_eq!(fair.channel_of_waiter("u:1"), format!("redisson_lock__channel:{tag}:u:1"));
+            assert_eq!(fair.queue(), format!("redisson_lock_queue:{tag}"));
+            assert_eq!(fair.deadlines(), format!("redisson_lock_timeout:{tag}"));
+            assert_eq!(*keys(Kind::Read).channel, format!("redisson_rwlock:{tag}"));
+            assert_eq!(*keys(Kind::Permits(1)).channel, format!("redisson_sc:{tag}"));
+            assert_eq!(keys(Kind::Permits(1)).leases(), format!("{tag}:timeout"));
+            assert_eq!(&*keys(Kind::Latch).channel, latch);
+        }
+    }
+
+    #[test]
+    fn cluster_safety_is_the_table_of_the_wire_document() {
+        for good in ["foo", "a{b}c", "{x}", "a{b}{c}", "}a{b}", "löck-東京", "with space", "line\nfeed"] {
+            assert!(LockKeys::new("", good, Kind::Fair).is_ok(), "{good}");
+        }
+        for bad in ["", "a{b", "a{}b", "a}b", "{", "}"] {
+            assert_eq!(LockKeys::new("", bad, Kind::Latch).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
+        }
+        assert!(LockKeys::new("", &"x".repeat(MAX_NAME_BYTES), Kind::Mutex).is_ok());
+        assert!(LockKeys::new("p", &"x".repeat(MAX_NAME_BYTES), Kind::Mutex).is_err());
+    }
+}

@@ -1,0 +1,221 @@
+//! Taking a lock: the hold of the calling thread once more, or a new one.
+
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use crate::background::grant::{Grant, Upkeep};
+use crate::background::piggyback::Relay;
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{Kind, LockKeys};
+use crate::base::lease::{Moment, State};
+use crate::base::limits::check_lease;
+use crate::session::attempt::{Claim, Granted, Tried};
+use crate::session::hold::{Hold, Side};
+use crate::session::wait_loop::{Contender, contend};
+use crate::session::{Config, Owner, Shared};
+use crate::store::{Acquire, Acquired, Doubts, TokenRule, Waiting};
+
+/// What an outermost acquire asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    /// Renewed by the watchdog, for at most this long if there is a limit; or fixed.
+    pub(crate) renewed: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) token: TokenRule,
+    /// Whether a thread that has the lock gets it again.
+    pub(crate) reentrant: bool,
+}
+
+impl Terms {
+    /// What a client's settings say.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            lease: config.lease,
+            renewed: true,
+            max_hold: config.max_hold,
+            token: if config.fencing { TokenRule::Expires } else { TokenRule::Off },
+            reentrant: true,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.renewed {
+            check_lease(self.lease)?;
+        }
+        if self.max_hold.is_some_and(|most| most.is_zero()) {
+            return Err(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease"));
+        }
+        Ok(())
+    }
+
+    /// How the watchdog treats what was granted on a request of this moment.
+    pub(crate) fn upkeep(&self, sent_at: Moment) -> Upkeep {
+        match (self.renewed, self.max_hold) {
+            (true, max_hold) => Upkeep::Renewed { until: max_hold.map(|most| sent_at.plus(most)) },
+            (false, _) => Upkeep::Fixed,
+        }
+    }
+}
+
+/// Re-enters the hold of the calling thread, or takes the lock for it. `None`: not before the deadline.
+pub(crate) fn acquire_for_thread(
+    shared: &Arc<Shared>,
+    keys: &Arc<LockKeys>,
+    terms: &Terms,
+    deadline: Deadline,
+) -> Result<Option<Arc<Hold>>> {
+    shared.check_usable().map_err(|e| e.for_name(&keys.name))?;
+    let thread = std::thread::current().id();
+    match shared.holds.of_thread(&keys.lock, thread) {
+        Some(hold) => reenter(shared, &hold, keys, terms).map(|()| Some(hold)),
+        None => acquire(shared, keys, terms, deadline, Owner::Thread(thread)),
+    }
+}
+
+/// Takes the lock for a guard that is bound to no thread. `None`: not before the deadline.
+pub(crate) fn acquire_owned(
+    shared: &Arc<Shared>,
+    keys: &Arc<LockKeys>,
+    terms: &Terms,
+    deadline: Deadline,
+) -> Result<Option<Arc<Hold>>> {
+    shared.check_usable().map_err(|e| e.for_name(&keys.name))?;
+    let thread = std::thread::current().id();
+    if keys.kind == Kind::Write {
+        refuse_upgrade(shared, keys, thread)?;
+    }
+    // The guard of a hold of this thread cannot leave it: it would wait for itself.
+    if let Some(hold) = shared.holds.of_thread(&keys.lock, thread) {
+        refuse_reentry(&hold, keys, terms)?;
+    }
+    acquire(shared, keys, terms, deadline, Owner::Guard)
+}
+
+/// A writer that waits for a reader of its own thread waits for ever.
+fn refuse_upgrade(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<()> {
+    match shared.holds.of_thread(&keys.lock, thread) {
+        Some(hold) if hold.levels().main == 0 => hold.ensure_held().and(Err(Error::named(
+            ErrorKind::Conflict,
+            &keys.name,
+            "this thread holds it for reading, and a write lock would wait for that for ever: drop the read guard \
+             first, or take the write lock from the start and downgrade it",
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Neither a non-reentrant handle enters a hold of its thread, nor does any handle enter what such a one took: under work
+/// stealing the job that asks may be another than the one that holds it. Nor can it wait, for its own thread.
+pub(crate) fn refuse_reentry(hold: &Hold, keys: &LockKeys, terms: &Terms) -> Result<()> {
+    if terms.reentrant && hold.reentrant {
+        return Ok(());
+    }
+    let why = "this thread holds the lock, and one of the two handles is non_reentrant: give it up first, or ask on                another thread";
+    hold.ensure_held().and(Err(Error::named(ErrorKind::Conflict, &keys.name, why)))
+}
+
+fn reenter(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms) -> Result<()> {
+    check_kind(hold, keys)?;
+    refuse_reentry(hold, keys, terms)?;
+    let levels = hold.levels();
+    let (side, held) = match keys.kind {
+        // Nothing is sent: on the wire the read levels would share the holder, and the late undo of one would remove
+        // the next, with a writer let in beside a reader.
+        Kind::Read if levels.main > 0 => return hold.nest_read(),
+        Kind::Read => (Side::Read, levels.reads),
+        Kind::Write => {
+            refuse_upgrade(shared, keys, std::thread::current().id())?;
+            (Side::Main, levels.main)
+        }
+        _ => (Side::Main, levels.main),
+    };
+    hold.reenter(side, terms.lease, || one_level_more(shared, hold, keys, terms, held))
+}
+
+/// A thread that holds a lock of another kind under the name cannot have this one: it would wait for itself.
+pub(crate) fn check_kind(hold: &Hold, keys: &LockKeys) -> Result<()> {
+    if hold.grant.keys.kind.is_of_one_noun_with(keys.kind) {
+        return Ok(());
+    }
+    let why = "this thread holds a lock of another kind under this name";
+    Err(Error::named(ErrorKind::Conflict, &keys.name, why))
+}
+
+#[cold]
+pub(crate) fn granted_too_late() -> Error {
+    Error::new(ErrorKind::Unreachable, "the lock was granted, but the answer came after its lease had ended")
+}
+
+/// When it was asked for; `None`: the hold is gone.
+fn one_level_more(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms, held: u32) -> Result<Option<Moment>> {
+    let (holder, lease, token) = (&hold.grant.holder, terms.lease, TokenRule::Off);
+    let request = Acquire { keys, holder, lease, held, token, waiting: Waiting::No };
+    match shared.store.acquire(&request, &mut Doubts::default()).map_err(|e| e.for_name(&keys.name))? {
+        Acquired::Granted { sent_at, .. } => Ok(Some(sent_at)),
+        Acquired::Gone | Acquired::Busy { .. } | Acquired::TooFew { .. } => Ok(None),
+    }
+}
+
+fn acquire(
+    shared: &Arc<Shared>,
+    keys: &Arc<LockKeys>,
+    terms: &Terms,
+    deadline: Deadline,
+    owner: Owner,
+) -> Result<Option<Arc<Hold>>> {
+    let claim = Claim::new(shared, keys, terms.lease, terms.token)?;
+    contend(&mut Attempt { claim, terms, owner }, deadline)
+}
+
+/// A call that wins a hold.
+struct Attempt<'a> {
+    claim: Claim<'a>,
+    terms: &'a Terms,
+    owner: Owner,
+}
+
+impl<'a> Contender<'a> for Attempt<'a> {
+    type Won = Arc<Hold>;
+
+    fn claim(&mut self) -> &mut Claim<'a> {
+        &mut self.claim
+    }
+
+    fn try_once(&mut self, waits: bool) -> Result<Tried<Arc<Hold>>> {
+        match self.claim.ask(waits)? {
+            Tried::Won(granted) => self.begin(granted).map(Tried::Won),
+            Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
+        }
+    }
+
+    fn relay(&mut self) -> Option<Relay> {
+        Some(Relay::new(&self.claim.request(true)))
+    }
+
+    fn judge_relayed(&mut self, acquired: Result<Acquired>, doubts: Doubts) -> Result<Tried<Arc<Hold>>> {
+        match self.claim.judge_relayed(acquired, doubts)? {
+            Tried::Won(granted) => self.begin(granted).map(Tried::Won),
+            Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
+        }
+    }
+}
+
+impl Attempt<'_> {
+    /// Makes a hold of a grant, unless its lease has ended while we waited for the answer.
+    fn begin(&mut self, granted: Granted) -> Result<Arc<Hold>> {
+        let Self { claim, terms, owner } = self;
+        let Granted { token, sent_at, next } = granted;
+        let upkeep = terms.upkeep(sent_at);
+        let (keys, clock) = (claim.keys.clone(), claim.shared.clock.clone());
+        let mut grant = Grant::new(keys, claim.holder.clone(), token, sent_at, terms.lease, upkeep, clock);
+        grant.next = next;
+        if grant.state() == State::Lost {
+            claim.give_up();
+            return Err(granted_too_late().for_name(&claim.keys.name));
+        }
+        Hold::begin(claim.shared, grant, *owner, terms.reentrant)
+    }
+}

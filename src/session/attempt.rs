@@ -1,0 +1,216 @@
+//! One outermost call under way: its holder, and what of it may stand in Redis without being a hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::base::key::{Kind, LockKeys};
+use crate::base::lease::Moment;
+use crate::base::limits::TAKEN;
+use crate::session::{Call, Shared};
+use crate::store::{Acquire, Acquired, Doubts, Levels, TokenRule, Undo, Waiting};
+
+/// However the call ends, nothing of it stays: what is in doubt, a place in a queue, a marker.
+pub(crate) struct Claim<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    /// What it waits for: of several names taken as one, the one that blocked it last.
+    pub(crate) keys: &'a Arc<LockKeys>,
+    /// All that it takes under its holder, and so what is undone.
+    all: &'a [Arc<LockKeys>],
+    pub(crate) holder: Holder,
+    lease: Duration,
+    token: TokenRule,
+    doubts: Doubts,
+    /// Since when there have been doubts.
+    doubtful_since: Option<Moment>,
+    /// A sign that it waits may stand in Redis.
+    signed: bool,
+    /// One stood there for certain, because the server said "busy" to a try that leaves it.
+    queued: bool,
+    /// Last: what is in doubt is handed over before the call counts as over.
+    _call: Call,
+}
+
+/// What a try brought.
+#[derive(Debug)]
+pub(crate) enum Tried<T> {
+    Won(T),
+    /// Somebody else has it, for this long if anybody knows.
+    Busy(Option<Duration>),
+}
+
+/// The server granted it, on a request sent at this moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Granted {
+    pub(crate) token: u64,
+    pub(crate) sent_at: Moment,
+    /// Who waits next for a fair lock.
+    pub(crate) next: Option<String>,
+}
+
+impl<'a> Claim<'a> {
+    pub(crate) fn new(
+        shared: &'a Arc<Shared>,
+        keys: &'a Arc<LockKeys>,
+        lease: Duration,
+        token: TokenRule,
+    ) -> Result<Self> {
+        Self::of_all(shared, keys, std::slice::from_ref(keys), lease, token)
+    }
+
+    /// For several names taken as one, `all` of them freshly; `keys`: one of those asked for.
+    pub(crate) fn of_all(
+        shared: &'a Arc<Shared>,
+        keys: &'a Arc<LockKeys>,
+        all: &'a [Arc<LockKeys>],
+        lease: Duration,
+        token: TokenRule,
+    ) -> Result<Self> {
+        let _call = shared.begin_call().map_err(|e| e.for_name(&keys.name))?;
+        let (holder, doubts) = (fresh_holder(shared, keys.kind), Doubts::default());
+        Ok(Self {
+            shared,
+            keys,
+            all,
+            holder,
+            lease,
+            token,
+            doubts,
+            doubtful_since: None,
+            signed: false,
+            queued: false,
+            _call,
+        })
+    }
+
+    /// What is asked of the server. `waits`: and will be asked again.
+    pub(crate) fn request(&self, waits: bool) -> Acquire<'_> {
+        let Self { keys, holder, lease, token, .. } = self;
+        let config = &self.shared.config;
+        let java_keeps = config.java_waiter_timeout;
+        let waiting = match keys.kind {
+            kind if waits && leaves_a_sign(kind) => {
+                Waiting::Yes { keeps: config.waiter_timeout, java_keeps, again: self.queued }
+            }
+            Kind::Fair => Waiting::NoPlace { java_keeps },
+            _ => Waiting::No,
+        };
+        Acquire { keys, holder, lease: *lease, held: 0, token: *token, waiting }
+    }
+
+    pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
+        let acquired = self.ask_with(|claim, doubts| {
+            claim.signed |= waits && leaves_a_sign(claim.keys.kind);
+            claim.shared.store.acquire(&claim.request(waits), doubts)
+        });
+        self.judge(acquired)
+    }
+
+    /// One try, which settles what earlier ones left in doubt and leaves its own.
+    pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut Doubts) -> T) -> T {
+        let now = self.shared.clock.now();
+        if self.doubtful_since.is_some_and(|since| now.since(since) > TAKEN / 2) {
+            // What an earlier try took may be forgotten soon, and a repeat would take it once more.
+            self.give_up();
+        }
+        let mut doubts = std::mem::take(&mut self.doubts);
+        let answer = ask(self, &mut doubts);
+        self.doubtful_since = if doubts.is_empty() { None } else { self.doubtful_since.or(Some(now)) };
+        self.doubts = doubts;
+        answer
+    }
+
+    /// The outcome of a try that another thread sent along with its release.
+    pub(crate) fn judge_relayed(&mut self, acquired: Result<Acquired>, doubts: Doubts) -> Result<Tried<Granted>> {
+        self.signed |= leaves_a_sign(self.keys.kind);
+        self.doubts = doubts;
+        self.judge(acquired)
+    }
+
+    fn judge(&mut self, acquired: Result<Acquired>) -> Result<Tried<Granted>> {
+        let name = &self.keys.name;
+        match acquired.map_err(|e| e.for_name(name))? {
+            Acquired::Granted { token, sent_at, next } => {
+                (self.signed, self.queued) = (false, false);
+                Ok(Tried::Won(Granted { token, sent_at, next }))
+            }
+            Acquired::Busy { ttl } => {
+                self.queued = self.signed;
+                Ok(Tried::Busy(ttl))
+            }
+            Acquired::TooFew { permits } => Err(Error::named(
+                ErrorKind::Conflict,
+                name,
+                match permits {
+                    0 => "the semaphore has no permits: set them with try_set_permits".to_owned(),
+                    _ => format!("the semaphore has {permits} permits in all, fewer than were asked for"),
+                },
+            )),
+            Acquired::Gone => Err(never_held(name)),
+        }
+    }
+
+    /// Nothing of an earlier try can still run.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.doubts.is_empty()
+    }
+
+    /// What has been sent must not stand: undone in the background, and never under this holder again.
+    pub(crate) fn give_up(&mut self) {
+        let holder = std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.keys.kind));
+        // A queue entry outlives the lease of whoever left it.
+        let stands = if self.signed { LONGEST_SIGN.max(self.lease) } else { self.lease };
+        (self.signed, self.queued, self.doubtful_since) = (false, false, None);
+        let doubts = std::mem::take(&mut self.doubts);
+        let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
+        for keys in self.all {
+            let (keys, holder, doubts) = (keys.clone(), holder.clone(), doubts.clone());
+            self.shared.watchdog.undo(Undo { keys, holder, left: Levels::NONE, doubts, expires });
+        }
+    }
+
+    /// Takes back the sign that it waits, at once: those behind it move up now and not when it counts as dead.
+    pub(crate) fn leave(&mut self) {
+        if !self.signed || !self.doubts.is_empty() {
+            return;
+        }
+        let mut doubts = Doubts::default();
+        match self.shared.store.release(self.keys, &self.holder, Levels::NONE, &mut doubts) {
+            Ok(_) => (self.signed, self.queued) = (false, false),
+            Err(e) => {
+                log::debug!("leaving the queue of {:?} in the background: {e}", self.keys.name);
+                self.doubts = doubts;
+            }
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if self.signed || !self.doubts.is_empty() {
+            self.give_up();
+        }
+    }
+}
+
+/// The holder is fresh: only a server that mixes up its answers says that it is gone.
+#[cold]
+pub(crate) fn never_held(name: &str) -> Error {
+    Error::named(ErrorKind::Protocol, name, "the server speaks of a hold that never was")
+}
+
+fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {
+    match kind {
+        Kind::Permits(_) => Holder::random_permits(),
+        _ => shared.id.fresh_holder(),
+    }
+}
+
+/// A waiter's place in a fair queue stands for this long, and a Java waiter's time for each of those in front.
+const LONGEST_SIGN: Duration = Duration::from_secs(600);
+
+/// A fair lock's waiter has a place in its queue; a waiting writer keeps new readers out.
+fn leaves_a_sign(kind: Kind) -> bool {
+    matches!(kind, Kind::Fair | Kind::Write)
+}

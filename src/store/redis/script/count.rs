@@ -1,0 +1,93 @@
+//! The scripts of counts without holders: latches, and the number of a semaphore's permits.
+
+use super::{
+    COUNT_ADD, COUNT_SET, LATCH_COUNT_DOWN, LATCH_DELETE, PERMIT_COUNT, PERMIT_DELETE, fail_on_error, pair, unexpected,
+};
+use crate::base::deadline::ceil_millis;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{Kind, LockKeys};
+use crate::base::limits::ONCE;
+use crate::store::redis::wire::{Reply, Request, Shape};
+
+/// A change of a count, which leaves its answer under its id so that a repeat does nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// Begins it, if there is none.
+    Set(u32),
+    /// More permits, or fewer.
+    Add(i64),
+    Down,
+    Delete,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CountAnswer {
+    /// Whether anything was changed.
+    pub(crate) done: bool,
+    /// What stands after it.
+    pub(crate) value: i64,
+}
+
+pub(crate) fn count(keys: &LockKeys, change: Count, id: &str) -> Request {
+    let (lock, mark, kept) = (keys.lock.as_bytes(), keys.once(id), ceil_millis(ONCE));
+    let names = [lock, mark.as_bytes()];
+    match change {
+        Count::Set(n) => {
+            let request = Request::script(&COUNT_SET, &names).number(u64::from(n)).number(kept).arg(&*keys.channel);
+            // To a latch's waiters 1 says that it is set; to a semaphore's, how many permits there are.
+            if keys.kind == Kind::Latch { request.number(1) } else { request.number(u64::from(n)) }
+        }
+        Count::Add(n) => Request::script(&COUNT_ADD, &names).arg(n.to_string()).number(kept).arg(&*keys.channel),
+        Count::Down => Request::script(&LATCH_COUNT_DOWN, &names).number(kept).arg(&*keys.channel),
+        Count::Delete if keys.kind == Kind::Latch => {
+            Request::script(&LATCH_DELETE, &names).number(kept).arg(&*keys.channel)
+        }
+        Count::Delete => {
+            // A counting semaphore has no leases; a key of that name is somebody else's. Its mark, which is not there yet,
+            // stands in for it.
+            let leases = if matches!(keys.kind, Kind::Permits(_)) { keys.leases() } else { mark.clone() };
+            let names = [lock, leases.as_bytes(), mark.as_bytes()];
+            Request::script(&PERMIT_DELETE, &names).number(kept).arg(&*keys.channel)
+        }
+    }
+    .limited()
+}
+
+pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
+    match pair(reply, "a change of a count")? {
+        (0, value) => Ok(CountAnswer { done: false, value }),
+        (1, value) => Ok(CountAnswer { done: true, value }),
+        (3, _) => Err(Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout")),
+        (5, value) => Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!("with {value} permits free now, the result would not be within 2^31 - 1"),
+        )),
+        other => Err(unexpected("a change of a count", &format!("{other:?}"))),
+    }
+}
+
+/// What the count is now: (what is left or free, what is held).
+pub(crate) fn count_question(keys: &LockKeys) -> Request {
+    match keys.kind {
+        Kind::Permits(_) => {
+            Request::script(&PERMIT_COUNT, &[keys.lock.as_bytes(), keys.leases().as_bytes()]).arg(&*keys.channel)
+        }
+        _ => Request::plain(&["GET", &keys.lock]).answered_by(Shape::Text),
+    }
+}
+
+pub(crate) fn question_answer(reply: Reply) -> Result<(i64, i64)> {
+    let not_a_number = || Error::new(ErrorKind::WrongType, "the key under this name holds something that is no count");
+    match fail_on_error(reply)? {
+        Reply::Nil => Ok((0, 0)),
+        Reply::Bytes(text) => {
+            let number = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+            Ok((number.ok_or_else(not_a_number)?, 0))
+        }
+        Reply::Array(parts) => match parts[..] {
+            [Reply::Int(free), Reply::Int(held)] => Ok((free, held)),
+            _ => Err(unexpected("a question about a count", &format!("{parts:?}"))),
+        },
+        other => Err(unexpected("a question about a count", &format!("{other:?}"))),
+    }
+}

@@ -1,0 +1,82 @@
+//! What an operator asks: who holds a lock, who waits, and how to free it by force.
+
+use std::time::Duration;
+
+use super::{
+    FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK, fail_on_error, pair, unexpected,
+};
+use crate::base::error::Result;
+use crate::base::key::{Kind, LockKeys};
+use crate::store::redis::wire::{Reply, Request};
+
+/// What stands in Redis under a lock's name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// `None`: the lock would never expire.
+    pub(crate) ttl: Option<Duration>,
+    /// Each holder id with its hold count.
+    pub(crate) holders: Vec<(String, u64)>,
+}
+
+pub(crate) fn inspect(keys: &LockKeys) -> Request {
+    Request::script(&MUTEX_INSPECT, &[keys.lock.as_bytes()])
+}
+
+/// `None`: the lock is free.
+pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<Standing>> {
+    let Reply::Array(parts) = fail_on_error(reply)? else {
+        return Err(unexpected("a question about the holder", "no list"));
+    };
+    let mut parts = parts.into_iter();
+    let Some(Reply::Int(pttl)) = parts.next() else { return Err(unexpected("a question about the holder", "no TTL")) };
+    let mut holders = Vec::new();
+    while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next()) {
+        if field == b"mode" {
+            continue;
+        }
+        // A count that is no number is somebody else's business; the lock is held all the same.
+        let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).unwrap_or(1);
+        holders.push((String::from_utf8_lossy(&field).into_owned(), count));
+    }
+    Ok((!holders.is_empty()).then(|| Standing { ttl: u64::try_from(pttl).ok().map(Duration::from_millis), holders }))
+}
+
+pub(crate) fn force_unlock(keys: &LockKeys) -> Request {
+    let lock = keys.lock.as_bytes();
+    match keys.kind {
+        Kind::Fair => {
+            let (queue, deadlines) = (keys.queue(), keys.deadlines());
+            Request::script(&FAIR_FORCE_UNLOCK, &[lock, queue.as_bytes(), deadlines.as_bytes()]).arg(&*keys.channel)
+        }
+        Kind::Read | Kind::Write => Request::script(&RW_FORCE_UNLOCK, &[lock]).arg(&*keys.channel).arg(&*keys.tag),
+        _ => Request::script(&MUTEX_FORCE_UNLOCK, &[lock]).arg(&*keys.channel),
+    }
+}
+
+pub(crate) fn force_unlock_answer(reply: Reply) -> Result<bool> {
+    match fail_on_error(reply)? {
+        Reply::Int(n) => Ok(n == 1),
+        other => Err(unexpected("a forced unlock", &format!("{other:?}"))),
+    }
+}
+
+/// How long a fair lock's queue is, and where the first waiter of a client stands in it.
+pub(crate) fn queue(keys: &LockKeys, client: &str) -> Request {
+    Request::script(&FAIR_QUEUE, &[keys.queue().as_bytes()]).arg(format!("{client}:"))
+}
+
+/// The length, and how many are before that waiter, if there is one.
+pub(crate) fn queue_answer(reply: Reply) -> Result<(usize, Option<usize>)> {
+    let (length, before) = pair(reply, "a question about the queue")?;
+    Ok((usize::try_from(length).unwrap_or(0), usize::try_from(before).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_holds_a_lock_that_is_not_there() {
+        assert_eq!(inspect_answer(Reply::Array(vec![Reply::Int(-2)])).unwrap(), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! The scripts of Redlock: what one master of several is asked.
+
+use std::time::Duration;
+
+use super::{
+    MUTEX_RELEASE, REDLOCK_ACQUIRE, REDLOCK_ADMIT, REDLOCK_LOOK, REDLOCK_RENEW, REDLOCK_TOKEN, TokenRule,
+    fail_on_error, unexpected,
+};
+use crate::base::deadline::ceil_millis;
+use crate::base::error::Result;
+use crate::base::holder::Holder;
+use crate::base::key::{LockKeys, NODE_KEY};
+use crate::store::redis::wire::{FOR_JAVA, Reply, Request, Shape};
+
+use super::lock::{Acquire, RenewAnswer, renew_answers, with_token};
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Vote {
+    Yes {
+        token: u64,
+    },
+    /// Held by another there.
+    No {
+        ttl: Option<Duration>,
+        holder: String,
+    },
+    /// The holder had it and has lost it.
+    Gone,
+    /// It reached the master after its not-after.
+    TooLate,
+    /// The master restarted, was flushed, or is new.
+    None,
+}
+
+/// `proposal`: the token that the client would like to have.
+pub(crate) fn vote(acquire: &Acquire<'_>, proposal: u64, run_id: &str) -> Request {
+    let Acquire { keys, holder, lease, held, token, .. } = *acquire;
+    let names = [keys.lock.as_bytes(), keys.token.as_bytes(), NODE_KEY.as_bytes()];
+    let request = Request::script(&REDLOCK_ACQUIRE, &names);
+    let request = request.arg(holder.as_str()).number(ceil_millis(lease)).number(u64::from(held));
+    with_token(request, token).number(proposal).arg(run_id).limited()
+}
+
+pub(crate) fn vote_answer(reply: Reply) -> Result<Vote> {
+    let Reply::Array(parts) = fail_on_error(reply)? else {
+        return Err(unexpected("an acquire from one master", "no list"));
+    };
+    Ok(match &parts[..] {
+        [Reply::Int(1), Reply::Int(token)] => Vote::Yes { token: token.unsigned_abs() },
+        [Reply::Int(0), Reply::Int(ttl), rest @ ..] => Vote::No {
+            ttl: u64::try_from(*ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_millis),
+            holder: rest.first().map(text).unwrap_or_default(),
+        },
+        [Reply::Int(2), ..] => Vote::Gone,
+        [Reply::Int(3), ..] => Vote::TooLate,
+        [Reply::Int(5), ..] => Vote::None,
+        other => return Err(unexpected("an acquire from one master", &format!("{other:?}"))),
+    })
+}
+
+/// For a reply that nobody waited for, to whatever it was.
+pub(crate) fn says_no_vote(reply: &Reply) -> bool {
+    matches!(reply, Reply::Array(parts) if matches!(parts[..], [Reply::Int(5), Reply::Int(0)]))
+}
+
+/// Takes back a vote that kept nobody from the lock: no waiter of ours is told.
+pub(crate) fn take_back(keys: &LockKeys, holder: &Holder) -> Request {
+    Request::script(&MUTEX_RELEASE, &[keys.lock.as_bytes()]).arg(holder.as_str()).number(1).arg("")
+}
+
+/// Wakes the waiters of Java on one master, and none of ours.
+pub(crate) fn wake_java(keys: &LockKeys) -> Request {
+    Request::plain(&["PUBLISH"]).arg(&*keys.channel).arg(FOR_JAVA).answered_by(Shape::Number)
+}
+
+fn text(reply: &Reply) -> String {
+    if let Reply::Bytes(bytes) = reply { String::from_utf8_lossy(bytes).into_owned() } else { String::new() }
+}
+
+pub(crate) fn renew_votes<'a>(
+    holds: impl Iterator<Item = (&'a LockKeys, &'a Holder, Duration)> + Clone,
+    run_id: &str,
+) -> Request {
+    let locks = holds.clone().map(|(keys, ..)| keys.lock.as_bytes());
+    let keys: Vec<&[u8]> = locks.chain(std::iter::once(NODE_KEY.as_bytes())).collect();
+    let shape = Shape::EachOrNone(keys.len() as u32 - 1);
+    let mut request = Request::script(&REDLOCK_RENEW, &keys).answered_by(shape);
+    for (_, holder, _) in holds.clone() {
+        request = request.arg(holder.as_str());
+    }
+    for (.., lease) in holds {
+        request = request.number(ceil_millis(lease));
+    }
+    request.arg(run_id)
+}
+
+/// `None`: the master has no vote.
+pub(crate) fn renew_votes_answer(reply: Reply) -> Result<Option<Vec<RenewAnswer>>> {
+    renew_answers(reply).map(|answers| if answers.is_empty() { None } else { Some(answers) })
+}
+
+pub(crate) fn write_back(keys: &LockKeys, holder: &Holder, token: u64, rule: TokenRule, run_id: &str) -> Request {
+    let names = [keys.lock.as_bytes(), keys.token.as_bytes(), NODE_KEY.as_bytes()];
+    let request = Request::script(&REDLOCK_TOKEN, &names).arg(holder.as_str()).number(token);
+    with_token(request, rule).arg(run_id)
+}
+
+/// Whether the master knows the token now.
+pub(crate) fn write_back_answer(reply: Reply) -> Result<bool> {
+    match fail_on_error(reply)? {
+        Reply::Int(known) => Ok(known == 1),
+        other => Err(unexpected("the write-back of a token", &format!("{other:?}"))),
+    }
+}
+
+/// What a master remembers of itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// The mark from which on the time is counted; `None`: it may vote.
+    pub(crate) pending: Option<String>,
+    /// The highest token it knows of; `None`: it remembers nothing.
+    pub(crate) max: Option<u64>,
+}
+
+pub(crate) fn look(run_id: &str, nonce: &str) -> Request {
+    Request::script(&REDLOCK_LOOK, &[NODE_KEY.as_bytes()]).arg(run_id).arg(nonce)
+}
+
+pub(crate) fn look_answer(reply: Reply) -> Result<Memory> {
+    let Reply::Array(parts) = fail_on_error(reply)? else {
+        return Err(unexpected("a look at what a master remembers", "no list"));
+    };
+    match &parts[..] {
+        [Reply::Int(may), max, pending] => Ok(Memory {
+            pending: (*may == 0).then(|| text(pending)),
+            // Written by string.format('%.0f').
+            max: text(max).parse().ok(),
+        }),
+        other => Err(unexpected("a look at what a master remembers", &format!("{other:?}"))),
+    }
+}
+
+pub(crate) fn admit(run_id: &str, pending: &str, floor: u64) -> Request {
+    Request::script(&REDLOCK_ADMIT, &[NODE_KEY.as_bytes()]).arg(run_id).arg(pending).number(floor)
+}
+
+pub(crate) fn admit_answer(reply: Reply) -> Result<bool> {
+    match fail_on_error(reply)? {
+        Reply::Int(done) => Ok(done == 1),
+        other => Err(unexpected("the admission of a master", &format!("{other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn votes_are_typed() {
+        let ints = |a, b| Reply::Array(vec![Reply::Int(a), Reply::Int(b)]);
+        assert_eq!(vote_answer(ints(1, 7)).unwrap(), Vote::Yes { token: 7 });
+        assert_eq!(vote_answer(ints(5, 0)).unwrap(), Vote::None);
+        let no = Reply::Array(vec![Reply::Int(0), Reply::Int(9), Reply::Bytes(b"u:1".to_vec())]);
+        let ttl = Some(Duration::from_millis(9));
+        assert_eq!(vote_answer(no).unwrap(), Vote::No { ttl, holder: "u:1".into() });
+        assert!(vote_answer(ints(9, 0)).is_err() && vote_answer(Reply::Nil).is_err());
+        assert!(renew_votes_answer(Reply::Array(Vec::new())).unwrap().is_none());
+        let memory = |may, max: &str, pending: &str| {
+            let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
+            look_answer(Reply::Array(vec![Reply::Int(may), text(max), text(pending)])).unwrap()
+        };
+        assert_eq!(memory(1, "12", ""), Memory { pending: None, max: Some(12) });
+        assert_eq!(memory(0, "", "r:1"), Memory { pending: Some("r:1".into()), max: None });
+    }
+}

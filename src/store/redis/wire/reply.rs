@@ -1,0 +1,148 @@
+//! What a server answers, and the typed error that an error answer stands for.
+
+use super::Replicas;
+use crate::base::error::{Error, ErrorKind};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Nil,
+    Int(i64),
+    Bytes(Vec<u8>),
+    Array(Vec<Self>),
+    Error(ServerError),
+}
+
+impl Reply {
+    pub(crate) fn is_error(&self, code: &str) -> bool {
+        matches!(self, Self::Error(e) if e.code == code)
+    }
+
+    /// The server has become a replica: whoever connects anew may find the primary.
+    pub(crate) fn is_demotion(&self) -> bool {
+        match self {
+            Self::Error(e) => e.says("READONLY"),
+            Self::Array(parts) => parts.iter().any(Self::is_demotion),
+            _ => false,
+        }
+    }
+}
+
+/// The code of an answer that did not reach as many replicas as it must.
+const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
+
+impl Reply {
+    /// This answer, if as many replicas have what it tells as must: `acknowledged` is what `WAIT` said. Errors stay what
+    /// they are, and so does what changed nothing.
+    pub(super) fn acknowledged(self, wanted: Replicas, acknowledged: Self) -> Self {
+        let changed = match &self {
+            Self::Array(parts) if wanted.grant => parts.first() == Some(&Self::Int(1)),
+            Self::Array(parts) => parts.contains(&Self::Int(1)),
+            _ => false,
+        };
+        match acknowledged {
+            _ if !changed => self,
+            Self::Int(count) if u64::try_from(count).is_ok_and(|count| count >= wanted.count.into()) => self,
+            Self::Int(count) => Self::Error(ServerError {
+                code: TOO_FEW_REPLICAS.to_owned(),
+                text: format!("{TOO_FEW_REPLICAS} {count} replicas acknowledged it in time, not {}", wanted.count),
+            }),
+            error => error,
+        }
+    }
+}
+
+/// An error answer: its code word, and all of its text with the code in front.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServerError {
+    pub(crate) code: String,
+    pub(crate) text: String,
+}
+
+impl ServerError {
+    /// Redis 6.2 wraps what a command inside a script said (`ERR Error running script (...): WRONGTYPE ...`), so the
+    /// code words are looked for in the text too.
+    fn says(&self, code: &str) -> bool {
+        self.code == code || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
+    }
+
+    /// One that a Redis server is known to answer our requests with.
+    pub(super) fn is_known(&self) -> bool {
+        self.code == "NOSCRIPT" || self.clone().into_error().kind() != ErrorKind::Server
+    }
+
+    /// The server has accepted the connection only to say so, and ends it.
+    pub(super) fn is_too_many_clients(&self) -> bool {
+        self.text.contains("max number of clients")
+    }
+
+    pub(crate) fn into_error(self) -> Error {
+        if self.code == TOO_FEW_REPLICAS {
+            return Error::new(ErrorKind::NotReplicated, self.text[TOO_FEW_REPLICAS.len() + 1..].to_owned());
+        }
+        let (kind, advice) = if self.says("WRONGPASS") {
+            (ErrorKind::Denied, "the server refused the user or the password of the URL; check both")
+        } else if self.says("NOAUTH") {
+            (
+                ErrorKind::Denied,
+                "the server wants a password and the URL has none; name it as in redis://user:password@host",
+            )
+        } else if self.is_too_many_clients() {
+            (ErrorKind::NotReady, "the server has as many clients as its maxclients; raise that, or end some")
+        } else if self.says("NOPERM")
+            || self.text.contains("The user executing the script can't")
+            // Valkey 9.
+            || self.text.contains("ACL failure in script")
+        {
+            (ErrorKind::Denied, "the user lacks a permission in the server's ACL; see the crate docs for the rule")
+        } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
+            (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
+        } else if self.says("READONLY") {
+            (ErrorKind::ReadOnly, "the server is a replica; connect to the primary")
+        } else if self.says("NOREPLICAS") || self.says("MISCONF") {
+            (ErrorKind::ReadOnly, "the server takes no writes now, because it cannot save or replicate them")
+        } else if self.says("OOM") {
+            (ErrorKind::Full, "the server has reached its maxmemory; give it more, with the policy noeviction")
+        } else if ["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"].iter().any(|c| self.says(c)) {
+            (ErrorKind::NotReady, "the server cannot serve now; try again later")
+        } else if ["MOVED", "ASK", "CROSSSLOT"].iter().any(|c| self.says(c)) {
+            (ErrorKind::Unsupported, "the server is a cluster node; use a standalone server")
+        } else {
+            (ErrorKind::Server, "the server answered with an error")
+        };
+        Error::new(kind, format!("{advice} ({})", self.text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> ErrorKind {
+        let code = text.split(' ').next().unwrap().to_owned();
+        ServerError { code, text: text.to_owned() }.into_error().kind()
+    }
+
+    #[test]
+    fn error_answers_of_both_generations_are_understood() {
+        assert_eq!(kind("WRONGTYPE Operation against a key"), ErrorKind::WrongType);
+        assert_eq!(kind("ERR Error running script (call to f_1): @user_script:9: WRONGTYPE Op"), ErrorKind::WrongType);
+        assert_eq!(
+            kind("ERR value is not an integer or out of range script: abc, on @user_script:3."),
+            ErrorKind::WrongType
+        );
+        assert_eq!(kind("NOPERM this user has no permissions"), ErrorKind::Denied);
+        assert_eq!(
+            kind("ERR Error running script: The user executing the script can't run this command"),
+            ErrorKind::Denied
+        );
+        assert_eq!(kind("WRONGPASS invalid username-password pair or user is disabled."), ErrorKind::Denied);
+        assert_eq!(kind("NOAUTH Authentication required."), ErrorKind::Denied);
+        assert_eq!(kind("ERR max number of clients reached"), ErrorKind::NotReady);
+        assert_eq!(kind("OOM command not allowed when used memory > 'maxmemory'."), ErrorKind::Full);
+        assert_eq!(kind("READONLY You can't write against a read only replica."), ErrorKind::ReadOnly);
+        assert_eq!(kind("LOADING Redis is loading the dataset in memory"), ErrorKind::NotReady);
+        assert_eq!(kind("BUSY Redis is busy running a script."), ErrorKind::NotReady);
+        assert_eq!(kind("MOVED 3999 127.0.0.1:6381"), ErrorKind::Unsupported);
+        assert_eq!(kind("ERR nobody knows"), ErrorKind::Server);
+    }
+}

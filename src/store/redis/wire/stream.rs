@@ -1,0 +1,281 @@
+//! The socket of a connection, with every wait on it bounded.
+//!
+//! Our own and not a `redis::Connection`, which has no bound for the connect of a unix socket (it blocks while the
+//! server's queue is full), and starts its read timeout again with every byte that trickles in.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+#[cfg(unix)]
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use redis::io::tcp::socket2;
+
+use super::connector::Endpoint;
+
+/// Probes that find a peer that is gone without a word.
+fn keepalive() -> socket2::TcpKeepalive {
+    socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
+}
+
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Connects, and says until when the handshake must be over: `timeout` is for both. It does not begin before the
+    /// host name is looked up, or a slow name server would leave no time for the server.
+    pub(super) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<(Self, Instant)> {
+        match endpoint.info().addr() {
+            redis::ConnectionAddr::Tcp(host, port) => {
+                let addresses: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
+                let deadline = Instant::now() + timeout;
+                let stream = connect_tcp(&addresses, deadline)?;
+                #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+                socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout))?;
+                Ok((Self::Tcp(stream), deadline))
+            }
+            #[cfg(unix)]
+            redis::ConnectionAddr::Unix(path) => {
+                let deadline = Instant::now() + timeout;
+                let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+                // On Linux it bounds the connect as well; elsewhere a full queue refuses at once.
+                socket.set_write_timeout(Some(timeout))?;
+                socket.connect(&socket2::SockAddr::unix(path)?)?;
+                Ok((Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))), deadline))
+            }
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of address is not supported")),
+        }
+    }
+
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+        }
+    }
+
+    pub(super) fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
+        let (read, write) = (Some(read), Some(write));
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
+        }
+    }
+
+    /// Reads and writes bring what is there at once, or an error that says that nothing is.
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(true),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.set_nonblocking(true),
+        }
+    }
+
+    /// Whether a read would bring something now, the end of the connection included.
+    #[cfg(unix)]
+    pub(super) fn has_input(&self) -> bool {
+        super::poll::is_readable(self)
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn has_input(&self) -> bool {
+        let Self::Tcp(stream) = self;
+        let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+        let nothing = matches!(&peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        stream.set_nonblocking(false).is_err() || !nothing
+    }
+
+    pub(super) fn shutdown(&self) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// For the handshake: neither reads nor writes go on after `deadline`, however much trickles in. It changes the
+    /// timeouts of the socket.
+    pub(super) fn within(&mut self, deadline: Instant) -> Within<'_> {
+        Within { stream: self, deadline }
+    }
+
+    /// For one reply that arrives in pieces: after `deadline` only what has come already is read. A process that was
+    /// stopped meanwhile finds the deadline over and the reply there.
+    pub(super) fn until(&mut self, deadline: Instant) -> Until<'_> {
+        Until { stream: self, deadline, first: true }
+    }
+}
+
+#[cfg(unix)]
+impl std::os::fd::AsFd for Stream {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// Each address has its share of the time that those before it have left, so that one that swallows everything does not
+/// take it all.
+fn connect_tcp(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
+    for (address, untried) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+        let share = time_left(deadline)? / untried;
+        match TcpStream::connect_timeout(address, share.max(Duration::from_micros(1))) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                let socket = socket2::SockRef::from(&stream);
+                socket.set_tcp_keepalive(&keepalive())?;
+                // Closing drops what our kernel has not sent yet: one request less that could still run.
+                socket.set_linger(Some(Duration::ZERO))?;
+                return Ok(stream);
+            }
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+impl Read for Stream {
+    /// On Linux a read with a timeout ends with EINTR when the process is stopped and continued, without any signal
+    /// handler: nothing has happened to the connection.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let outcome = match self {
+                Self::Tcp(stream) => stream.read(buffer),
+                #[cfg(unix)]
+                Self::Unix(stream) => stream.read(buffer),
+            };
+            match outcome {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.flush(),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.flush(),
+        }
+    }
+}
+
+pub(super) struct Within<'s> {
+    stream: &'s mut Stream,
+    deadline: Instant,
+}
+
+impl Within<'_> {
+    fn stream(&mut self) -> io::Result<&mut Stream> {
+        let left = time_left(self.deadline)?;
+        self.stream.set_timeouts(left, left)?;
+        Ok(self.stream)
+    }
+}
+
+impl Read for Within<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream()?.read(buffer)
+    }
+}
+
+impl Write for Within<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(super) struct Until<'s> {
+    stream: &'s mut Stream,
+    deadline: Instant,
+    first: bool,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;
+        let read = if is_over { Err(io::ErrorKind::TimedOut.into()) } else { self.stream.read(buffer) };
+        match read {
+            Err(e) if is_timeout(&e) && self.stream.has_input() => self.stream.read(buffer),
+            read => read,
+        }
+    }
+}
+
+pub(super) fn is_timeout(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Its queue is full, so the kernel drops what comes: as an address behind a firewall.
+    fn swallows_connects() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+        let fillers = std::iter::from_fn(connect).collect();
+        (socket, address, fillers)
+    }
+
+    #[test]
+    fn the_addresses_of_a_host_share_one_deadline() {
+        let (full, live) = (swallows_connects(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let deadline = Instant::now() + Duration::from_secs(3);
+        let stream = connect_tcp(&[full.1, full.1, live.local_addr().unwrap()], deadline).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), live.local_addr().unwrap());
+        assert!(Instant::now() < deadline);
+
+        let start = Instant::now();
+        let none = connect_tcp(&[full.1; 8], start + Duration::from_millis(400)).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::TimedOut);
+        assert!(start.elapsed() < Duration::from_millis(8 * 400), "{:?}", start.elapsed());
+    }
+
+    /// A process that is stopped while it waits finds the deadline over, and the reply in the buffer.
+    #[test]
+    fn what_has_come_is_read_after_the_deadline() {
+        let (mut server, client) = UnixStream::pair().unwrap();
+        let mut stream = Stream::Unix(client);
+        stream.set_timeouts(Duration::from_millis(1), Duration::from_secs(1)).unwrap();
+        let over = Instant::now();
+        let mut reply = stream.until(over);
+        assert!(is_timeout(&reply.read(&mut [0; 8]).unwrap_err()));
+        server.write_all(b"+OK").unwrap();
+        let mut bytes = [0; 8];
+        assert_eq!((reply.read(&mut bytes).unwrap(), &bytes[..3]), (3, &b"+OK"[..]));
+        assert!(is_timeout(&reply.read(&mut bytes).unwrap_err()), "and no more");
+    }
+}

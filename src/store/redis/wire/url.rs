@@ -1,0 +1,120 @@
+//! What a URL may say. All of it is understood or refused: what is skipped silently is a password in plain text, or locks
+//! in another database.
+
+use redis::{ConnectionInfo, IntoConnectionInfo};
+
+use crate::base::error::{Error, ErrorKind, Result};
+
+const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][/db] and \
+                      redis+unix:///path, each with ?db=..&user=..&pass=.. if need be";
+
+/// No message quotes the URL, which may hold a password.
+pub(super) fn parse(text: &str) -> Result<ConnectionInfo> {
+    check_scheme(text)?;
+    parse_redis(text).map_err(|why| {
+        let hint = if may_hold_a_broken_password(text) {
+            "; a '/', '?', '#' or '@' in a user or password is written %2F, %3F, %23 or %40"
+        } else {
+            ""
+        };
+        Error::new(ErrorKind::InvalidInput, format!("{why}{hint}"))
+    })
+}
+
+fn check_scheme(text: &str) -> Result<()> {
+    let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+    let refuse = |why| Err(Error::new(ErrorKind::InvalidInput, why));
+    match &*scheme {
+        "rediss" | "valkeys" => refuse("rediss:// (TLS) is not supported by this version"),
+        s if s.contains("sentinel") => {
+            refuse("sentinels are not asked by this version; name the primary they watch, as redis://host")
+        }
+        s if s.contains("cluster") => {
+            refuse("Redis Cluster is not supported; name a standalone server, as redis://host")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A `/`, `?` or `#` in a password ends what the parser takes for the address, and the `@` comes behind it.
+fn may_hold_a_broken_password(text: &str) -> bool {
+    let tail = |rest: &str| rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@'));
+    text.split_once("://").is_some_and(|(_, rest)| tail(rest))
+}
+
+fn parse_redis(text: &str) -> std::result::Result<ConnectionInfo, String> {
+    let url = redis::parse_redis_url(text).ok_or(SHAPES)?;
+    if url.fragment().is_some() {
+        return Err("nothing behind a '#' in a URL is understood".into());
+    }
+    let tcp = !url.scheme().ends_with("unix");
+    let log_in = !url.username().is_empty() || url.password().is_some();
+    if !tcp && (log_in || url.port().is_some()) {
+        return Err(
+            "the URL of a unix socket has user and password behind the path (?user=..&pass=..), and no port".into()
+        );
+    }
+    // What the address says already.
+    let mut said: Vec<String> = Vec::new();
+    said.extend((tcp && !url.path().trim_matches('/').is_empty()).then(|| "db".to_owned()));
+    said.extend((!url.username().is_empty()).then(|| "user".to_owned()));
+    said.extend(url.password().is_some().then(|| "pass".to_owned()));
+    let mut settings = Vec::new();
+    for (name, value) in url.query_pairs() {
+        match &*name {
+            "db" | "user" | "pass" => {}
+            "protocol" if ["2", "resp2"].contains(&&*value) => {}
+            "protocol" => return Err("of the protocol only version 2 is spoken; leave the parameter out".into()),
+            // It could be part of a password.
+            _ if may_hold_a_broken_password(text) => {
+                return Err("the URL has a parameter that is not understood".into());
+            }
+            _ => return Err(format!("the URL's parameter {name:?} is not understood; there are db, user and pass")),
+        }
+        if said.iter().any(|known| **known == *name) {
+            return Err(format!("the URL says {name} twice"));
+        }
+        said.push(name.to_string());
+        settings.push((name.into_owned(), value.into_owned()));
+    }
+    let info = url.into_connection_info().map_err(|_| SHAPES)?;
+    let mut redis = info.redis_settings().clone();
+    for (name, value) in settings {
+        redis = match &*name {
+            "db" => redis.set_db(value.parse().map_err(|_| SHAPES)?),
+            "user" => redis.set_username(value),
+            "pass" => redis.set_password(value),
+            _ => redis,
+        };
+    }
+    if redis.db() < 0 {
+        return Err(SHAPES.into());
+    }
+    if redis.username().is_some() && redis.password().is_none() {
+        return Err("the URL has a user and no password; for a user who needs none, any will do".into());
+    }
+    Ok(info.set_redis_settings(redis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(url: &str) -> (i64, Option<String>, Option<String>) {
+        let info = parse(url).unwrap();
+        let redis = info.redis_settings();
+        (redis.db(), redis.username().map(str::to_owned), redis.password().map(str::to_owned))
+    }
+
+    #[test]
+    fn parameters_mean_the_same_over_tcp_and_unix() {
+        let all = (3, Some("u".to_owned()), Some("p@ss".to_owned()));
+        assert_eq!(settings("redis://host/?db=3&user=u&pass=p%40ss"), all);
+        assert_eq!(settings("redis://host?db=3&user=u&pass=p@ss&protocol=2"), all);
+        assert_eq!(settings("redis://u:p%40ss@host/3"), all);
+        assert_eq!(settings("valkey://u@host/3?pass=x").2, Some("x".to_owned()));
+        assert_eq!(settings("redis://:p@host"), (0, None, Some("p".to_owned())));
+        #[cfg(unix)]
+        assert_eq!(settings("redis+unix:///tmp/s?db=3&user=u&pass=p%40ss"), all);
+    }
+}

@@ -1,0 +1,241 @@
+//! A round of votes: who grants, what that amounts to, and what is taken back when it is not enough.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::node::{in_short, one};
+use super::scatter::{Round, Told, ask_all};
+use super::{RedlockStore, done, late};
+use crate::base::error::{Error, Result};
+use crate::base::holder::is_foreign;
+use crate::base::lease::Moment;
+use crate::store::redis::script::{self, TokenRule, Vote};
+use crate::store::redis::wire::{Failure, Link, Reply};
+use crate::store::redlock::quorum::{is_final, majority, until_free};
+use crate::store::{Acquire, Doubts, Levels};
+
+/// How far ahead of a master's clock a client may propose a token, in microseconds.
+const DAY: u64 = 24 * 60 * 60 * 1_000_000;
+
+/// What one round of votes came to.
+pub(super) enum Tally {
+    Granted {
+        token: u64,
+        sent_at: Moment,
+    },
+    Busy {
+        ttl: Option<Duration>,
+    },
+    /// Several contenders have some masters each, and none has a majority.
+    Split,
+    Gone,
+}
+
+/// The votes of one round, by place where it matters.
+#[derive(Default)]
+struct Counted {
+    yes: u64,
+    no: u64,
+    gone: usize,
+    tokens: Vec<u64>,
+    ttls: Vec<Option<Duration>>,
+    holders: Vec<String>,
+}
+
+impl RedlockStore {
+    /// One round of votes, and what it takes to make its token safe.
+    pub(super) fn vote(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Tally> {
+        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
+        let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
+        let decided = |told: &[Told]| {
+            let count = |peeked| told.iter().filter(|told| peek(told) == Some(peeked)).count();
+            let (yes, no, void) = (count(Peeked::Yes), count(Peeked::No), count(Peeked::Void));
+            // It cannot be won: but whether it is busy or cannot be had at all, only so many that voted can tell.
+            yes >= quorum || is_final(no + void, all) && yes + no >= quorum || is_final(void, all)
+        };
+        let ask = |_: usize, link: &Link, run_id: &str| {
+            // One wrong clock must not burn the range of the tokens for everybody.
+            let proposal = proposal.min(link.server_micros().saturating_add(DAY));
+            vec![script::vote(acquire, proposal, run_id)]
+        };
+        let round = ask_all(&self.nodes, Some(acquire.holder), ask, |_| true, decided);
+        let votes: Vec<Result<Option<Vote>>> = round.told.iter().map(vote_of).collect();
+        let mut count = Counted::default();
+        for (at, vote) in votes.iter().enumerate() {
+            match vote {
+                Ok(Some(Vote::Yes { token })) => {
+                    count.yes |= 1 << at;
+                    count.tokens.push(*token);
+                }
+                Ok(Some(Vote::No { ttl, holder })) => {
+                    count.no |= 1 << at;
+                    count.ttls.push(*ttl);
+                    if is_foreign(holder) {
+                        self.beside_java.store(true, Ordering::Relaxed);
+                    }
+                    count.holders.push(holder.clone());
+                }
+                Ok(Some(Vote::Gone)) => count.gone += 1,
+                Ok(Some(Vote::None)) => self.gate.has_no_vote(&self.nodes[at], at),
+                Ok(Some(Vote::TooLate) | None) | Err(_) => {}
+            }
+        }
+        if count.yes.count_ones() as usize >= quorum {
+            self.stands_on(acquire.holder, may_stand(&round, &count) | doubts.nodes);
+            if acquire.held > 0 || acquire.token == TokenRule::Off {
+                return Ok(Tally::Granted { token: 0, sent_at: round.sent_at });
+            }
+            match self.agree_on_token(acquire, proposal, &count, quorum) {
+                Ok(token) => return Ok(Tally::Granted { token, sent_at: round.sent_at }),
+                Err(error) => {
+                    self.take_back(acquire, &round, &count, doubts);
+                    return Err(error);
+                }
+            }
+        }
+        if acquire.held > 0 {
+            // Nothing is taken back: that would release the outer hold.
+            return match is_final(count.gone, all) {
+                true => Ok(Tally::Gone),
+                false => Err(self.refused(&votes)),
+            };
+        }
+        self.take_back(acquire, &round, &count, doubts);
+        let answered = (count.yes | count.no).count_ones() as usize;
+        if answered < quorum || count.no == 0 {
+            return Err(self.refused(&votes));
+        }
+        // All of Java's count as one: they have another id on each master, and say so when they give one back.
+        let is_same = |a: &str, b: &str| a == b || is_foreign(a) && is_foreign(b);
+        let same = |holder: &String| count.holders.iter().filter(|other| is_same(other, holder)).count();
+        let most = count.holders.iter().map(same).max().unwrap_or(0);
+        // Whoever has a majority is waited for.
+        if most >= quorum {
+            let missing = quorum - count.yes.count_ones() as usize;
+            return Ok(Tally::Busy { ttl: until_free(count.ttls, missing) });
+        }
+        // Whoever may have one, with those that did not answer: or else it takes its votes back, and need not tell.
+        if most + all - answered >= quorum {
+            return Ok(Tally::Busy { ttl: None });
+        }
+        Ok(Tally::Split)
+    }
+
+    /// The token of a grant rests on a majority before anybody sees it: the next holder's majority meets it there.
+    fn agree_on_token(&self, acquire: &Acquire<'_>, proposal: u64, count: &Counted, quorum: usize) -> Result<u64> {
+        let highest = count.tokens.iter().copied().max().unwrap_or(proposal);
+        self.highest.fetch_max(highest, Ordering::Relaxed);
+        if count.tokens.iter().filter(|token| **token == proposal).count() >= quorum {
+            return Ok(proposal);
+        }
+        self.token_rounds.fetch_add(1, Ordering::Relaxed);
+        let Acquire { keys, holder, token, .. } = *acquire;
+        let ask = |_: usize, _: &Link, run_id: &str| vec![script::write_back(keys, holder, highest, token, run_id)];
+        let known = |told: &Told| match told {
+            Told::Replies(replies) => one(replies.clone()).and_then(script::write_back_answer).unwrap_or(false),
+            _ => false,
+        };
+        let enough = |told: &[Told]| told.iter().filter(|told| known(told)).count() >= quorum;
+        let voted = |at: usize| count.yes & (1 << at) != 0;
+        let round = ask_all(&self.nodes, Some(holder), ask, voted, enough);
+        if enough(&round.told) {
+            return Ok(highest);
+        }
+        let say = |told: &Told| if known(told) { "knows the token" } else { "does not know the token" }.to_owned();
+        Err(self.no_quorum(&round.told, say))
+    }
+
+    /// No majority: what stands somewhere is removed at once where the master answers, and is in doubt elsewhere.
+    fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Counted, doubts: &mut Doubts) {
+        doubts.nodes |= may_stand(round, count);
+        self.forget(acquire.holder);
+        if doubts.nodes == 0 {
+            return;
+        }
+        // So few did not look like a holder to anybody: those who were refused elsewhere as well wait for whoever has the
+        // lock, or look by themselves. A message would wake them for nothing, and us too, again and again.
+        let is_quiet = (doubts.nodes.count_ones() as usize) < majority(self.nodes.len());
+        // Only Java waits for one master after the other, also for a third when it has two: nothing else would tell it.
+        let beside_java = self.beside_java.load(Ordering::Relaxed);
+        let nodes = doubts.nodes;
+        let ask = |_: usize, _: &Link, _: &str| match is_quiet {
+            true if beside_java => {
+                vec![script::take_back(acquire.keys, acquire.holder), script::wake_java(acquire.keys)]
+            }
+            true => vec![script::take_back(acquire.keys, acquire.holder)],
+            false => vec![script::release(acquire.keys, acquire.holder, Levels::NONE)],
+        };
+        let answered = |told: &[Told]| count.yes & !done(told) == 0;
+        let asked = |at: usize| nodes & (1 << at) != 0;
+        let removed = ask_all(&self.nodes, Some(acquire.holder), ask, asked, answered).told;
+        doubts.nodes &= !done(&removed);
+        doubts.owed = late(&removed) & doubts.nodes;
+    }
+
+    /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.
+    fn refused(&self, votes: &[Result<Option<Vote>>]) -> Error {
+        let about_it = votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
+        if let Some(error) = about_it {
+            return error.clone();
+        }
+        let texts: Vec<String> = votes.iter().map(|vote| in_words(vote).to_owned()).collect();
+        self.list(&texts)
+    }
+}
+
+fn in_words(vote: &Result<Option<Vote>>) -> &str {
+    match vote {
+        Ok(Some(Vote::Yes { .. })) => "granted",
+        Ok(Some(Vote::No { .. })) => "held by another",
+        Ok(Some(Vote::Gone)) => "does not know this hold",
+        Ok(Some(Vote::None)) => {
+            "has no vote yet, because it is new or may have forgotten holds (Builder::admit_fresh_nodes)"
+        }
+        Ok(Some(Vote::TooLate)) => "was reached too late",
+        Ok(None) => "not waited for",
+        Err(error) => error.message(),
+    }
+}
+
+/// The masters where the holder may stand after a round. One that said that another has the lock has nothing of ours, and
+/// one that was sent nothing neither: it would have to be asked when it comes back, for every call made meanwhile.
+fn may_stand(round: &Round, count: &Counted) -> u64 {
+    let unknown = |told: &Told| match told {
+        Told::Late | Told::Failed(Failure::InDoubt { .. }) => true,
+        Told::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),
+        Told::Failed(Failure::NotSent(_)) | Told::Skipped => false,
+    };
+    let places = round.told.iter().enumerate().filter(|(_, told)| unknown(told));
+    places.fold(count.yes, |stands, (at, _)| stands | 1 << at)
+}
+
+/// A vote, without taking it apart twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peeked {
+    Yes,
+    /// Held by another.
+    No,
+    /// Neither: it failed, or has no vote.
+    Void,
+}
+
+fn peek(told: &Told) -> Option<Peeked> {
+    match told {
+        Told::Replies(replies) => Some(match &replies[..] {
+            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(1)) => Peeked::Yes,
+            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(0)) => Peeked::No,
+            _ => Peeked::Void,
+        }),
+        Told::Failed(_) => Some(Peeked::Void),
+        Told::Late | Told::Skipped => None,
+    }
+}
+
+fn vote_of(told: &Told) -> Result<Option<Vote>> {
+    match told {
+        Told::Replies(replies) => one(replies.clone()).and_then(script::vote_answer).map(Some),
+        Told::Failed(failure) => Err(in_short(failure).clone()),
+        Told::Late | Told::Skipped => Ok(None),
+    }
+}

@@ -1,0 +1,109 @@
+//! Renewal needs the same majority as the grant, and puts a hold again where a master has lost it.
+
+use super::RedlockStore;
+use super::scatter::{Told, ask_all};
+use crate::store::redis::script::{self, RenewAnswer, TokenRule};
+use crate::store::redis::wire::Link;
+use crate::store::redlock::quorum::{is_final, majority};
+use crate::store::{Acquire, Renewal, Renewed, Waiting};
+
+/// Holds renewed by one run of the script.
+const CHUNK: usize = 200;
+
+impl RedlockStore {
+    /// A failed round shortens nothing: only time ends a lease, or a majority that says that the holder is gone.
+    pub(super) fn renew_on_all(&self, batch: &[Renewal]) -> Vec<Renewed> {
+        let chunks: Vec<&[Renewal]> = batch.chunks(CHUNK).collect();
+        let ask = |_: usize, _: &Link, run_id: &str| {
+            let holds = |chunk: &'_ [Renewal]| {
+                script::renew_votes(chunk.iter().map(|r| (&*r.keys, &r.holder, r.lease)), run_id)
+            };
+            chunks.iter().map(|chunk| holds(chunk)).collect()
+        };
+        let round = ask_all(&self.nodes, None, ask, |_| true, |_| false);
+        let answers: Vec<Option<Vec<RenewAnswer>>> =
+            round.told.iter().enumerate().map(|(at, told)| self.renewals_of(at, told)).collect();
+        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        let mut missing = vec![Vec::new(); all];
+        let mut outcomes: Vec<Renewed> = (0..batch.len())
+            .map(|n| {
+                let (mut held, mut gone) = (0, 0);
+                let mut lost_at = Vec::new();
+                let mut wrong = None;
+                for (at, answer) in answers.iter().enumerate() {
+                    match answer.as_ref().and_then(|answers| answers.get(n)) {
+                        Some(RenewAnswer::Held { .. }) => held += 1,
+                        Some(RenewAnswer::Gone) => {
+                            gone += 1;
+                            lost_at.push(at);
+                        }
+                        Some(RenewAnswer::Failed(error)) => wrong = Some(error.clone()),
+                        None => {}
+                    }
+                }
+                if held >= quorum {
+                    lost_at.into_iter().for_each(|at| missing[at].push(n));
+                    Renewed::Held { sent_at: round.sent_at, again: false, beside: None }
+                } else if is_final(gone, all) {
+                    Renewed::Gone
+                } else {
+                    let none = || self.no_quorum(&round.told, |_| "answered".to_owned());
+                    Renewed::Failed(wrong.unwrap_or_else(none))
+                }
+            })
+            .collect();
+        self.put_again(batch, &missing, &mut outcomes);
+        outcomes
+    }
+
+    /// The answers of one master for the whole batch; `None`: it failed, or has no vote.
+    fn renewals_of(&self, at: usize, told: &Told) -> Option<Vec<RenewAnswer>> {
+        let Told::Replies(replies) = told else { return None };
+        let mut all = Vec::new();
+        for reply in replies {
+            match script::renew_votes_answer(reply.clone()) {
+                Ok(Some(answers)) => all.extend(answers),
+                Ok(None) => {
+                    self.gate.has_no_vote(&self.nodes[at], at);
+                    return None;
+                }
+                Err(error) => {
+                    log::debug!("{:?} cannot renew: {}", self.nodes[at].dialer.endpoint, error.chain());
+                    return None;
+                }
+            }
+        }
+        Some(all)
+    }
+
+    /// A hold that a majority has just confirmed is put again where it was missing: the next master that fails must not
+    /// cost it its majority.
+    fn put_again(&self, batch: &[Renewal], missing: &[Vec<usize>], outcomes: &mut [Renewed]) {
+        let still = |n: &usize| !batch[*n].lease.is_zero();
+        let places: Vec<Vec<usize>> =
+            missing.iter().map(|holds| holds.iter().copied().filter(still).collect()).collect();
+        if places.iter().all(Vec::is_empty) {
+            return;
+        }
+        let ask = |at: usize, _: &Link, run_id: &str| {
+            let again = |&n: &usize| {
+                let Renewal { keys, holder, lease, token } = &batch[n];
+                let rule = if *token == 0 { TokenRule::Off } else { TokenRule::Expires };
+                let waiting = Waiting::No;
+                let acquire = Acquire { keys, holder, lease: *lease, held: 0, token: rule, waiting };
+                script::vote(&acquire, *token, run_id)
+            };
+            places[at].iter().map(again).collect()
+        };
+        let asked = |at: usize| !places[at].is_empty();
+        for (at, holds) in places.iter().enumerate() {
+            holds.iter().for_each(|&n| self.stands_on(&batch[n].holder, 1 << at));
+        }
+        let _ = ask_all(&self.nodes, None, ask, asked, |_| false);
+        for &n in places.iter().flatten() {
+            if let Renewed::Held { again, .. } = &mut outcomes[n] {
+                *again = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What can rest on several masters, and what cannot.
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{Kind, LockKeys};
+
+#[cold]
+pub(super) fn unsupported(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("{what} cannot rest on several masters: Redlock serves the re-entrant and the owned lock only"),
+    )
+}
+
+pub(super) fn check_kind(keys: &LockKeys) -> Result<()> {
+    match keys.kind {
+        Kind::Mutex => Ok(()),
+        Kind::Fair => Err(unsupported("a fair lock")),
+        Kind::Read | Kind::Write => Err(unsupported("a read-write lock")),
+        Kind::Permits(_) | Kind::Counting { .. } => Err(unsupported("a semaphore")),
+        Kind::Latch => Err(unsupported("a latch")),
+    }
+}

@@ -1,0 +1,259 @@
+//! The counting semaphore: `client.counting_semaphore(name)` and its permits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::background::piggyback::Relay;
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::base::key::{Kind, LockKeys};
+use crate::base::limits::{MOST_PERMITS, ONCE, TAKEN, check_count};
+use crate::session::attempt::{Claim, Granted, Tried};
+use crate::session::wait_loop::{Contender, contend};
+use crate::session::{Shared, closed};
+use crate::store::{Acquired, Count, Doubts, Levels, Released, TokenRule, Undo};
+use crate::sync::handle::{Handle, waiting_verb};
+use crate::sync::remote_counter::{Counter, permit_methods};
+
+/// A count of permits without leases: **a process that dies leaks the permits it has**, so take
+/// [`Semaphore`](crate::Semaphore) unless you share this one with Java processes that use Redisson's `RSemaphore`, or count
+/// something that nobody holds, such as jobs that are ready.
+///
+/// A cheap handle: making and cloning one costs no I/O. Made by
+/// [`LockClient::counting_semaphore`](crate::LockClient::counting_semaphore).
+///
+/// # Beginning
+/// A semaphore that is not set has no permits: whoever asks waits until somebody [sets](Self::try_set_permits) or
+/// [adds](Self::add_permits) some.
+///
+/// # Order
+/// As [`Semaphore`](crate::Semaphore).
+///
+/// # Repeats
+/// Every request leaves a mark in Redis for a minute (`leasehold_once:{name}:..`, one for each acquisition and each change),
+/// so that one whose reply was lost counts once when it is repeated.
+///
+/// # Source
+/// Redisson's `RSemaphore` on the wire. What differs: the marks, and waits that have a timer.
+/// # Examples
+/// ```no_run
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let jobs = client.counting_semaphore("jobs that are ready");
+/// jobs.add_permits(1)?; // whoever makes one
+/// jobs.acquire()?.forget(); // whoever takes one
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct CountingSemaphore {
+    handle: Handle,
+}
+
+/// How often whoever waits looks by itself.
+const LOOK: Duration = Duration::from_secs(5);
+
+impl CountingSemaphore {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        Self { handle: Handle::new(shared, name, Kind::Counting { permits: 1, taken: false }) }
+    }
+
+    /// The name, as it was asked for; empty for a name that no verb will accept.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.handle.name()
+    }
+
+    waiting_verb! {
+        /// Takes one permit, blocking until one is free.
+        ///
+        /// # Errors
+        /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        acquire, try_acquire, try_acquire_for, try_acquire_until() -> CountingPermit, take_one
+    }
+
+    waiting_verb! {
+        /// Takes `permits` permits, all or none, blocking until so many are free. 1 to 2^31 − 1.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range; otherwise as
+        /// [`acquire`](Self::acquire).
+        acquire_many, try_acquire_many, try_acquire_many_for, try_acquire_many_until(permits: u32) -> CountingPermit,
+        take
+    }
+
+    permit_methods!();
+
+    /// Removes the semaphore; false when there was none. Permits that are given back later make it anew, so let all be
+    /// back before. One round trip, repeat-safe.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn delete(&self) -> Result<bool> {
+        Counter::new(&self.handle).change(Count::Delete).map(|answer| answer.done)
+    }
+
+    fn take_one(&self, deadline: Deadline) -> Result<Option<CountingPermit>> {
+        self.take(1, deadline)
+    }
+
+    fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
+        check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
+        let keys = self.handle.usable_as(Kind::Counting { permits, taken: false })?;
+        let claim = Claim::new(&self.handle.shared, &keys, TAKEN, TokenRule::Off)?;
+        contend(&mut Attempt { claim, permits }, deadline)
+    }
+}
+
+/// A call that wins permits.
+struct Attempt<'a> {
+    claim: Claim<'a>,
+    permits: u32,
+}
+
+impl<'a> Contender<'a> for Attempt<'a> {
+    type Won = CountingPermit;
+
+    fn claim(&mut self) -> &mut Claim<'a> {
+        &mut self.claim
+    }
+
+    fn try_once(&mut self, waits: bool) -> Result<Tried<CountingPermit>> {
+        match self.claim.ask(waits)? {
+            Tried::Won(Granted { .. }) => self.begin().map(Tried::Won),
+            Tried::Busy(_) => Ok(Tried::Busy(Some(LOOK))),
+        }
+    }
+
+    fn relay(&mut self) -> Option<Relay> {
+        None
+    }
+
+    fn judge_relayed(&mut self, _: Result<Acquired>, _: Doubts) -> Result<Tried<CountingPermit>> {
+        self.try_once(true)
+    }
+}
+
+impl Attempt<'_> {
+    fn begin(&self) -> Result<CountingPermit> {
+        let Claim { shared, keys, holder, .. } = &self.claim;
+        let keys = Arc::new(keys.of_kind(Kind::Counting { permits: self.permits, taken: true }));
+        shared.loans.lock().insert(holder.clone(), keys.clone());
+        let permit = CountingPermit {
+            shared: Arc::clone(shared),
+            keys,
+            holder: holder.clone(),
+            permits: self.permits,
+            given_up: false,
+        };
+        // A close that gave back all loans just before this one was entered has not seen it.
+        if shared.is_closed() {
+            let name = permit.keys.name.clone();
+            let _ = permit.unlock();
+            return Err(closed().for_name(&name));
+        }
+        Ok(permit)
+    }
+}
+
+/// One permit or several, taken while this lives; it can go to another thread and be dropped there. It has no lease: it
+/// cannot be lost, and if the process dies it never comes back.
+#[must_use = "if unused the permit is given back at once"]
+#[clippy::has_significant_drop]
+pub struct CountingPermit {
+    shared: Arc<Shared>,
+    keys: Arc<LockKeys>,
+    holder: Holder,
+    permits: u32,
+    given_up: bool,
+}
+
+impl CountingPermit {
+    /// The name of the semaphore, as it was asked for.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.keys.name
+    }
+
+    /// How many permits it is.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Gives the permits back; what dropping it does, with the outcome told. One round trip; when the server hangs, a few
+    /// I/O timeouts.
+    ///
+    /// # Errors
+    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave them back: somebody else may have them. When the
+    /// server could not be asked: then it is repeated in the background, for a minute.
+    pub fn unlock(mut self) -> Result<()> {
+        self.given_up = true;
+        self.give_back()
+    }
+
+    /// Goes on without the guard: the permits never come back, unless somebody [adds](CountingSemaphore::add_permits) as
+    /// many. No I/O.
+    pub fn forget(mut self) {
+        self.given_up = true;
+        if !self.shared.is_forked() {
+            self.shared.loans.lock().remove(&self.holder);
+        }
+    }
+
+    fn give_back(&self) -> Result<()> {
+        let (shared, keys) = (&self.shared, &self.keys);
+        if shared.is_forked() {
+            return shared.check_usable().map_err(|e| e.for_name(&keys.name));
+        }
+        if shared.loans.lock().remove(&self.holder).is_none() {
+            let why = "the client was closed, which gave these permits back: somebody else may have them";
+            return Err(Error::named(ErrorKind::Closed, &keys.name, why));
+        }
+        let heard_before = shared.stations.messages(&keys.lock).unwrap_or(0);
+        let mut doubts = Doubts::default();
+        // The mark is that of the request, so the repeats end with it.
+        let expires = shared.clock.now().plus(ONCE / 2);
+        match shared.store.release(keys, &self.holder, Levels::NONE, &mut doubts) {
+            Ok(Released::Freed { listeners, .. }) => {
+                shared.tell_freed(keys, listeners, heard_before);
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(e) => {
+                let (keys, holder, left) = (keys.clone(), self.holder.clone(), Levels::NONE);
+                shared.watchdog.undo(Undo { keys, holder, left, doubts, expires });
+                Err(e.for_name(&self.keys.name))
+            }
+        }
+    }
+}
+
+impl Drop for CountingPermit {
+    /// Gives the permits back, blocking for one round trip, or a few I/O timeouts when the server hangs; one more when this
+    /// was the last handle of its client. Never panics; a failure is logged at WARN, but nothing when closing the client
+    /// gave them back. In a forked child it does nothing.
+    fn drop(&mut self) {
+        if self.given_up {
+            return;
+        }
+        if self.shared.is_forked() {
+            // Not even its memory is given back, which could end the client here.
+            std::mem::forget(self.shared.clone());
+            return;
+        }
+        match self.give_back() {
+            Err(e) if e.kind() != ErrorKind::Closed => log::warn!("giving back permits failed: {e}"),
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Debug for CountingPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountingPermit")
+            .field("name", &self.name())
+            .field("permits", &self.permits)
+            .finish_non_exhaustive()
+    }
+}

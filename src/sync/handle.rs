@@ -1,0 +1,244 @@
+//! What the handles of all locks have in common: a name, the terms of its holds, and the verbs in their four forms.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::deadline::Deadline;
+use crate::base::error::Result;
+use crate::base::key::{Kind, LockKeys};
+use crate::session::Shared;
+use crate::session::acquire::{Terms, acquire_for_thread, acquire_owned};
+use crate::session::hold::Hold;
+use crate::store::Standing;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Handle {
+    pub(crate) shared: Arc<Shared>,
+    /// Told by the first verb: making a handle cannot fail.
+    keys: Result<Arc<LockKeys>>,
+    pub(crate) terms: Terms,
+}
+
+impl Handle {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str, kind: Kind) -> Self {
+        let keys = LockKeys::new(&shared.config.key_prefix, name, kind).map(Arc::new);
+        Self { shared: shared.clone(), keys, terms: Terms::of(&shared.config) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.keys.as_ref().map_or("", |keys| &keys.name)
+    }
+
+    pub(crate) fn usable(&self) -> Result<&Arc<LockKeys>> {
+        let keys = self.keys.as_ref().map_err(Clone::clone)?;
+        let usable = self.terms.check().and_then(|()| self.shared.check_usable());
+        usable.map(|()| keys).map_err(|e| e.for_name(&keys.name))
+    }
+
+    /// The keys of the same name, asked for in another way.
+    pub(crate) fn usable_as(&self, kind: Kind) -> Result<Arc<LockKeys>> {
+        self.usable().map(|keys| if keys.kind == kind { keys.clone() } else { Arc::new(keys.of_kind(kind)) })
+    }
+
+    pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
+        acquire_for_thread(&self.shared, &self.usable_as(kind)?, &self.terms, deadline)
+    }
+
+    pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
+        acquire_owned(&self.shared, &self.usable_as(kind)?, &self.terms, deadline)
+    }
+
+    pub(crate) fn standing(&self) -> Result<Option<Standing>> {
+        let keys = self.usable()?;
+        self.shared.store.inspect(keys).map_err(|e| e.for_name(&keys.name))
+    }
+
+    pub(crate) fn holders(&self) -> Result<Vec<LockHolder>> {
+        let Some(Standing { ttl, holders }) = self.standing()? else { return Ok(Vec::new()) };
+        let holder = |(id, hold_count): (String, u64)| LockHolder {
+            is_this_client: self.shared.id.owns(&id),
+            id,
+            hold_count,
+            remaining: ttl,
+        };
+        Ok(holders.into_iter().map(holder).collect())
+    }
+
+    pub(crate) fn force_unlock(&self) -> Result<bool> {
+        let keys = self.usable()?;
+        // Listed before: a hold that is granted after the lock was freed is not the one that was forced out.
+        let ours = self.shared.holds.under(&keys.lock);
+        let freed = self.shared.store.force_unlock(keys).map_err(|e| e.for_name(&keys.name))?;
+        if freed {
+            ours.iter().for_each(|hold| hold.tell_lost());
+            self.shared.stations.ring(&keys.lock);
+        }
+        Ok(freed)
+    }
+}
+
+/// A waiting verb in its four forms: it blocks, it tries once, it blocks for a time, it blocks until then. `$take` is
+/// the private method that all of them call with a deadline.
+macro_rules! waiting_verb {
+    (
+        $(#[$doc:meta])*
+        $verb:ident, $try_verb:ident, $try_for:ident, $try_until:ident
+        ($($arg:ident: $ty:ty),*) -> $won:ty, $take:ident
+    ) => {
+        $(#[$doc])*
+        pub fn $verb(&self $(, $arg: $ty)*) -> $crate::Result<$won> {
+            let never = $crate::base::deadline::Deadline::Never;
+            self.$take($($arg,)* never).map(|won| won.expect("without a deadline there is no giving up"))
+        }
+
+        #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), ") if that is possible at once: one \
+            round trip, or a few I/O timeouts when the server hangs. `None`: it is not.")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
+        pub fn $try_verb(&self $(, $arg: $ty)*) -> $crate::Result<Option<$won>> {
+            self.$take($($arg,)* $crate::base::deadline::Deadline::Now)
+        }
+
+        #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), "), blocking for at most `timeout` and \
+            one round trip. `None`: it was not possible in all that time.")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
+        pub fn $try_for(&self $(, $arg: $ty)*, timeout: std::time::Duration) -> $crate::Result<Option<$won>> {
+            self.$take($($arg,)* $crate::base::deadline::Deadline::after(std::time::Instant::now(), timeout))
+        }
+
+        #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), "), blocking until `deadline` at most, \
+            and one round trip. `None`: it was not possible in all that time.")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
+        pub fn $try_until(&self $(, $arg: $ty)*, deadline: std::time::Instant) -> $crate::Result<Option<$won>> {
+            self.$take($($arg,)* $crate::base::deadline::Deadline::At(deadline))
+        }
+    };
+}
+
+/// The settings of a handle whose [`Terms`] are the field, or stand behind the path of fields, `$terms`.
+macro_rules! lease_settings {
+    ($($terms:ident).+) => {
+        /// A fixed lease: it is held for `lease` and not renewed. Between 20 ms and 365 days; the first call reports one that is
+        /// out of range. A hold ends 1 % and 2 ms before its lease does, and the round trip of the grant counts: below about
+        /// 50 ms little is left of it on a busy machine.
+        ///
+        /// For work whose longest time is known: a hung holder loses it by itself.
+        #[must_use]
+        pub fn with_lease(mut self, lease: std::time::Duration) -> Self {
+            self.$($terms).+.lease = lease;
+            self.$($terms).+.renewed = false;
+            self
+        }
+
+        /// Renewed, but not for ever: once it has been held for `most`, renewal stops, and it is lost when the last lease
+        /// ends, up to one lease later. The answer to a holder that hangs. Without effect on a fixed lease; zero is told
+        /// by the first verb as bad input.
+        #[must_use]
+        pub fn max_hold(mut self, most: std::time::Duration) -> Self {
+            self.$($terms).+.max_hold = Some(most);
+            self
+        }
+    };
+}
+
+/// The setting of a handle whose holds have fencing tokens.
+macro_rules! token_setting {
+    ($($terms:ident).+) => {
+        /// Keeps the fencing token counter of this name for ever.
+        ///
+        /// For names that Java's `RFencedLock` uses as well: it has no floor, so once a counter of ours expired it would
+        /// begin again at 1. Otherwise a counter is forgotten a day after the last grant, which loses nothing.
+        #[must_use]
+        pub fn keep_token(mut self) -> Self {
+            if self.$($terms).+.token == $crate::store::TokenRule::Expires {
+                self.$($terms).+.token = $crate::store::TokenRule::KeptForEver;
+            }
+            self
+        }
+    };
+}
+
+/// The settings of a handle with a field `handle`, and its name.
+macro_rules! handle_methods {
+    () => {
+        $crate::sync::handle::lease_settings!(handle.terms);
+
+        /// The name, as it was asked for; empty for a name that no verb will accept.
+        #[must_use]
+        pub fn name(&self) -> &str {
+            self.handle.name()
+        }
+    };
+}
+
+/// What an operator asks of a lock with exclusive holders.
+macro_rules! lock_methods {
+    () => {
+        $crate::sync::handle::token_setting!(handle.terms);
+
+        /// Whether anybody has the lock now. One round trip; out of date as soon as it is told.
+        ///
+        /// # Errors
+        /// When the server cannot be asked, or the key is no lock.
+        pub fn is_locked(&self) -> $crate::Result<bool> {
+            self.handle.standing().map(|standing| standing.is_some())
+        }
+
+        /// Frees the lock whoever has it, and wakes the waiters; false when it was free. One round trip, sent once.
+        ///
+        /// For an operator, after a crash. The holder is not asked: it learns of its loss at its next renewal, a third of
+        /// its lease later (holders of this client at once), and may do harm until then: that is what fencing tokens stop.
+        ///
+        /// # Errors
+        /// When the server cannot be asked: then it may have happened. Not repeat-safe: a repeat could force out the next.
+        pub fn force_unlock(&self) -> $crate::Result<bool> {
+            self.handle.force_unlock()
+        }
+    };
+}
+
+pub(crate) use handle_methods;
+pub(crate) use lease_settings;
+pub(crate) use lock_methods;
+pub(crate) use token_setting;
+pub(crate) use waiting_verb;
+
+/// Who has a lock, as it stands in Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockHolder {
+    id: String,
+    hold_count: u64,
+    remaining: Option<Duration>,
+    is_this_client: bool,
+}
+
+impl LockHolder {
+    /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// How often it holds the lock, as far as the server was told.
+    #[must_use]
+    pub fn hold_count(&self) -> u64 {
+        self.hold_count
+    }
+
+    /// When the lock comes free if it is not renewed; `None` for a lock without an end, which no client should make.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+
+    /// Whether it is a hold of the client that asks.
+    #[must_use]
+    pub fn is_this_client(&self) -> bool {
+        self.is_this_client
+    }
+}

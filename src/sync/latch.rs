@@ -1,0 +1,186 @@
+//! The count-down latch: `client.latch(name)`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::background::piggyback::Relay;
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::Kind;
+use crate::base::limits::{MOST_PERMITS, check_count};
+use crate::session::Shared;
+use crate::session::attempt::{Claim, Tried};
+use crate::session::wait_loop::{Contender, contend};
+use crate::store::{Acquired, Count, Doubts, TokenRule};
+use crate::sync::handle::Handle;
+use crate::sync::remote_counter::Counter;
+
+/// A count that many wait for and many count down, everywhere: threads, processes, machines, and Java processes with
+/// Redisson's `RCountDownLatch`. At zero all who wait go on.
+///
+/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::latch`](crate::LockClient::latch).
+///
+/// # Beginning and end
+/// Somebody sets the count, others count it down. At zero the key is gone, and the latch can be set anew. A latch that is
+/// not set counts as zero: whoever waits for it goes on at once, so set it before those who wait are started. Nothing of
+/// it has a lease: a process that dies before it has counted down leaves the others waiting, so give
+/// [`wait_for`](Self::wait_for) a time, or [`delete`](Self::delete) the latch.
+///
+/// # Waiting
+/// By message, with a look every few seconds besides: a lost message, a flush or a restart of the server delays whoever
+/// waits, and strands nobody.
+///
+/// # Source
+/// Redisson's `RCountDownLatch` on the wire. What differs: counting down can be repeated after a lost reply, deleting wakes
+/// those who wait, waits have a timer.
+/// # Examples
+/// ```no_run
+/// # use std::time::Duration;
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let done = client.latch("import done");
+/// done.set_count(3)?; // before the three are started
+/// // ... each of the three, somewhere: client.latch("import done").count_down()?
+/// if !done.wait_for(Duration::from_secs(600))? {
+///     done.delete()?; // one of them has died: let all go on who wait
+/// }
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct CountDownLatch {
+    handle: Handle,
+}
+
+/// How often whoever waits looks by itself.
+const LOOK: Duration = Duration::from_secs(5);
+
+impl CountDownLatch {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        Self { handle: Handle::new(shared, name, Kind::Latch) }
+    }
+
+    /// The name, as it was asked for; empty for a name that no verb will accept.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.handle.name()
+    }
+
+    /// Sets the count, if the latch is not counting: false, and nothing is changed, if it is. 1 to 2^31 − 1. One round
+    /// trip, repeat-safe.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a count out of range, [`WrongType`](ErrorKind::WrongType) when
+    /// something else stands under the name, or when the server cannot be asked.
+    pub fn try_set_count(&self, count: u32) -> Result<bool> {
+        check_count(count, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
+        self.counter().change(Count::Set(count)).map(|answer| answer.done)
+    }
+
+    /// Sets the count, for one who means to be the first. 1 to 2^31 − 1. One round trip, repeat-safe.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) when the latch is counting already; otherwise as
+    /// [`try_set_count`](Self::try_set_count).
+    pub fn set_count(&self, count: u32) -> Result<()> {
+        if self.try_set_count(count)? {
+            return Ok(());
+        }
+        Err(Error::named(ErrorKind::Conflict, self.name(), "the latch is counting already; delete it to begin anew"))
+    }
+
+    /// Counts down by one, and at zero lets everybody go on who waits. Answers what is left; 0 also when the latch was
+    /// not counting. One round trip; after a lost reply it is repeated, for a few I/O timeouts, and counts once all the
+    /// same.
+    ///
+    /// # Errors
+    /// When the server cannot be asked. If it could no longer be asked *after* the request went out, it may have counted.
+    pub fn count_down(&self) -> Result<u32> {
+        self.counter().change(Count::Down).map(|answer| u32::try_from(answer.value).unwrap_or(0))
+    }
+
+    /// What is left to count; 0 for a latch that is open or not set. One round trip; out of date as soon as it is told.
+    ///
+    /// # Errors
+    /// When the server cannot be asked, or the key is no count.
+    pub fn count(&self) -> Result<u32> {
+        self.counter().ask().map(|(left, _)| u32::try_from(left.max(0)).unwrap_or(u32::MAX))
+    }
+
+    /// Blocks until the count is zero, for as long as it takes.
+    ///
+    /// # Errors
+    /// As [`count`](Self::count); [`Closed`](ErrorKind::Closed). One who is already waiting rides out an outage for
+    /// [`ride_out`](crate::Builder::ride_out).
+    pub fn wait(&self) -> Result<()> {
+        self.wait_with(Deadline::Never).map(|_| ())
+    }
+
+    /// Whether the count is zero now: [`wait`](Self::wait) in its form that does not block. One round trip.
+    ///
+    /// # Errors
+    /// As [`count`](Self::count).
+    pub fn try_wait(&self) -> Result<bool> {
+        self.wait_with(Deadline::Now)
+    }
+
+    /// Blocks until the count is zero (true), or for `timeout` and one round trip (false).
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
+        self.wait_with(Deadline::after(Instant::now(), timeout))
+    }
+
+    /// Blocks until the count is zero (true), or until `deadline` and one round trip (false).
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
+        self.wait_with(Deadline::At(deadline))
+    }
+
+    /// Removes the latch, which lets everybody go on who waits; false when it was not counting. One round trip,
+    /// repeat-safe.
+    ///
+    /// # Errors
+    /// [`WrongType`](ErrorKind::WrongType) when something else stands under the name, or when the server cannot be asked.
+    pub fn delete(&self) -> Result<bool> {
+        self.counter().change(Count::Delete).map(|answer| answer.done)
+    }
+
+    fn counter(&self) -> Counter<'_> {
+        Counter::new(&self.handle)
+    }
+
+    fn wait_with(&self, deadline: Deadline) -> Result<bool> {
+        let (shared, keys) = (&self.handle.shared, self.handle.usable()?);
+        let claim = Claim::new(shared, keys, LOOK, TokenRule::Off)?;
+        contend(&mut Waiter { claim }, deadline).map(|opened| opened.is_some())
+    }
+}
+
+/// A call that waits for the count.
+struct Waiter<'a> {
+    claim: Claim<'a>,
+}
+
+impl<'a> Contender<'a> for Waiter<'a> {
+    type Won = ();
+
+    fn claim(&mut self) -> &mut Claim<'a> {
+        &mut self.claim
+    }
+
+    fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {
+        let Claim { shared, keys, .. } = self.claim;
+        let (left, _) = shared.store.counted(keys).map_err(|e| e.for_name(&keys.name))?;
+        Ok(if left > 0 { Tried::Busy(Some(LOOK)) } else { Tried::Won(()) })
+    }
+
+    fn relay(&mut self) -> Option<Relay> {
+        None
+    }
+
+    fn judge_relayed(&mut self, _: Result<Acquired>, _: Doubts) -> Result<Tried<()>> {
+        self.try_once(true)
+    }
+}

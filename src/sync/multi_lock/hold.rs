@@ -1,0 +1,168 @@
+//! What a guard of several locks owns: a hold of each, and how they are given up together.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::label;
+use crate::background::grant::{Callback, OnLost, tick};
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::event::Bell;
+use crate::base::lease::State;
+use crate::session::Shared;
+use crate::session::hold::{Hold, Left, Side};
+use crate::store::{Doubts, Leaving, Renewal};
+
+/// One level of each of several holds, with the methods of a [`Hold`].
+pub(crate) struct MultiHold {
+    shared: Arc<Shared>,
+    /// By name. Never empty, but for one that never reached a guard.
+    parts: Vec<Arc<Hold>>,
+    label: String,
+}
+
+impl MultiHold {
+    pub(super) fn new(shared: &Arc<Shared>, parts: Vec<Arc<Hold>>) -> Self {
+        let label = label(parts.iter().map(|hold| &hold.grant.keys));
+        Self { shared: shared.clone(), parts, label }
+    }
+
+    pub(super) fn parts(&self) -> &[Arc<Hold>] {
+        &self.parts
+    }
+
+    pub(super) fn is_forked(&self) -> bool {
+        self.shared.is_forked()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.label
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.parts.iter().all(|hold| hold.is_held())
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        self.parts.iter().map(|hold| hold.remaining()).min().unwrap_or_default()
+    }
+
+    pub(super) fn ensure_held(&self) -> Result<()> {
+        self.parts.iter().try_for_each(|hold| hold.ensure_held())
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.parts.iter().map(|hold| hold.count()).min().unwrap_or_default()
+    }
+
+    /// As [`Grant::wait_lost`](crate::background::grant::Grant::wait_lost), for the first of several leases.
+    pub(super) fn wait_lost(&self, timeout: Duration) -> bool {
+        if self.is_forked() {
+            return false;
+        }
+        let deadline = Deadline::after(Instant::now(), timeout);
+        let ear = Ear::new(&self.parts);
+        loop {
+            // Cleared first and looked second: a loss in between rings again.
+            ear.bell.clear();
+            let (mut pause, mut released) = (Duration::MAX, false);
+            for Hold { grant, .. } in self.parts.iter().map(|hold| &**hold) {
+                let now = grant.now();
+                match grant.lease.state(now) {
+                    State::Lost | State::Closed => return true,
+                    State::Released => released = true,
+                    State::Held | State::Suspect => {
+                        pause = pause.min(tick(grant.span)).min(grant.lease.until().since(now));
+                    }
+                }
+            }
+            let left = deadline.remaining(Instant::now()).unwrap_or(Duration::MAX);
+            if released || left.is_zero() {
+                return false;
+            }
+            ear.bell.wait(pause.min(left).max(Duration::from_micros(50)));
+        }
+    }
+
+    pub(super) fn on_lost(&self, callback: &OnLost) {
+        self.parts.iter().for_each(|hold| hold.on_lost(callback));
+    }
+
+    pub(super) fn finish_callbacks(&self, callbacks: Vec<Callback>, given_up: &Result<()>) {
+        self.shared.losses.finish(callbacks, given_up);
+    }
+
+    /// Lengthens the leases to at least `lease` from now, in one round trip.
+    pub(super) fn extend(&self, lease: Duration) -> Result<()> {
+        let renewals = self.parts.iter().map(|hold| hold.extension(lease)).collect::<Result<Vec<Renewal>>>()?;
+        let answers = self.shared.store.extend(&renewals).map_err(|e| e.for_name(self.name()))?;
+        let extended = self.parts.iter().zip(answers).map(|(hold, renewed)| hold.extended(lease, renewed));
+        // Each is told what the server said of it, also behind one that is gone.
+        worst(extended)
+    }
+
+    /// Gives up one level of each, in one round trip. Whatever one of them says, the others are given up.
+    pub(super) fn release_level(&self, side: Side) -> Result<()> {
+        if self.is_forked() {
+            return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
+        }
+        let mut leaving: Vec<(&Hold, Left)> = Vec::with_capacity(self.parts.len());
+        let told_here = worst(self.parts.iter().map(|hold| {
+            leaving.extend(hold.leave_level(side)?.map(|left| (&**hold, left)));
+            Ok(())
+        }));
+        let told_there = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
+        worst([told_here, told_there].into_iter())
+    }
+
+    fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
+        let requests: Vec<_> = leaving
+            .iter()
+            .map(|(hold, left)| Leaving { keys: &hold.grant.keys, holder: &hold.grant.holder, left: left.levels })
+            .collect();
+        let mut doubts = Doubts::default();
+        let outcomes = match self.shared.store.release_all(&requests, &mut doubts) {
+            Ok(outcomes) => outcomes,
+            Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
+        };
+        let finished = leaving.iter().zip(outcomes);
+        worst(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, doubts.clone())))
+    }
+}
+
+impl std::fmt::Debug for MultiHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MultiHold").field("parts", &self.parts).finish_non_exhaustive()
+    }
+}
+
+/// The first error, a loss before others. Not a `try_for_each`, which would leave out what stands behind an error.
+fn worst(all: impl Iterator<Item = Result<()>>) -> Result<()> {
+    let rank = |error: &Error| match error.kind() {
+        ErrorKind::Lost => 0,
+        ErrorKind::Closed => 1,
+        _ => 2,
+    };
+    let errors: Vec<Error> = all.filter_map(Result::err).collect();
+    errors.into_iter().min_by_key(rank).map_or(Ok(()), Err)
+}
+
+/// A bell that rings when any of several leases has ended, while this lives.
+struct Ear<'h> {
+    bell: Arc<Bell>,
+    parts: &'h [Arc<Hold>],
+}
+
+impl<'h> Ear<'h> {
+    fn new(parts: &'h [Arc<Hold>]) -> Self {
+        let bell = Arc::default();
+        parts.iter().for_each(|hold| hold.grant.add_bell(&bell));
+        Self { bell, parts }
+    }
+}
+
+impl Drop for Ear<'_> {
+    fn drop(&mut self) {
+        self.parts.iter().for_each(|hold| hold.grant.remove_bell(&self.bell));
+    }
+}

@@ -1,0 +1,216 @@
+//! Several locks taken as one: `client.multi(names)` and its guards.
+
+mod acquire;
+mod hold;
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use self::hold::MultiHold;
+use crate::background::grant::Callbacks;
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{Kind, LockKeys};
+use crate::base::limits::MOST_NAMES;
+use crate::fencing::FencingToken;
+use crate::session::acquire::Terms;
+use crate::session::hold::Side;
+use crate::session::{Owner, Shared};
+use crate::sync::guard::guard_methods;
+use crate::sync::handle::{lease_settings, token_setting, waiting_verb};
+
+/// Several plain locks taken as one: all of them or none, in one round trip, and at no moment only some of them.
+///
+/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::multi`](crate::LockClient::multi). Each of its
+/// names is the lock that [`LockClient::lock`](crate::LockClient::lock) takes, so it excludes, and is excluded by,
+/// everybody who takes one of them, alone or with others: Java's `RLock` and `RMultiLock` as well.
+///
+/// # Order
+/// Does not matter: a call that cannot have all of its names holds none while it waits. Two programs that name the same locks
+/// in different orders never wait for each other. What can still deadlock is what a thread *holds* when it asks: one that holds
+/// `a` and waits for `b` and `c`, and another that holds `b` and waits for `a`.
+///
+/// # Re-entrancy
+/// As [`ReentrantMutex`](crate::ReentrantMutex): names that this thread holds already are entered once more, and whoever
+/// holds several can take each of them alone again. The [owned](Self::lock_owned) forms never re-enter.
+///
+/// # Fairness
+/// The first try jumps every queue; after it the call waits like any other, for one name after another: for the first one that
+/// is taken, then for the next. Many names that are hot can keep it waiting for as long as others take them one by one: their
+/// free moments have to coincide. Where that matters, guard them with one more name that all of them take first.
+///
+/// # Cost
+/// A script takes all names, 5 to 10 µs each, and keeps the server from everybody else meanwhile: 1000 names, which is the most,
+/// for up to 10 ms. One renewal serves all of them.
+///
+/// # Several masters
+/// A client for [Redlock](crate::Builder::redlock) answers [`Unsupported`](crate::ErrorKind::Unsupported): there is no one place
+/// where all of them could be taken at once.
+///
+/// # Source
+/// Redisson's `RMultiLock` takes one lock after the other and gives back what it has when one of them is taken; on the wire
+/// both are plain locks.
+///
+/// # Examples
+/// ```no_run
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let both = client.multi(["account:17", "account:4"]).lock()?;
+/// // ... move money from one to the other ...
+/// both.unlock()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct MultiLock {
+    shared: Arc<Shared>,
+    /// Sorted, each once. Told by the first verb: making a handle cannot fail.
+    names: Result<Arc<[Arc<LockKeys>]>>,
+    terms: Terms,
+}
+
+impl MultiLock {
+    pub(crate) fn new<N: AsRef<str>>(shared: &Arc<Shared>, names: impl IntoIterator<Item = N>) -> Self {
+        let names = names_of(&shared.config.key_prefix, names);
+        Self { shared: shared.clone(), names, terms: Terms::of(&shared.config) }
+    }
+
+    lease_settings!(terms);
+    token_setting!(terms);
+
+    /// The names, sorted, each once; none if there is one that no verb will accept. No I/O.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().flat_map(|names| names.iter()).map(|keys| &*keys.name)
+    }
+
+    waiting_verb! {
+        /// Takes all of them, blocking for as long as it takes.
+        ///
+        /// `let _ = multi.lock()?;` unlocks at once: give the guard a name.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease, no name at all, or more than 1000;
+        /// [`WrongType`](crate::ErrorKind::WrongType) when something else stands under one of the names;
+        /// [`Lost`](crate::ErrorKind::Lost) when this thread's own hold of one of them is gone;
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind under one of them, or took
+        /// one through a [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
+        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. After an error none of
+        /// them is taken: what is in doubt is undone in the background. Where one name is to blame the error
+        /// [tells it](crate::Error::name).
+        lock, try_lock, try_lock_for, try_lock_until() -> MultiLockGuard, acquire
+    }
+
+    waiting_verb! {
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call blocks even
+        /// on the same thread, until the first guard is gone.
+        ///
+        /// # Errors
+        /// As [`lock`](Self::lock).
+        lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMultiLockGuard, acquire_owned
+    }
+
+    fn acquire(&self, deadline: Deadline) -> Result<Option<MultiLockGuard>> {
+        let hold = self.take(deadline, Owner::Thread(std::thread::current().id()))?;
+        Ok(hold.map(|hold| MultiLockGuard {
+            hold: Arc::new(hold),
+            given_up: false,
+            callbacks: Callbacks::default(),
+            not_send: PhantomData,
+        }))
+    }
+
+    fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMultiLockGuard>> {
+        let hold = self.take(deadline, Owner::Guard)?;
+        Ok(hold.map(|hold| OwnedMultiLockGuard {
+            hold: Arc::new(hold),
+            given_up: false,
+            callbacks: Callbacks::default(),
+        }))
+    }
+
+    fn take(&self, deadline: Deadline, owner: Owner) -> Result<Option<MultiHold>> {
+        let names = self.names.as_ref().map_err(Clone::clone)?;
+        let usable = self.terms.check().and_then(|()| self.shared.check_usable());
+        usable.map_err(|e| e.for_name(&label(names.iter())))?;
+        acquire::take(&self.shared, names, &self.terms, deadline, owner)
+    }
+}
+
+fn names_of<N: AsRef<str>>(prefix: &str, names: impl IntoIterator<Item = N>) -> Result<Arc<[Arc<LockKeys>]>> {
+    let keys = names.into_iter().map(|name| LockKeys::new(prefix, name.as_ref(), Kind::Mutex));
+    let keys: BTreeMap<_, _> =
+        keys.map(|keys| keys.map(|keys| (keys.lock.clone(), Arc::new(keys)))).collect::<Result<_>>()?;
+    if (1..=MOST_NAMES).contains(&keys.len()) {
+        return Ok(keys.into_values().collect());
+    }
+    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", keys.len());
+    Err(Error::new(ErrorKind::InvalidInput, why))
+}
+
+/// What several names are called as one.
+fn label<'n>(names: impl Iterator<Item = &'n Arc<LockKeys>> + Clone) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<_> = names.clone().take(SHOWN).map(|keys| &*keys.name).collect();
+    match names.count().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+macro_rules! multi_methods {
+    ($guard:ty) => {
+        impl $guard {
+            /// The names, sorted, each once. No I/O.
+            pub fn names(&self) -> impl Iterator<Item = &str> {
+                self.hold.parts().iter().map(|hold| hold.name())
+            }
+
+            /// The fencing token of the hold of one of the names: larger than that of every earlier hold of this name. `None`
+            /// for a name that is not among them, and when the client was built with `fencing(false)`.
+            ///
+            /// Each name has a counter of its own: hand each resource the token of its name.
+            /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
+            #[must_use]
+            pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
+                let token = self.hold.parts().iter().find(|hold| hold.name() == name)?.grant.token;
+                (token > 0).then(|| FencingToken::new(token))
+            }
+        }
+    };
+}
+
+/// All of the locks are held while this lives; dropping it gives up one level of each.
+///
+/// What its methods say of the lock they say of all of them: it is held while all are, lost as soon as one is (the others are
+/// still released by the unlock, which tells the loss), and its `name` is a list. Of `hold_count` it is the smallest.
+///
+/// Bound to its thread, because a verb of this thread re-enters its holds:
+/// ```compile_fail,E0277
+/// fn is_send<T: Send>() {}
+/// is_send::<leasehold::MultiLockGuard>();
+/// ```
+/// [`lock_owned`](MultiLock::lock_owned) has guards that can move.
+#[must_use = "if unused the locks are released at once"]
+#[clippy::has_significant_drop]
+pub struct MultiLockGuard {
+    hold: Arc<MultiHold>,
+    given_up: bool,
+    callbacks: Callbacks,
+    /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
+    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
+}
+
+guard_methods!(MultiLockGuard, Side::Main);
+multi_methods!(MultiLockGuard);
+
+/// All of the locks are held while this lives; it can go to another thread and be dropped there. Its methods are those of
+/// [`MultiLockGuard`].
+#[must_use = "if unused the locks are released at once"]
+#[clippy::has_significant_drop]
+pub struct OwnedMultiLockGuard {
+    hold: Arc<MultiHold>,
+    given_up: bool,
+    callbacks: Callbacks,
+}
+
+guard_methods!(OwnedMultiLockGuard, Side::Main);
+multi_methods!(OwnedMultiLockGuard);

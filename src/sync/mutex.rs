@@ -1,0 +1,148 @@
+//! The re-entrant lock: `client.mutex(name)` and its guards.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::background::grant::Callbacks;
+use crate::base::deadline::Deadline;
+use crate::base::error::Result;
+use crate::base::key::Kind;
+use crate::session::Shared;
+use crate::session::hold::{Hold, Side};
+use crate::sync::guard::{guard_methods, token_method};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
+
+/// A lock shared by everybody who uses the same name on the same server: threads, processes, machines, and Java
+/// processes with Redisson's `RLock`.
+///
+/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::mutex`](crate::LockClient::mutex).
+///
+/// # Re-entrancy
+/// Per client and thread: a thread that has the lock gets it again, and it is free when the last of its guards is
+/// gone, in whatever order they are dropped. The lease, renewal and fencing token are those of the outermost call;
+/// inner ones can only lengthen the lease. The [owned](Self::lock_owned) forms never re-enter.
+///
+/// **Not under work stealing.** A thread of rayon that holds the lock and waits for a part of its job (`join`, `par_iter`,
+/// `scope`) may run another job meanwhile, and if that takes the lock too, it re-enters: two jobs are inside, with one
+/// fencing token. There take the lock through a [`non_reentrant`](Self::non_reentrant) handle, which refuses the second
+/// job with [`Conflict`](crate::ErrorKind::Conflict), or by [`try_lock_owned`](Self::try_lock_owned). A call that blocks can wait
+/// for a job that lies beneath it on its own stack, and so for ever, as with any mutex: hold no lock across a `join`, or
+/// only try. The example `rayon_pool` shows all of it.
+///
+/// # Fairness
+/// Threads of one client are served first come, first served. Between clients there is no order, but a client that
+/// has had the lock many times in a row while others wait lets them try first.
+///
+/// # Waiting
+/// By message, with a timer as a fall-back. A first attempt that cannot reach the server fails at once; a call that is
+/// already waiting rides out an outage for a while ([`Builder::ride_out`](crate::Builder::ride_out)).
+///
+/// # Source
+/// Keys, values and messages are those of Redisson's `RLock`; hold counts are set and not added to, so that every
+/// request can be repeated after a lost reply.
+#[derive(Debug, Clone)]
+pub struct ReentrantMutex {
+    handle: Handle,
+}
+
+impl ReentrantMutex {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        Self { handle: Handle::new(shared, name, Kind::Mutex) }
+    }
+
+    handle_methods!();
+    lock_methods!();
+
+    /// A handle that never re-enters: while the calling thread has the lock, all its forms say
+    /// [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the [owned](Self::lock_owned) ones too. They neither
+    /// enter the hold nor wait for it. What this thread took through such a handle no other handle enters or waits for
+    /// either, nor a [`multi`](crate::LockClient::multi) that contains the name.
+    ///
+    /// For code that runs on a pool that steals work, such as rayon's: see [Re-entrancy](Self#re-entrancy). An owned
+    /// guard belongs to no thread, so whoever took it waits for it like anybody else.
+    #[must_use]
+    pub fn non_reentrant(mut self) -> Self {
+        self.handle.terms.reentrant = false;
+        self
+    }
+
+    waiting_verb! {
+        /// Takes the lock, blocking for as long as it takes.
+        ///
+        /// `let _ = mutex.lock()?;` unlocks at once: give the guard a name.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease; [`Lost`](crate::ErrorKind::Lost) when
+        /// this thread's own hold of the lock is gone; [`Conflict`](crate::ErrorKind::Conflict) when it holds a lock of another
+        /// kind under the name, or this one and one of the two handles is [`non_reentrant`](Self::non_reentrant);
+        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. What is then in doubt is undone in the background: nothing stays locked.
+        lock, try_lock, try_lock_for, try_lock_until() -> ReentrantMutexGuard, acquire
+    }
+
+    waiting_verb! {
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call blocks even
+        /// on the same thread, until the first guard is gone. It also blocks for ever when this
+        /// thread has the lock by [`lock`](Self::lock), unless one of the two handles is
+        /// [`non_reentrant`](Self::non_reentrant): then it says `Conflict`.
+        ///
+        /// # Errors
+        /// As [`lock`](Self::lock).
+        lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMutexGuard, acquire_owned
+    }
+
+    /// Who has the lock now, for an operator's eyes. One round trip.
+    ///
+    /// # Errors
+    /// As [`is_locked`](Self::is_locked).
+    pub fn holder(&self) -> Result<Option<LockHolder>> {
+        self.handle.holders().map(|holders| holders.into_iter().next())
+    }
+
+    fn acquire(&self, deadline: Deadline) -> Result<Option<ReentrantMutexGuard>> {
+        let hold = self.handle.for_thread(Kind::Mutex, deadline)?;
+        Ok(hold.map(|hold| ReentrantMutexGuard {
+            hold,
+            given_up: false,
+            callbacks: Callbacks::default(),
+            not_send: PhantomData,
+        }))
+    }
+
+    fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMutexGuard>> {
+        let hold = self.handle.owned(Kind::Mutex, deadline)?;
+        Ok(hold.map(|hold| OwnedMutexGuard { hold, given_up: false, callbacks: Callbacks::default() }))
+    }
+}
+
+/// The lock is held while this lives; dropping it gives up one level.
+///
+/// Bound to its thread, because a verb of this thread re-enters its hold:
+/// ```compile_fail,E0277
+/// fn is_send<T: Send>() {}
+/// is_send::<leasehold::ReentrantMutexGuard>();
+/// ```
+/// [`lock_owned`](ReentrantMutex::lock_owned) has guards that can move.
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct ReentrantMutexGuard {
+    hold: Arc<Hold>,
+    given_up: bool,
+    callbacks: Callbacks,
+    /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
+    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
+}
+
+guard_methods!(ReentrantMutexGuard, Side::Main);
+token_method!(ReentrantMutexGuard);
+
+/// The lock is held while this lives; it can go to another thread and be dropped there.
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct OwnedMutexGuard {
+    hold: Arc<Hold>,
+    given_up: bool,
+    callbacks: Callbacks,
+}
+
+guard_methods!(OwnedMutexGuard, Side::Main);
+token_method!(OwnedMutexGuard);

@@ -1,0 +1,228 @@
+//! The read-write lock: `client.rw_lock(name)` and its guards.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::background::grant::Callbacks;
+use crate::base::deadline::Deadline;
+use crate::base::error::Result;
+use crate::base::key::Kind;
+use crate::session::Shared;
+use crate::session::hold::{Hold, Side};
+use crate::sync::guard::{guard_methods, token_method};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
+
+/// A lock that many readers or one writer can have: across threads, processes, machines, and Java processes with
+/// Redisson's `RReadWriteLock`.
+///
+/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::rw_lock`](crate::LockClient::rw_lock).
+///
+/// # Re-entrancy
+/// Per client and thread, on both sides. A thread that writes may read as well: inside a write hold, reading costs no
+/// round trip. A thread that reads cannot begin to write: it would wait for itself for ever, so
+/// [`write`](Self::write) says [`Conflict`](crate::ErrorKind::Conflict). Take the write lock from the start and
+/// [`downgrade`](RwLockWriteGuard::downgrade) it.
+///
+/// # Who goes first
+/// A waiting writer keeps new readers of this crate out, in this process and in others, and goes in when the last reader
+/// leaves. After a writer, whoever comes first. Java's readers do not know of waiting writers: as long as they overlap,
+/// they can keep everybody's writers out. A writer that dies while it waits keeps readers out for
+/// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most.
+///
+/// # Leases
+/// Each reader has a lease of its own and expires by itself; renewing one neither shortens nor keeps another alive. A
+/// reader that died keeps writers out until its lease ends, or, while others read on, until the last of those leaves.
+///
+/// # Source
+/// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers, writers are let in, counts
+/// are set and not added to.
+/// # Examples
+/// ```no_run
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let config = client.rw_lock("config");
+/// let write = config.write()?;
+/// // ... change it ...
+/// let read = write.downgrade()?; // others may read now, nobody can write
+/// // ... look at what was written ...
+/// read.unlock()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct RwLock {
+    handle: Handle,
+}
+
+impl RwLock {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        Self { handle: Handle::new(shared, name, Kind::Write) }
+    }
+
+    handle_methods!();
+    lock_methods!();
+
+    waiting_verb! {
+        /// Takes the lock for reading, blocking for as long as a writer has it or waits for it.
+        ///
+        /// # Errors
+        /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        read, try_read, try_read_for, try_read_until() -> RwLockReadGuard, take_read
+    }
+
+    waiting_verb! {
+        /// Takes the lock for writing, blocking for as long as anybody else has it.
+        ///
+        /// # Errors
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it for reading; otherwise as
+        /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        write, try_write, try_write_for, try_write_until() -> RwLockWriteGuard, take_write
+    }
+
+    waiting_verb! {
+        /// [`read`](Self::read) for a guard that can go to another thread. It never re-enters, and does not see that this
+        /// thread writes, or reads while a writer waits: it would wait for that, and so for itself.
+        ///
+        /// # Errors
+        /// As [`read`](Self::read).
+        read_owned, try_read_owned, try_read_owned_for, try_read_owned_until() -> OwnedRwLockReadGuard, take_read_owned
+    }
+
+    waiting_verb! {
+        /// [`write`](Self::write) for a guard that can go to another thread. It never re-enters: a second call blocks even
+        /// on the same thread, until the first guard is gone.
+        ///
+        /// # Errors
+        /// As [`write`](Self::write).
+        write_owned, try_write_owned, try_write_owned_for, try_write_owned_until() -> OwnedRwLockWriteGuard,
+        take_write_owned
+    }
+
+    /// Who has the lock now, for an operator's eyes: readers by their ids, a writer with `:write` behind it. One round
+    /// trip. Readers whose leases have ended show until the last one leaves.
+    ///
+    /// # Errors
+    /// As [`is_locked`](Self::is_locked).
+    pub fn holders(&self) -> Result<Vec<LockHolder>> {
+        self.handle.holders()
+    }
+
+    fn take_read(&self, deadline: Deadline) -> Result<Option<RwLockReadGuard>> {
+        Ok(self.handle.for_thread(Kind::Read, deadline)?.map(RwLockReadGuard::new))
+    }
+
+    fn take_write(&self, deadline: Deadline) -> Result<Option<RwLockWriteGuard>> {
+        let hold = self.handle.for_thread(Kind::Write, deadline)?;
+        Ok(hold.map(|hold| RwLockWriteGuard {
+            hold,
+            given_up: false,
+            callbacks: Callbacks::default(),
+            not_send: PhantomData,
+        }))
+    }
+
+    fn take_read_owned(&self, deadline: Deadline) -> Result<Option<OwnedRwLockReadGuard>> {
+        Ok(self.handle.owned(Kind::Read, deadline)?.map(OwnedRwLockReadGuard::new))
+    }
+
+    fn take_write_owned(&self, deadline: Deadline) -> Result<Option<OwnedRwLockWriteGuard>> {
+        let hold = self.handle.owned(Kind::Write, deadline)?;
+        Ok(hold.map(|hold| OwnedRwLockWriteGuard { hold, given_up: false, callbacks: Callbacks::default() }))
+    }
+}
+
+/// The lock is held for reading while this lives; dropping it gives up one level.
+///
+/// Bound to its thread, because a verb of this thread re-enters its hold; [`read_owned`](RwLock::read_owned) has guards
+/// that can move.
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct RwLockReadGuard {
+    hold: Arc<Hold>,
+    given_up: bool,
+    callbacks: Callbacks,
+    /// Not `Send`, but `Sync`.
+    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
+}
+
+impl RwLockReadGuard {
+    fn new(hold: Arc<Hold>) -> Self {
+        Self { hold, given_up: false, callbacks: Callbacks::default(), not_send: PhantomData }
+    }
+}
+
+guard_methods!(RwLockReadGuard, Side::Read);
+
+/// The lock is held for writing while this lives; dropping it gives up one level. With the last write level gone, what
+/// this thread still reads stays, as a downgrade.
+///
+/// Bound to its thread, because a verb of this thread re-enters its hold; [`write_owned`](RwLock::write_owned) has guards
+/// that can move.
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct RwLockWriteGuard {
+    hold: Arc<Hold>,
+    given_up: bool,
+    callbacks: Callbacks,
+    /// Not `Send`, but `Sync`.
+    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
+}
+
+guard_methods!(RwLockWriteGuard, Side::Main);
+token_method!(RwLockWriteGuard);
+
+impl RwLockWriteGuard {
+    /// Goes on reading, with no gap in which another writer could get in, and wakes the readers that wait. One round
+    /// trip. If this thread has other write guards, it goes on writing until they are gone. Callbacks of
+    /// [`on_lost`](Self::on_lost) end with this guard: set them again through the one that reads.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost, [`Closed`](crate::ErrorKind::Closed) when closing the
+    /// client gave it up. When the server could not be asked, the lock is
+    /// given up instead, and this is repeated in the background.
+    pub fn downgrade(mut self) -> Result<RwLockReadGuard> {
+        let read = self.hold.nest_read().map(|()| RwLockReadGuard::new(self.hold.clone()));
+        let released = self.give_up();
+        // Without the write level the read level is alone: what it says on being dropped is said already.
+        read.and_then(|read| released.map(|()| read))
+    }
+}
+
+/// The lock is held for reading while this lives; it can go to another thread and be dropped there.
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct OwnedRwLockReadGuard {
+    hold: Arc<Hold>,
+    given_up: bool,
+    callbacks: Callbacks,
+}
+
+impl OwnedRwLockReadGuard {
+    fn new(hold: Arc<Hold>) -> Self {
+        Self { hold, given_up: false, callbacks: Callbacks::default() }
+    }
+}
+
+guard_methods!(OwnedRwLockReadGuard, Side::Read);
+
+/// The lock is held for writing while this lives; it can go to another thread and be dropped there.
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct OwnedRwLockWriteGuard {
+    hold: Arc<Hold>,
+    given_up: bool,
+    callbacks: Callbacks,
+}
+
+guard_methods!(OwnedRwLockWriteGuard, Side::Main);
+token_method!(OwnedRwLockWriteGuard);
+
+impl OwnedRwLockWriteGuard {
+    /// Goes on reading; see [`RwLockWriteGuard::downgrade`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn downgrade(mut self) -> Result<OwnedRwLockReadGuard> {
+        let read = self.hold.nest_read().map(|()| OwnedRwLockReadGuard::new(self.hold.clone()));
+        let released = self.give_up();
+        read.and_then(|read| released.map(|()| read))
+    }
+}

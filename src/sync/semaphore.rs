@@ -1,0 +1,225 @@
+//! The semaphore with leases: `client.semaphore(name)` and its permits.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::background::grant::Callbacks;
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::base::key::Kind;
+use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
+use crate::session::Shared;
+use crate::session::hold::{Hold, Side};
+use crate::store::{Count, Doubts, Levels, Released};
+use crate::sync::guard::guard_methods;
+use crate::sync::handle::{Handle, handle_methods, waiting_verb};
+use crate::sync::remote_counter::{Counter, permit_methods};
+
+/// So many permits, shared by everybody who uses the same name on the same server, among them Java processes with
+/// Redisson's `RPermitExpirableSemaphore`. Permits have leases: those of a process that dies come back by themselves.
+///
+/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::semaphore`](crate::LockClient::semaphore).
+///
+/// # Beginning
+/// The permits are set once, by whoever comes first: [`try_set_permits`](Self::try_set_permits). Until then nobody can
+/// have one, and asking says so.
+///
+/// # Order
+/// Threads of one client are served first come, first served, so one that wants many is not passed by those that want
+/// few. Between clients there is no order: one that wants many can wait for long beside others that want few.
+///
+/// # Leases
+/// A permit is renewed by the watchdog until its guard is dropped, and knows when it is lost. It comes back two seconds
+/// after its lease has ended, because Java counts by its own clock.
+///
+/// # Source
+/// Redisson's `RPermitExpirableSemaphore` on the wire. What differs: permits are renewed, and taking and giving back can be
+/// repeated after a lost reply.
+/// # Examples
+/// ```no_run
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let calls = client.semaphore("api");
+/// calls.try_set_permits(10)?; // whoever comes first
+/// let permit = calls.acquire()?;
+/// // ... call the API ...
+/// permit.ensure_held()?;
+/// permit.unlock()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Semaphore {
+    handle: Handle,
+}
+
+impl Semaphore {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        Self { handle: Handle::new(shared, name, Kind::Permits(1)) }
+    }
+
+    handle_methods!();
+
+    waiting_verb! {
+        /// Takes one permit, blocking until one is free.
+        ///
+        /// # Errors
+        /// [`Conflict`](crate::ErrorKind::Conflict) when the semaphore has no permits; otherwise as
+        /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        acquire, try_acquire, try_acquire_for, try_acquire_until() -> SemaphorePermit, take_one
+    }
+
+    waiting_verb! {
+        /// Takes `permits` permits, all or none, blocking until so many are free. 1 to 10 000.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range;
+        /// [`Conflict`](crate::ErrorKind::Conflict) when the semaphore has fewer permits in all; otherwise as
+        /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        acquire_many, try_acquire_many, try_acquire_many_for, try_acquire_many_until(permits: u32) -> SemaphorePermit,
+        take
+    }
+
+    permit_methods!();
+
+    /// How many permits are held now, everywhere. One round trip.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn acquired_permits(&self) -> Result<u64> {
+        Counter::new(&self.handle).ask().map(|(_, held)| held.unsigned_abs())
+    }
+
+    /// Gives back the permits of a guard that was [forgotten](SemaphorePermit::forget), here or in another process.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when they were given back before, or their lease has ended;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for what is no id; otherwise when the server cannot be asked.
+    pub fn release(&self, id: &PermitId) -> Result<()> {
+        let keys = self.handle.usable_as(Kind::Permits(id.permits))?;
+        let told = |e: Error| e.for_name(&keys.name);
+        let mut doubts = Doubts::default();
+        let shared = &self.handle.shared;
+        match shared.store.release(&keys, &id.holder, Levels::NONE, &mut doubts).map_err(told)? {
+            Released::NotHeld => Err(Error::named(
+                ErrorKind::Lost,
+                &keys.name,
+                "these permits were given back already, or their lease has ended",
+            )),
+            _ => {
+                shared.stations.ring(&keys.lock);
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes the semaphore with all its permits; false when there was none. Whoever holds permits loses them, whoever
+    /// waits is told. One round trip, repeat-safe.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn delete(&self) -> Result<bool> {
+        Counter::new(&self.handle).change(Count::Delete).map(|answer| answer.done)
+    }
+
+    fn take_one(&self, deadline: Deadline) -> Result<Option<SemaphorePermit>> {
+        self.take(1, deadline)
+    }
+
+    fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<SemaphorePermit>> {
+        check_count(permits, MOST_PERMITS_AT_ONCE).map_err(|e| e.for_name(self.name()))?;
+        let hold = self.handle.owned(Kind::Permits(permits), deadline)?;
+        Ok(hold.map(|hold| SemaphorePermit { hold, given_up: false, callbacks: Callbacks::default(), permits }))
+    }
+}
+
+/// One permit or several, held while this lives; it can go to another thread and be dropped there.
+#[must_use = "if unused the permit is given back at once"]
+#[clippy::has_significant_drop]
+pub struct SemaphorePermit {
+    hold: Arc<Hold>,
+    given_up: bool,
+    callbacks: Callbacks,
+    permits: u32,
+}
+
+guard_methods!(SemaphorePermit, Side::Main);
+
+impl SemaphorePermit {
+    /// How many permits it is.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Goes on without the guard: the permits stay taken and are renewed no more, so they come back when their lease ends,
+    /// unless somebody [gives them back](Semaphore::release) by this id before. No I/O.
+    #[must_use = "the id can give the permits back"]
+    pub fn forget(mut self) -> PermitId {
+        self.given_up = true;
+        let callbacks = self.callbacks.take(|| self.hold.is_forked());
+        self.hold.finish_callbacks(callbacks, &self.hold.forget());
+        PermitId { holder: self.hold.grant.holder.clone(), permits: self.permits }
+    }
+}
+
+/// Permits that are taken, without a guard: to be given back by [`Semaphore::release`], here or in another process. Its
+/// text form can be parsed again.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct PermitId {
+    holder: Holder,
+    permits: u32,
+}
+
+impl PermitId {
+    /// How many permits it is.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// The ids that Redisson knows these permits by, 32 hexadecimal digits each.
+    #[must_use]
+    pub fn redisson_ids(&self) -> Vec<String> {
+        (1..=self.permits).map(|number| format!("{}{number:08x}", self.holder.as_str())).collect()
+    }
+}
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.holder.as_str(), self.permits)
+    }
+}
+
+impl fmt::Debug for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PermitId({self})")
+    }
+}
+
+impl FromStr for PermitId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parsed = text.split_once(':').and_then(|(holder, permits)| {
+            let permits = permits.parse().ok().filter(|n| check_count(*n, MOST_PERMITS_AT_ONCE).is_ok())?;
+            Some(Self { holder: Holder::parse_permits(holder)?, permits })
+        });
+        parsed.ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{text:?} is no permit id")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_go_through_their_text() {
+        let id = PermitId { holder: Holder::random_permits(), permits: 2 };
+        assert_eq!(id.to_string().parse::<PermitId>().unwrap(), id);
+        assert_eq!(id.redisson_ids()[1], format!("{}00000002", id.holder.as_str()));
+        for bad in ["", "x", "00:1", &format!("{}:0", id.holder.as_str()), &format!("{}:10001", id.holder.as_str())] {
+            assert_eq!(bad.parse::<PermitId>().unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
+        }
+    }
+}
