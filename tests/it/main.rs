@@ -9,6 +9,7 @@ mod examples;
 mod fair;
 mod fencing_sql;
 mod golden;
+mod kinds;
 mod latch;
 mod loss;
 mod model;

@@ -57,6 +57,10 @@ fn expand(word: &str, now: i64) -> Vec<u8> {
         }
         return member;
     }
+    // A field that is not short for a key.
+    if let Some(field) = word.strip_prefix('=') {
+        return field.as_bytes().to_vec();
+    }
     if let Some((_, key)) = KEYS.iter().find(|(short, _)| *short == word) {
         return key.as_bytes().to_vec();
     }
@@ -234,7 +238,9 @@ fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'
     let keeps = script.ends_with("_acquire") || script == "rw_renew" || answer.starts_with("1,0");
     let reads = keeps && demanded.iter().any(|key| key.contains(":A:"));
     let has_lock = after.get("L").is_some_and(|lock| lock.kind == "hash");
-    let for_ever = |lock: &&str| after.get(*lock).is_some_and(|lock| lock.kind == "hash" && lock.pttl == "-1");
+    let endless = |lock: &Content| lock.kind == "hash" && lock.pttl == "-1";
+    // One that had no end before was not made by us, and is not touched.
+    let for_ever = |lock: &&str| after.get(*lock).is_some_and(endless) && after.get(*lock) != before.get(*lock);
     let half = |picture: &Picture| has_a(picture, "L") != has_a(picture, "M");
     let partly = script == "multi_acquire" && call.contains("$A $A 0 0") && half(after) && !half(before);
     let rules = [
@@ -326,6 +332,9 @@ const FAIR: Noun = Noun {
         ("HSET L $A 1; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
         ("HSET L $A 2; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
         ("HSET L $A 3; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
+        // A fenced value, and a lock without an end.
+        ("HSET L =token 7 value v", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
+        ("HSET L $B 1", "0,1ks 0,-1 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
         ("HSET L $B 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
         ("HSET L $J 2; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
         // We wait first, last, and behind Java, while it is held and while it is free.
@@ -399,6 +408,9 @@ const MULTI: Noun = Noun {
     ],
     states: &[
         ("", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
+        // A fenced value, and a lock without an end.
+        ("HSET M =token 7 value v", "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0"),
+        ("HSET M $B 1", "0,-1,2 0,-1,2 2,0,1 2,0,1 0,-1,2 0,0,0,0 0,0,0,0 0,0,0,0"),
         // Ours, wholly or not; counts that are not what we believe.
         ("HSET L $A 1; PEXPIRE L 2ks", "1,0,0 1,1,1 1,0,1 2,0,2 3,0,0 2,1,0,0>0 1,0,0,0 0,0,0,0"),
         ("HSET M $A 1; PEXPIRE M 2ks", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M"),
@@ -471,6 +483,9 @@ const REDLOCK: Noun = Noun {
         ("HSET node boot old floor 60 max 99 pending run:0", "5,0 5,0 5,0 5,0 none none 0 0,99,run:0 1"),
         ("HSET node pending run:2", "5,0 5,0 5,0 5,0 none none 0 0,,run:2 0"),
         ("HSET node max 80 pending old:0", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
+        // A fenced value, and a lock without an end.
+        ("HSET node boot run; HSET L =token 7 value v", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
+        ("HSET node boot run; HSET L $B 1", "0,-1,B 0,-1,B 2,0 0,-1,B 0 0 0 1,, 0"),
         // Free: the token is the proposal, or above this name's last, above every name's, above the floor.
         ("HSET node boot run", "1,50 1,0 2,0 3,0 0 0 0 1,, 0"),
         ("HSET node boot run max 80; SET token 55", "1,56 1,0 2,0 3,0 0 0 0 1,80, 0"),
