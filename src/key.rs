@@ -132,6 +132,11 @@ impl LockKeys {
         format!("leasehold_once:{}:{id}", self.tag)
     }
 
+    /// When a latch was opened last. Not Redisson's.
+    pub(crate) fn opened(&self) -> String {
+        self.once("opened")
+    }
+
     /// Where one waiter of a fair lock is called.
     pub(crate) fn channel_of_waiter(&self, holder: &str) -> String {
         format!("{}:{holder}", self.channel)
@@ -245,7 +250,12 @@ mod tests {
             let level = format!("{}:u:1:rwlock_timeout:1", keys.tag);
             let latch = format!("redisson_unlock_latch:{}:0", keys.tag);
             let beside = [keys.queue(), keys.deadlines(), keys.marker(), keys.leases(), keys.once("u:1"), level, latch];
-            for key in beside.iter().map(String::as_str).chain([&*keys.token, NODE_KEY, "leasehold:probe", "p:leasehold:probe"]) {
+            for key in beside.iter().map(String::as_str).chain([
+                &*keys.token,
+                NODE_KEY,
+                "leasehold:probe",
+                "p:leasehold:probe",
+            ]) {
                 assert_eq!(LockKeys::new("", key, Kind::Latch).unwrap_err().kind(), ErrorKind::InvalidInput, "{key}");
                 // It is the key that clashes, not the name.
                 let (prefix, name) = key.split_at(7);

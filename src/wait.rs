@@ -39,8 +39,10 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
         };
     }
     let mut first = None;
-    if is_shared(keys.kind) && !shared.stations.has_line(&keys.lock) && shared.holds.blocks(keys).is_none() {
-        // Several can have it at once, and nobody of this client waits: no need to go in one by one.
+    // Several can have it at once: no need to go in one by one, if nobody of this client waits. Whoever waits for a latch
+    // looks in any case: only what it saw when it came tells it later whether the latch was opened in between.
+    let at_once = keys.kind == Kind::Latch || is_shared(keys.kind) && !shared.stations.has_line(&keys.lock);
+    if at_once && shared.holds.blocks(keys).is_none() {
         match contender.try_once(true)? {
             Tried::Won(won) => return Ok(Some(won)),
             busy @ Tried::Busy(_) => first = Some(busy),
@@ -62,6 +64,8 @@ pub(crate) fn stand_in_line<'a, C: Contender<'a>>(
     };
     match queued {
         Queued::Head(mut head) => {
+            // What was heard before it stood in line is too old.
+            let first = first.filter(|_| !head.stood);
             let outcome = as_head(contender, &mut head, deadline, first);
             if !matches!(outcome, Ok(Some(_))) {
                 contender.claim().leave();

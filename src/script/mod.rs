@@ -87,6 +87,7 @@ scripts! {
     COUNT_ADD = "count_add" with "once";
     LATCH_COUNT_DOWN = "latch_count_down" with "once";
     LATCH_DELETE = "latch_delete" with "once";
+    LATCH_LOOK = "latch_look" with "once";
     REDLOCK_ACQUIRE = "redlock_acquire";
     REDLOCK_RENEW = "redlock_renew";
     REDLOCK_TOKEN = "redlock_token";

@@ -172,7 +172,7 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
     /// Changes a count that nobody holds. `id`: the same for all repeats, which then change nothing more.
     fn count(&self, keys: &LockKeys, change: Count, id: &str, doubts: &mut Doubts) -> Result<CountAnswer>;
 
-    /// What is left of a count or free of the permits, and how many permits are held.
+    /// What is left of a count or free of the permits; and how many permits are held, of a latch when it was opened last.
     fn counted(&self, keys: &LockKeys) -> Result<(i64, i64)>;
 
     /// In the background: looks after what nobody waits for (servers that were down, or have no vote yet). When to be

@@ -22,7 +22,7 @@ const HOLDERS: [(&str, &str); 4] = [
     ("$J", "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57"),
 ];
 
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 12] = [
     ("queue", "redisson_lock_queue:{L}"),
     ("deadlines", "redisson_lock_timeout:{L}"),
     ("token", "redisson_lock_token:{L}"),
@@ -31,6 +31,7 @@ const KEYS: [(&str, &str); 11] = [
     ("leases", "{L}:timeout"),
     ("mark", "leasehold_once:{L}:m"),
     ("done", "leasehold_once:{L}:n"),
+    ("opened", "leasehold_once:{L}:opened"),
     ("tag", "{L}"),
     ("channel", "channel"),
     ("node", "leasehold:node"),
@@ -718,27 +719,30 @@ const LATCH: Noun = Noun {
     calls: &[
         "count_set L mark | 2 1ks channel 1 0",
         "count_set L mark | 2 1ks channel 1 1",
-        "latch_count_down L mark | 1ks channel 0",
-        "latch_count_down L mark | 1ks channel 1",
-        "latch_delete L mark | 1ks channel 0",
-        "latch_delete L mark | 1ks channel 1",
+        "latch_count_down L mark opened | 1ks channel 0",
+        "latch_count_down L mark opened | 1ks channel 1",
+        "latch_delete L mark opened | 1ks channel 0",
+        "latch_delete L mark opened | 1ks channel 1",
+        "latch_look L opened |",
     ],
     states: &[
-        ("", "1,2>1 3,0 0,0 3,0 0,0 3,0"),
-        ("SET L 1", "0,1 3,0 1,0>0 3,0 1,0>1>0 3,0"),
-        ("SET L 2", "0,2 3,0 1,1 3,0 1,0>1>0 3,0"),
-        ("SET L 3", "0,3 3,0 1,2 3,0 1,0>1>0 3,0"),
+        ("", "1,2>1 3,0 0,0 3,0 0,0 3,0 0,0"),
+        ("SET L 1", "0,1 3,0 1,0>0 3,0 1,0>1>0 3,0 1,0"),
+        ("SET L 2", "0,2 3,0 1,1 3,0 1,0>1>0 3,0 2,0"),
+        ("SET L 3", "0,3 3,0 1,2 3,0 1,0>1>0 3,0 3,0"),
         // Java's count of 0, and what should not be.
-        ("SET L 0", "0,0 3,0 0,0 3,0 1,0>1>0 3,0"),
-        ("SET L -1", "0,-1 3,0 0,0 3,0 1,0>1>0 3,0"),
+        ("SET L 0", "0,0 3,0 0,0 3,0 1,0>1>0 3,0 0,0"),
+        ("SET L -1", "0,-1 3,0 0,0 3,0 1,0>1>0 3,0 -1,0"),
         // Answered before, and set anew since.
-        ("SET L 2; SET mark 1:0 PX 1ks", "1,0 1,0 1,0 1,0 1,0 1,0"),
-        ("SET mark 0:0 PX 1ks", "0,0 0,0 0,0 0,0 0,0 0,0"),
+        ("SET L 2; SET mark 1:0 PX 1ks", "1,0 1,0 1,0 1,0 1,0 1,0 2,0"),
+        ("SET mark 0:0 PX 1ks", "0,0 0,0 0,0 0,0 0,0 0,0 0,0"),
+        // Opened lately, and set anew.
+        ("SET L 1; SET opened 7 PX 1ks", "0,1 3,0 1,0>0 3,0 1,0>1>0 3,0 1,7"),
         // Other types, and numbers that are none to Redis.
-        ("RPUSH L x", "!TYPE 3,0 !TYPE 3,0 !TYPE 3,0"),
-        ("SET L abc", "!INT 3,0 !INT 3,0 !INT 3,0"),
-        ("SET L 1e3", "!INT 3,0 !INT 3,0 !INT 3,0"),
-        ("SET L 2; RPUSH mark x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
+        ("RPUSH L x", "!TYPE 3,0 !TYPE 3,0 !TYPE 3,0 !TYPE"),
+        ("SET L abc", "!INT 3,0 !INT 3,0 !INT 3,0 !INT"),
+        ("SET L 1e3", "!INT 3,0 !INT 3,0 !INT 3,0 !INT"),
+        ("SET L 2; RPUSH mark x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 2,0"),
     ],
 };
 
@@ -846,10 +850,10 @@ fn a_repeat_after_others_came_leaves_them_alone() {
         ("SET L 1", "count_add L mark | 2 1ks channel 0", "SET L 9", "1,3"),
         ("", "count_set L mark | 2 1ks channel 1 0", "DEL L", "1,2"),
         // A second latch under the name of the first: a 0 that is published now makes Java's waiters spin.
-        ("SET L 1", "latch_count_down L mark | 1ks channel 0", "SET L 3", "1,0"),
-        ("SET L 2", "latch_count_down L mark | 1ks channel 0", "SET L 7", "1,1"),
-        ("", "latch_count_down L mark | 1ks channel 0", "SET L 1", "0,0"),
-        ("SET L 1", "latch_delete L mark | 1ks channel 0", "SET L 3", "1,0"),
+        ("SET L 1", "latch_count_down L mark opened | 1ks channel 0", "SET L 3", "1,0"),
+        ("SET L 2", "latch_count_down L mark opened | 1ks channel 0", "SET L 7", "1,1"),
+        ("", "latch_count_down L mark opened | 1ks channel 0", "SET L 1", "0,0"),
+        ("SET L 1", "latch_delete L mark opened | 1ks channel 0", "SET L 3", "1,0"),
     ];
     for (state, call, meanwhile, wanted) in rows {
         bench.cmd::<()>(&["FLUSHALL"]);
