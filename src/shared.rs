@@ -18,7 +18,6 @@ use crate::hold::Hold;
 use crate::holder::{ClientId, Holder};
 use crate::key::{Kind, LockKeys, waiters_pattern};
 use crate::lease::Moment;
-use crate::limits::ONCE;
 use crate::losses::Losses;
 use crate::station::Stations;
 use crate::store::{Doubts, LeaseStore, Levels, Undo};
@@ -186,7 +185,7 @@ impl Shared {
         let loans = std::mem::take(&mut *self.loans.lock());
         for (holder, keys) in loans {
             let mut doubts = Doubts::default();
-            let expires = self.clock.now().plus(ONCE / 2);
+            let asked_at = self.clock.now();
             if Instant::now() >= deadline {
                 failed.push(format!("{:?}: the time was up, and its permits have no lease", keys.name));
             } else if let Err(e) = self.store.release(&keys, &holder, Levels::NONE, &mut doubts) {
@@ -194,7 +193,7 @@ impl Shared {
             } else {
                 continue;
             }
-            self.watchdog.undo(Undo { keys, holder, left: Levels::NONE, doubts, expires });
+            self.watchdog.undo(Undo::of_permits(keys, holder, doubts, asked_at));
         }
         // What they were granted meanwhile they give back, and what is in doubt they leave to the watchdog.
         if !self.calls_are_over(deadline) {
