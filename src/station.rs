@@ -254,7 +254,8 @@ pub(crate) struct Head<'s> {
 
 pub(crate) enum Queued<'s> {
     Head(Head<'s>),
-    TimedOut,
+    /// With the bell of the line, which knows how old its last answer is.
+    TimedOut(Arc<Bell>),
     Closed,
     /// The server cannot be asked: whoever comes now, or has no time left, is told at once.
     Outage(Error),
@@ -307,7 +308,7 @@ impl Stations {
             Call::Wait if member.give_up(&seat) => match &member.station.line.lock().outage {
                 // Nobody knows whether somebody else has it.
                 Some((_, error)) => Queued::Outage(error.clone()),
-                None => Queued::TimedOut,
+                None => Queued::TimedOut(member.station.bell.clone()),
             },
             Call::Closed if member.give_up(&seat) => Queued::Closed,
             _ => Queued::Head(Head { member, stood: true, relay: seat.relay.clone() }),
@@ -450,6 +451,7 @@ impl Head<'_> {
     }
 
     pub(crate) fn outage_is_over(&self) {
+        self.bell().answered();
         self.member.station.line.lock().outage = None;
     }
 
@@ -521,7 +523,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let short = Deadline::after(Instant::now(), Duration::from_millis(1));
-            assert!(matches!(stations.queue(&keys(), short, relay), Queued::TimedOut));
+            assert!(matches!(stations.queue(&keys(), short, relay), Queued::TimedOut(_)));
             drop(first);
             assert!(second.join().unwrap());
         });

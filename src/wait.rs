@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
+use crate::bell::Bell;
 use crate::claim::{Claim, Tried};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::key::Kind;
-use crate::shared::closed;
+use crate::shared::{Shared, closed};
 use crate::station::{Head, Queued, Relay, Relayed};
 use crate::store::{Acquired, Doubts};
 use crate::wakeup::Subscription;
@@ -72,10 +73,24 @@ pub(crate) fn stand_in_line<'a, C: Contender<'a>>(
             }
             outcome
         }
-        Queued::TimedOut => Ok(None),
+        Queued::TimedOut(bell) if is_known(shared, &bell) || shared.holds.blocks(keys).is_some() => Ok(None),
+        // Whoever is the first of the line may sleep on an old answer, or wait in vain for its first one.
+        Queued::TimedOut(bell) => match contender.try_once(false)? {
+            Tried::Won(won) => Ok(Some(won)),
+            Tried::Busy(_) => {
+                bell.answered();
+                Ok(None)
+            }
+        },
         Queued::Closed => Err(closed().for_name(&keys.name)),
         Queued::Outage(error) => Err(error),
     }
+}
+
+/// Whether the last answer in a line is young enough to be given still. An older one says nothing of a server that has hung
+/// since, and `None` would say that somebody else has the lock when nobody knows.
+fn is_known(shared: &Shared, bell: &Bell) -> bool {
+    bell.is_answered_within(shared.config.io_timeout)
 }
 
 fn is_shared(kind: Kind) -> bool {
@@ -183,8 +198,9 @@ fn as_head<'a, C: Contender<'a>>(
             }
             None => head.bell().wait(pause),
         };
-        // Nothing has happened since the last answer that another try could find.
-        if !rung && !outage.goes_on && deadline.has_passed(Instant::now()) {
+        // Nothing has happened since the last answer that another try could find; if that answer is not too old.
+        let known = !outage.goes_on && is_known(shared, head.bell());
+        if !rung && known && deadline.has_passed(Instant::now()) {
             return Ok(None);
         }
     }
