@@ -185,7 +185,8 @@
 //! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |
 //! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
 //! | `leasehold_writer:{N}` | a writer waits: not Redisson's, for `waiter_timeout` |
-//! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated: not Redisson's, for a minute (permits taken from a counting semaphore: ten) |
+//! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated: not Redisson's, for a minute (that permits of a counting semaphore were taken: until they are back, 10 minutes at most) |
+//! | `leasehold_once:{N}:opened` | when a latch was opened last: not Redisson's, for a minute |
 //! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token. Not Redisson's, never expires |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | where what waiters wait for is published; fair waiters each on a channel that ends in `:<holder>` |
 //!

@@ -187,7 +187,8 @@ pub(crate) struct Head<'s> {
 
 pub(crate) enum Queued<'s> {
     Head(Head<'s>),
-    TimedOut,
+    /// With the bell of the line, which knows how old its last answer is.
+    TimedOut(Arc<Bell>),
     Closed,
     /// The head of the line could not ask the server when it tried last. Whoever comes now asks for itself and does not wait
     /// for the head's next try: a dead server is told at once, and a connection that was cut under the head says nothing
@@ -244,7 +245,7 @@ impl Stations {
             Call::Wait if member.give_up(&seat) => match &member.station.line.lock().outage {
                 // Nobody knows whether somebody else has it.
                 Some((_, error)) => Queued::Unknown(error.clone()),
-                None => Queued::TimedOut,
+                None => Queued::TimedOut(member.station.bell.clone()),
             },
             Call::Closed if member.give_up(&seat) => Queued::Closed,
             _ => Queued::Head(Head { member, stood: true, relay: seat.relay.clone() }),
@@ -390,6 +391,7 @@ impl Head<'_> {
     }
 
     pub(crate) fn outage_is_over(&self) {
+        self.bell().answered();
         self.member.station.line.lock().outage = None;
     }
 
@@ -462,7 +464,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let short = Deadline::after(Instant::now(), Duration::from_millis(1));
-            assert!(matches!(stations.queue(&keys(), short, relay), Queued::TimedOut));
+            assert!(matches!(stations.queue(&keys(), short, relay), Queued::TimedOut(_)));
             drop(first);
             assert!(second.join().unwrap());
         });

@@ -284,6 +284,8 @@ impl Inner {
                 let pause = round.settle_pause.next();
                 let unsettled = !self.table.lock().undos.is_empty();
                 if !unsettled || until.is_none_or(|until| Instant::now() + pause >= until) {
+                    let left = self.table.lock().undos.clone();
+                    left.iter().for_each(Undo::warn_of_a_leak);
                     return false;
                 }
                 std::thread::sleep(pause);

@@ -19,6 +19,8 @@ struct State {
     latched: bool,
     /// Messages heard so far, own ones included.
     messages: u64,
+    /// When the server last answered somebody of the line.
+    answered: Option<Instant>,
 }
 
 impl Bell {
@@ -57,6 +59,16 @@ impl Bell {
 
     pub(crate) fn messages(&self) -> u64 {
         self.state.lock().messages
+    }
+
+    /// The server has answered a try.
+    pub(crate) fn answered(&self) {
+        self.state.lock().answered = Some(Instant::now());
+    }
+
+    /// Whether the server has answered a try so lately.
+    pub(crate) fn is_answered_within(&self, age: Duration) -> bool {
+        self.state.lock().answered.is_some_and(|at| at.elapsed() < age)
     }
 
     /// Waits until the count of messages has reached `count`; false after `patience`.

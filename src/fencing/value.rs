@@ -6,13 +6,16 @@ use parking_lot::Mutex;
 
 use super::token::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{RESERVED, is_reserved};
 use crate::session::Shared;
 use crate::store::{Doubts, FenceAnswer};
 
 /// Bytes under a Redis key, together with the highest fencing token that has claimed them.
 ///
 /// Made by [`LockClient::fenced_value`](crate::LockClient::fenced_value); no I/O until a verb. The key is a hash with
-/// the fields `token` and `value`, without a TTL: a resource that forgot its token would take a stale one.
+/// the fields `token` and `value`, without a TTL: a resource that forgot its token would take a stale one. It is the value's
+/// own, never the name of the lock that guards it: whichever of the two comes second under one name is refused with
+/// [`WrongType`](ErrorKind::WrongType).
 ///
 /// # Examples
 /// ```no_run
@@ -29,6 +32,8 @@ use crate::store::{Doubts, FenceAnswer};
 pub struct FencedValue {
     shared: Arc<Shared>,
     key: Arc<str>,
+    /// What is wrong with the key. Told by the first verb: making a handle cannot fail.
+    refused: Option<Error>,
 }
 
 /// A claim on a [`FencedValue`]: what stood there when it was claimed, and the right to replace it as long as no newer
@@ -44,7 +49,15 @@ pub struct ValueClaim {
 
 impl FencedValue {
     pub(crate) fn new(shared: &Arc<Shared>, key: &str) -> Self {
-        Self { shared: shared.clone(), key: format!("{}{key}", shared.config.key_prefix).into() }
+        let mapped: Arc<str> = format!("{}{key}", shared.config.key_prefix).into();
+        let refused = if key.is_empty() {
+            Some(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"))
+        } else if is_reserved(&mapped) {
+            Some(Error::named(ErrorKind::InvalidInput, &mapped, RESERVED))
+        } else {
+            None
+        };
+        Self { shared: shared.clone(), key: mapped, refused }
     }
 
     /// The Redis key, prefix included.
@@ -57,8 +70,9 @@ impl FencedValue {
     /// the same token may claim again.
     ///
     /// # Errors
-    /// [`Stale`](ErrorKind::Stale) when a newer token has claimed it; [`WrongType`](ErrorKind::WrongType) when the key
-    /// is something else; any failure to ask the server.
+    /// [`Stale`](ErrorKind::Stale) when a newer token has claimed it; [`WrongType`](ErrorKind::WrongType) when something
+    /// else stands under the key, a lock for one: nothing of it was changed; [`InvalidInput`](ErrorKind::InvalidInput) for
+    /// an empty key, or one that locks keep for themselves; any failure to ask the server.
     pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
         self.usable()?;
         match self.shared.store.fence_claim(&self.key, token.get()).map_err(|e| e.for_name(&self.key))? {
@@ -68,8 +82,8 @@ impl FencedValue {
     }
 
     fn usable(&self) -> Result<()> {
-        if self.key.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"));
+        if let Some(refused) = &self.refused {
+            return Err(refused.clone());
         }
         self.shared.check_usable().map_err(|e| e.for_name(&self.key))
     }
@@ -98,7 +112,8 @@ impl ValueClaim {
     /// server hangs. Repeat-safe: a write whose reply was lost cannot run after a later one of the same claim.
     ///
     /// # Errors
-    /// [`Stale`](ErrorKind::Stale) when a newer holder has claimed it: nothing was written. After
+    /// [`Stale`](ErrorKind::Stale) when a newer holder has claimed it: nothing was written. As
+    /// [`FencedValue::claim`] when something else has taken the key. After
     /// [`Unreachable`](ErrorKind::Unreachable) it may have been; the same call may be made again.
     pub fn write(&self, value: impl AsRef<[u8]>) -> Result<()> {
         self.of.usable()?;

@@ -32,7 +32,6 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::{ClientId, Holder};
 use crate::base::key::{Kind, LockKeys, waiters_pattern};
 use crate::base::lease::Moment;
-use crate::base::limits::ONCE;
 use crate::base::process::OwnProcess;
 use crate::session::hold::Hold;
 use crate::store::{Doubts, LeaseStore, Levels, Undo};
@@ -257,7 +256,7 @@ impl Shared {
         let mut unconfirmed = Vec::new();
         for (holder, keys) in loans {
             let mut doubts = Doubts::default();
-            let expires = self.clock.now().plus(ONCE / 2);
+            let asked_at = self.clock.now();
             let why = if Instant::now() >= deadline {
                 "the time was up".to_owned()
             } else {
@@ -266,7 +265,7 @@ impl Shared {
                     Err(e) => e.message().to_owned(),
                 }
             };
-            let undo = Undo { keys, holder, left: Levels::NONE, doubts, expires };
+            let undo = Undo::of_permits(keys, holder, doubts, asked_at);
             unconfirmed.push(Unconfirmed::of(&undo, &why));
             self.watchdog.undo(undo);
         }

@@ -9,9 +9,10 @@ use crate::background::piggyback::{Relay, Relayed};
 use crate::base::backoff::Backoff;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
+use crate::base::event::Bell;
 use crate::base::key::Kind;
 use crate::session::attempt::{Claim, Tried};
-use crate::session::closed;
+use crate::session::{Shared, closed};
 use crate::store::{Acquired, Doubts};
 
 /// What waits, and what it wins.
@@ -40,8 +41,10 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
         };
     }
     let mut first = None;
-    if is_shared(keys.kind) && !shared.stations.has_line(&keys.lock) && shared.holds.blocks(keys).is_none() {
-        // Several can have it at once, and nobody of this client waits: no need to go in one by one.
+    // Several can have it at once: no need to go in one by one, if nobody of this client waits. Whoever waits for a latch
+    // looks in any case: only what it saw when it came tells it later whether the latch was opened in between.
+    let at_once = keys.kind == Kind::Latch || is_shared(keys.kind) && !shared.stations.has_line(&keys.lock);
+    if at_once && shared.holds.blocks(keys).is_none() {
         match contender.try_once(true)? {
             Tried::Won(won) => return Ok(Some(won)),
             busy @ Tried::Busy(_) => first = Some(busy),
@@ -64,13 +67,15 @@ pub(crate) fn stand_in_line<'a, C: Contender<'a>>(
         };
         match queued {
             Queued::Head(mut head) => {
+                // What was heard before it stood in line is too old.
+                let first = first.filter(|_| !head.stood);
                 let outcome = as_head(contender, &mut head, deadline, first);
                 if !matches!(outcome, Ok(Some(_))) {
                     contender.claim().leave();
                 }
                 return outcome;
             }
-            Queued::TimedOut => return Ok(None),
+            Queued::TimedOut(bell) => return timed_out(contender, &bell),
             Queued::Closed => return Err(closed().for_name(&keys.name)),
             Queued::Unknown(error) => return Err(error),
             Queued::Outage => {}
@@ -84,6 +89,28 @@ pub(crate) fn stand_in_line<'a, C: Contender<'a>>(
         }
         shared.stations.outage_is_over(&keys.lock);
     }
+}
+
+/// Its time is up while it stands in line.
+fn timed_out<'a, C: Contender<'a>>(contender: &mut C, bell: &Bell) -> Result<Option<C::Won>> {
+    let Claim { shared, keys, .. } = *contender.claim();
+    if is_known(shared, bell) || shared.holds.blocks(keys).is_some() {
+        return Ok(None);
+    }
+    // Whoever is the first of the line may sleep on an old answer, or wait in vain for its first one.
+    match contender.try_once(false)? {
+        Tried::Won(won) => Ok(Some(won)),
+        Tried::Busy(_) => {
+            bell.answered();
+            Ok(None)
+        }
+    }
+}
+
+/// Whether the last answer in a line is young enough to be given still. An older one says nothing of a server that has hung
+/// since, and `None` would say that somebody else has the lock when nobody knows.
+fn is_known(shared: &Shared, bell: &Bell) -> bool {
+    bell.is_answered_within(shared.config.io_timeout)
 }
 
 fn is_shared(kind: Kind) -> bool {
@@ -199,8 +226,9 @@ fn as_head<'a, C: Contender<'a>>(
             None => head.bell().wait(pause),
         };
         unnotified = !rung;
-        // Nothing has happened since the last answer that another try could find.
-        if !rung && !outage.goes_on && deadline.has_passed(Instant::now()) {
+        // Nothing has happened since the last answer that another try could find; if that answer is not too old.
+        let known = !outage.goes_on && is_known(shared, head.bell());
+        if !rung && known && deadline.has_passed(Instant::now()) {
             return Ok(None);
         }
     }

@@ -13,8 +13,9 @@ pub(crate) use self::redis::RedisStore;
 pub(crate) use self::redlock::{Admission, RedlockStore};
 use crate::base::error::{Error, Result};
 use crate::base::holder::Holder;
-use crate::base::key::LockKeys;
+use crate::base::key::{Kind, LockKeys};
 use crate::base::lease::Moment;
+use crate::base::limits::{ONCE, TAKEN};
 use crate::base::node_status::{NodeState, NodeStatus};
 pub(crate) use crate::store::redis::script::{
     Acquire, AcquireAll, Count, CountAnswer, FenceAnswer, Leaving, Levels, Part, Standing, TokenRule, Waiting,
@@ -123,8 +124,60 @@ pub(crate) struct Undo {
     pub(crate) holder: Holder,
     pub(crate) left: Levels,
     pub(crate) doubts: Doubts,
-    /// From here on the lease has ended by itself, if none of the doubts runs late.
+    /// From here on the lease has ended by itself, if none of the doubts runs late. Of permits without leases: from here on
+    /// a repeat could give them back twice.
     pub(crate) expires: Moment,
+}
+
+/// How long permits without leases may be given back anew once a request for it may have run: for half the time that its
+/// mark is kept, because the last repeat may be slow.
+const REPEATED: Duration = Duration::from_nanos(ONCE.as_nanos() as u64 / 2);
+
+impl Undo {
+    /// Gives back permits that have no lease: no time ends it, until a request that may have run makes repeats a risk.
+    pub(crate) fn of_permits(keys: Arc<LockKeys>, holder: Holder, doubts: Doubts, asked_at: Moment) -> Self {
+        let never = Moment::from_nanos(u64::MAX);
+        let expires = if doubts.is_empty() { never } else { asked_at.plus(REPEATED) };
+        Self { keys, holder, left: Levels::NONE, doubts, expires }
+    }
+
+    /// A request that was sent at `asked_at` may have run.
+    fn may_have_run(&mut self, asked_at: Moment) {
+        if self.permits().is_some() {
+            self.expires = self.expires.min(asked_at.plus(REPEATED));
+        }
+    }
+
+    /// The server refused it at `asked_at`: it may be full, or something else stands under the name for good.
+    fn was_refused(&mut self, asked_at: Moment) {
+        self.doubts.clear();
+        if self.permits().is_some() {
+            self.expires = self.expires.min(asked_at.plus(TAKEN));
+        }
+    }
+
+    /// How many permits without leases it gives back: nothing else would.
+    pub(crate) fn permits(&self) -> Option<u32> {
+        match self.keys.kind {
+            Kind::Counting { permits, taken: true } => Some(permits),
+            _ => None,
+        }
+    }
+
+    /// It is given up. To be called without any mutex.
+    pub(crate) fn warn_of_a_leak(&self) {
+        if let Some(what) = self.leak() {
+            log::warn!("{what}");
+        }
+    }
+
+    fn leak(&self) -> Option<String> {
+        let (permits, name) = (self.permits()?, &self.keys.name);
+        Some(format!(
+            "{permits} permits of the counting semaphore {name:?} could not be given back for certain, and this is not \
+             tried again: if it has too few from now on, put them back with add_permits({permits})"
+        ))
+    }
 }
 
 /// What guards, watchdog and wait loop need from the place where leases live.
@@ -173,7 +226,7 @@ pub(crate) trait LeaseStore: Send + Sync + std::fmt::Debug {
     /// Changes a count that nobody holds. `id`: the same for all repeats, which then change nothing more.
     fn count(&self, keys: &LockKeys, change: Count, id: &str, doubts: &mut Doubts) -> Result<CountAnswer>;
 
-    /// What is left of a count or free of the permits, and how many permits are held.
+    /// What is left of a count or free of the permits; and how many permits are held, of a latch when it was opened last.
     fn counted(&self, keys: &LockKeys) -> Result<(i64, i64)>;
 
     /// In the background: looks after what nobody waits for (servers that were down, or have no vote yet). When to be

@@ -9,7 +9,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::key::{Kind, LockKeys};
-use crate::base::limits::{MOST_PERMITS, ONCE, TAKEN, check_count};
+use crate::base::limits::{MOST_PERMITS, TAKEN, check_count};
 use crate::session::attempt::{Claim, Granted, Tried};
 use crate::session::wait_loop::{Contender, contend};
 use crate::session::{Shared, closed};
@@ -32,8 +32,9 @@ use crate::sync::remote_counter::{Counter, permit_methods};
 /// As [`Semaphore`](crate::Semaphore).
 ///
 /// # Repeats
-/// Every request leaves a mark in Redis for a minute (`leasehold_once:{name}:..`, one for each acquisition and each change),
-/// so that one whose reply was lost counts once when it is repeated.
+/// Every request leaves a mark in Redis (`leasehold_once:{name}:..`, one for each acquisition and each change), so that one
+/// whose reply was lost counts once when it is repeated. The mark of a change stands for a minute; that of an acquisition
+/// until the permits are back, 10 minutes at most, and for a minute from there.
 ///
 /// # Source
 /// Redisson's `RSemaphore` on the wire. What differs: the marks, and waits that have a timer.
@@ -185,8 +186,11 @@ impl CountingPermit {
     /// I/O timeouts.
     ///
     /// # Errors
-    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave them back: somebody else may have them. When the
-    /// server could not be asked: then it is repeated in the background, for a minute.
+    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave them back: somebody else may have them.
+    /// When the server could not be asked: then it is repeated in the background until the server answers, for as long as
+    /// the client lives. Where a request may have reached the server and its reply was lost, only for half a minute from
+    /// there (Redis remembers it for a minute, and a repeat that comes later would give the permits back twice), and where
+    /// the server refuses it, for 10 minutes. What is given up then is told at WARN.
     pub fn unlock(mut self) -> Result<()> {
         self.given_up = true;
         self.give_back()
@@ -212,8 +216,7 @@ impl CountingPermit {
         }
         let heard_before = shared.stations.messages(&keys.lock).unwrap_or(0);
         let mut doubts = Doubts::default();
-        // The mark is that of the request, so the repeats end with it.
-        let expires = shared.clock.now().plus(ONCE / 2);
+        let asked_at = shared.clock.now();
         match shared.store.release(keys, &self.holder, Levels::NONE, &mut doubts) {
             Ok(Released::Freed { listeners, .. }) => {
                 shared.tell_freed(keys, listeners, heard_before);
@@ -221,8 +224,7 @@ impl CountingPermit {
             }
             Ok(_) => Ok(()),
             Err(e) => {
-                let (keys, holder, left) = (keys.clone(), self.holder.clone(), Levels::NONE);
-                shared.watchdog.undo(Undo { keys, holder, left, doubts, expires });
+                shared.watchdog.undo(Undo::of_permits(keys.clone(), self.holder.clone(), doubts, asked_at));
                 Err(e.for_name(&self.keys.name))
             }
         }

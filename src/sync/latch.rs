@@ -30,6 +30,11 @@ use crate::sync::remote_counter::Counter;
 /// By message, with a look every few seconds besides: a lost message, a flush or a restart of the server delays whoever
 /// waits, and strands nobody.
 ///
+/// A latch may be set anew right behind its last count, or after [`delete`](Self::delete): Redis remembers for a minute when
+/// it was opened, so those who waited go on all the same. Not so when a Java process opened it, which leaves no more than a
+/// message: a waiter whose look comes when the latch is counting again waits for the new count. (Java's waiters do so
+/// whoever opened it.) There, take a new name for each turn.
+///
 /// # Source
 /// Redisson's `RCountDownLatch` on the wire. What differs: counting down can be repeated after a lost reply, deleting wakes
 /// those who wait, waits have a timer.
@@ -154,13 +159,15 @@ impl CountDownLatch {
     fn wait_with(&self, deadline: Deadline) -> Result<bool> {
         let (shared, keys) = (&self.handle.shared, self.handle.usable()?);
         let claim = Claim::new(shared, keys, LOOK, TokenRule::Off)?;
-        contend(&mut Waiter { claim }, deadline).map(|opened| opened.is_some())
+        contend(&mut Waiter { claim, opened: None }, deadline).map(|opened| opened.is_some())
     }
 }
 
 /// A call that waits for the count.
 struct Waiter<'a> {
     claim: Claim<'a>,
+    /// When the latch had been opened last, at the first look of this call, which found it counting.
+    opened: Option<i64>,
 }
 
 impl<'a> Contender<'a> for Waiter<'a> {
@@ -172,8 +179,12 @@ impl<'a> Contender<'a> for Waiter<'a> {
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {
         let Claim { shared, keys, .. } = self.claim;
-        let (left, _) = shared.store.counted(keys).map_err(|e| e.for_name(&keys.name))?;
-        Ok(if left > 0 { Tried::Busy(Some(LOOK)) } else { Tried::Won(()) })
+        let (left, opened) = shared.store.counted(keys).map_err(|e| e.for_name(&keys.name))?;
+        // Counting again does not mean counting still: whoever opened it may have set it anew before this look.
+        if left <= 0 || opened > *self.opened.get_or_insert(opened) {
+            return Ok(Tried::Won(()));
+        }
+        Ok(Tried::Busy(Some(LOOK)))
     }
 
     fn relay(&mut self) -> Option<Relay> {

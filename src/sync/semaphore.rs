@@ -113,13 +113,21 @@ impl Semaphore {
         }
     }
 
-    /// Removes the semaphore with all its permits; false when there was none. Whoever holds permits loses them, whoever
-    /// waits is told. One round trip, repeat-safe.
+    /// Removes the semaphore with all its permits; false when there was none. Whoever holds permits loses them: holders of
+    /// this client are told at once, others learn of it at their next renewal, a third of their lease later. Whoever waits
+    /// gets [`Conflict`](crate::ErrorKind::Conflict). One round trip, repeat-safe.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// When the server cannot be asked: then it may have happened.
     pub fn delete(&self) -> Result<bool> {
-        Counter::new(&self.handle).change(Count::Delete).map(|answer| answer.done)
+        let keys = self.handle.usable()?;
+        // Listed before: permits that are taken once it is gone are those of another semaphore.
+        let ours = self.handle.shared.holds.under(&keys.lock);
+        let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
+        if deleted {
+            ours.iter().filter(|hold| hold.grant.keys.kind.is_of_one_noun_with(keys.kind)).for_each(|h| h.tell_lost());
+        }
+        Ok(deleted)
     }
 
     fn take_one(&self, deadline: Deadline) -> Result<Option<SemaphorePermit>> {
@@ -152,8 +160,9 @@ impl SemaphorePermit {
         self.permits
     }
 
-    /// Goes on without the guard: the permits stay taken and are renewed no more, so they come back when their lease ends,
-    /// unless somebody [gives them back](Semaphore::release) by this id before. No I/O.
+    /// Goes on without the guard: the permits stay taken and are renewed no more, so they come back two seconds after the
+    /// lease ends that they had from the last renewal, unless somebody [gives them back](Semaphore::release) by this id
+    /// before. Nobody is told of that end. No I/O.
     #[must_use = "the id can give the permits back"]
     pub fn forget(mut self) -> PermitId {
         self.given_up = true;

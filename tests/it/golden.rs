@@ -435,7 +435,8 @@ fn a_latch_follows_the_vectors() {
     // Each request has a mark of its own, which Redisson does not know.
     let mut call = |bench: &mut Bench<'_>, script: &str, args: &[&str]| {
         ids += 1;
-        let pair = bench.pair(script, &["L", &format!("leasehold_once:{{L}}:{ids}")], args);
+        let pair =
+            bench.pair(script, &["L", &format!("leasehold_once:{{L}}:{ids}"), "leasehold_once:{L}:opened"], args);
         (pair, bench.heard())
     };
     // Vector: set 2; down; down; down: messages 1, then 0 at the second; the third leaves no key.

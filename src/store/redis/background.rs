@@ -135,7 +135,11 @@ impl Background {
         }
         let (replies, _) = match link.exchange(&requests) {
             Ok(done) => done,
-            Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => return Err(error),
+            Err(Failure::NotSent(error)) => return Err(error),
+            Err(Failure::InDoubt { error, .. }) => {
+                log::debug!("{} unknown outcomes cannot be settled yet: {error}", undos.len());
+                return Ok(undos.iter().map(|_| Settled::MayHaveRun).collect());
+            }
         };
         self.put_back(link);
         let mut releases = replies[first_release..].iter();
@@ -170,6 +174,8 @@ pub(super) enum Settled {
     Done,
     /// Nothing of it can run any more, but the release was refused.
     NothingUnderWay,
+    /// It was sent, and the reply was lost.
+    MayHaveRun,
     NotYet,
 }
 

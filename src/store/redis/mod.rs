@@ -19,7 +19,7 @@ use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::key::{Kind, LockKeys};
+use crate::base::key::LockKeys;
 use crate::base::lease::Moment;
 use crate::base::limits::ONCE;
 
@@ -272,8 +272,14 @@ impl LeaseStore for RedisStore {
     fn settle(&self, undos: &mut Vec<Undo>) {
         let mut kept = Vec::new();
         // A permit given back once its mark may be gone would be given back twice.
-        let now = self.clock.now();
-        undos.retain(|undo| now < undo.expires || !matches!(undo.keys.kind, Kind::Counting { taken: true, .. }));
+        let asked_at = self.clock.now();
+        let (over, going_on) = undos.drain(..).partition(|undo| asked_at >= undo.expires && undo.permits().is_some());
+        *undos = going_on;
+        let over: Vec<Undo> = over;
+        over.iter().for_each(Undo::warn_of_a_leak);
+        if undos.is_empty() {
+            return;
+        }
         let chunk: Vec<Undo> = undos.drain(..undos.len().min(SETTLE_CHUNK)).collect();
         match self.background.settle(&chunk) {
             Ok(done) => {
@@ -281,7 +287,8 @@ impl LeaseStore for RedisStore {
                     match settled {
                         Settled::Done => continue,
                         // Refused, for want of permission, say: from here on its lease ends it.
-                        Settled::NothingUnderWay => undo.doubts.clear(),
+                        Settled::NothingUnderWay => undo.was_refused(asked_at),
+                        Settled::MayHaveRun => undo.may_have_run(asked_at),
                         Settled::NotYet => {}
                     }
                     kept.push(undo);
@@ -297,11 +304,8 @@ impl LeaseStore for RedisStore {
         undos.append(&mut kept);
         let now = self.clock.now();
         // Without a doubt the lease has ended by itself. With one, the request may still lie in the buffer of a
-        // stalled server, however long that takes. A count's repeats end when its mark does.
-        undos.retain(|undo| {
-            let for_ever = !undo.doubts.is_empty() && !matches!(undo.keys.kind, Kind::Counting { taken: true, .. });
-            for_ever || now < undo.expires
-        });
+        // stalled server, however long that takes. Permits without leases are given up above.
+        undos.retain(|undo| !undo.doubts.is_empty() || undo.permits().is_some() || now < undo.expires);
     }
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
@@ -429,5 +433,64 @@ fn put_outcomes(
             }
         }
         Err(error) => places.iter().for_each(|&at| outcomes[at] = Some(Renewed::Failed(error.clone()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::FakeClock;
+    use crate::base::key::Kind;
+    use crate::base::limits::TAKEN;
+    use crate::store::REPEATED;
+    use crate::store::redis::wire::Endpoint;
+
+    /// A store whose server is not there.
+    fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {
+        let clock: Arc<dyn Clock> = clock.clone();
+        let dialer = Dialer {
+            endpoint: Endpoint::parse("redis+unix:///nonexistent/s").unwrap(),
+            client_name: "t".to_owned(),
+            key_prefix: String::new(),
+            io_timeout: Duration::from_millis(100),
+            clock,
+            memory_seen: Arc::default(),
+        };
+        RedisStore::new(dialer.clone(), 1, dialer, None)
+    }
+
+    fn permits_to_give_back(clock: &FakeClock) -> Undo {
+        let keys = Arc::new(LockKeys::new("", "s", Kind::Counting { permits: 3, taken: true }).unwrap());
+        let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
+        Undo::of_permits(keys, holder, Doubts::default(), clock.now())
+    }
+
+    /// No lease brings them back, so only a repeat that could count twice is a reason to give them up.
+    #[test]
+    fn permits_are_given_back_until_a_repeat_could_count_twice() {
+        let clock = Arc::new(FakeClock::default());
+        let store = unreachable_store(&clock);
+        let mut undos = vec![permits_to_give_back(&clock)];
+        clock.advance(Duration::from_secs(24 * 60 * 60));
+        store.settle(&mut undos);
+        assert_eq!(undos.len(), 1, "nothing of it has reached a server yet");
+
+        undos[0].may_have_run(clock.now());
+        undos[0].was_refused(clock.now());
+        clock.advance(REPEATED - Duration::from_secs(1));
+        // A later repeat does not begin anew.
+        undos[0].may_have_run(clock.now());
+        store.settle(&mut undos);
+        assert_eq!(undos.len(), 1);
+        assert!(undos[0].leak().unwrap().starts_with("3 permits of the counting semaphore \"s\""));
+        clock.advance(Duration::from_secs(1));
+        store.settle(&mut undos);
+        assert!(undos.is_empty());
+
+        let mut undos = vec![permits_to_give_back(&clock)];
+        undos[0].was_refused(clock.now());
+        clock.advance(TAKEN);
+        store.settle(&mut undos);
+        assert!(undos.is_empty(), "refused for good");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK, fail_on_error, pair, unexpected,
 };
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Kind, LockKeys};
 use crate::store::redis::wire::{Reply, Request};
 
@@ -31,8 +31,14 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<Standing>> {
     let Some(Reply::Int(pttl)) = parts.next() else { return Err(unexpected("a question about the holder", "no TTL")) };
     let mut holders = Vec::new();
     while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next()) {
-        if field == b"mode" {
-            continue;
+        match &*field {
+            b"mode" => continue,
+            // No holder is called so: it is the field of a fenced value.
+            b"token" => {
+                let why = "a fenced value stands under this name; use another name for one of the two";
+                return Err(Error::new(ErrorKind::WrongType, why));
+            }
+            _ => {}
         }
         // A count that is no number is somebody else's business; the lock is held all the same.
         let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).unwrap_or(1);

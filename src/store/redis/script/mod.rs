@@ -93,6 +93,7 @@ scripts! {
     COUNT_ADD = "count_add" with "once" => Shape::status(5);
     LATCH_COUNT_DOWN = "latch_count_down" with "once" => Shape::status(3);
     LATCH_DELETE = "latch_delete" with "once" => Shape::status(3);
+    LATCH_LOOK = "latch_look" with "once" => Shape::Pair;
     REDLOCK_ACQUIRE = "redlock_acquire" => Shape::status(5);
     REDLOCK_RENEW = "redlock_renew" => Shape::Any;
     REDLOCK_TOKEN = "redlock_token" => Shape::Number;
