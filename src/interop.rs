@@ -22,13 +22,15 @@
 //! | [`Builder::redlock`](crate::Builder::redlock) | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
 //!
 //! They exclude each other and wake each other. Each renews its own holds: Redisson's `lockWatchdogTimeout` and our
-//! [`lease`](crate::Builder::lease) need not be the same.
+//! [`lease`](crate::Builder::lease) need not be the same. Only [readers that share a lock](#readers-of-both-sides) see the
+//! shorter of the two.
 //!
 //! # What is ours alone
 //!
-//! A holder of ours is `<id of the client>:<number>`, the id a UUID of version 8 (Java's are version 4). Two look at
+//! A holder of ours is `<id of the client>:<number>`, the id a UUID of version 8 (Java's are version 4). Three look at
 //! that: fair locks, to give each waiter the patience of its side (the last six digits of ours are its client's
-//! [`waiter_timeout`](crate::Builder::waiter_timeout) in ms), and Redlock, to which all of Java is one holder. Keys beside
+//! [`waiter_timeout`](crate::Builder::waiter_timeout) in ms), read holds, to see who may cut their lock, and Redlock, to which
+//! all of Java is one holder. Keys beside
 //! Redisson's: `leasehold_writer:{N}` (a waiting writer), `leasehold_once:{N}:..` (marks of counts), `leasehold:node` (Redlock).
 //! Java neither sees nor needs them.
 //!
@@ -52,7 +54,7 @@
 //! | a fair lock's release tells the head of the queue only, a plain lock's none of the queue | where both are used under one name, on either side, those of the other kind wait until the TTL they saw is over | nothing: use one kind for a name (our own fair waiters look at every third of their `waiter_timeout`) |
 //! | with a dead head and a free lock, Java's fair waiters ask in a loop | load, until the head's time is over | ours wait for the time that is left |
 //! | Java's readers look at no mark of a waiting writer | many of them can keep a writer of ours waiting, and our readers with it: they stay out while Java's go in | ours let a waiting writer of ours go first |
-//! | renewing one Java reader sets the TTL of the whole lock to its own | a longer lease of another reader could be cut | we look after our read holds, fixed ones too, and lift it again |
+//! | renewing one Java reader sets the TTL of the whole lock to its own, whatever others were promised | a longer lease of ours is cut to Java's watchdog time | we look at our read holds once a second, lift the lock again, and [believe no longer](#readers-of-both-sides) than Java may leave us |
 //! | a write lock that becomes a read lock tells nobody | readers wait until the TTL that they saw is over, Java's and ours | nothing about Java's; our [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
 //! | the release of a Java writer says `1`, which wakes only who sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL it saw is over (3 in 600 did, when the release came within 2.5 ms of the subscription) | a release of ours says `00` behind it, to Java another `0`, which is kept for such a waiter (none in 1 200) |
 //! | deleting a latch strands those who wait | in Java, until their own time is over | [`delete`](crate::CountDownLatch::delete) of ours wakes those of both sides |
@@ -64,6 +66,26 @@
 //! | `RMultiLock` and `RedissonRedLock` set their lease at the end on whatever holder is there by then | taken slower than twice its wait (a master is dead), Java cuts a lock of *ours* to its lease, and works beside us | nothing: name no lease there |
 //! | `RMultiLock` waits for one lock while it holds others, and what a lost reply left locked in its name stays | two Java threads can wait for each other (seen for 16 s with leases of 10 s), and ours for both | ours takes all or none, and holds nothing while it waits |
 //! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stand for days | nothing: name no lease there, or free it [by force](crate::ReentrantMutex::force_unlock) |
+//!
+//! # Readers of both sides
+//!
+//! A renewal by a Java reader sets the TTL of the whole lock to that client's `lockWatchdogTimeout`, and before Redisson 4.4
+//! that of every reader's lease as well. If such a reader is killed, the lock ends that soon, whatever lease its other readers
+//! have. So a read hold of ours is looked at 0.1 s after it was taken and then once a second (more often if its lease is
+//! shorter than 3 s), all that a client has in one request. A look puts back what was cut, and finds out whether a Java reader
+//! has a part in the lock. While one has, our hold is valid for no longer than what was left of Java's lease at the last look,
+//! and at least 2 s: [`remaining`](crate::RwLockReadGuard::remaining) says so, and a server that cannot be asked for that long
+//! costs us the hold in time, before a writer gets in. Once no Java reader is left, our own lease counts again. Readers of this
+//! crate alone never shorten each other.
+//!
+//! What remains: a reader of ours may believe in a lock that a writer has where
+//! - a Java client has a `lockWatchdogTimeout` below 2 s (its default is 30 s);
+//! - the server could not be asked from before our first look (0.1 s) or from before the first after a Java reader came (1 s),
+//!   and that reader renews and dies meanwhile;
+//! - the same, and more than a hundred readers share the lock, or the Java reader was itself paused for longer than its
+//!   watchdog time: of such a one only those looks learn that come between its renewal and the next of ours that mends it.
+//!
+//! Where that matters, give Java a watchdog time that is no shorter than our lease, and fence what a reader does to others.
 //!
 //! # What was measured
 //!

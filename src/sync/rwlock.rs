@@ -33,6 +33,10 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, wait
 /// Each reader has a lease of its own and expires by itself; renewing one neither shortens nor keeps another alive. A
 /// reader that died keeps writers out until its lease ends, or, while others read on, until the last of those leaves.
 ///
+/// That is so among readers of this crate. A Java reader with a shorter watchdog time cuts the lease of all that share the
+/// lock with it. Read holds, those with a fixed lease too, are therefore looked at once a second, and beside a Java reader
+/// they are valid for no longer than it may leave them: see [Readers of both sides](crate::interop#readers-of-both-sides).
+///
 /// # Source
 /// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers, writers are let in, counts
 /// are set and not added to.
