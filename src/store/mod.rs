@@ -4,6 +4,7 @@
 //! watchdog and wait loop.
 
 mod background;
+mod kinds;
 mod redis;
 mod redlock;
 
