@@ -80,8 +80,12 @@ pub(crate) fn acquire_owned(
     deadline: Deadline,
 ) -> Result<Option<Arc<Hold>>> {
     shared.check_usable().map_err(|e| e.for_name(&keys.name))?;
+    let thread = std::thread::current().id();
     if keys.kind == Kind::Write {
-        refuse_upgrade(shared, keys, std::thread::current().id())?;
+        refuse_upgrade(shared, keys, thread)?;
+    }
+    if deadline == Deadline::Never {
+        refuse_own(shared, keys, thread)?;
     }
     acquire(shared, keys, terms, deadline, Owner::Guard)
 }
@@ -95,6 +99,27 @@ fn refuse_upgrade(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<
             "this thread holds it for reading, and a write lock would wait for that for ever: drop the read guard \
              first, or take the write lock from the start and downgrade it",
         ))),
+        _ => Ok(()),
+    }
+}
+
+/// An owned acquire that waits for a hold of its own thread waits for ever: that hold's guards cannot leave the thread, and
+/// its lease does not end by itself. Of an owned guard that cannot be said: another thread may drop it.
+pub(crate) fn refuse_own(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<()> {
+    match shared.holds.of_thread(&keys.lock, thread) {
+        Some(hold)
+            if hold.grant.keys.kind.is_of_one_noun_with(keys.kind)
+                && (keys.kind != Kind::Read || hold.levels().main > 0)
+                && hold.grant.upkeep == (Upkeep::Renewed { until: None })
+                && hold.is_held() =>
+        {
+            Err(Error::named(
+                ErrorKind::Conflict,
+                &keys.name,
+                "this thread holds it with a guard that is bound to the thread, and an owned guard would wait for that for \
+                 ever: drop the first guard, or take it as an owned one",
+            ))
+        }
         _ => Ok(()),
     }
 }

@@ -58,11 +58,14 @@ impl ReentrantMutex {
     }
 
     waiting_verb! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call blocks even
-        /// on the same thread, until the first guard is gone.
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: while an owned guard lives,
+        /// each further call blocks, also [`lock`](Self::lock) and a [multi-lock](crate::LockClient::multi) with this name, and
+        /// also on the thread that took the guard. Nobody can see whether that is a mistake: another thread may drop it.
         ///
         /// # Errors
-        /// As [`lock`](Self::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it by [`lock`](Self::lock), renewed and without a
+        /// [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`). Otherwise as
+        /// [`lock`](Self::lock).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMutexGuard, acquire_owned
     }
 

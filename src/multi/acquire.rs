@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::hold::MultiHold;
 use super::label;
-use crate::acquire::{Terms, check_kind, granted_too_late};
+use crate::acquire::{Terms, check_kind, granted_too_late, refuse_own};
 use crate::claim::{Claim, Tried};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -26,6 +26,9 @@ pub(super) fn take(
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
+    if owner == Owner::Guard && deadline == Deadline::Never {
+        names.iter().try_for_each(|keys| refuse_own(shared, keys, std::thread::current().id()))?;
+    }
     let own = |keys: &Arc<LockKeys>| match owner {
         Owner::Thread(thread) => shared.holds.of_thread(&keys.lock, thread),
         Owner::Guard => None,

@@ -172,3 +172,33 @@ fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     drop((latch, leased, counting, client));
     server.assert_clean();
 }
+
+/// An owned call without a timeout does not wait for a guard that only its own thread can drop.
+#[test]
+fn an_owned_call_does_not_wait_for_its_own_thread() {
+    let server = Server::start();
+    let client = server.client();
+    let (mutex, fair, rw) = (client.mutex("m"), client.fair("f"), client.rw_lock("rw"));
+    let bound = (mutex.lock().unwrap(), fair.lock().unwrap(), rw.write().unwrap());
+    refused(mutex.lock_owned(), ErrorKind::Conflict);
+    refused(fair.lock_owned(), ErrorKind::Conflict);
+    refused(rw.read_owned(), ErrorKind::Conflict);
+    refused(rw.write_owned(), ErrorKind::Conflict);
+    refused(client.multi(["a", "m"]).lock_owned(), ErrorKind::Conflict);
+    // With a time: it is taken, no more.
+    assert!(mutex.try_lock_owned().unwrap().is_none() && mutex.try_lock_owned_for(ms(5)).unwrap().is_none());
+    assert!(client.multi(["a", "m"]).try_lock_owned_for(ms(5)).unwrap().is_none());
+    assert!(rw.try_read_owned_for(ms(5)).unwrap().is_none());
+    // Another thread waits for this one, which can drop it.
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| mutex.lock_owned().unwrap().unlock());
+        drop(bound);
+        waiter.join().unwrap().unwrap();
+    });
+    // One that ends by itself is waited for; readers do not exclude each other.
+    let short = mutex.clone().with_lease(ms(200)).lock().unwrap();
+    mutex.lock_owned().unwrap().unlock().unwrap();
+    assert!(!short.is_held());
+    let _read = rw.read().unwrap();
+    drop(rw.read_owned().unwrap());
+}
