@@ -91,6 +91,9 @@ pub(crate) fn acquire_owned(
     if let Some(hold) = shared.holds.of_thread(&keys.lock, thread) {
         refuse_reentry(&hold, keys, terms)?;
     }
+    if deadline == Deadline::Never {
+        refuse_own(shared, keys, thread)?;
+    }
     acquire(shared, keys, terms, deadline, Owner::Guard)
 }
 
@@ -113,8 +116,30 @@ pub(crate) fn refuse_reentry(hold: &Hold, keys: &LockKeys, terms: &Terms) -> Res
     if terms.reentrant && hold.reentrant {
         return Ok(());
     }
-    let why = "this thread holds the lock, and one of the two handles is non_reentrant: give it up first, or ask on                another thread";
+    let why = "this thread holds the lock, and one of the two handles is non_reentrant: give it up first, or ask on \
+               another thread";
     hold.ensure_held().and(Err(Error::named(ErrorKind::Conflict, &keys.name, why)))
+}
+
+/// An owned acquire that waits for a hold of its own thread waits for ever: that hold's guards cannot leave the thread, and
+/// its lease does not end by itself. Of an owned guard that cannot be said: another thread may drop it.
+pub(crate) fn refuse_own(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<()> {
+    match shared.holds.of_thread(&keys.lock, thread) {
+        Some(hold)
+            if hold.grant.keys.kind.is_of_one_noun_with(keys.kind)
+                && (keys.kind != Kind::Read || hold.levels().main > 0)
+                && hold.grant.upkeep == (Upkeep::Renewed { until: None })
+                && hold.is_held() =>
+        {
+            Err(Error::named(
+                ErrorKind::Conflict,
+                &keys.name,
+                "this thread holds it with a guard that is bound to the thread, and an owned guard would wait for that for \
+                 ever: drop the first guard, or take it as an owned one",
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn reenter(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms) -> Result<()> {

@@ -28,6 +28,13 @@ use crate::sync::remote_counter::{Counter, permit_methods};
 /// A semaphore that is not set has no permits: whoever asks waits until somebody [sets](Self::try_set_permits) or
 /// [adds](Self::add_permits) some.
 ///
+/// # Name
+/// A latch, a semaphore and a counting semaphore are each one number under their name, as Redisson has them, and Redis cannot
+/// tell them apart. A client that has used a name for one of them refuses it for the others with
+/// [`WrongType`](crate::ErrorKind::WrongType) as long as the number stands. Otherwise nobody sees it: a permit taken from the latch of
+/// another client counts it down, and the last one opens it. Give each a name
+/// of its own.
+///
 /// # Order
 /// As [`Semaphore`](crate::Semaphore).
 ///

@@ -80,7 +80,7 @@ impl FairMutex {
         /// on the same thread, until the first guard is gone.
         ///
         /// # Errors
-        /// As [`lock`](Self::lock).
+        /// As [`ReentrantMutex::lock_owned`](crate::ReentrantMutex::lock_owned).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedFairMutexGuard, acquire_owned
     }
 

@@ -101,7 +101,8 @@ macro_rules! waiting_verb {
         }
 
         #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), "), blocking for at most `timeout` and \
-            one round trip. `None`: it was not possible in all that time.")]
+            one round trip, which can take a few I/O timeouts when the server hangs. `None`: it was not possible in \
+            all that time; a server that has not answered lately is asked once more, and an error says that nobody knows.")]
         ///
         /// # Errors
         #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
@@ -110,7 +111,8 @@ macro_rules! waiting_verb {
         }
 
         #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), "), blocking until `deadline` at most, \
-            and one round trip. `None`: it was not possible in all that time.")]
+            and one round trip, which can take a few I/O timeouts when the server hangs. `None`: it was not possible in \
+            all that time; a server that has not answered lately is asked once more, and an error says that nobody knows.")]
         ///
         /// # Errors
         #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]

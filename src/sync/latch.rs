@@ -26,6 +26,13 @@ use crate::sync::remote_counter::Counter;
 /// it has a lease: a process that dies before it has counted down leaves the others waiting, so give
 /// [`wait_for`](Self::wait_for) a time, or [`delete`](Self::delete) the latch.
 ///
+/// # Name
+/// A latch, a semaphore and a counting semaphore are each one number under their name, as Redisson has them, and Redis cannot
+/// tell them apart. A client that has used a name for one of them refuses it for the others with
+/// [`WrongType`](ErrorKind::WrongType) as long as the number stands. Otherwise nobody sees it: `count_down` of one client takes
+/// a permit from the semaphore of another, and an acquired permit counts a latch down. Give each a name
+/// of its own.
+///
 /// # Waiting
 /// By message, with a look every few seconds besides: a lost message, a flush or a restart of the server delays whoever
 /// waits, and strands nobody.
@@ -97,7 +104,8 @@ impl CountDownLatch {
     /// same.
     ///
     /// # Errors
-    /// When the server cannot be asked. If it could no longer be asked *after* the request went out, it may have counted.
+    /// [`WrongType`](ErrorKind::WrongType) when something else stands under the name, or when the server cannot be asked. If
+    /// it could no longer be asked *after* the request went out, it may have counted.
     pub fn count_down(&self) -> Result<u32> {
         self.counter().change(Count::Down).map(|answer| u32::try_from(answer.value).unwrap_or(0))
     }

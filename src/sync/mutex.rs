@@ -80,13 +80,16 @@ impl ReentrantMutex {
     }
 
     waiting_verb! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call blocks even
-        /// on the same thread, until the first guard is gone. It also blocks for ever when this
-        /// thread has the lock by [`lock`](Self::lock), unless one of the two handles is
-        /// [`non_reentrant`](Self::non_reentrant): then it says `Conflict`.
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: while an owned guard lives,
+        /// each further call blocks, also [`lock`](Self::lock) and a [multi-lock](crate::LockClient::multi) with this name, and
+        /// also on the thread that took the guard. Nobody can see whether that is a mistake: another thread may drop it.
+        /// When this thread has the lock by [`lock`](Self::lock) and one of the two handles is
+        /// [`non_reentrant`](Self::non_reentrant), every form says `Conflict`.
         ///
         /// # Errors
-        /// As [`lock`](Self::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it by [`lock`](Self::lock), renewed and without a
+        /// [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`). Otherwise as
+        /// [`lock`](Self::lock).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMutexGuard, acquire_owned
     }
 

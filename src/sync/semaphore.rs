@@ -26,6 +26,13 @@ use crate::sync::remote_counter::{Counter, permit_methods};
 /// The permits are set once, by whoever comes first: [`try_set_permits`](Self::try_set_permits). Until then nobody can
 /// have one, and asking says so.
 ///
+/// # Name
+/// A latch, a semaphore and a counting semaphore are each one number under their name, as Redisson has them, and Redis cannot
+/// tell them apart. A client that has used a name for one of them refuses it for the others with
+/// [`WrongType`](crate::ErrorKind::WrongType) as long as the number stands. Otherwise nobody sees it: a permit taken from the latch of
+/// another client counts it down, and the last one opens it. Give each a name
+/// of its own.
+///
 /// # Order
 /// Threads of one client are served first come, first served, so one that wants many is not passed by those that want
 /// few. Between clients there is no order: one that wants many can wait for long beside others that want few.

@@ -114,3 +114,91 @@ fn whoever_finds_a_lock_taken_does_not_look_twice() {
     assert!(b.try_lock_for("x", ms(5)).unwrap().is_none());
     guard.unlock().unwrap();
 }
+
+/// All three are a number under the name, which Redis does not tell apart. A client that knows better says so.
+#[test]
+fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
+    let server = Server::start();
+    let client = server.client();
+    let (latch, leased, counting) = (client.latch("n"), client.semaphore("n"), client.counting_semaphore("n"));
+    let kind = ErrorKind::WrongType;
+    let leased_refuses = || {
+        refused(leased.acquire(), kind);
+        refused(leased.try_set_permits(2), kind);
+        refused(leased.add_permits(1), kind);
+        refused(leased.available_permits(), kind);
+        refused(leased.delete(), kind);
+    };
+    let counting_refuses = || {
+        refused(counting.acquire(), kind);
+        refused(counting.try_set_permits(2), kind);
+        refused(counting.add_permits(1), kind);
+        refused(counting.delete(), kind);
+    };
+    let latch_refuses = || {
+        refused(latch.try_set_count(2), kind);
+        refused(latch.count_down(), kind);
+        refused(latch.wait_for(ms(10)), kind);
+        refused(latch.count(), kind);
+        refused(latch.delete(), kind);
+    };
+    latch.set_count(1).unwrap();
+    leased_refuses();
+    counting_refuses();
+    assert_eq!(latch.count().unwrap(), 1, "it is still closed");
+    let error = leased.acquire().unwrap_err();
+    assert!(error.to_string().contains("another name"), "{error}");
+    latch.count_down().unwrap();
+
+    // Over: the name is free for something else.
+    assert!(leased.try_set_permits(1).unwrap());
+    let permit = leased.acquire().unwrap();
+    latch_refuses();
+    counting_refuses();
+    permit.unlock().unwrap();
+    assert!(leased.delete().unwrap());
+    assert!(counting.try_set_permits(1).unwrap());
+    counting.acquire().unwrap().forget();
+    latch_refuses();
+    leased_refuses();
+    assert_eq!(counting.add_permits(1).unwrap(), 1);
+
+    // Also if it was not this client that ended it.
+    assert!(server.client().counting_semaphore("n").delete().unwrap());
+    latch.set_count(2).unwrap();
+    server.cmd::<()>(&["DEL", "n"]);
+    assert!(leased.try_set_permits(1).unwrap());
+    assert!(leased.delete().unwrap());
+    drop((latch, leased, counting, client));
+    server.assert_clean();
+}
+
+/// An owned call without a timeout does not wait for a guard that only its own thread can drop.
+#[test]
+fn an_owned_call_does_not_wait_for_its_own_thread() {
+    let server = Server::start();
+    let client = server.client();
+    let (mutex, fair, rw) = (client.mutex("m"), client.fair("f"), client.rw_lock("rw"));
+    let bound = (mutex.lock().unwrap(), fair.lock().unwrap(), rw.write().unwrap());
+    refused(mutex.lock_owned(), ErrorKind::Conflict);
+    refused(fair.lock_owned(), ErrorKind::Conflict);
+    refused(rw.read_owned(), ErrorKind::Conflict);
+    refused(rw.write_owned(), ErrorKind::Conflict);
+    refused(client.multi(["a", "m"]).lock_owned(), ErrorKind::Conflict);
+    // With a time: it is taken, no more.
+    assert!(mutex.try_lock_owned().unwrap().is_none() && mutex.try_lock_owned_for(ms(5)).unwrap().is_none());
+    assert!(client.multi(["a", "m"]).try_lock_owned_for(ms(5)).unwrap().is_none());
+    assert!(rw.try_read_owned_for(ms(5)).unwrap().is_none());
+    // Another thread waits for this one, which can drop it.
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| mutex.lock_owned().unwrap().unlock());
+        drop(bound);
+        waiter.join().unwrap().unwrap();
+    });
+    // One that ends by itself is waited for; readers do not exclude each other.
+    let short = mutex.clone().with_lease(ms(200)).lock().unwrap();
+    mutex.lock_owned().unwrap().unlock().unwrap();
+    assert!(!short.is_held());
+    let _read = rw.read().unwrap();
+    drop(rw.read_owned().unwrap());
+}

@@ -1,6 +1,7 @@
 //! Leases on one Redis server.
 
 mod background;
+mod kinds;
 pub(crate) mod script;
 pub(crate) mod wire;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::background::{Background, Settled};
+use self::kinds::{Kinds, is_a_number, used_otherwise};
 use self::script::{AcquireAllAnswer, AcquireAnswer, Family, FenceAnswer, ReleaseAnswer, RenewAnswer, Standing};
 use self::wire::{Dialer, Ear, Failure, Mouth, Pool, Replicas, Reply, Request};
 use super::{
@@ -19,7 +21,7 @@ use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::key::LockKeys;
+use crate::base::key::{Kind, LockKeys};
 use crate::base::lease::Moment;
 use crate::base::limits::ONCE;
 
@@ -32,6 +34,7 @@ const SETTLE_CHUNK: usize = 200;
 pub(crate) struct RedisStore {
     pool: Pool,
     background: Background,
+    kinds: Kinds,
     clock: Arc<dyn Clock>,
     /// Who must have what a grant or a renewal wrote before it counts.
     replicas: Option<Replicas>,
@@ -44,7 +47,8 @@ impl RedisStore {
         // Within the I/O timeout, also of a renewal, or the connection would be given up meanwhile.
         let patience = foreground.io_timeout.min(background.io_timeout) / 2;
         let replicas = replicas.map(|count| Replicas { count, millis: ceil_millis(patience), grant: true });
-        Self { pool: Pool::new(foreground, connections), background: Background::new(background), clock, replicas }
+        let (pool, background) = (Pool::new(foreground, connections), Background::new(background));
+        Self { pool, background, kinds: Kinds::default(), clock, replicas }
     }
 
     /// Granted, perhaps, and fewer replicas have it than must, or nobody knows how many: to whoever asked, it is not granted.
@@ -54,6 +58,23 @@ impl RedisStore {
         {
             log::debug!("what too few replicas have is taken back in the background: {}", e.chain());
         }
+    }
+
+    /// Whether this client knows the name as another kind of number. Asked of the server as well before anybody is refused: it
+    /// may be over by now.
+    fn check_number(&self, keys: &LockKeys) -> Result<()> {
+        let Some(other) = self.kinds.other_use(keys) else { return Ok(()) };
+        let there = self.ask_freely(keys, || Request::plain(&["EXISTS", &keys.lock]))?.reply;
+        if script::fail_on_error(there)? != Reply::Int(0) {
+            return Err(used_otherwise(keys, other));
+        }
+        self.kinds.forget(keys);
+        Ok(())
+    }
+
+    /// What an answer shows of a number: it `stands` as what it was taken for, or not (any more).
+    fn learn_number(&self, keys: &LockKeys, stands: bool) {
+        if stands { self.kinds.note(keys) } else { self.kinds.forget(keys) }
     }
 
     /// Connects once, which also checks the server and what the user may do there.
@@ -154,6 +175,10 @@ fn not_yet(wait: Duration) -> Error {
 
 impl LeaseStore for RedisStore {
     fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
+        let is_a_number = is_a_number(acquire.keys.kind);
+        if is_a_number {
+            self.check_number(acquire.keys)?;
+        }
         let request = || script::acquire(acquire).acknowledged_by(self.replicas);
         let answered = self.ask(acquire.keys, request, doubts)?;
         let outcome = acquired(answered.reply, answered.sent_at);
@@ -162,8 +187,11 @@ impl LeaseStore for RedisStore {
         }
         // Only an answer about the lock settles the earlier attempts: with an error (a full server, say) what they did
         // still stands.
-        if outcome.is_ok() {
+        if let Ok(acquired) = &outcome {
             doubts.clear();
+            if is_a_number {
+                self.learn_number(acquire.keys, !matches!(acquired, Acquired::TooFew { permits: 0 }));
+            }
         }
         outcome
     }
@@ -334,15 +362,20 @@ impl LeaseStore for RedisStore {
     }
 
     fn count(&self, keys: &LockKeys, change: Count, id: &str, doubts: &mut Doubts) -> Result<CountAnswer> {
+        self.check_number(keys)?;
         let answer = script::count_answer(self.ask(keys, || script::count(keys, change, id), doubts)?.reply);
-        if answer.is_ok() {
+        if let Ok(CountAnswer { value, .. }) = &answer {
             doubts.clear();
+            self.learn_number(keys, change != Count::Delete && (change != Count::Down || *value > 0));
         }
         answer
     }
 
     fn counted(&self, keys: &LockKeys) -> Result<(i64, i64)> {
-        script::question_answer(self.ask_freely(keys, || script::count_question(keys))?.reply)
+        self.check_number(keys)?;
+        let (left, more) = script::question_answer(self.ask_freely(keys, || script::count_question(keys))?.reply)?;
+        self.learn_number(keys, keys.kind != Kind::Latch || left > 0);
+        Ok((left, more))
     }
 
     fn nodes(&self) -> Vec<NodeStatus> {
@@ -440,7 +473,6 @@ fn put_outcomes(
 mod tests {
     use super::*;
     use crate::base::clock::FakeClock;
-    use crate::base::key::Kind;
     use crate::base::limits::TAKEN;
     use crate::store::REPEATED;
     use crate::store::redis::wire::Endpoint;

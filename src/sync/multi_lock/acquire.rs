@@ -11,7 +11,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::key::LockKeys;
 use crate::base::lease::{Moment, valid_until};
-use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_reentry};
+use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
 use crate::session::attempt::{Claim, Tried, never_held};
 use crate::session::hold::{Hold, Side};
 use crate::session::wait_loop::{Contender, stand_in_line};
@@ -33,6 +33,9 @@ pub(super) fn take(
         if let Some(own) = hold {
             if owner == Owner::Guard {
                 refuse_reentry(own, keys, terms)?;
+                if deadline == Deadline::Never {
+                    refuse_own(shared, keys, thread)?;
+                }
                 *hold = None;
                 continue;
             }

@@ -100,11 +100,14 @@ impl MultiLock {
     }
 
     waiting_verb! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call blocks even
-        /// on the same thread, until the first guard is gone.
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: while an owned guard has one of
+        /// the names, each further call for it blocks, also on the thread that took the guard, and also
+        /// [`lock`](Self::lock). Nobody can see whether that is a mistake: another thread may drop it.
         ///
         /// # Errors
-        /// As [`lock`](Self::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds one of them by a guard that is bound to it, renewed
+        /// and without a [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`).
+        /// Otherwise as [`lock`](Self::lock).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMultiLockGuard, acquire_owned
     }
 
