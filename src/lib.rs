@@ -27,7 +27,7 @@
 //!    [`waiter_timeout`](Builder::waiter_timeout); wherever the process lives, it is undone as soon as the server answers
 //!    again. Latches and counting semaphores have no lease: what a killed process leaves of those stays.
 //! 3. **Redisson's protocol.** Keys, values, channels and messages are its own.
-//! 4. **One round trip per verb, no polling**, two background threads per client whatever the load, and a third if there are
+//! 4. **One round trip per method, no polling**, two background threads per client whatever the load, and a third if there are
 //!    `on_lost` callbacks.
 //!
 //! Not promised, by any lock that is a lease:
@@ -87,7 +87,7 @@
 //! | [`try_lock_for`](LockClient::try_lock_for), [`try_lock_until`](LockClient::try_lock_until) | until then, and one round trip | the same |
 //! | [`mutex(name)`](LockClient::mutex)`.lock_owned()` and its `try_` forms | as above | a guard that can change threads |
 //!
-//! The other nouns have the same four forms of their own verbs: `read` and `write`, `acquire` and `acquire_many`; a latch has
+//! The other primitives have the same four forms of their own methods: `read` and `write`, `acquire` and `acquire_many`; a latch has
 //! `wait`, `try_wait`, `wait_for`, `wait_until`.
 //! [`ReentrantMutex`] has what only some callers need: a [fixed lease](ReentrantMutex::with_lease), a limit to
 //! [renewal](ReentrantMutex::max_hold), who [holds](ReentrantMutex::holder) it, [freeing](ReentrantMutex::force_unlock)
@@ -118,7 +118,7 @@
 //!
 //! `Ok(None)` means that somebody else has the lock; an [`Error`] means that we do not know, or that the input is bad.
 //! A first attempt against a dead server fails at once. A call that is already waiting rides out a restart or a
-//! failover for [`ride_out`](Builder::ride_out). When a reply is lost, the request may have run or may still run: the
+//! failover for [`outage_timeout`](Builder::outage_timeout). When a reply is lost, the request may have run or may still run: the
 //! connection is killed at the server, and then the acquisition is undone, in the background, as soon as the server can
 //! be asked. Every script of a lock sets counts instead of adding to them, and what changes the count of a latch or a
 //! semaphore carries an id that is remembered (for a minute; that of permits taken from a counting semaphore for ten), so all
@@ -134,7 +134,7 @@
 //!
 //! [`Builder::redlock()`](Builder::redlock) over [`urls`](Builder::urls): the lock is held on a majority of several masters
 //! that know nothing of each other, so any minority of them may be dead, cut off, hung or slow, and nobody but an operator
-//! notices. Only the list of URLs changes: the same verbs, guards, watchdog and waiting, for the re-entrant and the owned lock.
+//! notices. Only the list of URLs changes: the same methods, guards, watchdog and waiting, for the re-entrant and the owned lock.
 //! The other primitives answer [`Unsupported`](ErrorKind::Unsupported): two clients could each have a majority of *different*
 //! permits, and a queue has no order that several masters share.
 //!
@@ -169,7 +169,7 @@
 //! WARN: renewals begin to fail (once an outage, with the cause and how long the leases still last) and work again; a lease was
 //! lost, or has reached its `max_hold`; a release failed; release messages cannot be received for want of permission; the server
 //! may evict locks; a master of Redlock has no vote, with how long that takes. DEBUG: connections, each failed renewal, what is
-//! being settled. Each line has the whole chain of causes. Nothing is logged at ERROR or INFO, and no passwords or fencing tokens
+//! being resolved. Each line has the whole chain of causes. Nothing is logged at ERROR or INFO, and no passwords or fencing tokens
 //! at any level. A logger may block, and may use the client: nothing is logged under a mutex of the client.
 //!
 //! # In Redis
@@ -205,7 +205,7 @@
 //! `info` an acquire that was lost is refused by time instead, which takes an I/O timeout longer. [`Builder::redlock`] needs
 //! `~leasehold:node +hmget +hkeys` and `info` besides, [`Builder::replicas`] needs `+wait`, a database other than 0 `+select`.
 //! Connecting finds what commands are missing (on Redis 6.2 all but `hset`, `incr` and `rpush`), but no missing keys: those the
-//! first verb reports, as [`ErrorKind::Denied`]; it finds nothing for a user who may not have the key
+//! first method reports, as [`ErrorKind::Denied`]; it finds nothing for a user who may not have the key
 //! `redisson_lock_token:{<prefix>leasehold:probe}`. Use `maxmemory-policy noeviction`: a lock that is evicted is lost. A client
 //! that finds a `maxmemory` with another policy logs that once, at WARN.
 //!

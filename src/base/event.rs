@@ -9,9 +9,9 @@ use parking_lot::{Condvar, Mutex};
 /// Latched: a ring between "busy" and going to sleep is not lost. The waiter clears it *before* it sends a try, since
 /// a message that arrives while the try is under way may tell of a release after it.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct Event {
     state: Mutex<State>,
-    rung: Condvar,
+    notified: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -23,18 +23,18 @@ struct State {
     answered: Option<Instant>,
 }
 
-impl Bell {
-    pub(crate) fn ring(&self) {
+impl Event {
+    pub(crate) fn notify(&self) {
         self.state.lock().latched = true;
-        self.rung.notify_all();
+        self.notified.notify_all();
     }
 
-    pub(crate) fn ring_by_message(&self) {
+    pub(crate) fn notify_by_message(&self) {
         let mut state = self.state.lock();
         state.latched = true;
         state.messages += 1;
         drop(state);
-        self.rung.notify_all();
+        self.notified.notify_all();
     }
 
     pub(crate) fn clear(&self) {
@@ -46,14 +46,14 @@ impl Bell {
         let give_up = Instant::now() + patience;
         let mut state = self.state.lock();
         while !state.latched {
-            if self.rung.wait_until(&mut state, give_up).timed_out() {
+            if self.notified.wait_until(&mut state, give_up).timed_out() {
                 return state.latched;
             }
         }
         true
     }
 
-    pub(crate) fn is_rung(&self) -> bool {
+    pub(crate) fn is_notified(&self) -> bool {
         self.state.lock().latched
     }
 
@@ -76,7 +76,7 @@ impl Bell {
         let give_up = Instant::now() + patience;
         let mut state = self.state.lock();
         while state.messages < count {
-            if self.rung.wait_until(&mut state, give_up).timed_out() {
+            if self.notified.wait_until(&mut state, give_up).timed_out() {
                 return state.messages >= count;
             }
         }

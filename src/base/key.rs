@@ -44,7 +44,7 @@ impl Kind {
     }
 
     /// Whether both can be asked of one name: read and write of one lock, any number of permits of one semaphore.
-    pub(crate) fn is_of_one_noun_with(self, other: Self) -> bool {
+    pub(crate) fn is_same_primitive_as(self, other: Self) -> bool {
         let rw = |kind| matches!(kind, Self::Read | Self::Write);
         rw(self) && rw(other) || std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }

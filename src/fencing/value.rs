@@ -8,11 +8,11 @@ use super::token::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{RESERVED, is_reserved};
 use crate::session::Shared;
-use crate::store::{Doubts, FenceAnswer};
+use crate::store::{FenceAnswer, UnknownOutcomes};
 
 /// Bytes under a Redis key, together with the highest fencing token that has claimed them.
 ///
-/// Made by [`LockClient::fenced_value`](crate::LockClient::fenced_value); no I/O until a verb. The key is a hash with
+/// Made by [`LockClient::fenced_value`](crate::LockClient::fenced_value); no I/O until a method. The key is a hash with
 /// the fields `token` and `value`, without a TTL: a resource that forgot its token would take a stale one. It is the value's
 /// own, never the name of the lock that guards it: whichever of the two comes second under one name is refused with
 /// [`WrongType`](ErrorKind::WrongType).
@@ -32,7 +32,7 @@ use crate::store::{Doubts, FenceAnswer};
 pub struct FencedValue {
     shared: Arc<Shared>,
     key: Arc<str>,
-    /// What is wrong with the key. Told by the first verb: making a handle cannot fail.
+    /// What is wrong with the key. Told by the first method: making a handle cannot fail.
     refused: Option<Error>,
 }
 
@@ -44,7 +44,7 @@ pub struct ValueClaim {
     token: FencingToken,
     value: Option<Vec<u8>>,
     /// Writes of this claim whose replies were lost: each is stopped before the next one goes out.
-    doubts: Mutex<Doubts>,
+    unknowns: Mutex<UnknownOutcomes>,
 }
 
 impl FencedValue {
@@ -76,7 +76,9 @@ impl FencedValue {
     pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
         self.usable()?;
         match self.shared.store.fence_claim(&self.key, token.get()).map_err(|e| e.for_name(&self.key))? {
-            FenceAnswer::Accepted(value) => Ok(ValueClaim { of: self.clone(), token, value, doubts: Mutex::default() }),
+            FenceAnswer::Accepted(value) => {
+                Ok(ValueClaim { of: self.clone(), token, value, unknowns: Mutex::default() })
+            }
             FenceAnswer::Refused { standing } => Err(self.stale(token, standing)),
         }
     }
@@ -119,8 +121,8 @@ impl ValueClaim {
         self.of.usable()?;
         let store = &self.of.shared.store;
         let key = &self.of.key;
-        let mut doubts = self.doubts.lock();
-        match store.fence_write(key, self.token.get(), value.as_ref(), &mut doubts).map_err(|e| e.for_name(key))? {
+        let mut unknowns = self.unknowns.lock();
+        match store.fence_write(key, self.token.get(), value.as_ref(), &mut unknowns).map_err(|e| e.for_name(key))? {
             FenceAnswer::Accepted(_) => Ok(()),
             FenceAnswer::Refused { standing } => Err(self.of.stale(self.token, standing)),
         }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::piggyback::Relay;
+use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Kind;
 use crate::base::limits::{MOST_PERMITS, check_count};
 use crate::session::Shared;
-use crate::session::attempt::{Claim, Tried};
+use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::wait_loop::{Contender, contend};
-use crate::store::{Acquired, Count, Doubts, TokenRule};
+use crate::store::{Acquired, Count, TokenRule, UnknownOutcomes};
 use crate::sync::handle::Handle;
 use crate::sync::remote_counter::Counter;
 
@@ -63,14 +63,14 @@ pub struct CountDownLatch {
 }
 
 /// How often whoever waits looks by itself.
-const LOOK: Duration = Duration::from_secs(5);
+const RECHECK: Duration = Duration::from_secs(5);
 
 impl CountDownLatch {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
         Self { handle: Handle::new(shared, name, Kind::Latch) }
     }
 
-    /// The name, as it was asked for; empty for a name that no verb will accept.
+    /// The name, as it was asked for; empty for a name that no method will accept.
     #[must_use]
     pub fn name(&self) -> &str {
         self.handle.name()
@@ -122,9 +122,9 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// As [`count`](Self::count); [`Closed`](ErrorKind::Closed). One who is already waiting rides out an outage for
-    /// [`ride_out`](crate::Builder::ride_out).
+    /// [`outage_timeout`](crate::Builder::outage_timeout).
     pub fn wait(&self) -> Result<()> {
-        self.wait_with(Deadline::Never).map(|_| ())
+        self.wait_with_piggyback(Deadline::Never).map(|_| ())
     }
 
     /// Whether the count is zero now: [`wait`](Self::wait) in its form that does not block. One round trip.
@@ -132,7 +132,7 @@ impl CountDownLatch {
     /// # Errors
     /// As [`count`](Self::count).
     pub fn try_wait(&self) -> Result<bool> {
-        self.wait_with(Deadline::Now)
+        self.wait_with_piggyback(Deadline::Now)
     }
 
     /// Blocks until the count is zero (true), or for `timeout` and one round trip (false).
@@ -140,7 +140,7 @@ impl CountDownLatch {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
-        self.wait_with(Deadline::after(Instant::now(), timeout))
+        self.wait_with_piggyback(Deadline::after(Instant::now(), timeout))
     }
 
     /// Blocks until the count is zero (true), or until `deadline` and one round trip (false).
@@ -148,7 +148,7 @@ impl CountDownLatch {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
-        self.wait_with(Deadline::At(deadline))
+        self.wait_with_piggyback(Deadline::At(deadline))
     }
 
     /// Removes the latch, which lets everybody go on who waits; false when it was not counting. One round trip,
@@ -164,16 +164,16 @@ impl CountDownLatch {
         Counter::new(&self.handle)
     }
 
-    fn wait_with(&self, deadline: Deadline) -> Result<bool> {
+    fn wait_with_piggyback(&self, deadline: Deadline) -> Result<bool> {
         let (shared, keys) = (&self.handle.shared, self.handle.usable()?);
-        let claim = Claim::new(shared, keys, LOOK, TokenRule::Off)?;
-        contend(&mut Waiter { claim, opened: None }, deadline).map(|opened| opened.is_some())
+        let attempt = AcquireAttempt::new(shared, keys, RECHECK, TokenRule::Off)?;
+        contend(&mut Waiter { attempt, opened: None }, deadline).map(|opened| opened.is_some())
     }
 }
 
 /// A call that waits for the count.
 struct Waiter<'a> {
-    claim: Claim<'a>,
+    attempt: AcquireAttempt<'a>,
     /// When the latch had been opened last, at the first look of this call, which found it counting.
     opened: Option<i64>,
 }
@@ -181,25 +181,25 @@ struct Waiter<'a> {
 impl<'a> Contender<'a> for Waiter<'a> {
     type Won = ();
 
-    fn claim(&mut self) -> &mut Claim<'a> {
-        &mut self.claim
+    fn attempt(&mut self) -> &mut AcquireAttempt<'a> {
+        &mut self.attempt
     }
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {
-        let Claim { shared, keys, .. } = self.claim;
+        let AcquireAttempt { shared, keys, .. } = self.attempt;
         let (left, opened) = shared.store.counted(keys).map_err(|e| e.for_name(&keys.name))?;
         // Counting again does not mean counting still: whoever opened it may have set it anew before this look.
         if left <= 0 || opened > *self.opened.get_or_insert(opened) {
             return Ok(Tried::Won(()));
         }
-        Ok(Tried::Busy(Some(LOOK)))
+        Ok(Tried::Busy(Some(RECHECK)))
     }
 
-    fn relay(&mut self) -> Option<Relay> {
+    fn piggyback(&mut self) -> Option<Piggyback> {
         None
     }
 
-    fn judge_relayed(&mut self, _: Result<Acquired>, _: Doubts) -> Result<Tried<()>> {
+    fn on_piggyback_reply(&mut self, _: Result<Acquired>, _: UnknownOutcomes) -> Result<Tried<()>> {
         self.try_once(true)
     }
 }

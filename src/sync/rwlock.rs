@@ -10,7 +10,7 @@ use crate::base::key::Kind;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
 use crate::sync::guard::{guard_methods, token_method};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_method};
 
 /// A lock that many readers or one writer can have: across threads, processes, machines, and Java processes with
 /// Redisson's `RReadWriteLock`.
@@ -64,7 +64,7 @@ impl RwLock {
     handle_methods!();
     lock_methods!();
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes the lock for reading, blocking for as long as a writer has it or waits for it.
         ///
         /// # Errors
@@ -72,7 +72,7 @@ impl RwLock {
         read, try_read, try_read_for, try_read_until() -> RwLockReadGuard, take_read
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes the lock for writing, blocking for as long as anybody else has it.
         ///
         /// # Errors
@@ -82,7 +82,7 @@ impl RwLock {
         write, try_write, try_write_for, try_write_until() -> RwLockWriteGuard, take_write
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// [`read`](Self::read) for a guard that can go to another thread. It never re-enters: it waits while a writer waits
         /// for this thread's own read guards, and for an owned write guard, also on the thread that has these guards, and so
         /// for itself. [`write`](Self::write) waits for an owned read guard in the same way.
@@ -94,7 +94,7 @@ impl RwLock {
         read_owned, try_read_owned, try_read_owned_for, try_read_owned_until() -> OwnedRwLockReadGuard, take_read_owned
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// [`write`](Self::write) for a guard that can go to another thread. It never re-enters: a second call blocks even
         /// on the same thread, until the first guard is gone. Of owned guards nobody sees whose they are: it waits for them.
         ///
@@ -140,7 +140,7 @@ impl RwLock {
 
 /// The lock is held for reading while this lives; dropping it gives up one level.
 ///
-/// Bound to its thread, because a verb of this thread re-enters its hold; [`read_owned`](RwLock::read_owned) has guards
+/// Bound to its thread, because a method of this thread re-enters its hold; [`read_owned`](RwLock::read_owned) has guards
 /// that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
@@ -167,7 +167,7 @@ guard_methods!(RwLockReadGuard, Side::Read);
 /// [`Full`](crate::ErrorKind::Full). What is read is still held then, and others are kept out as by a writer; the downgrade is
 /// repeated in the background until the server takes it, or the read guards are gone.
 ///
-/// Bound to its thread, because a verb of this thread re-enters its hold; [`write_owned`](RwLock::write_owned) has guards
+/// Bound to its thread, because a method of this thread re-enters its hold; [`write_owned`](RwLock::write_owned) has guards
 /// that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]

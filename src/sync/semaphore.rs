@@ -12,9 +12,9 @@ use crate::base::key::Kind;
 use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
-use crate::store::{Count, Doubts, Levels, Released};
+use crate::store::{Count, HoldCounts, Released, UnknownOutcomes};
 use crate::sync::guard::guard_methods;
-use crate::sync::handle::{Handle, handle_methods, waiting_verb};
+use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::{Counter, permit_methods};
 
 /// So many permits, shared by everybody who uses the same name on the same server, among them Java processes with
@@ -67,7 +67,7 @@ impl Semaphore {
 
     handle_methods!();
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes one permit, blocking until one is free.
         ///
         /// # Errors
@@ -76,7 +76,7 @@ impl Semaphore {
         acquire, try_acquire, try_acquire_for, try_acquire_until() -> SemaphorePermit, take_one
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes `permits` permits, all or none, blocking until so many are free. 1 to 10 000.
         ///
         /// # Errors
@@ -105,16 +105,16 @@ impl Semaphore {
     pub fn release(&self, id: &PermitId) -> Result<()> {
         let keys = self.handle.usable_as(Kind::Permits(id.permits))?;
         let told = |e: Error| e.for_name(&keys.name);
-        let mut doubts = Doubts::default();
+        let mut unknowns = UnknownOutcomes::default();
         let shared = &self.handle.shared;
-        match shared.store.release(&keys, &id.holder, Levels::NONE, &mut doubts).map_err(told)? {
+        match shared.store.release(&keys, &id.holder, HoldCounts::NONE, &mut unknowns).map_err(told)? {
             Released::NotHeld => Err(Error::named(
                 ErrorKind::Lost,
                 &keys.name,
                 "these permits were given back already, or their lease has ended",
             )),
             _ => {
-                shared.stations.ring(&keys.lock);
+                shared.local_queues.notify(&keys.lock);
                 Ok(())
             }
         }
@@ -132,7 +132,7 @@ impl Semaphore {
         let ours = self.handle.shared.holds.under(&keys.lock);
         let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
         if deleted {
-            ours.iter().filter(|hold| hold.grant.keys.kind.is_of_one_noun_with(keys.kind)).for_each(|h| h.tell_lost());
+            ours.iter().filter(|hold| hold.grant.keys.kind.is_same_primitive_as(keys.kind)).for_each(|h| h.tell_lost());
         }
         Ok(deleted)
     }

@@ -113,7 +113,7 @@ fn whoever_comes_while_the_server_is_down_is_told_at_once_and_whoever_waits_wait
 #[test]
 fn a_waiter_that_gives_up_says_after_how_long_and_why() {
     let mut server = Server::start();
-    let client = server.builder().ride_out(ms(300)).build().unwrap();
+    let client = server.builder().outage_timeout(ms(300)).build().unwrap();
     let other = server.client();
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
@@ -121,7 +121,7 @@ fn a_waiter_that_gives_up_says_after_how_long_and_why() {
         wait_until("it listens", || !server.channels().is_empty());
         server.kill();
         let told = waiter.join().unwrap();
-        assert!(told.contains("given up after") && told.contains("ride_out"), "{told}");
+        assert!(told.contains("given up after") && told.contains("outage_timeout"), "{told}");
     });
     drop(held);
 }

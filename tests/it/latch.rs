@@ -117,7 +117,7 @@ fn a_late_count_is_not_counted_twice() {
 fn a_missed_message_delays_a_waiter_and_strands_nobody() {
     let mut server = Server::start();
     // It looks at least once a lease, and a restart may take longer than that on a busy machine.
-    let a = server.builder().lease(ms(600)).ride_out(Duration::from_secs(15)).build().unwrap();
+    let a = server.builder().lease(ms(600)).outage_timeout(Duration::from_secs(15)).build().unwrap();
     let b = server.client();
     for round in ["deleted by hand", "flushed", "restarted", "connections killed"] {
         b.latch("l").set_count(1).unwrap();

@@ -275,7 +275,7 @@ fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
 #[test]
 fn an_outage_is_never_told_as_somebody_else() {
     let mut server = Server::start();
-    let client = server.builder().io_timeout(ms(200)).ride_out(Duration::from_secs(3)).build().unwrap();
+    let client = server.builder().io_timeout(ms(200)).outage_timeout(Duration::from_secs(3)).build().unwrap();
     let holder = server.client();
     let guard = holder.lock("job").unwrap();
     std::thread::scope(|s| {

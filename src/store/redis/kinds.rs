@@ -22,7 +22,7 @@ impl Kinds {
     /// What else the name was used for, if it was.
     pub(super) fn other_use(&self, keys: &LockKeys) -> Option<Kind> {
         let seen = self.seen.lock().get(&keys.lock).copied()?;
-        (!seen.is_of_one_noun_with(keys.kind)).then_some(seen)
+        (!seen.is_same_primitive_as(keys.kind)).then_some(seen)
     }
 
     pub(super) fn note(&self, keys: &LockKeys) {

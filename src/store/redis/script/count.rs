@@ -55,7 +55,7 @@ pub(crate) fn count(keys: &LockKeys, change: Count, id: &str) -> Request {
             Request::script(&PERMIT_DELETE, &names).number(kept).arg(&*keys.channel)
         }
     }
-    .limited()
+    .with_limit()
 }
 
 pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {

@@ -11,7 +11,7 @@ use crate::store::redis::wire::{Reply, Request};
 
 /// What stands in Redis under a lock's name.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct LockStatus {
     /// `None`: the lock would never expire.
     pub(crate) ttl: Option<Duration>,
     /// Each holder id with its hold count.
@@ -23,7 +23,7 @@ pub(crate) fn inspect(keys: &LockKeys) -> Request {
 }
 
 /// `None`: the lock is free.
-pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<Standing>> {
+pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     let Reply::Array(parts) = fail_on_error(reply)? else {
         return Err(unexpected("a question about the holder", "no list"));
     };
@@ -44,7 +44,7 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<Standing>> {
         let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).unwrap_or(1);
         holders.push((String::from_utf8_lossy(&field).into_owned(), count));
     }
-    Ok((!holders.is_empty()).then(|| Standing { ttl: u64::try_from(pttl).ok().map(Duration::from_millis), holders }))
+    Ok((!holders.is_empty()).then(|| LockStatus { ttl: u64::try_from(pttl).ok().map(Duration::from_millis), holders }))
 }
 
 pub(crate) fn force_unlock(keys: &LockKeys) -> Request {
