@@ -172,6 +172,9 @@
 //! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token. Not Redisson's, never expires |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | where what waiters wait for is published; fair waiters each on a channel that ends in `:<holder>` |
 //!
+//! A name that, with the prefix in front, is one of the keys beside `N` (`redisson_lock_token:{x}`, `{x}:timeout`,
+//! `leasehold:node`) is refused with [`InvalidInput`](ErrorKind::InvalidInput).
+//!
 //! A user with an ACL needs these:
 //! `~<names> ~{<names>}:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~leasehold_writer:*
 //! ~leasehold_once:* &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__*
