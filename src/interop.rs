@@ -31,7 +31,7 @@
 //! that: fair locks, to give each waiter the patience of its side (the last six digits of ours are its client's
 //! [`waiter_timeout`](crate::Builder::waiter_timeout) in ms), read holds, to see who may cut their lock, and Redlock, to which
 //! all of Java is one holder. Keys beside
-//! Redisson's: `leasehold_writer:{N}` (a waiting writer), `leasehold_once:{N}:..` (marks of counts), `leasehold:node` (Redlock).
+//! Redisson's: `leasehold_writer:{N}` (a waiting writer), `leasehold_once:{N}:..` (marks of counts, and when a latch was opened), `leasehold:node` (Redlock).
 //! Java neither sees nor needs them.
 //!
 //! # Names

@@ -191,7 +191,8 @@
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | where what waiters wait for is published; fair waiters each on a channel that ends in `:<holder>` |
 //!
 //! A name has 1 to 1024 bytes, its [prefix](Builder::key_prefix) included. Braces in it must leave all of these keys with one
-//! hash tag: none, or a pair with something in it, as in `a{b}c`; other names are refused.
+//! hash tag: none, or a pair with something in it, as in `a{b}c`; other names are refused. So is a name that, with the prefix in
+//! front, is one of the keys beside `N` (`redisson_lock_token:{x}`, `{x}:timeout`, `leasehold:node`).
 //!
 //! A user with an ACL needs these, the first three for each name or pattern of names with its prefix, such as `app:*`, and
 //! the third for names with braces only:
