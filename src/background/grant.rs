@@ -11,9 +11,9 @@ use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
-use crate::base::key::{Kind, LockKeys};
 use crate::base::lease::{Ends, Lease, Moment, State, margin, valid_until};
-use crate::store::Renewal;
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{HoldCounts, Release, Renewal, Undo, UnknownOutcomes};
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
@@ -75,8 +75,10 @@ const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
 /// Shared by the guards of a hold, the watchdog and the thread that tells of losses.
 pub(crate) struct Grant {
-    pub(crate) keys: Arc<LockKeys>,
+    pub(crate) name: Arc<LockName>,
     pub(crate) holder: Holder,
+    /// Of a semaphore; 1 for all others.
+    pub(crate) permits: u32,
     /// The fencing token; 0 for none.
     pub(crate) token: u64,
     /// Who waited next for a fair lock when it was granted: a hint.
@@ -122,7 +124,7 @@ pub(crate) fn tick(span: Duration) -> Duration {
 
 impl Grant {
     pub(crate) fn new(
-        keys: Arc<LockKeys>,
+        name: Arc<LockName>,
         holder: Holder,
         token: u64,
         sent_at: Moment,
@@ -132,10 +134,11 @@ impl Grant {
     ) -> Self {
         let end = valid_until(sent_at, span);
         let (lease, ends) = (Lease::new(end), Mutex::new(Ends::new(end)));
-        let shared = AtomicBool::new(keys.kind == Kind::Read);
+        let shared = AtomicBool::new(name.kind == Kind::Read);
         Self {
-            keys,
+            name,
             holder,
+            permits: 1,
             token,
             next: None,
             span,
@@ -245,7 +248,24 @@ impl Grant {
                 if renew && at_next_visit < self.span * 2 / 3 { self.span } else { left }
             }
         };
-        Renewal { keys: self.keys.clone(), holder: self.holder.clone(), lease, token: self.token }
+        self.renewal_for(lease)
+    }
+
+    /// What is asked of the store for this lease; zero only asks whether the hold is still there.
+    pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
+        let (name, holder) = (self.name.clone(), self.holder.clone());
+        Renewal { name, holder, permits: self.permits, lease, token: self.token }
+    }
+
+    /// What gives it up, down to the counts of `left`.
+    pub(crate) fn release(&self, left: HoldCounts) -> Release<'_> {
+        Release { name: &self.name, holder: &self.holder, permits: self.permits, left, granted: true }
+    }
+
+    /// What gives it up in the background.
+    pub(crate) fn undo(&self, left: HoldCounts, unknowns: UnknownOutcomes) -> Undo {
+        let (name, holder, permits) = (self.name.clone(), self.holder.clone(), self.permits);
+        Undo { name, holder, permits, left, granted: true, unknowns, expires: self.gone_at() }
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -322,7 +342,7 @@ impl Grant {
 impl fmt::Debug for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant")
-            .field("name", &self.keys.name)
+            .field("name", &self.name.name)
             .field("state", &self.state())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
@@ -341,10 +361,10 @@ pub(crate) mod tests {
         span: Duration,
         renewal_policy: RenewalPolicy,
     ) -> Arc<Grant> {
-        let keys = Arc::new(LockKeys::new("", name, crate::base::key::Kind::Mutex).unwrap());
+        let name = Arc::new(LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap());
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
         let clock: Arc<dyn Clock> = clock.clone();
-        Arc::new(Grant::new(keys, holder, 1, clock.now(), span, renewal_policy, clock))
+        Arc::new(Grant::new(name, holder, 1, clock.now(), span, renewal_policy, clock))
     }
 
     #[test]

@@ -11,8 +11,8 @@ use self::hold::MultiHold;
 use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::{Kind, LockKeys};
 use crate::base::limits::MOST_NAMES;
+use crate::base::lock_name::{Kind, LockName};
 use crate::fencing::FencingToken;
 use crate::session::acquire::Terms;
 use crate::session::hold::Side;
@@ -64,13 +64,13 @@ use crate::sync::handle::{lease_settings, token_setting, waiting_method};
 pub struct MultiLock {
     shared: Arc<Shared>,
     /// Sorted, each once. Told by the first method: making a handle cannot fail.
-    names: Result<Arc<[Arc<LockKeys>]>>,
+    names: Result<Arc<[Arc<LockName>]>>,
     terms: Terms,
 }
 
 impl MultiLock {
     pub(crate) fn new<N: AsRef<str>>(shared: &Arc<Shared>, names: impl IntoIterator<Item = N>) -> Self {
-        let names = names_of(&shared.config.key_prefix, names);
+        let names = names_of(shared, names);
         Self { shared: shared.clone(), names, terms: Terms::of(&shared.config) }
     }
 
@@ -79,7 +79,7 @@ impl MultiLock {
 
     /// The names, sorted, each once; none if there is one that no method will accept. No I/O.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().flat_map(|names| names.iter()).map(|keys| &*keys.name)
+        self.names.iter().flat_map(|names| names.iter()).map(|name| &*name.name)
     }
 
     waiting_method! {
@@ -138,21 +138,24 @@ impl MultiLock {
     }
 }
 
-fn names_of<N: AsRef<str>>(prefix: &str, names: impl IntoIterator<Item = N>) -> Result<Arc<[Arc<LockKeys>]>> {
-    let keys = names.into_iter().map(|name| LockKeys::new(prefix, name.as_ref(), Kind::Mutex));
-    let keys: BTreeMap<_, _> =
-        keys.map(|keys| keys.map(|keys| (keys.lock.clone(), Arc::new(keys)))).collect::<Result<_>>()?;
-    if (1..=MOST_NAMES).contains(&keys.len()) {
-        return Ok(keys.into_values().collect());
+fn names_of<N: AsRef<str>>(shared: &Shared, names: impl IntoIterator<Item = N>) -> Result<Arc<[Arc<LockName>]>> {
+    shared.store.multi()?;
+    let of = |name: N| {
+        let name = LockName::new(&shared.config.key_prefix, name.as_ref(), Kind::Mutex)?;
+        shared.store.check(&name).map(|()| (name.key.clone(), Arc::new(name)))
+    };
+    let names: BTreeMap<_, _> = names.into_iter().map(of).collect::<Result<_>>()?;
+    if (1..=MOST_NAMES).contains(&names.len()) {
+        return Ok(names.into_values().collect());
     }
-    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", keys.len());
+    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", names.len());
     Err(Error::new(ErrorKind::InvalidInput, why))
 }
 
 /// What several names are called as one.
-fn label<'n>(names: impl Iterator<Item = &'n Arc<LockKeys>> + Clone) -> String {
+fn label<'n>(names: impl Iterator<Item = &'n Arc<LockName>> + Clone) -> String {
     const SHOWN: usize = 3;
-    let shown: Vec<_> = names.clone().take(SHOWN).map(|keys| &*keys.name).collect();
+    let shown: Vec<_> = names.clone().take(SHOWN).map(|name| &*name.name).collect();
     match names.count().saturating_sub(SHOWN) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),

@@ -11,8 +11,8 @@ use super::request::ConnectionArgs;
 use super::{Replicas, Reply, Request, ServerError, Shape, Wire};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::probe_names;
 use crate::base::lease::Moment;
+use crate::store::redis::keys::probe_names;
 use crate::store::redis::script;
 
 /// What a connection learned when it was made.
@@ -279,7 +279,7 @@ impl Connection {
     /// The kills that must go out in front of a repeat or an undo on this connection, or how long to wait first.
     pub(crate) fn kills_for<'a>(
         &self,
-        unknowns: impl Iterator<Item = &'a UnknownOutcome>,
+        unknowns: impl IntoIterator<Item = &'a UnknownOutcome>,
     ) -> std::result::Result<Vec<Request>, Duration> {
         let mut kills = Vec::new();
         let mut wait = Duration::ZERO;
