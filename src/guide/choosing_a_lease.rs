@@ -10,23 +10,25 @@
 //! - *How long does a lock outlive a holder that dies?* One lease at most. A shorter lease frees it
 //!   sooner.
 //! - *How long can a holder do without the server?* A lease is renewed when a third of it has passed,
-//!   and it ends 1 % and 2 ms early, as a margin for clocks that tick at different speeds. So an outage
-//!   of up to two thirds of the lease, less that margin, loses no lock. A longer lease survives a longer
-//!   outage.
+//!   and it ends 1 % and 2 ms early, as a margin for clocks that tick at different speeds. After a
+//!   failure the renewal is tried again, with pauses of up to a tenth of the lease (1 s at most). So an
+//!   outage of up to two thirds of the lease, less the margin and a pause, loses no lock. A longer lease
+//!   survives a longer outage.
 //!
-//! | lease | renewed every | an outage that loses no lock | a dead holder blocks for at most |
+//! | lease | renewed every | an outage that loses no lock, about | a dead holder blocks for at most |
 //! |---|---|---|---|
-//! | 5 s | 1.7 s | 3.2 s | 5 s |
-//! | 10 s | 3.3 s | 6.5 s | 10 s |
-//! | 30 s (default) | 10 s | 19 s | 30 s |
-//! | 60 s | 20 s | 39 s | 60 s |
+//! | 5 s | 1.7 s | 2.7 s | 5 s |
+//! | 10 s | 3.3 s | 5.5 s | 10 s |
+//! | 30 s (default) | 10 s | 18 s | 30 s |
+//! | 60 s | 20 s | 38 s | 60 s |
 //!
-//! So choose the lease from the longest of these, and take one and a half times that or more:
+//! So choose the lease from the longest of these, and take twice that or more:
 //!
 //! - *The failover time of your server*: from the failure until clients reach the new primary at the
 //!   same address. A restart that loads a large dataset counts as well.
 //! - *The longest pause* that a healthy holder may have: a virtual machine that is migrated, a machine
-//!   that swaps, a debugger. A pause that is longer than the lease loses the lock, always.
+//!   that swaps, a debugger. A pause of more than two thirds of the lease can lose the lock, and one that
+//!   is longer than the lease does.
 //! - *A network outage* that you want to survive.
 //!
 //! Then check that you can wait for one lease after a crash. If you cannot, the two wishes contradict

@@ -1,0 +1,87 @@
+//! How to test code that takes locks.
+//!
+//! # A private server for each test
+//!
+//! This is what the tests of this crate do. A server on a unix socket in a temporary directory needs no
+//! port, starts in milliseconds, and shares nothing with other tests:
+//!
+//! ```no_run
+//! use std::process::{Child, Command, Stdio};
+//! use std::time::{Duration, Instant};
+//!
+//! use leasehold::LockClient;
+//!
+//! struct Server {
+//!     process: Child,
+//!     dir: std::path::PathBuf,
+//! }
+//!
+//! impl Server {
+//!     fn start(test: &str) -> Self {
+//!         // Short: the path of a socket has about 100 bytes.
+//!         let dir = std::env::temp_dir().join(format!("{test}-{}", std::process::id()));
+//!         std::fs::create_dir_all(&dir).unwrap();
+//!         let process = Command::new("redis-server")
+//!             .args(["--port", "0", "--save", "", "--appendonly", "no"])
+//!             .arg("--dir")
+//!             .arg(&dir)
+//!             .arg("--unixsocket")
+//!             .arg(dir.join("s"))
+//!             .stdout(Stdio::null())
+//!             .spawn()
+//!             .expect("install redis-server");
+//!         Self { process, dir }
+//!     }
+//!
+//!     fn client(&self) -> LockClient {
+//!         let url = format!("redis+unix://{}", self.dir.join("s").display());
+//!         let give_up = Instant::now() + Duration::from_secs(10);
+//!         loop {
+//!             match LockClient::builder().url(&url).lease(Duration::from_millis(500)).build() {
+//!                 Ok(client) => return client,
+//!                 Err(e) if Instant::now() > give_up => panic!("{e}"),
+//!                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! impl Drop for Server {
+//!     fn drop(&mut self) {
+//!         let _ = self.process.kill();
+//!         let _ = self.process.wait();
+//!         let _ = std::fs::remove_dir_all(&self.dir);
+//!     }
+//! }
+//!
+//! let server = Server::start("transfer");
+//! let (one, other) = (server.client(), server.client()); // like two processes
+//! let guard = one.lock("job")?;
+//! assert!(other.try_lock("job")?.is_none());
+//! guard.unlock()?;
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! # What to test, and how to make it happen
+//!
+//! | what your code should survive | how a test makes it happen |
+//! |---|---|
+//! | somebody else has the lock | a second client takes it first |
+//! | the lock is lost | [`force_unlock`](crate::ReentrantMutex::force_unlock) from the *same* client: its guards learn of the loss at once. From another client: at the next renewal |
+//! | the process is suspended | `kill -STOP` the *server* for longer than the lease, then `kill -CONT` |
+//! | the server restarts and forgets | kill it and start it again on the same socket |
+//! | a holder dies | run the test binary again as a child process, and kill that |
+//! | the client is closed under a job | [`close`](crate::LockClient::close) |
+//!
+//! # Tests that do not flake
+//!
+//! - Use short leases (200 ms to 500 ms), and not below 100 ms: see
+//!   [short leases](crate::guide::choosing_a_lease#short-leases).
+//! - Wait for a condition with a generous limit. Do not sleep for a fixed time.
+//! - Assert lower bounds of times strictly, and upper bounds loosely.
+//! - Give each test its own lock names, or its own server. [`key_prefix`](crate::Builder::key_prefix)
+//!   separates tests that share a server.
+//!
+//! # Without a server: `LockClient::in_memory()` and the feature `testing`
+//!
+//! A store in memory has all primitives, guards and errors, and needs no server.
