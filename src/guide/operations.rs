@@ -28,7 +28,7 @@
 //! | a hold is gone from the server | **lost by the server**: a flush, an eviction, a failover, `force_unlock` | find out which; see [`servers`](crate::guide::servers#when-the-server-forgets) |
 //! | a lock was held for its `max_hold`, and when it ends | a holder hangs, or its work takes longer than you thought | look at that holder |
 //! | releasing a lock failed | the drop of a guard found the server away, or the lock lost. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
-//! | giving back permits failed | the same, of permits without leases | nothing, if the server is back soon; after ten minutes they are leaked |
+//! | giving back permits failed | the same, of permits without leases | nothing, if the server is back within half a minute; after that they are leaked |
 //! | a lock stays locked until its lease ends; too many unknown outcomes | what could not be undone: 10 000 unknown outcomes are kept, beyond that the oldest is dropped | nothing: the lease ends it |
 //! | a thread ended with a hold | its guards were forgotten | fix the program: drop guards |
 //! | release messages cannot be received | the user may not subscribe. Waiters poll about every half second | mend the ACL rule |
