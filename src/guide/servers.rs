@@ -23,7 +23,8 @@
 //! A client keeps up to [`connections`](crate::Builder::connections) connections for lock calls (4 by
 //! default). A call takes a free one. When all are busy, calls are queued and sent together over the
 //! next connection that is free. Besides these there is one connection for renewals and one for release
-//! messages, each made when it is first needed. Scripts are loaded when a connection is made.
+//! messages, each made when it is first needed. The scripts of the plain lock are loaded when a connection
+//! is made, the others when they are first used.
 //!
 //! # When the server fails
 //!
