@@ -1,8 +1,8 @@
 //! Distributed locks over Redis, for Rust programs that use threads and not async.
 //!
 //! You hold a *lease*. A background thread renews it until you drop the guard, and the guard tells
-//! you when the lease is gone. Java services with Redisson and Rust services with leasehold share the
-//! same locks.
+//! you when the lease is gone. Java services with Redisson and Rust services with leasehold share
+//! the same locks.
 //!
 //! # Install
 //!
@@ -32,11 +32,11 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! Give the guard a name. `let _ = client.lock("job")?;` releases the lock at once, and the compiler
-//! does not warn.
+//! Give the guard a name. `let _ = client.lock("job")?;` releases the lock at once, and the
+//! compiler does not warn.
 //!
-//! `Ok(None)` means that somebody else has the lock. An [`Error`] means that the input is bad, that the
-//! hold is lost, or that the server could not be asked.
+//! `Ok(None)` means that somebody else has the lock. An [`Error`] means that the input is bad, that
+//! the hold is lost, or that the server could not be asked.
 //!
 //! # Which primitive
 //!
@@ -56,17 +56,19 @@
 //!
 //! # What a lease promises
 //!
-//! A lock in Redis ends by itself when its holder dies. So it can also end while its holder is alive.
+//! A lock in Redis ends by itself when its holder dies. So it can also end while its holder is
+//! alive.
 //!
 //! 1. **A guard never believes in a lock that it may have lost.**
-//!    [`is_held`](ReentrantMutexGuard::is_held) is false from the first instruction after the lease may
-//!    have ended, also when the process was stopped or the machine was asleep (see
+//!    [`is_held`](ReentrantMutexGuard::is_held) is false from the first instruction after the lease
+//!    may have ended, also when the process was stopped or the machine was asleep (see
 //!    [Versions](#versions) for the clocks).
 //! 2. **Nothing is left behind.** A lost reply, a dead server, a wait that timed out, a panic or a
-//!    killed process leaves no lock for longer than one lease (permits: two seconds more), and no place
-//!    in a queue for longer than [`waiter_timeout`](Builder::waiter_timeout). While the process lives,
-//!    it undoes what is left as soon as the server answers again. Latches and counting semaphores have
-//!    no lease: what a killed process leaves of those stays.
+//!    killed process leaves no lock for longer than one lease (permits: two seconds more), and no
+//!    place in a queue for longer than [`waiter_timeout`](Builder::waiter_timeout) ([longer beside
+//!    Java](FairMutex#order)). While the process lives, it undoes what is left as soon as the
+//!    server answers again. Latches and counting semaphores have no lease: what a killed process
+//!    leaves of those stays.
 //! 3. **Redisson's protocol.** Keys, values, channels and messages are Redisson's own.
 //! 4. **One round trip per call, and no polling.** A client has two background threads whatever the
 //!    load, and a third if you set `on_lost` callbacks.
@@ -75,28 +77,30 @@
 //!
 //! No lock that is a lease can promise these:
 //!
-//! - *That nobody else works at the same time.* Your process can be suspended for longer than the lease
-//!   between your last check and your write. Clocks can be stepped. A hypervisor pause, CRIU or a time
-//!   namespace that also stops the boot-time clock cannot be seen from inside. (A jump of the wall clock
-//!   reveals most of these, a moment late.)
-//! - *That one Redis remembers.* A failover to a replica that lags, or a restart without persistence,
-//!   forgets who holds what. The holder learns that at its next renewal, a third of a lease later.
+//! - *That nobody else works at the same time.* Your process can be suspended for longer than the
+//!   lease between your last check and your write. Clocks can be stepped. A hypervisor pause, CRIU
+//!   or a time namespace that also stops the boot-time clock cannot be seen from inside. (A jump of
+//!   the wall clock reveals most of these, a moment late.)
+//! - *That one Redis remembers.* A failover to a replica that lags, or a restart without
+//!   persistence, forgets who holds what. The holder learns that at its next renewal, a third of a
+//!   lease later.
 //!
-//! The remedy is the **fencing token**: each hold has a number that is larger than all earlier ones of
-//! its name, and a resource that remembers the highest number refuses the late writer. See
-//! [`guide::fencing`].
+//! The remedy is the **fencing token**: each exclusive hold has a number that is larger than all
+//! earlier ones of its name, and a resource that remembers the highest number refuses the late
+//! writer. See [`guide::fencing`].
 //!
-//! Rule of thumb: where a doubled run costs time or money (a cron job, a cache fill), one Redis and a
-//! lock are enough. Where it costs correctness, check the token at the resource as well.
+//! Rule of thumb: where a doubled run costs time or money (a cron job, a cache fill), one Redis and
+//! a lock are enough. Where it costs correctness, check the token at the resource as well.
 //!
 //! # What is not supported
 //!
 //! - async code: every call blocks its thread.
-//! - TLS (`rediss://`), Redis Sentinel and Redis Cluster. URLs and servers of these kinds are refused.
+//! - TLS (`rediss://`), Redis Sentinel and Redis Cluster. URLs and servers of these kinds are
+//!   refused.
 //! - Upgrading a read hold to a write hold. It would wait for itself, so it is refused with
 //!   [`Conflict`](ErrorKind::Conflict); start with the write lock and downgrade it.
-//! - Redlock for anything but [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex): the other
-//!   primitives are refused with [`Unsupported`](ErrorKind::Unsupported).
+//! - Redlock for anything but [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex): the
+//!   other primitives are refused with [`Unsupported`](ErrorKind::Unsupported).
 //! - Platforms other than Linux and macOS are not tested.
 //!
 //! # Chapters
@@ -123,14 +127,14 @@
 //!
 //! # Versions
 //!
-//! Rust 1.88; raising that is a minor release of its own. No type of another crate is part of the public
-//! API.
+//! Rust 1.88; raising that is a minor release of its own. No type of another crate is part of the
+//! public API.
 //!
 //! Leases are measured by a clock that keeps counting while the machine sleeps: `CLOCK_BOOTTIME` on
 //! Linux, Android and OpenBSD, `CLOCK_MONOTONIC` on macOS and Apple's other systems. Elsewhere the
-//! clock is [`Instant`](std::time::Instant), which may stand still during sleep. There a jump of the
-//! wall clock reveals the sleep, but only a moment after the machine is awake; until then a guard can
-//! believe in a lease that has ended.
+//! clock is [`Instant`](std::time::Instant), which may stand still during sleep. There a jump of
+//! the wall clock reveals the sleep, but only a moment after the machine is awake; until then a
+//! guard can believe in a lease that has ended.
 
 mod background;
 mod base;

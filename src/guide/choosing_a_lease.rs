@@ -1,7 +1,7 @@
 //! How long the lease and the timeouts should be.
 //!
-//! Keep the defaults unless you know a reason: a lease of 30 s, an I/O timeout of 2 s. The reasons are
-//! below.
+//! Keep the defaults unless you know a reason: a lease of 30 s, an I/O timeout of 2 s. The reasons
+//! are below.
 //!
 //! # What the lease decides
 //!
@@ -9,11 +9,11 @@
 //!
 //! - *How long does a lock outlive a holder that dies?* One lease at most. A shorter lease frees it
 //!   sooner.
-//! - *How long can a holder do without the server?* A lease is renewed when a third of it has passed,
-//!   and it ends 1 % and 2 ms early, as a margin for clocks that tick at different speeds. After a
-//!   failure the renewal is tried again, with pauses of up to a tenth of the lease (1 s at most). So an
-//!   outage of up to two thirds of the lease, less the margin and a pause, loses no lock. A longer lease
-//!   survives a longer outage.
+//! - *How long can a holder do without the server?* A lease is renewed when a third of it has
+//!   passed, and it ends 1 % and 2 ms early, as a margin for clocks that tick at different speeds.
+//!   After a failure the renewal is tried again, with pauses of up to a tenth of the lease (1 s at
+//!   most). So an outage of up to two thirds of the lease, less the margin and a pause, loses no
+//!   lock. A longer lease survives a longer outage.
 //!
 //! | lease | renewed every | an outage that loses no lock, about | a dead holder blocks for at most |
 //! |---|---|---|---|
@@ -24,25 +24,26 @@
 //!
 //! So choose the lease from the longest of these, and take twice that or more:
 //!
-//! - *The failover time of your server*: from the failure until clients reach the new primary at the
-//!   same address. A restart that loads a large dataset counts as well.
-//! - *The longest pause* that a healthy holder may have: a virtual machine that is migrated, a machine
-//!   that swaps, a debugger. A pause of more than two thirds of the lease can lose the lock, and one that
-//!   is longer than the lease does.
+//! - *The failover time of your server*: from the failure until clients reach the new primary at
+//!   the same address. A restart that loads a large dataset counts as well.
+//! - *The longest pause* that a healthy holder may have: a virtual machine that is migrated, a
+//!   machine that swaps, a debugger. A pause of more than two thirds of the lease can lose the
+//!   lock, and one that is longer than the lease does.
 //! - *A network outage* that you want to survive.
 //!
-//! Then check that you can wait for one lease after a crash. If you cannot, the two wishes contradict
-//! each other: prefer the short lease, and let jobs that lose their lock start again.
+//! Then check that you can wait for one lease after a crash. If you cannot, the two wishes
+//! contradict each other: prefer the short lease, and let jobs that lose their lock start again.
 //!
 //! Renewal is cheap. All locks of a client share one thread, and what is due within half a second
 //! (a twelfth of the lease at most) goes out in one write. See `BENCHMARKS.md` for 10 000 locks.
 //!
 //! # Short leases
 //!
-//! The range is 20 ms to 365 days. Below 200 ms the machine must give a thread a core at once: the I/O
-//! timeout is then a quarter of the lease, and a thread that waits for a core uses it up. Measured with
-//! four busy threads on two cores: at 20 ms, 3 of 50 holds were lost within 400 ms and one call in five
-//! failed; at 50 ms, none. The round trip of the grant also counts against the lease.
+//! The range is 20 ms to 365 days. Below 200 ms the machine must give a thread a core at once: the
+//! I/O timeout is then a quarter of the lease, and a thread that waits for a core uses it up.
+//! Measured with four busy threads on two cores: at 20 ms, 3 of 50 holds were lost within 400 ms
+//! and one call in five failed; at 50 ms, none. The round trip of the grant also counts against the
+//! lease.
 //!
 //! # Leases that are not renewed
 //!
@@ -52,9 +53,9 @@
 //! | renewal, but not for ever, because a holder may hang | [`max_hold`](crate::ReentrantMutex::max_hold) on the handle, or [`Builder::max_hold`](crate::Builder::max_hold) for all | up to one lease after that time |
 //! | renewal for as long as the guard lives (default) | nothing | when the guard is dropped, the process dies, or the server cannot be reached |
 //!
-//! A renewed lock of a holder that *hangs* (and does not die) is held for ever. `max_hold` is the answer.
-//! The watchdog also checks fixed leases, every third of the lease and every 10 s at least, so that a
-//! holder learns when an operator has freed its lock.
+//! A renewed lock of a holder that *hangs* (and does not die) is held for ever. `max_hold` is the
+//! answer. The watchdog also checks fixed leases, every third of the lease and every 10 s at least,
+//! so that a holder learns when an operator has freed its lock.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -85,5 +86,5 @@
 //!
 //! # Permits
 //!
-//! A [semaphore](crate::Semaphore)'s permits come back two seconds after their lease has ended, because
-//! Java counts their leases by its own clock.
+//! A [semaphore](crate::Semaphore)'s permits come back two seconds after their lease has ended,
+//! because Java counts their leases by its own clock.

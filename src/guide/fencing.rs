@@ -1,9 +1,9 @@
 //! How a resource stops a holder that is late.
 //!
-//! A lease can end while its holder is suspended, or while its write is on the way. The lock cannot stop
-//! that write. The resource can: each hold has a *fencing token*, a number that is larger than that of
-//! every earlier hold of the same name, and the resource refuses a number that is smaller than the
-//! highest it has seen.
+//! A lease can end while its holder is suspended, or while its write is on the way. The lock cannot
+//! stop that write. The resource can: each hold has a *fencing token*, a number that is larger than
+//! that of every earlier hold of the same name, and the resource refuses a number that is smaller
+//! than the highest it has seen.
 //!
 //! ```no_run
 //! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
@@ -19,11 +19,11 @@
 //!
 //! # Claim before you read
 //!
-//! It is not enough to compare tokens when a write arrives. If the old holder's write arrives between
-//! the new holder's read and write, nothing newer has been seen yet, so it is accepted, and the new
-//! holder overwrites it. So a job that reads, computes and writes back first *claims* the resource: it
-//! raises the stored token to its own, then reads, and its write asks for exactly that claim.
-//! The module [`fencing`](crate::fencing) shows both interleavings, step by step.
+//! It is not enough to compare tokens when a write arrives. If the old holder's write arrives
+//! between the new holder's read and write, nothing newer has been seen yet, so it is accepted, and
+//! the new holder overwrites it. So a job that reads, computes and writes back first *claims* the
+//! resource: it raises the stored token to its own, then reads, and its write asks for exactly that
+//! claim. The module [`fencing`](crate::fencing) shows both interleavings, step by step.
 //!
 //! # Which helper
 //!
@@ -39,18 +39,20 @@
 //!
 //! - A token costs no round trip: the script that grants the lock gives it.
 //!   [`Builder::fencing(false)`](crate::Builder::fencing) turns tokens off.
-//! - Tokens grow also after the server was flushed, restarted from old data, or failed over: they then go
-//!   on from the server's clock. They can repeat only if the counter is lost *and* the server's clock is
-//!   stepped back by more than the time since the last grant.
-//! - The counter of a name is forgotten a day after the last grant, which loses nothing. Keep it for ever
-//!   with [`keep_token`](crate::ReentrantMutex::keep_token) where Java's `RFencedLock` uses the name too.
-//! - Re-entering a lock gives the same token. Threads that share one hold share its token and are not
-//!   kept apart by it.
+//! - Tokens grow also after the server was flushed, restarted from old data, or failed over: they
+//!   then go on from the server's clock. They can repeat only if the counter is lost *and* the
+//!   server's clock is stepped back by more than the time since the last grant.
+//! - The counter of a name is forgotten a day after the last grant, which loses nothing. Keep it
+//!   for ever with [`keep_token`](crate::ReentrantMutex::keep_token) where Java's `RFencedLock`
+//!   uses the name too.
+//! - Re-entering a lock gives the same token. Threads that share one hold share its token and are
+//!   not kept apart by it.
 //! - One resource is guarded by *one* lock. Tokens of two names cannot be compared.
 //! - Read holds, permits and latches have no token: they do not exclude everybody else.
 //!
 //! # When you need it
 //!
-//! Where a job that runs twice costs time or money (a cron job, a cache fill, a rate limit), one Redis
-//! and a lock are enough. Where it costs correctness, use the token. The example `fencing_sqlite` shows a
-//! suspended holder that wakes up, and SQLite and Redis refusing its late write.
+//! Where a job that runs twice costs time or money (a cron job, a cache fill, a rate limit), one
+//! Redis and a lock are enough. Where it costs correctness, use the token. The example
+//! `fencing_sqlite` shows a suspended holder that wakes up, and SQLite and Redis refusing its late
+//! write.

@@ -28,34 +28,34 @@
 //!
 //! There are two ways to lose a lock:
 //!
-//! - *By time.* The lease ended before it was renewed: the server could not be reached, or the process
-//!   was suspended. All three ways above notice that by the local clock, without the server.
-//! - *By the server.* It forgot the hold (a flush, an eviction, a failover), or an operator
-//!   [freed the lock](crate::ReentrantMutex::force_unlock). The holder learns that at its next renewal:
-//!   a third of a lease later, for a fixed lease at most 10 s.
+//! - *By time.* The lease ended before it was renewed: the server could not be reached, or the
+//!   process was suspended. All three ways above notice that by the local clock, without the
+//!   server.
+//! - *By the server.* It forgot the hold (a flush, an eviction, a failover), or an operator [freed
+//!   the lock](crate::ReentrantMutex::force_unlock). The holder learns that at its next renewal: a
+//!   third of a lease later, for a fixed lease at most 10 s.
 //!
 //! # A loss is final
 //!
-//! Nothing revives a lost hold, not even a renewal that is confirmed late. A thread whose hold was lost
-//! gets [`ErrorKind::Lost`](crate::ErrorKind::Lost) when it asks for the same lock, until all guards of
-//! that hold are dropped. `unlock` of a guard whose hold was lost returns `Lost` as well: what you did
-//! under it may have overlapped with somebody else's work.
+//! Nothing revives a lost hold, not even a renewal that is confirmed late. A thread whose hold was
+//! lost gets [`ErrorKind::Lost`](crate::ErrorKind::Lost) when it asks for the same lock, until all
+//! guards of that hold are dropped. `unlock` of a guard whose hold was lost returns `Lost` as well:
+//! what you did under it may have overlapped with somebody else's work.
 //!
-//! A normal unlock is not a loss and signals nothing. [`close`](crate::LockClient::close) signals the
-//! loss to every live guard in the same three ways, because it gives the locks away under them;
+//! A normal unlock is not a loss and signals nothing. [`close`](crate::LockClient::close) signals
+//! the loss to every live guard in the same three ways, because it gives the locks away under them;
 //! `unlock` and `ensure_held` then return [`ErrorKind::Closed`](crate::ErrorKind::Closed).
 //!
 //! # Callbacks
 //!
 //! A callback belongs to the guard on which it was registered. It runs once: when the lease is lost
-//! while that guard lives, also when the guard's own unlock or drop finds the loss. It never runs once
-//! that guard was given up with the lease held.
+//! while that guard lives, also when the guard's own unlock or drop finds the loss. It never runs
+//! once that guard was given up with the lease held.
 //!
 //! # Renewal fails, but the lease has time left
 //!
-//! A failed renewal ends nothing. The lock stays held until its lease ends, and renewal is retried until
-//! then. The log says so at WARN (see
-//! [log lines](crate::guide::operations#log-lines)), and
+//! A failed renewal ends nothing. The lock stays held until its lease ends, and renewal is retried
+//! until then. The log says so at WARN (see [log lines](crate::guide::operations#log-lines)), and
 //! [`remaining`](crate::ReentrantMutexGuard::remaining) says how much time is left.
 //!
 //! # What happens when a holder or a waiter pauses, dies, or loses the server

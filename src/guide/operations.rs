@@ -2,20 +2,21 @@
 //!
 //! # Checklist
 //!
-//! - Set `maxmemory-policy noeviction`. A lock that is evicted is lost. A client that finds a `maxmemory`
-//!   with another policy logs that once, at WARN.
+//! - Set `maxmemory-policy noeviction`. A lock that is evicted is lost. A client that finds a
+//!   `maxmemory` with another policy logs that once, at WARN.
 //! - Give the user the [ACL rule](#acl-rule) below.
 //! - Count [connections](#connections) against `maxclients`.
-//! - Choose the lease from your failover time: [`choosing_a_lease`](crate::guide::choosing_a_lease).
+//! - Choose the lease from your failover time:
+//!   [`choosing_a_lease`](crate::guide::choosing_a_lease).
 //! - Send the [log lines](#log-lines) at WARN to whoever is on call.
-//! - Let the servers keep their time without steps. With Redlock a jump of a single master's clock can
-//!   cost exclusion.
+//! - Let the servers keep their time without steps. With Redlock a jump of a single master's clock
+//!   can cost exclusion.
 //!
 //! # Log lines
 //!
-//! The crate logs through the `log` crate. Nothing is logged at ERROR or INFO, and passwords and fencing
-//! tokens at no level. Each line has the whole chain of causes. A logger may block, and may use the
-//! client: nothing is logged under a mutex of the client.
+//! The crate logs through the `log` crate. Nothing is logged at ERROR or INFO, and passwords and
+//! fencing tokens at no level. Each line has the whole chain of causes. A logger may block, and may
+//! use the client: nothing is logged under a mutex of the client.
 //!
 //! At WARN:
 //!
@@ -37,36 +38,37 @@
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
 //! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
 //!
-//! At DEBUG: connections, each failed renewal, unknown outcomes that cannot be resolved yet, a jump of the
-//! wall clock.
+//! At DEBUG: connections, each failed renewal, unknown outcomes that cannot be resolved yet, a jump
+//! of the wall clock.
 //!
 //! # ACL rule
 //!
-//! A user with an ACL needs these, the first three for each name or pattern of names with its prefix,
-//! such as `app:*`, and the third for names with braces only:
-//! `~<names> ~{<names>}:* ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~leasehold_writer:*
-//! ~leasehold_once:* &redisson_lock__channel:* &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__*
-//! +hset +hget +hdel +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat
-//! +persist +time +lindex +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange +zrangebyscore
-//! +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha +script|load +client|setname
-//! +client|info +client|kill +info`.
+//! A user with an ACL needs these, the first three for each name or pattern of names with its
+//! prefix, such as `app:*`, and the third for names with braces only: `~<names> ~{<names>}:*
+//! ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
+//! ~leasehold_writer:* ~leasehold_once:* &redisson_lock__channel:* &redisson_rwlock:*
+//! &redisson_sc:* &redisson_countdownlatch__channel__* +hset +hget +hdel +hexists +hgetall +hlen
+//! +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat +persist +time +lindex
+//! +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange
+//! +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha
+//! +script|load +client|setname +client|info +client|kill +info`.
 //!
 //! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
-//!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than 0
-//!   needs `+select`.
-//! - Without `client|kill` or `info`, an acquisition whose reply was lost is refused by time instead,
-//!   which takes an I/O timeout longer.
+//!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than
+//!   0 needs `+select`.
+//! - Without `client|kill` or `info`, an acquisition whose reply was lost is refused by time
+//!   instead, which takes an I/O timeout longer.
 //! - An ACL cannot name the pattern on which a client's fair waiters listen. So under a rule that
 //!   restricts channels, each fair waiter has a subscription of its own.
-//! - Connecting finds missing commands (on Redis 6.2 all but `hset`, `incr` and `rpush`), and reports
-//!   them as [`Denied`](crate::ErrorKind::Denied). It does not find missing keys: the first call reports
-//!   those, as `Denied` too. It finds nothing for a user who may not use the key
+//! - Connecting finds missing commands (on Redis 6.2 all but `hset`, `incr` and `rpush`), and
+//!   reports them as [`Denied`](crate::ErrorKind::Denied). It does not find missing keys: the first
+//!   call reports those, as `Denied` too. It finds nothing for a user who may not use the key
 //!   `redisson_lock_token:{<prefix>leasehold:probe}`.
 //!
 //! # Keys and channels
 //!
-//! For a lock `N`. Where the table has `{N}`, a name that has braces of its own, like `a{b}c`, stands
-//! without others around it (but not in the channel of a latch, which always has them):
+//! For a lock `N`. Where the table has `{N}`, a name that has braces of its own, like `a{b}c`,
+//! stands without others around it (but not in the channel of a latch, which always has them):
 //!
 //! | key or channel | contents |
 //! |---|---|
@@ -82,9 +84,10 @@
 //!
 //! # Names
 //!
-//! A name has 1 to 1024 bytes, its [prefix](crate::Builder::key_prefix) included. Braces in it must leave
-//! all of these keys with one hash tag: no braces, or a pair with something in it, as in `a{b}c`. Other
-//! names are refused, and so are names of [keys that are not locks](crate::guide::redisson#names).
+//! A name has 1 to 1024 bytes, its [prefix](crate::Builder::key_prefix) included. Braces in it must
+//! leave all of these keys with one hash tag: no braces, or a pair with something in it, as in
+//! `a{b}c`. Other names are refused, and so are names of [keys that are not
+//! locks](crate::guide::redisson#names).
 //!
 //! # Looking at a lock
 //!
@@ -98,10 +101,10 @@
 //!
 //! # Health of the servers
 //!
-//! [`LockClient::nodes`](crate::LockClient::nodes) gives, for each server and without I/O, its address,
-//! whether it takes part ([`NodeState`](crate::NodeState): voting, quarantined, down), how long its last
-//! answer took (Redlock), and its last error. Export it as a metric. With Redlock, alert when fewer than
-//! all masters vote: you have used up part of your reserve. Also watch
+//! [`LockClient::nodes`](crate::LockClient::nodes) gives, for each server and without I/O, its
+//! address, whether it takes part ([`NodeState`](crate::NodeState): voting, quarantined, down), how
+//! long its last answer took (Redlock), and its last error. Export it as a metric. With Redlock,
+//! alert when fewer than all masters vote: you have used up part of your reserve. Also watch
 //! [`token_rounds`](crate::LockClient::token_rounds): if it grows quickly, a clock is behind.
 //!
 //! # Connections
@@ -112,14 +115,14 @@
 //! | renewals and unknown outcomes | 1, from the first hold on |
 //! | release messages | 1, from the first wait on, to each master with Redlock |
 //!
-//! At `maxclients` a new client fails with [`NotReady`](crate::ErrorKind::NotReady). A client that has a
-//! connection keeps its locks: if the server or the system (open files) grants no more, renewals go over
-//! a connection of the lock calls.
+//! At `maxclients` a new client fails with [`NotReady`](crate::ErrorKind::NotReady). A client that
+//! has a connection keeps its locks: if the server or the system (open files) grants no more,
+//! renewals go over a connection of the lock calls.
 //!
 //! # Threads
 //!
-//! A client has no thread until it needs one (with Redlock: the first one from the start). Their names
-//! show in a thread dump; Linux keeps 15 bytes of them.
+//! A client has no thread until it needs one (with Redlock: the first one from the start). Their
+//! names show in a thread dump; Linux keeps 15 bytes of them.
 //!
 //! | name | what it does | starts with |
 //! |---|---|---|

@@ -1,14 +1,15 @@
 //! What Java services with Redisson and Rust services with leasehold share, and where they differ.
 //!
-//! "Java" is a process with Redisson, and "leasehold" is a process with this crate. Both use one Redis
-//! and the same key name (see [`key_prefix`](crate::Builder::key_prefix) for Redisson's `NameMapper`).
+//! "Java" is a process with Redisson, and "leasehold" is a process with this crate. Both use one
+//! Redis and the same key name (see [`key_prefix`](crate::Builder::key_prefix) for Redisson's
+//! `NameMapper`).
 //!
-//! These statements were read from Redisson's scripts and then checked against live ones: **4.7.0** (the
-//! newest) and **3.52.0** (the newest before 4). The tests in `tests/interop` do that whenever all tests
-//! run on a machine with a JDK and Maven. Two processes of each side count to the same number under every
-//! primitive, one process of each under Redlock. Under all locks and permits at once, connections are
-//! cut, scripts are flushed, the server is restarted, and two processes of each side are killed in the
-//! middle of their turns.
+//! These statements were read from Redisson's scripts and then checked against live ones: **4.7.0**
+//! (the newest) and **3.52.0** (the newest before 4). The tests in `tests/interop` do that whenever
+//! all tests run on a machine with a JDK and Maven. Two processes of each side count to the same
+//! number under every primitive, one process of each under Redlock. Under all locks and permits at
+//! once, connections are cut, scripts are flushed, the server is restarted, and two processes of
+//! each side are killed in the middle of their turns.
 //!
 //! # Which is which
 //!
@@ -23,20 +24,20 @@
 //! | [`counting_semaphore`](crate::LockClient::counting_semaphore) | `RSemaphore` | count and channel |
 //! | [`Builder::redlock`](crate::Builder::redlock) | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
 //!
-//! The two sides exclude each other and wake each other. Each side renews its own holds, so Redisson's
-//! `lockWatchdogTimeout` and leasehold's [`lease`](crate::Builder::lease) may differ.
+//! The two sides exclude each other and wake each other. Each side renews its own holds, so
+//! Redisson's `lockWatchdogTimeout` and leasehold's [`lease`](crate::Builder::lease) may differ.
 //!
 //! # What only leasehold has
 //!
-//! A leasehold holder id is `<client id>:<number>`. The client id is a UUID of version 8; Java's are
-//! version 4. Two mechanisms look at that. Fair locks give each waiter the timeout of its side: the last
-//! six digits of a leasehold id are its client's
-//! [`waiter_timeout`](crate::Builder::waiter_timeout) in milliseconds. Redlock counts all of Java as one
-//! holder.
+//! A leasehold holder id is `<client id>:<number>`. The client id is a UUID of version 8; Java's
+//! are version 4. Two mechanisms look at that. Fair locks give each waiter the timeout of its side:
+//! the last six digits of a leasehold id are its client's
+//! [`waiter_timeout`](crate::Builder::waiter_timeout) in milliseconds. Redlock counts all of Java
+//! as one holder.
 //!
 //! leasehold adds three keys to Redisson's: `leasehold_writer:{N}` (a waiting writer),
-//! `leasehold_once:{N}:..` (idempotency keys of counts) and `leasehold:node` (Redlock). Java neither sees
-//! nor needs them.
+//! `leasehold_once:{N}:..` (idempotency keys of counts) and `leasehold:node` (Redlock). Java
+//! neither sees nor needs them.
 //!
 //! # Names
 //!
@@ -44,8 +45,8 @@
 //! [`InvalidInput`](crate::ErrorKind::InvalidInput), before it sends anything:
 //!
 //! - an empty name, and one longer than 1 024 bytes, the prefix included;
-//! - a name whose braces are not a pair with something in it (`a{b`, `a}b`, `a{}b`). Its keys would lie in
-//!   different slots of a cluster; there Java takes `a{b` and cannot release it;
+//! - a name whose braces are not a pair with something in it (`a{b`, `a}b`, `a{}b`). Its keys would
+//!   lie in different slots of a cluster; there Java takes `a{b` and cannot release it;
 //! - keys that are not locks: `leasehold:node`, and what begins with `leasehold_writer:`,
 //!   `leasehold_once:` or `redisson_lock_token:`.
 //!
@@ -99,12 +100,12 @@
 //!
 //! # Measured
 //!
-//! From a release on one side until a waiter of the other side has the lock: 2 to 6 ms for every primitive
-//! and in both directions, 23 ms at most in 5 runs of each (two cores, the JVM just started). Each time a
-//! message woke the waiter, never the end of a TTL.
+//! From a release on one side until a waiter of the other side has the lock: 2 to 6 ms for every
+//! primitive and in both directions, 23 ms at most in 5 runs of each (two cores, the JVM just
+//! started). Each time a message woke the waiter, never the end of a TTL.
 //!
-//! Eight threads of leasehold against eight of Java on one name, in two processes each, in a tight loop
-//! for 15 s:
+//! Eight threads of leasehold against eight of Java on one name, in two processes each, in a tight
+//! loop for 15 s:
 //!
 //! | lock | turns | longest wait |
 //! |---|---|---|
@@ -115,11 +116,11 @@
 //!
 //! # Beside `RedissonRedLock`
 //!
-//! Use one `RLock` on each of the same masters, under the same name. Both sides exclude each other, also
-//! with one of three masters dead, as long as no master forgets what it was told and Java passes no
-//! lease. Each side renews its own holds. A release of either side wakes the other.
-//! [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it has
-//! another id on each, and only the thread number is the same.
+//! Use one `RLock` on each of the same masters, under the same name. Both sides exclude each other,
+//! also with one of three masters dead, as long as no master forgets what it was told and Java
+//! passes no lease. Each side renews its own holds. A release of either side wakes the other.
+//! [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it
+//! has another id on each, and only the thread number is the same.
 //!
 //! | `RedissonRedLock` | consequence | leasehold |
 //! |---|---|---|

@@ -16,13 +16,14 @@
 //! ```
 //!
 //! `close` ends the client for all its handles. It wakes waiters with
-//! [`Closed`](crate::ErrorKind::Closed), releases what is held, resolves unknown outcomes, and joins the
-//! threads. It blocks for the given time at most, and a few I/O timeouts more if it awaits an answer when
-//! that time is over. Its error names what is not confirmed to be released, and says for how long it can
-//! stay locked: until its lease ends.
+//! [`Closed`](crate::ErrorKind::Closed), releases what is held, resolves unknown outcomes, and
+//! joins the threads. It blocks for the given time at most, and a few I/O timeouts more if it
+//! awaits an answer when that time is over. Its error names what is not confirmed to be released,
+//! and says for how long it can stay locked: until its lease ends.
 //!
-//! Guards that are still alive hold nothing from then on. Before the first lock is given up, `close`
-//! signals a loss to all of them: `is_held` is false, `wait_lost` ends, and `on_lost` callbacks run.
+//! Guards that are still alive hold nothing from then on. Before the first lock is given up,
+//! `close` signals a loss to all of them: `is_held` is false, `wait_lost` ends, and `on_lost`
+//! callbacks run.
 //!
 //! # The other ways
 //!
@@ -42,12 +43,12 @@
 //!
 //! # Signals
 //!
-//! The crate installs no signal handlers. Use a handler of your own that tells the jobs to end, and then
-//! proceed as above. A program that is ended by the default action of a signal is killed, in the sense of
-//! the table.
+//! The crate installs no signal handlers. Use a handler of your own that tells the jobs to end, and
+//! then proceed as above. A program that is ended by the default action of a signal is killed, in
+//! the sense of the table.
 //!
 //! # Forks
 //!
 //! A child process made by `fork()` owns nothing and harms nothing. In it, calls fail with
-//! [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them does nothing. Make a new
-//! client in the child.
+//! [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them does nothing. Make
+//! a new client in the child.

@@ -2,8 +2,8 @@
 //!
 //! # A private server for each test
 //!
-//! This is what the tests of this crate do. A server on a unix socket in a temporary directory needs no
-//! port, starts in milliseconds, and shares nothing with other tests:
+//! This is what the tests of this crate do. A server on a unix socket in a temporary directory
+//! needs no port, starts in milliseconds, and shares nothing with other tests:
 //!
 //! ```no_run
 //! use std::process::{Child, Command, Stdio};
@@ -75,12 +75,12 @@
 //!
 //! # Tests that do not flake
 //!
-//! - Use short leases (200 ms to 500 ms), and not below 100 ms: see
-//!   [short leases](crate::guide::choosing_a_lease#short-leases).
+//! - Use short leases (200 ms to 500 ms), and not below 100 ms: see [short
+//!   leases](crate::guide::choosing_a_lease#short-leases).
 //! - Wait for a condition with a generous limit. Do not sleep for a fixed time.
 //! - Assert lower bounds of times strictly, and upper bounds loosely.
-//! - Give each test its own lock names, or its own server. [`key_prefix`](crate::Builder::key_prefix)
-//!   separates tests that share a server.
+//! - Give each test its own lock names, or its own server.
+//!   [`key_prefix`](crate::Builder::key_prefix) separates tests that share a server.
 //!
 //! # Without a server: `LockClient::in_memory()` and the feature `testing`
 //!

@@ -2,9 +2,9 @@
 //!
 //! # Re-entry belongs to a thread
 //!
-//! A thread that has a lock gets it again from [`lock`](crate::LockClient::lock), and the lock is free
-//! when the last of its guards is dropped. Such guards are bound to their thread (they are not `Send`).
-//! Pools need something else:
+//! A thread that has a lock gets it again from [`lock`](crate::LockClient::lock), and the lock is
+//! free when the last of its guards is dropped. Such guards are bound to their thread (they are not
+//! `Send`). Pools need something else:
 //!
 //! | where the work runs | take | because |
 //! |---|---|---|
@@ -14,9 +14,9 @@
 //!
 //! # Pools that steal work
 //!
-//! A rayon thread that holds a lock and waits for a part of its job (`join`, `par_iter`, `scope`) may run
-//! another job meanwhile. If that job takes the same lock with the re-entrant `lock`, its thread has the
-//! lock already, so the job gets in: two jobs are inside, with one fencing token.
+//! A rayon thread that holds a lock and waits for a part of its job (`join`, `par_iter`, `scope`)
+//! may run another job meanwhile. If that job takes the same lock with the re-entrant `lock`, its
+//! thread has the lock already, so the job gets in: two jobs are inside, with one fencing token.
 //!
 //! ```no_run
 //! use leasehold::ErrorKind;
@@ -24,14 +24,16 @@
 //! let lock = client.mutex("index").non_reentrant();
 //! match lock.lock() {
 //!     Ok(guard) => guard.unlock()?, // ... the job ...
-//!     Err(e) if e.kind() == ErrorKind::Conflict => { /* this thread is inside already: do it later */ }
+//!     // This thread is inside already: put the job off.
+//!     Err(e) if e.kind() == ErrorKind::Conflict => {}
 //!     Err(e) => return Err(e),
 //! }
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! A call that blocks can still wait for a job that lies beneath it on its own stack, and so for ever, as
-//! with any mutex. Hold no lock across a `join`, or only try. The example `rayon_pool` shows all of this.
+//! A call that blocks can still wait for a job that lies beneath it on its own stack, and so for
+//! ever, as with any mutex. Hold no lock across a `join`, or only try. The example `rayon_pool`
+//! shows all of this.
 //!
 //! # Moving a guard to another thread
 //!
@@ -45,20 +47,21 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! An owned guard belongs to no thread. A second `lock_owned` blocks even on the same thread, until the
-//! first guard is dropped. It also blocks for ever if this thread has the lock by `lock`, unless one of
-//! the two handles is `non_reentrant`; then it returns [`Conflict`](crate::ErrorKind::Conflict). The
-//! other primitives have the same owned forms. Permits of a semaphore are always owned.
+//! An owned guard belongs to no thread. A second `lock_owned` blocks even on the same thread, until
+//! the first guard is dropped. It also blocks for ever if this thread has the lock by `lock`,
+//! unless one of the two handles is `non_reentrant`; then it returns
+//! [`Conflict`](crate::ErrorKind::Conflict). The other primitives have the same owned forms.
+//! Permits of a semaphore are always owned.
 //!
 //! # Threads and clones
 //!
-//! [`LockClient`](crate::LockClient) is `Send` and `Sync`. A clone is a handle to the same client: the
-//! same identity, connections and background threads. Make one client per process and share it. Two
-//! clients in one process are like two processes: their locks exclude each other.
+//! [`LockClient`](crate::LockClient) is `Send` and `Sync`. A clone is a handle to the same client:
+//! the same identity, connections and background threads. Make one client per process and share it.
+//! Two clients in one process are like two processes: their locks exclude each other.
 //!
-//! Threads that wait for the same lock queue inside the client, first come, first served, and the lock is
-//! handed to the next thread in the same write as the release. So a pool of threads that share one
-//! client is faster and fairer than one client per thread.
+//! Threads that wait for the same lock queue inside the client, first come, first served, and the
+//! lock is handed to the next thread in the same write as the release. So a pool of threads that
+//! share one client is faster and fairer than one client per thread.
 //!
-//! Long-running work on a pool should poll [`is_held`](crate::OwnedMutexGuard::is_held) between steps; it
-//! costs a clock read. See [`losing_a_lock`](crate::guide::losing_a_lock).
+//! Long-running work on a pool should poll [`is_held`](crate::OwnedMutexGuard::is_held) between
+//! steps; it costs a clock read. See [`losing_a_lock`](crate::guide::losing_a_lock).
