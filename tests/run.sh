@@ -182,11 +182,11 @@ check_dependencies() {
         skip 'licences and advisories' 'no cargo deny (cargo install cargo-deny)'
         return
     fi
-    step 'licences and sources' cargo deny --all-features check licenses bans sources
-    if cargo deny --all-features fetch db >"$work/advisories" 2>&1; then
-        step 'advisories' cargo deny --all-features --offline check advisories
+    step 'licences and sources' cargo deny check licenses bans sources
+    if cargo deny fetch db >"$work/advisories" 2>&1; then
+        step 'advisories' cargo deny --offline check advisories
     else
-        skip 'advisories' "the list of advisories cannot be had: $(tail -n 1 "$work/advisories")"
+        skip 'advisories' "the list of advisories cannot be had: $(grep . "$work/advisories" | tail -n 1)"
     fi
 }
 
