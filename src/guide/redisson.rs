@@ -31,9 +31,9 @@
 //!
 //! A leasehold holder id is `<client id>:<number>`. The client id is a UUID of version 8; Java's
 //! are version 4. Two mechanisms look at that. Fair locks give each waiter the timeout of its side:
-//! the last six digits of a leasehold id are its client's
-//! [`waiter_timeout`](crate::Builder::waiter_timeout) in milliseconds. Redlock counts all of Java
-//! as one holder.
+//! the last six digits of a leasehold client id are its
+//! [`waiter_timeout`](crate::Builder::waiter_timeout) in milliseconds, in hexadecimal. Redlock
+//! counts all of Java as one holder.
 //!
 //! leasehold adds three keys to Redisson's: `leasehold_writer:{N}` (a waiting writer),
 //! `leasehold_once:{N}:..` (idempotency keys of counts) and `leasehold:node` (Redlock). Java

@@ -68,7 +68,8 @@
 //! |---|---|
 //! | somebody else has the lock | a second client takes it first |
 //! | the lock is lost | [`force_unlock`](crate::ReentrantMutex::force_unlock) from the *same* client: its guards learn of the loss at once. From another client: at the next renewal |
-//! | the process is suspended | `kill -STOP` the *server* for longer than the lease, then `kill -CONT` |
+//! | a lease ends by time | `kill -STOP` the *server* for longer than the lease, then `kill -CONT` |
+//! | the process is suspended | run the test binary again as a child process, and `kill -STOP` that |
 //! | the server restarts and forgets | kill it and start it again on the same socket |
 //! | a holder dies | run the test binary again as a child process, and kill that |
 //! | the client is closed under a job | [`close`](crate::LockClient::close) |

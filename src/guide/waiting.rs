@@ -38,7 +38,8 @@
 //!
 //! - *Threads of one client* queue inside the client, first come, first served. Only the leader of
 //!   the queue talks to the server, so fifty waiting threads cost the server what one costs. When a
-//!   thread of the client releases the lock, the leader's attempt goes out in the same write.
+//!   thread of the client releases an exclusive lock, the leader's attempt goes out in the same
+//!   write.
 //! - *Between clients* a plain lock has no order, but no client starves: a client that has had the
 //!   lock many times in a row while others wait lets them try first.
 //! - *A [fair lock](crate::FairMutex)* is served in the order of arrival, across all processes. Its
