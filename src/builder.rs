@@ -9,8 +9,8 @@ use crate::base::key::MAX_NAME_BYTES;
 use crate::base::limits::check_lease;
 use crate::client::LockClient;
 use crate::session::{Config, Shared};
-use crate::store::redis::wire::{Dialer, Endpoint};
-use crate::store::{Admission, LeaseStore, RedisStore, RedlockStore};
+use crate::store::redis::wire::{Connector, Endpoint};
+use crate::store::{LeaseStore, QuarantineSettings, RedisStore, RedlockStore};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ pub struct Builder {
     client_name: String,
     max_hold: Option<Duration>,
     fencing: bool,
-    ride_out: Option<Duration>,
+    outage_timeout: Option<Duration>,
     waiter_timeout: Duration,
     java_waiter_timeout: Duration,
     lazy: bool,
@@ -73,7 +73,7 @@ impl Builder {
             client_name: "leasehold".to_owned(),
             max_hold: None,
             fencing: true,
-            ride_out: None,
+            outage_timeout: None,
             waiter_timeout: DEFAULT_WAITER_TIMEOUT,
             java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT,
             lazy: false,
@@ -100,7 +100,7 @@ impl Builder {
     /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each other, better an odd
     /// number. The algorithm of the Redis documentation ("Distributed Locks with Redis"): a lock is held as long as a
     /// majority of all *configured* masters holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays as it is: the
-    /// same verbs, guards and waits, for [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex); the other primitives
+    /// same methods, guards and waits, for [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex); the other primitives
     /// answer [`Unsupported`](crate::ErrorKind::Unsupported).
     ///
     /// All masters are asked at once by the calling thread, and it waits for the quickest majority. One that does not
@@ -209,7 +209,7 @@ impl Builder {
     }
 
     /// Shown by `CLIENT LIST`, and at the end of the names of the background threads, of which Linux keeps 15 bytes: with the
-    /// name `billing`, `lh-renew-billin` and `lh-hear-billing`. 1 to 64 letters, digits, `-`, `_`, `.`, `:`. Defaults to
+    /// name `billing`, `lh-renew-billin` and `lh-receive-billing`. 1 to 64 letters, digits, `-`, `_`, `.`, `:`. Defaults to
     /// `leasehold`.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.client_name = name.into();
@@ -231,9 +231,15 @@ impl Builder {
 
     /// How long a call that is *already waiting* puts up with a server that cannot be asked (a restart, a failover)
     /// before it fails. A first attempt never does. Defaults to one lease.
-    pub fn ride_out(mut self, longest: Duration) -> Self {
-        self.ride_out = Some(longest);
+    pub fn outage_timeout(mut self, longest: Duration) -> Self {
+        self.outage_timeout = Some(longest);
         self
+    }
+
+    /// The name of [`outage_timeout`](Self::outage_timeout) before 0.1.
+    #[doc(hidden)]
+    pub fn ride_out(self, longest: Duration) -> Self {
+        self.outage_timeout(longest)
     }
 
     /// How long a waiter that died can hold up the others: its place in the queue of a [fair
@@ -250,7 +256,7 @@ impl Builder {
     /// behind it when it gets the lock, and ours have it on top. Told too short, waiters behind several of Java can lose their
     /// places while somebody holds the lock for long; too long, a waiter of ours that died behind one of Java stands for longer
     /// where no client of this crate asks for the lock any more (otherwise that one [puts it right](crate::FairMutex#order)).
-    /// Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own: when in doubt, leave it. Without Java it means
+    /// Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own: when in unknown outcome, leave it. Without Java it means
     /// nothing.
     pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {
         self.java_waiter_timeout = timeout;
@@ -285,7 +291,7 @@ impl Builder {
             key_prefix: self.key_prefix,
             max_hold: self.max_hold,
             fencing: self.fencing,
-            ride_out: self.ride_out.unwrap_or(self.lease),
+            outage_timeout: self.outage_timeout.unwrap_or(self.lease),
             waiter_timeout: self.waiter_timeout,
             java_waiter_timeout: self.java_waiter_timeout,
         };
@@ -296,8 +302,8 @@ impl Builder {
         Ok(LockClient::new(shared))
     }
 
-    fn dialer(&self, url: &str, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Dialer> {
-        Ok(Dialer {
+    fn connector(&self, url: &str, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Connector> {
+        Ok(Connector {
             endpoint: Endpoint::parse(url)?,
             client_name: self.client_name.clone(),
             key_prefix: self.key_prefix.clone(),
@@ -315,9 +321,9 @@ impl Builder {
             });
         };
         // One slow server must not eat up the lease that a renewal is to save.
-        let dialer = self.dialer(url, io_timeout, clock)?;
-        let background = Dialer { io_timeout: io_timeout.min(self.lease / 4), ..dialer.clone() };
-        let store = RedisStore::new(dialer, self.connections, background, self.replicas);
+        let connector = self.connector(url, io_timeout, clock)?;
+        let background = Connector { io_timeout: io_timeout.min(self.lease / 4), ..connector.clone() };
+        let store = RedisStore::new(connector, self.connections, background, self.replicas);
         if !self.lazy {
             store.check()?;
         }
@@ -341,15 +347,17 @@ impl Builder {
         }
         // A renewal hears all of them out, so one that hangs must not eat up the lease.
         let io_timeout = io_timeout.min(self.lease / 4);
-        let dialers: Vec<Dialer> =
-            self.urls.iter().map(|url| self.dialer(url, io_timeout, clock)).collect::<Result<_>>()?;
-        let mut addresses: Vec<String> = dialers.iter().map(|dialer| format!("{:?}", dialer.endpoint)).collect();
+        let connectors: Vec<Connector> =
+            self.urls.iter().map(|url| self.connector(url, io_timeout, clock)).collect::<Result<_>>()?;
+        let mut addresses: Vec<String> =
+            connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
         addresses.sort();
         if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(invalid(format!("{} stands twice among the masters of Redlock", pair[0])));
         }
-        let admission = Admission { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes };
-        let store = RedlockStore::new(dialers, self.connections, admission);
+        let admission =
+            QuarantineSettings { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes };
+        let store = RedlockStore::new(connectors, self.connections, admission);
         if !self.lazy {
             store.check()?;
         }
@@ -438,7 +446,7 @@ impl std::fmt::Debug for Builder {
             .field("client_name", &self.client_name)
             .field("max_hold", &self.max_hold)
             .field("fencing", &self.fencing)
-            .field("ride_out", &self.ride_out)
+            .field("outage_timeout", &self.outage_timeout)
             .field("waiter_timeout", &self.waiter_timeout)
             .field("java_waiter_timeout", &self.java_waiter_timeout)
             .field("connect_lazily", &self.lazy)

@@ -21,7 +21,7 @@ use crate::sync::semaphore::Semaphore;
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and background
 /// threads. Guards and lock handles are handles too; the threads end with the last of them. Dropping that one blocks for
-/// up to one I/O timeout (2 s) while an unknown outcome is not settled, at a server that hangs, say. Make one client per
+/// up to one I/O timeout (2 s) while an unknown outcome is not resolved, at a server that hangs, say. Make one client per
 /// process and share it.
 ///
 /// A client has no thread until it needs one, then at most two whatever the load (one renews leases, one hears
@@ -29,7 +29,7 @@ use crate::sync::semaphore::Semaphore;
 /// from the start: it looks after masters that are down or have no vote.
 ///
 /// # Forks
-/// In a child process made by `fork()` nothing of the client may be used: verbs fail with
+/// In a child process made by `fork()` nothing of the client may be used: methods fail with
 /// [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them does nothing.
 #[derive(Clone)]
 pub struct LockClient {
@@ -49,7 +49,7 @@ impl LockClient {
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the URL is not understood in all of its parts, or the server does not
     /// have its database. [`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady) (loading,
     /// or as many clients as its `maxclients`), [`Protocol`](crate::ErrorKind::Protocol).
-    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, a cluster node, or a sentinel.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, a cluster node, or a thread-exit hook.
     /// [`ReadOnly`](crate::ErrorKind::ReadOnly): a replica. [`Denied`](crate::ErrorKind::Denied): the user or password is wrong,
     /// or may not run one of the [commands](crate#in-redis) that locks need.
     ///
@@ -91,7 +91,7 @@ impl LockClient {
     }
 
     /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any order, those that are named
-    /// twice counted once; no I/O. Names that cannot work are told by the first verb.
+    /// twice counted once; no I/O. Names that cannot work are told by the first method.
     #[must_use]
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         MultiLock::new(&self.shared, names)
@@ -178,7 +178,7 @@ impl LockClient {
     }
 
     /// Ends the client for all its handles: wakes waiters with [`Closed`](crate::ErrorKind::Closed), releases what is
-    /// held, settles what is unsettled, and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more
+    /// held, settles what is unresolved, and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more
     /// where an answer is awaited when it ends.
     ///
     /// Guards that still live hold nothing from then on, and somebody else may have their locks. Before the first lock is

@@ -298,7 +298,7 @@ impl Raw {
             ),
             Noun::Latch => (
                 Packed::new(&acquire, &[lock.clone(), once.clone()], args![1, ONCE_MS, told, 1, 0]),
-                Packed::new(&release, &[lock, once], args![ONCE_MS, told, 0]),
+                Packed::new(&release, &[lock, once, format!("leasehold_once:{tag}:opened")], args![ONCE_MS, told, 0]),
             ),
         };
         let look = redis::cmd("GET").arg(name).get_packed_command();

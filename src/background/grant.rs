@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
-use crate::base::event::Bell;
+use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::key::{Kind, LockKeys};
 use crate::base::lease::{Ends, Lease, Moment, State, margin, valid_until};
@@ -53,7 +53,7 @@ impl Callbacks {
 
 /// How the watchdog treats a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Upkeep {
+pub(crate) enum RenewalPolicy {
     /// Renewed, until the moment if there is one (`max_hold`).
     Renewed { until: Option<Moment> },
     /// A fixed lease: only looked after, so that the holder learns when it was forced out.
@@ -61,13 +61,13 @@ pub(crate) enum Upkeep {
 }
 
 /// Redisson's default lease.
-const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(30);
+const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
 /// Of a lock that others share. A Java reader may come any time, and each of its renewals sets the TTL of the whole lock to its
 /// own watchdog time: the cut must be mended before the lock ends by it, and whoever cuts must be known before we cannot ask
 /// any more. Three looks in the time of a watchdog of 3 s, two in that of the shortest that we reckon with.
-const MOST_BETWEEN_LOOKS_SHARED: Duration = Duration::from_secs(3);
+const LONGEST_BETWEEN_SHARED_VISITS: Duration = Duration::from_secs(3);
 /// The first of them: nothing is known before it of who has the lock besides us. Holds that are shorter cost none.
-const FIRST_LOOK_SHARED: Duration = Duration::from_millis(100);
+const FIRST_SHARED_VISIT: Duration = Duration::from_millis(100);
 /// No Java watchdog is taken to have a shorter time (`lockWatchdogTimeout`): what is left below it belongs to a fixed lease that
 /// ends, or to a reader that died, and neither of them cuts a lock. Twice the time between two looks at a lock that is shared,
 /// so that a cut is mended before it ends anything.
@@ -83,7 +83,7 @@ pub(crate) struct Grant {
     pub(crate) next: Option<String>,
     /// The lease asked for at the acquire and at every renewal.
     pub(crate) span: Duration,
-    pub(crate) upkeep: Upkeep,
+    pub(crate) renewal_policy: RenewalPolicy,
     /// The instant before the acquire went out, from which the first renewal counts.
     pub(crate) asked_at: Moment,
     /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand in Redis.
@@ -98,18 +98,18 @@ pub(crate) struct Grant {
     /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
     pub(crate) place: Mutex<Option<(Moment, u64)>>,
     clock: Arc<dyn Clock>,
-    told: Mutex<Told>,
+    listeners: Mutex<Listeners>,
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct Told {
+struct Listeners {
     /// Of all guards; those of guards that are gone lead nowhere.
     callbacks: Vec<Weak<Place>>,
     /// The thread that keeps deadlines knows of it.
     watched: bool,
     /// Of threads that wait for the end of any of several leases.
-    bells: Vec<Arc<Bell>>,
+    events: Vec<Arc<Event>>,
 }
 
 /// How long a release is tried in the background beyond the lease that it removes, for clocks that differ.
@@ -127,7 +127,7 @@ impl Grant {
         token: u64,
         sent_at: Moment,
         span: Duration,
-        upkeep: Upkeep,
+        renewal_policy: RenewalPolicy,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let end = valid_until(sent_at, span);
@@ -139,7 +139,7 @@ impl Grant {
             token,
             next: None,
             span,
-            upkeep,
+            renewal_policy,
             asked_at: sent_at,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
@@ -148,7 +148,7 @@ impl Grant {
             shared,
             place: Mutex::new(None),
             clock,
-            told: Mutex::default(),
+            listeners: Mutex::default(),
             ended: Condvar::new(),
         }
     }
@@ -163,15 +163,17 @@ impl Grant {
     }
 
     fn is_renewed_at(&self, now: Moment) -> bool {
-        match self.upkeep {
-            Upkeep::Renewed { until } => until.is_none_or(|until| now < until),
-            Upkeep::Fixed => false,
+        match self.renewal_policy {
+            RenewalPolicy::Renewed { until } => until.is_none_or(|until| now < until),
+            RenewalPolicy::Fixed => false,
         }
     }
 
     /// Whether its `max_hold` has been reached; true once, for whoever says so.
     pub(crate) fn ends_renewal(&self, now: Moment) -> bool {
-        self.upkeep != Upkeep::Fixed && !self.is_renewed_at(now) && !self.renewed_no_more.swap(true, Ordering::Relaxed)
+        self.renewal_policy != RenewalPolicy::Fixed
+            && !self.is_renewed_at(now)
+            && !self.renewed_no_more.swap(true, Ordering::Relaxed)
     }
 
     /// From when on nothing of it stands in Redis, if the server takes requests as they come and its clock drifts no
@@ -180,7 +182,7 @@ impl Grant {
         let (now, longest) = (self.now().plus(SLACK), self.longest());
         let ends = self.ends.lock().own().plus(SLACK).plus(margin(longest) * 2);
         match self.lease.state(self.now()) {
-            _ if self.upkeep == Upkeep::Fixed && longest == self.span => ends,
+            _ if self.renewal_policy == RenewalPolicy::Fixed && longest == self.span => ends,
             State::Lost => ends.plus(longest),
             _ => now.plus(longest),
         }
@@ -218,16 +220,16 @@ impl Grant {
 
     /// How often it is visited. A long fixed lease as often as others: its holder may be forced out any time.
     pub(crate) fn period(&self) -> Duration {
-        match self.upkeep {
-            _ if self.is_shared() => self.span.min(MOST_BETWEEN_LOOKS_SHARED) / 3,
-            Upkeep::Renewed { .. } => self.span / 3,
-            Upkeep::Fixed => self.span.min(MOST_BETWEEN_LOOKS) / 3,
+        match self.renewal_policy {
+            _ if self.is_shared() => self.span.min(LONGEST_BETWEEN_SHARED_VISITS) / 3,
+            RenewalPolicy::Renewed { .. } => self.span / 3,
+            RenewalPolicy::Fixed => self.span.min(LONGEST_BETWEEN_VISITS) / 3,
         }
     }
 
     /// How long after it was taken it is visited for the first time.
-    pub(crate) fn first_look(&self) -> Duration {
-        if self.is_shared() { self.period().min(FIRST_LOOK_SHARED) } else { self.period() }
+    pub(crate) fn first_visit(&self) -> Duration {
+        if self.is_shared() { self.period().min(FIRST_SHARED_VISIT) } else { self.period() }
     }
 
     /// What is asked for at a visit.
@@ -265,25 +267,25 @@ impl Grant {
     /// Wakes whoever waits for the end of the lease, after it ended.
     pub(crate) fn wake(&self) {
         // Also for the mutex's sake: a waiter between its look at the state and its wait must not miss this.
-        self.told.lock().bells.iter().for_each(|bell| bell.ring());
+        self.listeners.lock().events.iter().for_each(|event| event.notify());
         self.ended.notify_all();
     }
 
-    /// From now on the bell is rung when the lease has ended, until it is [taken away](Self::remove_bell). By time alone
+    /// From now on the event is notified when the lease has ended, until it is [taken away](Self::remove_event). By time alone
     /// nobody may ring it: whoever waits keeps that deadline itself.
-    pub(crate) fn add_bell(&self, bell: &Arc<Bell>) {
-        self.told.lock().bells.push(bell.clone());
+    pub(crate) fn add_event(&self, event: &Arc<Event>) {
+        self.listeners.lock().events.push(event.clone());
     }
 
-    pub(crate) fn remove_bell(&self, bell: &Arc<Bell>) {
-        self.told.lock().bells.retain(|other| !Arc::ptr_eq(other, bell));
+    pub(crate) fn remove_event(&self, event: &Arc<Event>) {
+        self.listeners.lock().events.retain(|other| !Arc::ptr_eq(other, event));
     }
 
     /// Blocks until the lease is lost or closed (true), released (false), or `timeout` has passed (false). Keeps the deadline
     /// itself: the watchdog may sit in a connect.
     pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
         let deadline = Deadline::after(Instant::now(), timeout);
-        let mut told = self.told.lock();
+        let mut listeners = self.listeners.lock();
         loop {
             let now = self.now();
             match self.lease.state(now) {
@@ -296,23 +298,23 @@ impl Grant {
                 return false;
             }
             let pause = left.min(tick(self.span)).min(self.lease.until().since(now));
-            self.ended.wait_for(&mut told, pause.max(Duration::from_micros(50)));
+            self.ended.wait_for(&mut listeners, pause.max(Duration::from_micros(50)));
         }
     }
 
     /// True for the first of a grant.
     pub(crate) fn add_callback(&self, OnLost(place): &OnLost) -> bool {
-        let mut told = self.told.lock();
-        if told.callbacks.len() == told.callbacks.capacity() {
-            told.callbacks.retain(|callback| callback.strong_count() > 0);
+        let mut listeners = self.listeners.lock();
+        if listeners.callbacks.len() == listeners.callbacks.capacity() {
+            listeners.callbacks.retain(|callback| callback.strong_count() > 0);
         }
-        told.callbacks.push(Arc::downgrade(place));
-        !std::mem::replace(&mut told.watched, true)
+        listeners.callbacks.push(Arc::downgrade(place));
+        !std::mem::replace(&mut listeners.watched, true)
     }
 
     /// Those that have neither run nor been taken back.
     pub(crate) fn take_callbacks(&self) -> Vec<Callback> {
-        let callbacks = std::mem::take(&mut self.told.lock().callbacks);
+        let callbacks = std::mem::take(&mut self.listeners.lock().callbacks);
         callbacks.iter().filter_map(|place| place.upgrade()?.lock().take()).collect()
     }
 }
@@ -333,17 +335,22 @@ pub(crate) mod tests {
     use crate::base::clock::FakeClock;
     use crate::base::holder::ClientId;
 
-    pub(crate) fn grant(name: &str, clock: &Arc<FakeClock>, span: Duration, upkeep: Upkeep) -> Arc<Grant> {
+    pub(crate) fn grant(
+        name: &str,
+        clock: &Arc<FakeClock>,
+        span: Duration,
+        renewal_policy: RenewalPolicy,
+    ) -> Arc<Grant> {
         let keys = Arc::new(LockKeys::new("", name, crate::base::key::Kind::Mutex).unwrap());
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
         let clock: Arc<dyn Clock> = clock.clone();
-        Arc::new(Grant::new(keys, holder, 1, clock.now(), span, upkeep, clock))
+        Arc::new(Grant::new(keys, holder, 1, clock.now(), span, renewal_policy, clock))
     }
 
     #[test]
     fn a_suspended_process_sees_the_loss_at_its_first_look() {
         let clock = Arc::new(FakeClock::default());
-        let g = grant("a", &clock, Duration::from_secs(10), Upkeep::Renewed { until: None });
+        let g = grant("a", &clock, Duration::from_secs(10), RenewalPolicy::Renewed { until: None });
         assert!(g.lease.is_held(g.now()));
         clock.advance(Duration::from_secs(10));
         assert!(!g.lease.is_held(g.now()));
@@ -355,19 +362,19 @@ pub(crate) mod tests {
     fn wait_lost_ends_on_loss_release_and_timeout() {
         let clock = Arc::new(FakeClock::default());
         let span = Duration::from_secs(10);
-        let lost = grant("a", &clock, span, Upkeep::Fixed);
+        let lost = grant("a", &clock, span, RenewalPolicy::Fixed);
         std::thread::scope(|s| {
             let waiter = s.spawn(|| lost.wait_lost(Duration::from_secs(60)));
             lost.lose();
             assert!(waiter.join().unwrap());
         });
-        let released = grant("b", &clock, span, Upkeep::Fixed);
+        let released = grant("b", &clock, span, RenewalPolicy::Fixed);
         std::thread::scope(|s| {
             let waiter = s.spawn(|| released.wait_lost(Duration::from_secs(60)));
             released.lease.release(clock.now());
             released.wake();
             assert!(!waiter.join().unwrap());
         });
-        assert!(!grant("c", &clock, span, Upkeep::Fixed).wait_lost(Duration::from_millis(1)));
+        assert!(!grant("c", &clock, span, RenewalPolicy::Fixed).wait_lost(Duration::from_millis(1)));
     }
 }

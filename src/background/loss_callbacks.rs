@@ -21,7 +21,7 @@ use crate::base::lease::State;
 const MOST_CALLERS: usize = 16;
 
 #[derive(Default)]
-pub(crate) struct Losses {
+pub(crate) struct LossCallbacks {
     list: Mutex<List>,
     changed: Condvar,
     due: Mutex<Due>,
@@ -45,7 +45,7 @@ struct Due {
     trouble: Option<std::io::Error>,
 }
 
-impl Losses {
+impl LossCallbacks {
     /// Runs `callback` when `grant` is lost, at once if it is already, for as long as its guard has not taken it back.
     pub(crate) fn watch(self: &Arc<Self>, client_name: &str, grant: &Arc<Grant>, callback: &OnLost) {
         let is_new = grant.add_callback(callback);

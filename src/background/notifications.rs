@@ -12,8 +12,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::event::Bell;
-use crate::store::{Heard, LeaseStore, Mouth};
+use crate::base::event::Event;
+use crate::store::{LeaseStore, Received, SubscriptionSender};
 
 /// A channel is kept this long after its last waiter, so that contention does not cost a SUBSCRIBE and an UNSUBSCRIBE
 /// for every hand-over.
@@ -42,7 +42,7 @@ impl Patience {
     }
 }
 
-pub(crate) struct Wakeups {
+pub(crate) struct Notifications {
     inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -73,7 +73,7 @@ struct State {
     /// The user may not subscribe to the pattern (an ACL names channels): each waiter's channel stands for itself.
     no_pattern: bool,
     /// The asking half of the present connection.
-    mouth: Option<Mouth>,
+    sender: Option<SubscriptionSender>,
     /// When the present connection was asked for a sign of life that has not come yet.
     asked: Option<Instant>,
     phase: Phase,
@@ -90,7 +90,7 @@ enum Phase {
 struct Topic {
     /// By channel: its own name, or under the pattern those of the waiters. Mostly one each; two locks share a channel when
     /// one has the other's name in braces.
-    bells: HashMap<Arc<str>, Vec<Arc<Bell>>>,
+    events: HashMap<Arc<str>, Vec<Arc<Event>>>,
     waiters: usize,
     /// When the last waiter left.
     idle_since: Option<Instant>,
@@ -100,43 +100,43 @@ struct Topic {
 
 /// A waiter's interest in a channel.
 pub(crate) struct Listening<'w> {
-    wakeups: &'w Wakeups,
+    notifications: &'w Notifications,
     subscription: Subscription,
-    bell: Arc<Bell>,
+    event: Arc<Event>,
 }
 
-impl Wakeups {
+impl Notifications {
     /// `pattern`: of the channels that end in a holder of this client. `lease`: how long a waiter sleeps at most.
     pub(crate) fn new(client_name: String, store: Arc<dyn LeaseStore>, pattern: String, lease: Duration) -> Self {
         let state =
-            State { topics: HashMap::new(), no_pattern: false, mouth: None, asked: None, phase: Phase::NotStarted };
+            State { topics: HashMap::new(), no_pattern: false, sender: None, asked: None, phase: Phase::NotStarted };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let (pattern, patience) = (pattern.into(), Patience::of(lease));
         let inner = Inner { client_name, pattern, store, patience, state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
-    /// Rings `bell` at every message on the channel, and once when the server has confirmed the subscription, until the
+    /// Rings `event` at every message on the channel, and once when the server has confirmed the subscription, until the
     /// answer is dropped. Does not wait for the server.
-    pub(crate) fn listen(&self, subscription: Subscription, bell: &Arc<Bell>) -> Listening<'_> {
+    pub(crate) fn listen(&self, subscription: Subscription, event: &Arc<Event>) -> Listening<'_> {
         let mut state = self.inner.state.lock();
         let name = self.inner.topic_of(&state, &subscription).clone();
         let known = state.topics.contains_key(&name);
         let topic = state.topics.entry(name.clone()).or_insert_with(Topic::new);
-        let bells = topic.bells.entry(subscription.channel.clone()).or_default();
+        let events = topic.events.entry(subscription.channel.clone()).or_default();
         if topic.waiters == 0 {
             // The last waiter's, kept while the subscription lingers.
-            bells.clear();
+            events.clear();
         }
-        if !bells.iter().any(|known| Arc::ptr_eq(known, bell)) {
-            bells.push(bell.clone());
+        if !events.iter().any(|known| Arc::ptr_eq(known, event)) {
+            events.push(event.clone());
         }
         topic.waiters += 1;
         topic.idle_since = None;
         let started = self.start(&mut state);
         // Without a connection there is nobody to ask: a new one subscribes to everything in the map.
-        let subscribed = match &mut state.mouth {
-            Some(mouth) if !known => self.inner.subscribe(mouth, &name),
+        let subscribed = match &mut state.sender {
+            Some(sender) if !known => self.inner.subscribe(sender, &name),
             _ => Ok(()),
         };
         if subscribed.is_err() {
@@ -150,11 +150,11 @@ impl Wakeups {
         if let Err(e) = subscribed {
             log::debug!("the subscriber connection ended: {}", e.chain());
         }
-        Listening { wakeups: self, subscription, bell: bell.clone() }
+        Listening { notifications: self, subscription, event: event.clone() }
     }
 
     /// Whether messages on the channel reach us now.
-    pub(crate) fn hears(&self, subscription: &Subscription) -> bool {
+    pub(crate) fn is_subscribed(&self, subscription: &Subscription) -> bool {
         let state = self.inner.state.lock();
         // One that is late with a sign of life may be half open.
         let is_doubtful = state.asked.is_some_and(|asked| asked.elapsed() > self.inner.patience.answer / 2);
@@ -165,19 +165,19 @@ impl Wakeups {
     /// lost. Asks the connection for a sign of life, and does not wait for it.
     pub(crate) fn mistrust(&self) {
         let mut state = self.inner.state.lock();
-        if state.asked.is_none() && state.ask_for_a_sign().is_err() {
+        if state.asked.is_none() && state.ping().is_err() {
             state.give_up();
         }
     }
 
     /// Wakes the waiter on a channel, if it is one of this client: its message is on the way.
-    pub(crate) fn ring(&self, channel: &str) {
-        self.inner.bells_of(channel).iter().for_each(|bell| bell.ring());
+    pub(crate) fn notify(&self, channel: &str) {
+        self.inner.events_of(channel).iter().for_each(|event| event.notify());
     }
 
     /// Wakes everybody: the client is closed.
-    pub(crate) fn ring_all(&self) {
-        self.inner.state.lock().topics.values().for_each(Topic::ring);
+    pub(crate) fn wake_all(&self) {
+        self.inner.state.lock().topics.values().for_each(Topic::notify);
     }
 
     /// Asks the thread to end and waits for it until `deadline`; false: it is still in its read.
@@ -221,63 +221,63 @@ impl Wakeups {
 
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
-        let mut state = self.wakeups.inner.state.lock();
-        let name = self.wakeups.inner.topic_of(&state, &self.subscription).clone();
+        let mut state = self.notifications.inner.state.lock();
+        let name = self.notifications.inner.topic_of(&state, &self.subscription).clone();
         if let Some(topic) = state.topics.get_mut(&name) {
             topic.waiters -= 1;
             if topic.waiters == 0 {
                 topic.idle_since = Some(Instant::now());
             }
-            // The bell of a channel stays for the next waiter of its line; that of a pattern's waiter is its own.
+            // The event of a channel stays for the next waiter of its line; that of a pattern's waiter is its own.
             let channel = &self.subscription.channel;
             if name != *channel {
-                topic.bells.remove(channel);
-            } else if let Some(bells) = topic.bells.get_mut(channel)
-                && bells.len() > 1
+                topic.events.remove(channel);
+            } else if let Some(events) = topic.events.get_mut(channel)
+                && events.len() > 1
             {
-                bells.retain(|bell| !Arc::ptr_eq(bell, &self.bell));
+                events.retain(|event| !Arc::ptr_eq(event, &self.event));
             }
         }
     }
 }
 
 /// Whatever ends the thread, nobody may wait for a confirmation that never comes.
-struct LastWill<'a>(&'a Inner);
+struct ExitGuard<'a>(&'a Inner);
 
-impl Drop for LastWill<'_> {
+impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.phase = Phase::Ended;
         for topic in state.topics.values_mut() {
             topic.confirmed = false;
-            topic.ring();
+            topic.notify();
         }
         self.0.changed.notify_all();
     }
 }
 
 impl State {
-    fn ask_for_a_sign(&mut self) -> Result<()> {
-        let Some(mouth) = &mut self.mouth else { return Ok(()) };
+    fn ping(&mut self) -> Result<()> {
+        let Some(sender) = &mut self.sender else { return Ok(()) };
         self.asked = Some(Instant::now());
-        mouth.ping()
+        sender.ping()
     }
 
     /// Ends the present connection; the thread makes another.
     fn give_up(&mut self) {
-        if let Some(mouth) = self.mouth.take() {
-            mouth.close();
+        if let Some(sender) = self.sender.take() {
+            sender.close();
         }
     }
 }
 
 impl Topic {
     fn new() -> Self {
-        Self { bells: HashMap::new(), waiters: 0, idle_since: None, confirmed: false }
+        Self { events: HashMap::new(), waiters: 0, idle_since: None, confirmed: false }
     }
 
-    fn ring(&self) {
-        self.bells.values().flatten().for_each(|bell| bell.ring());
+    fn notify(&self) {
+        self.events.values().flatten().for_each(|event| event.notify());
     }
 }
 
@@ -287,13 +287,13 @@ impl Inner {
         if subscription.by_pattern && !state.no_pattern { &self.pattern } else { &subscription.channel }
     }
 
-    fn subscribe(&self, mouth: &mut Mouth, name: &Arc<str>) -> Result<()> {
-        if *name == self.pattern { mouth.subscribe_pattern(name) } else { mouth.subscribe(&[name]) }
+    fn subscribe(&self, sender: &mut SubscriptionSender, name: &Arc<str>) -> Result<()> {
+        if *name == self.pattern { sender.subscribe_pattern(name) } else { sender.subscribe(&[name]) }
     }
 
-    fn bells_of(&self, channel: &str) -> Vec<Arc<Bell>> {
+    fn events_of(&self, channel: &str) -> Vec<Arc<Event>> {
         let state = self.state.lock();
-        let of = |name: &str| state.topics.get(name)?.bells.get(channel).cloned();
+        let of = |name: &str| state.topics.get(name)?.events.get(channel).cloned();
         of(channel).or_else(|| of(&self.pattern)).unwrap_or_default()
     }
 
@@ -301,10 +301,10 @@ impl Inner {
     fn do_without_pattern(&self) {
         let mut state = self.state.lock();
         state.no_pattern = true;
-        let bells = state.topics.remove(&self.pattern).map(|topic| topic.bells).unwrap_or_default();
-        for (channel, bells) in bells {
-            let bells = HashMap::from([(channel.clone(), bells)]);
-            state.topics.insert(channel, Topic { bells, waiters: 1, ..Topic::new() });
+        let events = state.topics.remove(&self.pattern).map(|topic| topic.events).unwrap_or_default();
+        for (channel, events) in events {
+            let events = HashMap::from([(channel.clone(), events)]);
+            state.topics.insert(channel, Topic { events, waiters: 1, ..Topic::new() });
         }
     }
 
@@ -314,9 +314,9 @@ impl Inner {
     }
 
     fn run(&self) {
-        let _last_will = LastWill(self);
+        let _exit_guard = ExitGuard(self);
         let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
-        let mut told = false;
+        let mut logged = false;
         while self.state.lock().phase == Phase::Running {
             match self.listen_once(&mut pause) {
                 Ok(()) => return,
@@ -324,18 +324,18 @@ impl Inner {
                     log::debug!("fair waiters listen each for itself: {}", e.chain());
                     self.do_without_pattern();
                 }
-                Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut told, true) => {
+                Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut logged, true) => {
                     log::warn!("release messages cannot be heard, waiting by timer: {}", e.chain());
                 }
                 Err(e) => log::debug!("the subscriber connection ended, connecting again: {}", e.chain()),
             }
             let mut state = self.state.lock();
-            (state.mouth, state.asked) = (None, None);
+            (state.sender, state.asked) = (None, None);
             state.topics.retain(|_, topic| topic.waiters > 0);
             for topic in state.topics.values_mut() {
                 topic.confirmed = false;
                 // Those who sleep for a whole lease must know that nobody hears for them now.
-                topic.ring();
+                topic.notify();
             }
             if state.phase == Phase::Running {
                 self.changed.wait_for(&mut state, pause.next());
@@ -345,7 +345,7 @@ impl Inner {
 
     /// The life of one connection. Returns when it is time to stop.
     fn listen_once(&self, pause: &mut Backoff) -> Result<()> {
-        let (mut ear, mut mouth) = self.store.listen(self.patience.tick)?;
+        let (mut subscriber, mut sender) = self.store.listen(self.patience.tick)?;
         {
             let mut state = self.state.lock();
             if state.phase != Phase::Running {
@@ -354,67 +354,67 @@ impl Inner {
             let (patterns, channels): (Vec<&str>, Vec<&str>) =
                 state.topics.keys().map(|name| &**name).partition(|name| **name == *self.pattern);
             if !channels.is_empty() {
-                mouth.subscribe(&channels)?;
+                sender.subscribe(&channels)?;
             }
             for pattern in patterns {
-                mouth.subscribe_pattern(pattern)?;
+                sender.subscribe_pattern(pattern)?;
             }
-            state.mouth = Some(mouth);
+            state.sender = Some(sender);
         }
         let mut last_sign = Instant::now();
         loop {
-            let heard = ear.hear();
+            let received = subscriber.receive();
             {
                 let mut state = self.state.lock();
                 if state.phase != Phase::Running {
                     return Ok(());
                 }
-                if !matches!(heard, Ok(Heard::Silence)) {
+                if !matches!(received, Ok(Received::Timeout)) {
                     state.asked = None;
                 }
             }
-            match heard? {
-                Heard::Message { channel } => self.ring(&channel),
-                Heard::Subscribed { topic } => {
+            match received? {
+                Received::Message { channel } => self.notify(&channel),
+                Received::Subscribed { topic } => {
                     pause.reset();
                     self.confirm(&topic);
                 }
-                Heard::Sign => {}
-                Heard::Silence => {
-                    self.tend(last_sign.elapsed() > self.patience.silence)?;
+                Received::Alive => {}
+                Received::Timeout => {
+                    self.maintain(last_sign.elapsed() > self.patience.silence)?;
                     continue;
                 }
             }
             last_sign = Instant::now();
-            self.tend(false)?;
+            self.maintain(false)?;
         }
     }
 
-    fn ring(&self, channel: &[u8]) {
+    fn notify(&self, channel: &[u8]) {
         let Ok(channel) = std::str::from_utf8(channel) else { return };
-        self.bells_of(channel).iter().for_each(|bell| bell.ring_by_message());
+        self.events_of(channel).iter().for_each(|event| event.notify_by_message());
     }
 
-    /// Messages before this were heard by nobody, so the waiters must look again: rung first and confirmed second, or a
+    /// Messages before this were heard by nobody, so the waiters must look again: notified first and confirmed second, or a
     /// waiter that has just been told would find the ring of its own subscription.
     fn confirm(&self, topic: &[u8]) {
         let Ok(name) = std::str::from_utf8(topic) else { return };
         if let Some(topic) = self.state.lock().topics.get_mut(name) {
-            topic.ring();
+            topic.notify();
             topic.confirmed = true;
         }
     }
 
     /// Lets go of channels that nobody has waited on for a while, and asks a silent server for a sign of life.
-    fn tend(&self, is_silent: bool) -> Result<()> {
+    fn maintain(&self, is_silent: bool) -> Result<()> {
         let mut state = self.state.lock();
         if state.asked.is_some_and(|asked| asked.elapsed() > self.patience.answer) {
             return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection gives no sign of life"));
         }
         if is_silent && state.asked.is_none() {
-            state.ask_for_a_sign()?;
+            state.ping()?;
         }
-        let State { topics, mouth: Some(mouth), .. } = &mut *state else { return Ok(()) };
+        let State { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
         let idle: Vec<Arc<str>> = topics
             .iter()
             // One that is not confirmed yet stays: its confirmation must not be taken for that of a successor.
@@ -423,7 +423,7 @@ impl Inner {
             .collect();
         for name in idle {
             topics.remove(&name);
-            if name == self.pattern { mouth.unsubscribe_pattern(&name)? } else { mouth.unsubscribe(&name)? }
+            if name == self.pattern { sender.unsubscribe_pattern(&name)? } else { sender.unsubscribe(&name)? }
         }
         Ok(())
     }

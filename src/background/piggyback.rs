@@ -7,32 +7,32 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::base::error::Result;
-use crate::base::event::Bell;
+use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::key::LockKeys;
-use crate::store::{Acquire, Acquired, Doubts, TokenRule, Waiting};
+use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 
 /// A try that travels with the release of another thread: one round trip for both.
 #[derive(Debug)]
-pub(crate) struct Relay {
+pub(crate) struct Piggyback {
     keys: Arc<LockKeys>,
     holder: Holder,
     lease: Duration,
     token: TokenRule,
     waiting: Waiting,
-    outcome: Mutex<Option<Relayed>>,
+    outcome: Mutex<Option<PiggybackOutcome>>,
     delivered: Condvar,
     taken: AtomicBool,
 }
 
 /// What became of a relayed try.
 #[derive(Debug)]
-pub(crate) enum Relayed {
+pub(crate) enum PiggybackOutcome {
     NotSent,
-    Sent { acquired: Result<Acquired>, doubts: Doubts },
+    Sent { acquired: Result<Acquired>, unknowns: UnknownOutcomes },
 }
 
-impl Relay {
+impl Piggyback {
     pub(crate) fn new(request: &Acquire<'_>) -> Self {
         Self {
             keys: Arc::new(request.keys.clone()),
@@ -60,55 +60,55 @@ impl Relay {
         self.taken.load(Ordering::Acquire)
     }
 
-    fn deliver(&self, relayed: Relayed) {
-        self.outcome.lock().get_or_insert(relayed);
+    fn deliver(&self, outcome: PiggybackOutcome) {
+        self.outcome.lock().get_or_insert(outcome);
         self.delivered.notify_one();
     }
 
     /// Blocks until whoever took it tells what became of it.
-    pub(crate) fn wait(&self) -> Relayed {
+    pub(crate) fn wait(&self) -> PiggybackOutcome {
         let mut outcome = self.outcome.lock();
         loop {
             match outcome.take() {
-                Some(relayed) => return relayed,
+                Some(outcome) => return outcome,
                 None => self.delivered.wait(&mut outcome),
             }
         }
     }
 }
 
-/// A relay that somebody took, who owes its owner an outcome, also after a panic.
+/// A piggybacked acquire that somebody took, who owes its owner an outcome, also after a panic.
 #[derive(Debug)]
-pub(crate) struct TakenRelay {
-    relay: Arc<Relay>,
+pub(crate) struct TakenPiggyback {
+    piggyback: Arc<Piggyback>,
     /// Of an owner that nobody else rings for sure.
-    bell: Option<Arc<Bell>>,
+    event: Option<Arc<Event>>,
 }
 
-impl TakenRelay {
-    pub(crate) fn new(relay: Arc<Relay>, bell: Option<Arc<Bell>>) -> Self {
-        Self { relay, bell }
+impl TakenPiggyback {
+    pub(crate) fn new(piggyback: Arc<Piggyback>, event: Option<Arc<Event>>) -> Self {
+        Self { piggyback, event }
     }
 
-    pub(crate) fn deliver(self, acquired: Result<Acquired>, doubts: Doubts) {
-        self.relay.deliver(Relayed::Sent { acquired, doubts });
-    }
-}
-
-impl std::ops::Deref for TakenRelay {
-    type Target = Relay;
-
-    fn deref(&self) -> &Relay {
-        &self.relay
+    pub(crate) fn deliver(self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) {
+        self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns });
     }
 }
 
-impl Drop for TakenRelay {
+impl std::ops::Deref for TakenPiggyback {
+    type Target = Piggyback;
+
+    fn deref(&self) -> &Piggyback {
+        &self.piggyback
+    }
+}
+
+impl Drop for TakenPiggyback {
     fn drop(&mut self) {
         // Does nothing after a delivery.
-        self.relay.deliver(Relayed::NotSent);
-        if let Some(bell) = &self.bell {
-            bell.ring();
+        self.piggyback.deliver(PiggybackOutcome::NotSent);
+        if let Some(event) = &self.event {
+            event.notify();
         }
     }
 }

@@ -82,7 +82,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::background::grant::{Upkeep, tests::grant};
+    use crate::background::grant::{RenewalPolicy, tests::grant};
     use crate::base::clock::FakeClock;
     use crate::base::error::ErrorKind;
 
@@ -91,7 +91,7 @@ mod tests {
         let clock = Arc::new(FakeClock::default());
         let at = Moment::from_nanos(5);
         let grants: Vec<_> = ["a", "b"]
-            .map(|name| (grant(name, &clock, Duration::from_secs(10), Upkeep::Renewed { until: None }), at))
+            .map(|name| (grant(name, &clock, Duration::from_secs(10), RenewalPolicy::Renewed { until: None }), at))
             .into();
         let held = || Renewed::Held { sent_at: at, again: false, beside: None };
         let failed = |kind| Renewed::Failed(Error::new(kind, "why").caused_by(std::io::Error::other("too many files")));

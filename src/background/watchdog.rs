@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::grant::{Grant, tick};
-use crate::background::local_queue::Stations;
-use crate::background::loss_callbacks::Losses;
+use crate::background::local_queue::LocalQueues;
+use crate::background::loss_callbacks::LossCallbacks;
 use crate::background::renewal_trouble::{News, RenewalTrouble};
 use crate::background::schedule::Schedule;
 use crate::base::backoff::Backoff;
-use crate::base::clock::{Clock, Look};
+use crate::base::clock::{Clock, ClockReading};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{Moment, State};
-use crate::store::{Doubts, LeaseStore, Levels, Renewal, Renewed, Undo};
+use crate::store::{HoldCounts, LeaseStore, Renewal, Renewed, Undo, UnknownOutcomes};
 
 /// Unknown outcomes kept while the server cannot be asked; past it the oldest goes first.
 const MOST_UNDOS: usize = 10_000;
@@ -34,9 +34,9 @@ struct Inner {
     client_name: String,
     store: Arc<dyn LeaseStore>,
     clock: Arc<dyn Clock>,
-    losses: Arc<Losses>,
+    loss_callbacks: Arc<LossCallbacks>,
     /// Threads of this client that wait for a hold of this client to end.
-    stations: Arc<Stations>,
+    local_queues: Arc<LocalQueues>,
     table: Mutex<Table>,
     changed: Condvar,
 }
@@ -45,14 +45,14 @@ struct Inner {
 struct Table {
     due: Schedule,
     undos: Vec<Undo>,
-    /// While some of them are being settled: until when any of those can stand.
-    settling_until: Option<Moment>,
+    /// While some of them are being resolved: until when any of those can stand.
+    resolving_until: Option<Moment>,
     /// No settling before this: a server that just failed waits for its back-off.
-    settle_from: Moment,
+    resolve_from: Moment,
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is told to.
     planned: Option<Moment>,
-    /// When it is told to stop: until when it tries to settle what is unsettled.
-    settle_until: Option<Instant>,
+    /// When it is told to stop: until when it tries to resolve what is unresolved.
+    resolve_until: Option<Instant>,
     phase: Phase,
 }
 
@@ -69,20 +69,20 @@ impl Watchdog {
         client_name: String,
         store: Arc<dyn LeaseStore>,
         clock: Arc<dyn Clock>,
-        losses: Arc<Losses>,
-        stations: Arc<Stations>,
+        loss_callbacks: Arc<LossCallbacks>,
+        local_queues: Arc<LocalQueues>,
     ) -> Self {
         let table = Table {
             due: Schedule::default(),
             undos: Vec::new(),
-            settling_until: None,
-            settle_from: Moment::from_nanos(0),
+            resolving_until: None,
+            resolve_from: Moment::from_nanos(0),
             planned: None,
-            settle_until: None,
+            resolve_until: None,
             phase: Phase::NotStarted,
         };
         let (table, changed) = (Mutex::new(table), Condvar::new());
-        let inner = Inner { client_name, store, clock, losses, stations, table, changed };
+        let inner = Inner { client_name, store, clock, loss_callbacks, local_queues, table, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
@@ -94,7 +94,7 @@ impl Watchdog {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
         // From when it was asked for: an answer that took its time has used up some of the lease.
-        let due = grant.asked_at.plus(grant.first_look());
+        let due = grant.asked_at.plus(grant.first_visit());
         self.inner.enter(&mut table, grant, due);
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Watchdog {
         grant.share();
         let mut table = self.inner.table.lock();
         if table.due.leave(grant) {
-            self.inner.enter(&mut table, grant, grant.now().plus(grant.first_look()));
+            self.inner.enter(&mut table, grant, grant.now().plus(grant.first_visit()));
         }
     }
 
@@ -128,13 +128,13 @@ impl Watchdog {
         }
     }
 
-    /// The unknown outcomes that are not settled yet, and until when those can stand that the thread is at.
-    pub(crate) fn unsettled(&self) -> (Vec<Undo>, Option<Moment>) {
+    /// The unknown outcomes that are not resolved yet, and until when those can stand that the thread is at.
+    pub(crate) fn unresolved(&self) -> (Vec<Undo>, Option<Moment>) {
         let table = self.inner.table.lock();
-        (table.undos.clone(), table.settling_until)
+        (table.undos.clone(), table.resolving_until)
     }
 
-    /// Asks the thread to end after one last try at what is unsettled; waits for it until `deadline`. False: it is
+    /// Asks the thread to end after one last try at what is unresolved; waits for it until `deadline`. False: it is
     /// still at work, and ends when its I/O does.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         let mut table = self.inner.table.lock();
@@ -143,7 +143,7 @@ impl Watchdog {
             Phase::Running => table.phase = Phase::Stopping,
             Phase::Stopping | Phase::Ended => {}
         }
-        table.settle_until = Some(deadline);
+        table.resolve_until = Some(deadline);
         self.inner.changed.notify_all();
         let handle = self.thread.lock().take();
         // The last handle may be dropped on this very thread: a callback of the log, say.
@@ -186,9 +186,9 @@ impl Watchdog {
 }
 
 /// Ends the watchdog's promise, however the thread ends: nobody renews these leases any more.
-struct LastWill<'a>(&'a Inner);
+struct ExitGuard<'a>(&'a Inner);
 
-impl Drop for LastWill<'_> {
+impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
         let mut table = self.0.table.lock();
         table.phase = Phase::Ended;
@@ -196,7 +196,7 @@ impl Drop for LastWill<'_> {
         drop(table);
         for grant in orphans {
             if grant.lose() == State::Lost {
-                self.0.losses.tell(&grant);
+                self.0.loss_callbacks.tell(&grant);
                 log::warn!("the watchdog ended: {:?} is lost", grant.keys.name);
             }
         }
@@ -242,13 +242,13 @@ impl Inner {
     }
 
     fn run(&self) {
-        let _last_will = LastWill(self);
+        let _exit_guard = ExitGuard(self);
         let mut round = Round {
-            settle_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
+            resolve_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
             renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
-            tend_at: Some(self.clock.now()),
+            maintain_at: Some(self.clock.now()),
             trouble: RenewalTrouble::default(),
-            seen: Look::at(&*self.clock, self.clock.now()),
+            seen: ClockReading::at(&*self.clock, self.clock.now()),
         };
         loop {
             match catch_unwind(AssertUnwindSafe(|| self.pass(&mut round))) {
@@ -273,17 +273,19 @@ impl Inner {
             return true;
         }
         if table.phase == Phase::Stopping {
-            let until = table.settle_until;
+            let until = table.resolve_until;
             drop(table);
             loop {
                 // A server that comes back meanwhile is one more that can be told; with nothing to tell, none is waited for.
                 if !self.table.lock().undos.is_empty() {
-                    self.store.tend();
+                    self.store.maintain();
                 }
-                while self.settle(round) {}
-                let pause = round.settle_pause.next();
-                let unsettled = !self.table.lock().undos.is_empty();
-                if !unsettled || until.is_none_or(|until| Instant::now() + pause >= until) {
+                while self.resolve(round) {}
+                let pause = round.resolve_pause.next();
+                let unresolved = !self.table.lock().undos.is_empty();
+                if !unresolved || until.is_none_or(|until| Instant::now() + pause >= until) {
+                    let left = self.table.lock().undos.clone();
+                    left.iter().for_each(Undo::warn_of_a_leak);
                     return false;
                 }
                 std::thread::sleep(pause);
@@ -292,22 +294,22 @@ impl Inner {
         if let Some(batch) = self.take_due(&mut table, now) {
             drop(table);
             self.renew(batch, round);
-        } else if round.tend_at.is_some_and(|at| at <= now) {
+        } else if round.maintain_at.is_some_and(|at| at <= now) {
             drop(table);
-            round.tend_at = self.store.tend();
-        } else if !table.undos.is_empty() && table.settle_from <= now {
+            round.maintain_at = self.store.maintain();
+        } else if !table.undos.is_empty() && table.resolve_from <= now {
             drop(table);
-            self.settle(round);
+            self.resolve(round);
         } else {
-            self.sleep(&mut table, now, round.tend_at);
+            self.sleep(&mut table, now, round.maintain_at);
         }
         true
     }
 
-    fn sleep(&self, table: &mut parking_lot::MutexGuard<'_, Table>, now: Moment, tend_at: Option<Moment>) {
-        let mut wake = [table.due.wake_at(now), tend_at].into_iter().flatten().min();
+    fn sleep(&self, table: &mut parking_lot::MutexGuard<'_, Table>, now: Moment, maintain_at: Option<Moment>) {
+        let mut wake = [table.due.wake_at(now), maintain_at].into_iter().flatten().min();
         if !table.undos.is_empty() {
-            wake = Some(wake.map_or(table.settle_from, |w| w.min(table.settle_from)));
+            wake = Some(wake.map_or(table.resolve_from, |w| w.min(table.resolve_from)));
         }
         table.planned = wake;
         match wake {
@@ -324,7 +326,7 @@ impl Inner {
     /// A wall clock that ran ahead of the boot-time clock by more than the margin: the machine was paused without its
     /// own clock noticing, so what we believe of our leases may be too good. Renew all of them now. How far it jumped.
     fn mistrust_a_jump(&self, table: &mut Table, round: &mut Round, now: Moment) -> Option<Duration> {
-        let look = Look::at(&*self.clock, now);
+        let look = ClockReading::at(&*self.clock, now);
         let ahead = look.jumped_since(&round.seen);
         round.seen = look;
         if !table.due.minds(ahead) {
@@ -407,10 +409,10 @@ impl Inner {
             }
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
-                    self.losses.tell(grant);
+                    self.loss_callbacks.tell(grant);
                     news.warn(format!("the hold of {:?} is gone from the server", grant.keys.name));
                 }
-                self.stations.ring(&grant.keys.lock);
+                self.local_queues.notify(&grant.keys.lock);
                 now
             }
             Renewed::Failed(error) => {
@@ -425,8 +427,8 @@ impl Inner {
     fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
         news.warn(format!("the lease of {:?} ended before it was renewed", grant.keys.name));
         grant.wake();
-        self.losses.tell(grant);
-        self.stations.ring(&grant.keys.lock);
+        self.loss_callbacks.tell(grant);
+        self.local_queues.notify(&grant.keys.lock);
         self.take_back(grant);
     }
 
@@ -434,8 +436,8 @@ impl Inner {
         let undo = Undo {
             keys: grant.keys.clone(),
             holder: grant.holder.clone(),
-            left: Levels::NONE,
-            doubts: Doubts::default(),
+            left: HoldCounts::NONE,
+            unknowns: UnknownOutcomes::default(),
             expires: grant.gone_at(),
         };
         let oldest = self.remember(&mut self.table.lock(), undo);
@@ -443,25 +445,25 @@ impl Inner {
     }
 
     /// One batch. True: it got somewhere, and there is more.
-    fn settle(&self, round: &mut Round) -> bool {
+    fn resolve(&self, round: &mut Round) -> bool {
         let mut table = self.table.lock();
         let mut undos = std::mem::take(&mut table.undos);
-        table.settling_until = undos.iter().map(|undo| undo.expires).max();
+        table.resolving_until = undos.iter().map(|undo| undo.expires).max();
         drop(table);
         if undos.is_empty() {
             return false;
         }
         let before = undos.len();
-        self.store.settle(&mut undos);
+        self.store.resolve(&mut undos);
         let mut table = self.table.lock();
-        table.settling_until = None;
+        table.resolving_until = None;
         // One batch a turn: what is due for renewal goes first.
         let progress = undos.len() < before;
-        table.settle_from = if progress {
-            round.settle_pause.reset();
+        table.resolve_from = if progress {
+            round.resolve_pause.reset();
             Moment::from_nanos(0)
         } else {
-            self.clock.now().plus(round.settle_pause.next())
+            self.clock.now().plus(round.resolve_pause.next())
         };
         // Older ones first.
         undos.append(&mut table.undos);
@@ -478,10 +480,10 @@ fn tell_dropped(undo: Option<Undo>) {
 }
 
 struct Round {
-    settle_pause: Backoff,
+    resolve_pause: Backoff,
     renew_pause: Backoff,
     /// When the store wants to look after its servers.
-    tend_at: Option<Moment>,
+    maintain_at: Option<Moment>,
     trouble: RenewalTrouble,
-    seen: Look,
+    seen: ClockReading,
 }

@@ -16,12 +16,12 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
 
 /// Both clocks at the last look.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct ClockReading {
     now: Moment,
     wall: Duration,
 }
 
-impl Look {
+impl ClockReading {
     pub(crate) fn at(clock: &dyn Clock, now: Moment) -> Self {
         Self { now, wall: clock.wall() }
     }

@@ -11,6 +11,9 @@ pub(crate) const MAX_NAME_BYTES: usize = 1024;
 /// What a master of Redlock must not forget about itself: whether it may vote, and its tokens. Not Redisson's.
 pub(crate) const NODE_KEY: &str = "leasehold:node";
 
+/// The name that the rights of a user are asked with: nothing of it is ever written, some of it is deleted.
+const PROBE_NAME: &str = "leasehold:probe";
+
 /// What stands under a name, and how a holder stands there: it decides which scripts serve it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -41,7 +44,7 @@ impl Kind {
     }
 
     /// Whether both can be asked of one name: read and write of one lock, any number of permits of one semaphore.
-    pub(crate) fn is_of_one_noun_with(self, other: Self) -> bool {
+    pub(crate) fn is_same_primitive_as(self, other: Self) -> bool {
         let rw = |kind| matches!(kind, Self::Read | Self::Write);
         rw(self) && rw(other) || std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
@@ -65,8 +68,8 @@ pub(crate) struct LockKeys {
 
 impl LockKeys {
     /// # Errors
-    /// `InvalidInput` for an empty or overlong name, and for one whose keys a Redis Cluster would put into
-    /// different slots: it would work until the day the server becomes a cluster.
+    /// `InvalidInput` for an empty or overlong name, for one whose keys a Redis Cluster would put into different slots
+    /// (it would work until the day the server becomes a cluster), and for one that [`is_reserved`].
     pub(crate) fn new(prefix: &str, name: &str, kind: Kind) -> Result<Self> {
         let refuse = |why: String| Err(Error::named(ErrorKind::InvalidInput, name, why));
         if name.is_empty() {
@@ -85,6 +88,9 @@ impl LockKeys {
                  non-empty pair as in \"a{b}c\""
                     .into(),
             );
+        }
+        if is_reserved(&lock) {
+            return refuse(RESERVED.into());
         }
         Ok(Self {
             kind,
@@ -126,6 +132,11 @@ impl LockKeys {
         format!("leasehold_once:{}:{id}", self.tag)
     }
 
+    /// When a latch was opened last. Not Redisson's.
+    pub(crate) fn opened(&self) -> String {
+        self.once("opened")
+    }
+
     /// Where one waiter of a fair lock is called.
     pub(crate) fn channel_of_waiter(&self, holder: &str) -> String {
         format!("{}:{holder}", self.channel)
@@ -149,7 +160,7 @@ pub(crate) fn waiters_pattern(client: &str) -> String {
 
 /// A key that no lock of ours has in use under this prefix, and a channel of each shape that we publish on.
 pub(crate) fn probe_names(prefix: &str) -> (String, Vec<String>) {
-    let name = format!("{prefix}leasehold:probe");
+    let name = format!("{prefix}{PROBE_NAME}");
     let kinds = [Kind::Mutex, Kind::Read, Kind::Permits(1), Kind::Latch];
     (prefixed("redisson_lock_token", &name), kinds.map(|kind| channel_of(kind, &name)).to_vec())
 }
@@ -161,6 +172,31 @@ fn prefixed(prefix: &str, name: &str) -> String {
 
 fn tag_of(name: &str) -> String {
     if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") }
+}
+
+/// What to say of a name that [`is_reserved`].
+pub(crate) const RESERVED: &str = "with the prefix of the client this is a key that locks and semaphores of another name \
+     keep beside their own (see \"In Redis\" in the crate's documentation); choose another name or another key_prefix";
+
+/// Whether another lock, latch or semaphore, of ours or of Redisson's, can have this very key beside its own: whatever
+/// stood there would break that one, or the other way round. Such a key ends in a hash tag or has one in front, so it
+/// contains a brace: `redisson_lock_token:x` is nobody's.
+pub(crate) fn is_reserved(key: &str) -> bool {
+    const IN_FRONT: [&str; 6] = [
+        "leasehold_once:",
+        "leasehold_writer:",
+        "redisson_lock_token:",
+        "redisson_lock_queue:",
+        "redisson_lock_timeout:",
+        "redisson_unlock_latch:",
+    ];
+    let tagged = |rest: Option<&str>| rest.is_some_and(|rest| rest.contains('{'));
+    // Another client's prefix may stand in front of the probe's name.
+    key == NODE_KEY
+        || key.ends_with(PROBE_NAME)
+        || IN_FRONT.iter().any(|prefix| tagged(key.strip_prefix(prefix)))
+        || tagged(key.strip_suffix(":timeout"))
+        || tagged(key.split_once(":rwlock_timeout:").map(|(front, _)| front))
 }
 
 /// Whether the name itself and `prefixed(.., name)` have the same hash tag by Redis' rule (the text between the
@@ -204,6 +240,31 @@ mod tests {
             assert_eq!(*keys(Kind::Permits(1)).channel, format!("redisson_sc:{tag}"));
             assert_eq!(keys(Kind::Permits(1)).leases(), format!("{tag}:timeout"));
             assert_eq!(&*keys(Kind::Latch).channel, latch);
+        }
+    }
+
+    #[test]
+    fn no_name_is_a_key_that_another_lock_has_beside_its_own() {
+        for name in ["x", "a{b}c"] {
+            let keys = LockKeys::new("", name, Kind::Fair).unwrap();
+            let level = format!("{}:u:1:rwlock_timeout:1", keys.tag);
+            let latch = format!("redisson_unlock_latch:{}:0", keys.tag);
+            let beside = [keys.queue(), keys.deadlines(), keys.marker(), keys.leases(), keys.once("u:1"), level, latch];
+            for key in beside.iter().map(String::as_str).chain([
+                &*keys.token,
+                NODE_KEY,
+                "leasehold:probe",
+                "p:leasehold:probe",
+            ]) {
+                assert_eq!(LockKeys::new("", key, Kind::Latch).unwrap_err().kind(), ErrorKind::InvalidInput, "{key}");
+                // It is the key that clashes, not the name.
+                let (prefix, name) = key.split_at(7);
+                assert_eq!(LockKeys::new(prefix, name, Kind::Read).unwrap_err().name(), Some(name), "{key}");
+            }
+        }
+        assert!(LockKeys::new("app:", NODE_KEY, Kind::Mutex).is_ok());
+        for free in ["redisson_lock_token:x", "leasehold_once", "leasehold:nodes", "job:timeout", "timeout:{x}"] {
+            assert!(LockKeys::new("", free, Kind::Mutex).is_ok(), "{free}");
         }
     }
 

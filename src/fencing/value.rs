@@ -6,13 +6,16 @@ use parking_lot::Mutex;
 
 use super::token::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::key::{RESERVED, is_reserved};
 use crate::session::Shared;
-use crate::store::{Doubts, FenceAnswer};
+use crate::store::{FenceAnswer, UnknownOutcomes};
 
 /// Bytes under a Redis key, together with the highest fencing token that has claimed them.
 ///
-/// Made by [`LockClient::fenced_value`](crate::LockClient::fenced_value); no I/O until a verb. The key is a hash with
-/// the fields `token` and `value`, without a TTL: a resource that forgot its token would take a stale one.
+/// Made by [`LockClient::fenced_value`](crate::LockClient::fenced_value); no I/O until a method. The key is a hash with
+/// the fields `token` and `value`, without a TTL: a resource that forgot its token would take a stale one. It is the value's
+/// own, never the name of the lock that guards it: whichever of the two comes second under one name is refused with
+/// [`WrongType`](ErrorKind::WrongType).
 ///
 /// # Examples
 /// ```no_run
@@ -29,6 +32,8 @@ use crate::store::{Doubts, FenceAnswer};
 pub struct FencedValue {
     shared: Arc<Shared>,
     key: Arc<str>,
+    /// What is wrong with the key. Told by the first method: making a handle cannot fail.
+    refused: Option<Error>,
 }
 
 /// A claim on a [`FencedValue`]: what stood there when it was claimed, and the right to replace it as long as no newer
@@ -39,12 +44,20 @@ pub struct ValueClaim {
     token: FencingToken,
     value: Option<Vec<u8>>,
     /// Writes of this claim whose replies were lost: each is stopped before the next one goes out.
-    doubts: Mutex<Doubts>,
+    unknowns: Mutex<UnknownOutcomes>,
 }
 
 impl FencedValue {
     pub(crate) fn new(shared: &Arc<Shared>, key: &str) -> Self {
-        Self { shared: shared.clone(), key: format!("{}{key}", shared.config.key_prefix).into() }
+        let mapped: Arc<str> = format!("{}{key}", shared.config.key_prefix).into();
+        let refused = if key.is_empty() {
+            Some(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"))
+        } else if is_reserved(&mapped) {
+            Some(Error::named(ErrorKind::InvalidInput, &mapped, RESERVED))
+        } else {
+            None
+        };
+        Self { shared: shared.clone(), key: mapped, refused }
     }
 
     /// The Redis key, prefix included.
@@ -57,19 +70,22 @@ impl FencedValue {
     /// the same token may claim again.
     ///
     /// # Errors
-    /// [`Stale`](ErrorKind::Stale) when a newer token has claimed it; [`WrongType`](ErrorKind::WrongType) when the key
-    /// is something else; any failure to ask the server.
+    /// [`Stale`](ErrorKind::Stale) when a newer token has claimed it; [`WrongType`](ErrorKind::WrongType) when something
+    /// else stands under the key, a lock for one: nothing of it was changed; [`InvalidInput`](ErrorKind::InvalidInput) for
+    /// an empty key, or one that locks keep for themselves; any failure to ask the server.
     pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
         self.usable()?;
         match self.shared.store.fence_claim(&self.key, token.get()).map_err(|e| e.for_name(&self.key))? {
-            FenceAnswer::Accepted(value) => Ok(ValueClaim { of: self.clone(), token, value, doubts: Mutex::default() }),
+            FenceAnswer::Accepted(value) => {
+                Ok(ValueClaim { of: self.clone(), token, value, unknowns: Mutex::default() })
+            }
             FenceAnswer::Refused { standing } => Err(self.stale(token, standing)),
         }
     }
 
     fn usable(&self) -> Result<()> {
-        if self.key.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"));
+        if let Some(refused) = &self.refused {
+            return Err(refused.clone());
         }
         self.shared.check_usable().map_err(|e| e.for_name(&self.key))
     }
@@ -98,14 +114,15 @@ impl ValueClaim {
     /// server hangs. Repeat-safe: a write whose reply was lost cannot run after a later one of the same claim.
     ///
     /// # Errors
-    /// [`Stale`](ErrorKind::Stale) when a newer holder has claimed it: nothing was written. After
+    /// [`Stale`](ErrorKind::Stale) when a newer holder has claimed it: nothing was written. As
+    /// [`FencedValue::claim`] when something else has taken the key. After
     /// [`Unreachable`](ErrorKind::Unreachable) it may have been; the same call may be made again.
     pub fn write(&self, value: impl AsRef<[u8]>) -> Result<()> {
         self.of.usable()?;
         let store = &self.of.shared.store;
         let key = &self.of.key;
-        let mut doubts = self.doubts.lock();
-        match store.fence_write(key, self.token.get(), value.as_ref(), &mut doubts).map_err(|e| e.for_name(key))? {
+        let mut unknowns = self.unknowns.lock();
+        match store.fence_write(key, self.token.get(), value.as_ref(), &mut unknowns).map_err(|e| e.for_name(key))? {
             FenceAnswer::Accepted(_) => Ok(()),
             FenceAnswer::Refused { standing } => Err(self.of.stale(self.token, standing)),
         }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use crate::background::grant::{Grant, Upkeep};
-use crate::background::piggyback::Relay;
+use crate::background::grant::{Grant, RenewalPolicy};
+use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Kind, LockKeys};
 use crate::base::lease::{Moment, State};
 use crate::base::limits::check_lease;
-use crate::session::attempt::{Claim, Granted, Tried};
+use crate::session::attempt::{AcquireAttempt, Granted, Tried};
 use crate::session::hold::{Hold, Side};
 use crate::session::wait_loop::{Contender, contend};
 use crate::session::{Config, Owner, Shared};
-use crate::store::{Acquire, Acquired, Doubts, TokenRule, Waiting};
+use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 
 /// What an outermost acquire asks for.
 #[derive(Debug, Clone)]
@@ -52,10 +52,10 @@ impl Terms {
     }
 
     /// How the watchdog treats what was granted on a request of this moment.
-    pub(crate) fn upkeep(&self, sent_at: Moment) -> Upkeep {
+    pub(crate) fn renewal_policy(&self, sent_at: Moment) -> RenewalPolicy {
         match (self.renewed, self.max_hold) {
-            (true, max_hold) => Upkeep::Renewed { until: max_hold.map(|most| sent_at.plus(most)) },
-            (false, _) => Upkeep::Fixed,
+            (true, max_hold) => RenewalPolicy::Renewed { until: max_hold.map(|most| sent_at.plus(most)) },
+            (false, _) => RenewalPolicy::Fixed,
         }
     }
 }
@@ -91,13 +91,16 @@ pub(crate) fn acquire_owned(
     if let Some(hold) = shared.holds.of_thread(&keys.lock, thread) {
         refuse_reentry(&hold, keys, terms)?;
     }
+    if deadline == Deadline::Never {
+        refuse_own(shared, keys, thread)?;
+    }
     acquire(shared, keys, terms, deadline, Owner::Guard)
 }
 
 /// A writer that waits for a reader of its own thread waits for ever.
 fn refuse_upgrade(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<()> {
     match shared.holds.of_thread(&keys.lock, thread) {
-        Some(hold) if hold.levels().main == 0 => hold.ensure_held().and(Err(Error::named(
+        Some(hold) if hold.counts().main == 0 => hold.ensure_held().and(Err(Error::named(
             ErrorKind::Conflict,
             &keys.name,
             "this thread holds it for reading, and a write lock would wait for that for ever: drop the read guard \
@@ -113,31 +116,53 @@ pub(crate) fn refuse_reentry(hold: &Hold, keys: &LockKeys, terms: &Terms) -> Res
     if terms.reentrant && hold.reentrant {
         return Ok(());
     }
-    let why = "this thread holds the lock, and one of the two handles is non_reentrant: give it up first, or ask on                another thread";
+    let why = "this thread holds the lock, and one of the two handles is non_reentrant: give it up first, or ask on \
+               another thread";
     hold.ensure_held().and(Err(Error::named(ErrorKind::Conflict, &keys.name, why)))
+}
+
+/// An owned acquire that waits for a hold of its own thread waits for ever: that hold's guards cannot leave the thread, and
+/// its lease does not end by itself. Of an owned guard that cannot be said: another thread may drop it.
+pub(crate) fn refuse_own(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<()> {
+    match shared.holds.of_thread(&keys.lock, thread) {
+        Some(hold)
+            if hold.grant.keys.kind.is_same_primitive_as(keys.kind)
+                && (keys.kind != Kind::Read || hold.counts().main > 0)
+                && hold.grant.renewal_policy == (RenewalPolicy::Renewed { until: None })
+                && hold.is_held() =>
+        {
+            Err(Error::named(
+                ErrorKind::Conflict,
+                &keys.name,
+                "this thread holds it with a guard that is bound to the thread, and an owned guard would wait for that for \
+                 ever: drop the first guard, or take it as an owned one",
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn reenter(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms) -> Result<()> {
     check_kind(hold, keys)?;
     refuse_reentry(hold, keys, terms)?;
-    let levels = hold.levels();
+    let counts = hold.counts();
     let (side, held) = match keys.kind {
         // Nothing is sent: on the wire the read levels would share the holder, and the late undo of one would remove
         // the next, with a writer let in beside a reader.
-        Kind::Read if levels.main > 0 => return hold.nest_read(),
-        Kind::Read => (Side::Read, levels.reads),
+        Kind::Read if counts.main > 0 => return hold.nest_read(),
+        Kind::Read => (Side::Read, counts.reads),
         Kind::Write => {
             refuse_upgrade(shared, keys, std::thread::current().id())?;
-            (Side::Main, levels.main)
+            (Side::Main, counts.main)
         }
-        _ => (Side::Main, levels.main),
+        _ => (Side::Main, counts.main),
     };
-    hold.reenter(side, terms.lease, || one_level_more(shared, hold, keys, terms, held))
+    hold.reenter(side, terms.lease, || reenter_once(shared, hold, keys, terms, held))
 }
 
 /// A thread that holds a lock of another kind under the name cannot have this one: it would wait for itself.
 pub(crate) fn check_kind(hold: &Hold, keys: &LockKeys) -> Result<()> {
-    if hold.grant.keys.kind.is_of_one_noun_with(keys.kind) {
+    if hold.grant.keys.kind.is_same_primitive_as(keys.kind) {
         return Ok(());
     }
     let why = "this thread holds a lock of another kind under this name";
@@ -150,10 +175,10 @@ pub(crate) fn granted_too_late() -> Error {
 }
 
 /// When it was asked for; `None`: the hold is gone.
-fn one_level_more(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms, held: u32) -> Result<Option<Moment>> {
+fn reenter_once(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms, held: u32) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.grant.holder, terms.lease, TokenRule::Off);
     let request = Acquire { keys, holder, lease, held, token, waiting: Waiting::No };
-    match shared.store.acquire(&request, &mut Doubts::default()).map_err(|e| e.for_name(&keys.name))? {
+    match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&keys.name))? {
         Acquired::Granted { sent_at, .. } => Ok(Some(sent_at)),
         Acquired::Gone | Acquired::Busy { .. } | Acquired::TooFew { .. } => Ok(None),
     }
@@ -166,56 +191,60 @@ fn acquire(
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<Arc<Hold>>> {
-    let claim = Claim::new(shared, keys, terms.lease, terms.token)?;
-    contend(&mut Attempt { claim, terms, owner }, deadline)
+    let attempt = AcquireAttempt::new(shared, keys, terms.lease, terms.token)?;
+    contend(&mut LockCall { attempt, terms, owner }, deadline)
 }
 
 /// A call that wins a hold.
-struct Attempt<'a> {
-    claim: Claim<'a>,
+struct LockCall<'a> {
+    attempt: AcquireAttempt<'a>,
     terms: &'a Terms,
     owner: Owner,
 }
 
-impl<'a> Contender<'a> for Attempt<'a> {
+impl<'a> Contender<'a> for LockCall<'a> {
     type Won = Arc<Hold>;
 
-    fn claim(&mut self) -> &mut Claim<'a> {
-        &mut self.claim
+    fn attempt(&mut self) -> &mut AcquireAttempt<'a> {
+        &mut self.attempt
     }
 
     fn try_once(&mut self, waits: bool) -> Result<Tried<Arc<Hold>>> {
-        match self.claim.ask(waits)? {
+        match self.attempt.ask(waits)? {
             Tried::Won(granted) => self.begin(granted).map(Tried::Won),
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
         }
     }
 
-    fn relay(&mut self) -> Option<Relay> {
-        Some(Relay::new(&self.claim.request(true)))
+    fn piggyback(&mut self) -> Option<Piggyback> {
+        Some(Piggyback::new(&self.attempt.request(true)))
     }
 
-    fn judge_relayed(&mut self, acquired: Result<Acquired>, doubts: Doubts) -> Result<Tried<Arc<Hold>>> {
-        match self.claim.judge_relayed(acquired, doubts)? {
+    fn on_piggyback_reply(
+        &mut self,
+        acquired: Result<Acquired>,
+        unknowns: UnknownOutcomes,
+    ) -> Result<Tried<Arc<Hold>>> {
+        match self.attempt.on_piggyback_reply(acquired, unknowns)? {
             Tried::Won(granted) => self.begin(granted).map(Tried::Won),
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
         }
     }
 }
 
-impl Attempt<'_> {
+impl LockCall<'_> {
     /// Makes a hold of a grant, unless its lease has ended while we waited for the answer.
     fn begin(&mut self, granted: Granted) -> Result<Arc<Hold>> {
-        let Self { claim, terms, owner } = self;
+        let Self { attempt, terms, owner } = self;
         let Granted { token, sent_at, next } = granted;
-        let upkeep = terms.upkeep(sent_at);
-        let (keys, clock) = (claim.keys.clone(), claim.shared.clock.clone());
-        let mut grant = Grant::new(keys, claim.holder.clone(), token, sent_at, terms.lease, upkeep, clock);
+        let renewal_policy = terms.renewal_policy(sent_at);
+        let (keys, clock) = (attempt.keys.clone(), attempt.shared.clock.clone());
+        let mut grant = Grant::new(keys, attempt.holder.clone(), token, sent_at, terms.lease, renewal_policy, clock);
         grant.next = next;
         if grant.state() == State::Lost {
-            claim.give_up();
-            return Err(granted_too_late().for_name(&claim.keys.name));
+            attempt.give_up();
+            return Err(granted_too_late().for_name(&attempt.keys.name));
         }
-        Hold::begin(claim.shared, grant, *owner, terms.reentrant)
+        Hold::begin(attempt.shared, grant, *owner, terms.reentrant)
     }
 }

@@ -9,10 +9,10 @@ use crate::base::key::{Kind, LockKeys};
 use crate::base::lease::Moment;
 use crate::base::limits::TAKEN;
 use crate::session::{Call, Shared};
-use crate::store::{Acquire, Acquired, Doubts, Levels, TokenRule, Undo, Waiting};
+use crate::store::{Acquire, Acquired, HoldCounts, TokenRule, Undo, UnknownOutcomes, Waiting};
 
-/// However the call ends, nothing of it stays: what is in doubt, a place in a queue, a marker.
-pub(crate) struct Claim<'a> {
+/// However the call ends, nothing of it stays: what is in unknown outcome, a place in a queue, a marker.
+pub(crate) struct AcquireAttempt<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     /// What it waits for: of several names taken as one, the one that blocked it last.
     pub(crate) keys: &'a Arc<LockKeys>,
@@ -21,14 +21,14 @@ pub(crate) struct Claim<'a> {
     pub(crate) holder: Holder,
     lease: Duration,
     token: TokenRule,
-    doubts: Doubts,
-    /// Since when there have been doubts.
-    doubtful_since: Option<Moment>,
+    unknowns: UnknownOutcomes,
+    /// Since when there have been unknown outcomes.
+    unknown_since: Option<Moment>,
     /// A sign that it waits may stand in Redis.
-    signed: bool,
+    has_marker: bool,
     /// One stood there for certain, because the server said "busy" to a try that leaves it.
     queued: bool,
-    /// Last: what is in doubt is handed over before the call counts as over.
+    /// Last: what is in unknown outcome is handed over before the call counts as over.
     _call: Call,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Granted {
     pub(crate) next: Option<String>,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> AcquireAttempt<'a> {
     pub(crate) fn new(
         shared: &'a Arc<Shared>,
         keys: &'a Arc<LockKeys>,
@@ -68,7 +68,7 @@ impl<'a> Claim<'a> {
         token: TokenRule,
     ) -> Result<Self> {
         let _call = shared.begin_call().map_err(|e| e.for_name(&keys.name))?;
-        let (holder, doubts) = (fresh_holder(shared, keys.kind), Doubts::default());
+        let (holder, unknowns) = (fresh_holder(shared, keys.kind), UnknownOutcomes::default());
         Ok(Self {
             shared,
             keys,
@@ -76,9 +76,9 @@ impl<'a> Claim<'a> {
             holder,
             lease,
             token,
-            doubts,
-            doubtful_since: None,
-            signed: false,
+            unknowns,
+            unknown_since: None,
+            has_marker: false,
             queued: false,
             _call,
         })
@@ -88,43 +88,47 @@ impl<'a> Claim<'a> {
     pub(crate) fn request(&self, waits: bool) -> Acquire<'_> {
         let Self { keys, holder, lease, token, .. } = self;
         let config = &self.shared.config;
-        let java_keeps = config.java_waiter_timeout;
+        let java_ttl = config.java_waiter_timeout;
         let waiting = match keys.kind {
-            kind if waits && leaves_a_sign(kind) => {
-                Waiting::Yes { keeps: config.waiter_timeout, java_keeps, again: self.queued }
+            kind if waits && leaves_marker(kind) => {
+                Waiting::Yes { ttl: config.waiter_timeout, java_ttl, again: self.queued }
             }
-            Kind::Fair => Waiting::NoPlace { java_keeps },
+            Kind::Fair => Waiting::NoPlace { java_ttl },
             _ => Waiting::No,
         };
         Acquire { keys, holder, lease: *lease, held: 0, token: *token, waiting }
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
-        let acquired = self.ask_with(|claim, doubts| {
-            claim.signed |= waits && leaves_a_sign(claim.keys.kind);
-            claim.shared.store.acquire(&claim.request(waits), doubts)
+        let acquired = self.ask_with(|attempt, unknowns| {
+            attempt.has_marker |= waits && leaves_marker(attempt.keys.kind);
+            attempt.shared.store.acquire(&attempt.request(waits), unknowns)
         });
         self.judge(acquired)
     }
 
-    /// One try, which settles what earlier ones left in doubt and leaves its own.
-    pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut Doubts) -> T) -> T {
+    /// One try, which settles what earlier ones left in unknown outcome and leaves its own.
+    pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
         let now = self.shared.clock.now();
-        if self.doubtful_since.is_some_and(|since| now.since(since) > TAKEN / 2) {
+        if self.unknown_since.is_some_and(|since| now.since(since) > TAKEN / 2) {
             // What an earlier try took may be forgotten soon, and a repeat would take it once more.
             self.give_up();
         }
-        let mut doubts = std::mem::take(&mut self.doubts);
-        let answer = ask(self, &mut doubts);
-        self.doubtful_since = if doubts.is_empty() { None } else { self.doubtful_since.or(Some(now)) };
-        self.doubts = doubts;
+        let mut unknowns = std::mem::take(&mut self.unknowns);
+        let answer = ask(self, &mut unknowns);
+        self.unknown_since = if unknowns.is_empty() { None } else { self.unknown_since.or(Some(now)) };
+        self.unknowns = unknowns;
         answer
     }
 
     /// The outcome of a try that another thread sent along with its release.
-    pub(crate) fn judge_relayed(&mut self, acquired: Result<Acquired>, doubts: Doubts) -> Result<Tried<Granted>> {
-        self.signed |= leaves_a_sign(self.keys.kind);
-        self.doubts = doubts;
+    pub(crate) fn on_piggyback_reply(
+        &mut self,
+        acquired: Result<Acquired>,
+        unknowns: UnknownOutcomes,
+    ) -> Result<Tried<Granted>> {
+        self.has_marker |= leaves_marker(self.keys.kind);
+        self.unknowns = unknowns;
         self.judge(acquired)
     }
 
@@ -132,11 +136,11 @@ impl<'a> Claim<'a> {
         let name = &self.keys.name;
         match acquired.map_err(|e| e.for_name(name))? {
             Acquired::Granted { token, sent_at, next } => {
-                (self.signed, self.queued) = (false, false);
+                (self.has_marker, self.queued) = (false, false);
                 Ok(Tried::Won(Granted { token, sent_at, next }))
             }
             Acquired::Busy { ttl } => {
-                self.queued = self.signed;
+                self.queued = self.has_marker;
                 Ok(Tried::Busy(ttl))
             }
             Acquired::TooFew { permits } => Err(Error::named(
@@ -152,43 +156,43 @@ impl<'a> Claim<'a> {
     }
 
     /// Nothing of an earlier try can still run.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.doubts.is_empty()
+    pub(crate) fn is_resolved(&self) -> bool {
+        self.unknowns.is_empty()
     }
 
     /// What has been sent must not stand: undone in the background, and never under this holder again.
     pub(crate) fn give_up(&mut self) {
         let holder = std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.keys.kind));
         // A queue entry outlives the lease of whoever left it.
-        let stands = if self.signed { LONGEST_SIGN.max(self.lease) } else { self.lease };
-        (self.signed, self.queued, self.doubtful_since) = (false, false, None);
-        let doubts = std::mem::take(&mut self.doubts);
+        let stands = if self.has_marker { LONGEST_MARKER.max(self.lease) } else { self.lease };
+        (self.has_marker, self.queued, self.unknown_since) = (false, false, None);
+        let unknowns = std::mem::take(&mut self.unknowns);
         let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
         for keys in self.all {
-            let (keys, holder, doubts) = (keys.clone(), holder.clone(), doubts.clone());
-            self.shared.watchdog.undo(Undo { keys, holder, left: Levels::NONE, doubts, expires });
+            let (keys, holder, unknowns) = (keys.clone(), holder.clone(), unknowns.clone());
+            self.shared.watchdog.undo(Undo { keys, holder, left: HoldCounts::NONE, unknowns, expires });
         }
     }
 
     /// Takes back the sign that it waits, at once: those behind it move up now and not when it counts as dead.
     pub(crate) fn leave(&mut self) {
-        if !self.signed || !self.doubts.is_empty() {
+        if !self.has_marker || !self.unknowns.is_empty() {
             return;
         }
-        let mut doubts = Doubts::default();
-        match self.shared.store.release(self.keys, &self.holder, Levels::NONE, &mut doubts) {
-            Ok(_) => (self.signed, self.queued) = (false, false),
+        let mut unknowns = UnknownOutcomes::default();
+        match self.shared.store.release(self.keys, &self.holder, HoldCounts::NONE, &mut unknowns) {
+            Ok(_) => (self.has_marker, self.queued) = (false, false),
             Err(e) => {
                 log::debug!("leaving the queue of {:?} in the background: {e}", self.keys.name);
-                self.doubts = doubts;
+                self.unknowns = unknowns;
             }
         }
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for AcquireAttempt<'_> {
     fn drop(&mut self) {
-        if self.signed || !self.doubts.is_empty() {
+        if self.has_marker || !self.unknowns.is_empty() {
             self.give_up();
         }
     }
@@ -208,9 +212,9 @@ fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {
 }
 
 /// A waiter's place in a fair queue stands for this long, and a Java waiter's time for each of those in front.
-const LONGEST_SIGN: Duration = Duration::from_secs(600);
+const LONGEST_MARKER: Duration = Duration::from_secs(600);
 
 /// A fair lock's waiter has a place in its queue; a waiting writer keeps new readers out.
-fn leaves_a_sign(kind: Kind) -> bool {
+fn leaves_marker(kind: Kind) -> bool {
     matches!(kind, Kind::Fair | Kind::Write)
 }

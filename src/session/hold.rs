@@ -5,32 +5,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::background::grant::{Callback, Grant, OnLost};
-use crate::background::piggyback::TakenRelay;
+use crate::background::piggyback::TakenPiggyback;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Kind;
 use crate::base::lease::{Moment, State};
-use crate::session::thread_exit::remember_thread;
+use crate::session::thread_exit::release_at_thread_exit;
 use crate::session::{Owner, Shared, closed};
-use crate::store::{Doubts, HandedOver, Levels, Released, Renewal, Renewed, Undo};
+use crate::store::{HandedOver, HoldCounts, Released, Renewal, Renewed, Undo, UnknownOutcomes};
 
 /// One holder's possession of one lock, shared by the guards of all its levels.
 pub(crate) struct Hold {
     shared: Arc<Shared>,
     pub(crate) grant: Arc<Grant>,
     pub(crate) owner: Owner,
-    /// Whether a verb of its thread enters it once more.
+    /// Whether a method of its thread enters it once more.
     pub(crate) reentrant: bool,
     /// How many guards of each side there are, reads in the upper half. Told to the server, never asked from it. Changed
     /// only by the one thread that the hold, or its single owned guard, belongs to.
-    levels: AtomicU64,
+    counts: AtomicU64,
 }
 
 /// What a hold is given up to: what the server is told, and what is needed once it has answered.
 #[derive(Debug)]
 pub(crate) struct Left {
-    pub(crate) levels: Levels,
+    pub(crate) counts: HoldCounts,
     /// The messages that this client's waiters had heard before.
-    heard_before: u64,
+    received_before: u64,
 }
 
 /// Which side of a hold a guard is a level of.
@@ -55,10 +55,10 @@ impl Hold {
     /// Enters a grant into the hold table and the watchdog: from here on it is found, renewed and released.
     pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner, reentrant: bool) -> Result<Arc<Self>> {
         let side = if grant.keys.kind == Kind::Read { Side::Read } else { Side::Main };
-        let levels = AtomicU64::new(side.one());
-        let hold = Arc::new(Self { shared: shared.clone(), grant: Arc::new(grant), owner, reentrant, levels });
+        let counts = AtomicU64::new(side.one());
+        let hold = Arc::new(Self { shared: shared.clone(), grant: Arc::new(grant), owner, reentrant, counts });
         if matches!(owner, Owner::Thread(_)) {
-            remember_thread(shared);
+            release_at_thread_exit(shared);
         }
         shared.holds.insert(hold.clone());
         if let Err(e) = shared.watchdog.watch(&hold.grant) {
@@ -107,30 +107,30 @@ impl Hold {
 
     pub(crate) fn on_lost(&self, callback: &OnLost) {
         if !self.shared.is_forked() {
-            self.shared.losses.watch(&self.shared.client_name, &self.grant, callback);
+            self.shared.loss_callbacks.watch(&self.shared.client_name, &self.grant, callback);
         }
     }
 
     /// What becomes of the callbacks that a guard took back before it gave up its level with this outcome.
     pub(crate) fn finish_callbacks(&self, callbacks: Vec<Callback>, given_up: &Result<()>) {
-        self.shared.losses.finish(callbacks, given_up);
+        self.shared.loss_callbacks.finish(callbacks, given_up);
     }
 
     pub(crate) fn count(&self) -> u32 {
-        let Levels { main, reads } = if self.shared.is_forked() { Levels::NONE } else { self.levels() };
+        let HoldCounts { main, reads } = if self.shared.is_forked() { HoldCounts::NONE } else { self.counts() };
         main.saturating_add(reads)
     }
 
-    pub(crate) fn levels(&self) -> Levels {
-        let word = self.levels.load(Ordering::Acquire);
-        Levels { main: word as u32, reads: (word >> 32) as u32 }
+    pub(crate) fn counts(&self) -> HoldCounts {
+        let word = self.counts.load(Ordering::Acquire);
+        HoldCounts { main: word as u32, reads: (word >> 32) as u32 }
     }
 
     /// How long this hold keeps other threads of the client from the lock, for certain. Also while its release is
     /// under way: the one who releases rings when it is over.
     pub(crate) fn blocks_for(&self) -> Option<Duration> {
         let released = matches!(self.grant.state(), State::Released | State::Closed);
-        if !self.grant.keys.kind.is_exclusive() || (self.levels().main == 0 && !released) {
+        if !self.grant.keys.kind.is_exclusive() || (self.counts().main == 0 && !released) {
             return None;
         }
         match self.grant.state() {
@@ -155,7 +155,7 @@ impl Hold {
         match acquire()? {
             Some(sent_at) => {
                 self.confirmed(sent_at, lease)?;
-                self.add_level(side);
+                self.add_count(side);
                 Ok(())
             }
             None => Err(self.gone()),
@@ -171,8 +171,8 @@ impl Hold {
     }
 
     /// One level more was granted.
-    pub(crate) fn add_level(&self, side: Side) {
-        self.levels.fetch_add(side.one(), Ordering::AcqRel);
+    pub(crate) fn add_count(&self, side: Side) {
+        self.counts.fetch_add(side.one(), Ordering::AcqRel);
     }
 
     /// The server confirmed the hold for `lease`; an error when it is over here all the same.
@@ -194,12 +194,12 @@ impl Hold {
     pub(crate) fn nest_read(&self) -> Result<()> {
         self.ensure_held()?;
         self.check_room(Side::Read)?;
-        self.add_level(Side::Read);
+        self.add_count(Side::Read);
         Ok(())
     }
 
     fn check_room(&self, side: Side) -> Result<()> {
-        let Levels { main, reads } = self.levels();
+        let HoldCounts { main, reads } = self.counts();
         let held = if side == Side::Main { main } else { reads };
         if held < u32::MAX {
             return Ok(());
@@ -229,7 +229,7 @@ impl Hold {
                 self.grant.looked(sent_at, beside);
                 let confirmed = self.confirmed(sent_at, lease);
                 if again && confirmed.is_err() {
-                    self.undo(Doubts::default(), Levels::NONE);
+                    self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
                 confirmed
             }
@@ -241,32 +241,32 @@ impl Hold {
     /// The server does not know this hold any more.
     pub(crate) fn tell_lost(&self) {
         if self.grant.lose() == State::Lost {
-            self.shared.losses.tell(&self.grant);
+            self.shared.loss_callbacks.tell(&self.grant);
         }
         // Threads of this client sleep for as long as they think that it is held here.
-        self.shared.stations.ring(&self.grant.keys.lock);
+        self.shared.local_queues.notify(&self.grant.keys.lock);
     }
 
     /// Gives up one level. What `unlock` and Drop of every guard do.
-    pub(crate) fn release_level(&self, side: Side) -> Result<()> {
+    pub(crate) fn release_one(&self, side: Side) -> Result<()> {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        self.leave_level(side)?.map_or(Ok(()), |leaving| self.send(&leaving))
+        self.leave_one(side)?.map_or(Ok(()), |leaving| self.send(&leaving))
     }
 
     /// Gives up one level as far as that is done here. What has to be told to the server, if anything has.
-    pub(crate) fn leave_level(&self, side: Side) -> Result<Option<Left>> {
-        self.levels.fetch_sub(side.one(), Ordering::AcqRel);
+    pub(crate) fn leave_one(&self, side: Side) -> Result<Option<Left>> {
+        self.counts.fetch_sub(side.one(), Ordering::AcqRel);
         let released = self.grant.state() == State::Released;
-        match (self.levels(), side) {
-            (Levels::NONE, _) => self.leave_all(),
+        match (self.counts(), side) {
+            (HoldCounts::NONE, _) => self.leave_all(),
             // Given up as a whole already, because its thread has ended: as for the outermost level, there is nothing left
             // to do or to report.
             _ if released => Ok(None),
             // Known here only.
-            (Levels { main: 1.., .. }, Side::Read) => self.ensure_held().map(|()| None),
-            (levels, _) => self.ensure_held().map(|()| Some(self.left(levels))),
+            (HoldCounts { main: 1.., .. }, Side::Read) => self.ensure_held().map(|()| None),
+            (counts, _) => self.ensure_held().map(|()| Some(self.left(counts))),
         }
     }
 
@@ -288,7 +288,7 @@ impl Hold {
     pub(crate) fn close(&self) -> Result<Option<Left>> {
         let left = self.left_all(self.grant.lease.close(self.grant.now()))?;
         if left.is_some() {
-            self.shared.losses.tell(&self.grant);
+            self.shared.loss_callbacks.tell(&self.grant);
         }
         Ok(left)
     }
@@ -306,109 +306,109 @@ impl Hold {
                 Err(self.closed())
             }
             State::Lost => {
-                self.undo(Doubts::default(), Levels::NONE);
+                self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 self.leave_table();
-                self.shared.losses.tell(&self.grant);
+                self.shared.loss_callbacks.tell(&self.grant);
                 Err(self.lost())
             }
-            State::Held | State::Suspect => Ok(Some(self.left(Levels::NONE))),
+            State::Held | State::Suspect => Ok(Some(self.left(HoldCounts::NONE))),
         }
     }
 
-    fn left(&self, levels: Levels) -> Left {
-        Left { levels, heard_before: self.shared.stations.messages(&self.grant.keys.lock).unwrap_or(0) }
+    fn left(&self, counts: HoldCounts) -> Left {
+        Left { counts, received_before: self.shared.local_queues.messages(&self.grant.keys.lock).unwrap_or(0) }
     }
 
     /// Only now: while the release is under way, other threads of the client need not ask the server.
     fn leave_table(&self) {
         self.shared.holds.remove(self);
-        self.shared.stations.ring(&self.grant.keys.lock);
+        self.shared.local_queues.notify(&self.grant.keys.lock);
     }
 
     pub(crate) fn send(&self, left: &Left) -> Result<()> {
         let Grant { keys, holder, .. } = &*self.grant;
-        let mut doubts = Doubts::default();
+        let mut unknowns = UnknownOutcomes::default();
         let outcome = match self.next_try(left) {
-            Some(relay) => self.hand_over(relay, &mut doubts),
-            None => self.shared.store.release(keys, holder, left.levels, &mut doubts),
+            Some(piggyback) => self.hand_over(piggyback, &mut unknowns),
+            None => self.shared.store.release(keys, holder, left.counts, &mut unknowns),
         };
-        self.finish(left, outcome, doubts)
+        self.finish(left, outcome, unknowns)
     }
 
     /// The try of this client's next thread, if it can go out with the release.
-    fn next_try(&self, left: &Left) -> Option<TakenRelay> {
+    fn next_try(&self, left: &Left) -> Option<TakenPiggyback> {
         // A closing client takes nothing any more, for nobody.
-        if left.levels != Levels::NONE || self.shared.is_closed() {
+        if left.counts != HoldCounts::NONE || self.shared.is_closed() {
             return None;
         }
         let Grant { keys, next, .. } = &*self.grant;
         match (keys.kind, next) {
-            (Kind::Mutex | Kind::Write, _) => self.shared.stations.take_relay(&keys.lock),
-            (Kind::Fair, Some(next)) => self.shared.stations.take_relay_of(next),
+            (Kind::Mutex | Kind::Write, _) => self.shared.local_queues.take_piggyback(&keys.lock),
+            (Kind::Fair, Some(next)) => self.shared.local_queues.take_piggyback_of(next),
             _ => None,
         }
     }
 
     /// What becomes of the hold once the server has been told, or could not be.
-    pub(crate) fn finish(&self, left: &Left, outcome: Result<Released>, doubts: Doubts) -> Result<()> {
-        match left.levels {
-            Levels::NONE => self.finish_all(left.heard_before, outcome, doubts),
-            levels => self.finish_level(levels, outcome, doubts),
+    pub(crate) fn finish(&self, left: &Left, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
+        match left.counts {
+            HoldCounts::NONE => self.finish_all(left.received_before, outcome, unknowns),
+            counts => self.finish_one(counts, outcome, unknowns),
         }
     }
 
     /// An inner level, or the last write level above read levels. Sent once: the count in Redis is told, not trusted, and
-    /// the next verb corrects it. Only a downgrade is seen to in the background, because readers wait for it.
-    fn finish_level(&self, left: Levels, outcome: Result<Released>, doubts: Doubts) -> Result<()> {
+    /// the next method corrects it. Only a downgrade is seen to in the background, because readers wait for it.
+    fn finish_one(&self, left: HoldCounts, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
         // A hold that reads only keeps this client's readers out no more.
         if left.main == 0 && self.grant.keys.kind == Kind::Write {
             if outcome.is_err() {
-                self.undo(doubts, left);
+                self.undo(unknowns, left);
             }
             self.shared.watchdog.shared_now(&self.grant);
-            self.shared.stations.ring(&self.grant.keys.lock);
+            self.shared.local_queues.notify(&self.grant.keys.lock);
         }
         match outcome {
-            Ok(Released::Level | Released::Freed { .. }) => Ok(()),
+            Ok(Released::StillHeld | Released::Freed { .. }) => Ok(()),
             Ok(Released::NotHeld) => Err(self.gone()),
             Err(e) => Err(e.for_name(self.name())),
         }
     }
 
-    fn finish_all(&self, heard_before: u64, outcome: Result<Released>, doubts: Doubts) -> Result<()> {
+    fn finish_all(&self, received_before: u64, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
         let keys = &self.grant.keys;
         match outcome {
             Ok(Released::Freed { listeners, next }) => {
-                self.settle(doubts);
+                self.resolve(unknowns);
                 self.shared.holds.remove(self);
                 match (keys.kind, next) {
                     // Sooner than the message reaches it.
                     (Kind::Fair, next) => {
                         if let Some(next) = next.filter(|next| self.shared.id.owns(next)) {
-                            self.shared.wakeups.ring(&keys.channel_of_waiter(&next));
+                            self.shared.notifications.notify(&keys.channel_of_waiter(&next));
                         }
                         // A plain lock of this client under the same name: the message is not for it.
-                        self.shared.stations.ring(&keys.lock);
+                        self.shared.local_queues.notify(&keys.lock);
                     }
                     // Readers keep no reader out, and a waiting writer sees to itself: no turns are counted.
-                    (Kind::Read, _) => self.shared.stations.ring(&keys.lock),
-                    _ => self.shared.tell_freed(keys, listeners, heard_before),
+                    (Kind::Read, _) => self.shared.local_queues.notify(&keys.lock),
+                    _ => self.shared.tell_freed(keys, listeners, received_before),
                 }
                 Ok(())
             }
             // Other readers stay, so nobody can get in who could not before.
-            Ok(Released::Level) => {
+            Ok(Released::StillHeld) => {
                 // Rung all the same: a hold that was downgraded has kept this client's readers waiting meanwhile.
                 self.leave_table();
                 Ok(())
             }
             Ok(Released::NotHeld) => {
-                self.settle(doubts);
+                self.resolve(unknowns);
                 self.leave_table();
                 Err(self.lost())
             }
             Err(e) => {
-                self.undo(doubts, Levels::NONE);
+                self.undo(unknowns, HoldCounts::NONE);
                 self.leave_table();
                 Err(e.for_name(self.name()))
             }
@@ -416,16 +416,16 @@ impl Hold {
     }
 
     /// Sends the try of this client's next thread right behind our release.
-    fn hand_over(&self, relay: TakenRelay, doubts: &mut Doubts) -> Result<Released> {
+    fn hand_over(&self, piggyback: TakenPiggyback, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let Grant { keys, holder, .. } = &*self.grant;
-        match self.shared.store.hand_over(keys, holder, doubts, &relay.request()) {
-            Some(HandedOver { released, acquired, doubts }) => {
-                relay.deliver(acquired, doubts);
+        match self.shared.store.hand_over(keys, holder, unknowns, &piggyback.request()) {
+            Some(HandedOver { released, acquired, unknowns }) => {
+                piggyback.deliver(acquired, unknowns);
                 released
             }
             None => {
-                drop(relay);
-                self.shared.store.release(keys, holder, Levels::NONE, doubts)
+                drop(piggyback);
+                self.shared.store.release(keys, holder, HoldCounts::NONE, unknowns)
             }
         }
     }
@@ -439,7 +439,7 @@ impl Hold {
 
     /// In place of [`send`](Self::send), when there is no time to wait for the server.
     pub(crate) fn send_later(&self) {
-        self.undo(Doubts::default(), Levels::NONE);
+        self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
         self.leave_table();
     }
 
@@ -460,18 +460,18 @@ impl Hold {
     }
 
     /// It is given up, and may still stand on a master that has not answered.
-    fn settle(&self, doubts: Doubts) {
-        if !doubts.is_empty() {
-            self.undo(doubts, Levels::NONE);
+    fn resolve(&self, unknowns: UnknownOutcomes) {
+        if !unknowns.is_empty() {
+            self.undo(unknowns, HoldCounts::NONE);
         }
     }
 
-    fn undo(&self, doubts: Doubts, left: Levels) {
+    fn undo(&self, unknowns: UnknownOutcomes, left: HoldCounts) {
         self.shared.watchdog.undo(Undo {
             keys: self.grant.keys.clone(),
             holder: self.grant.holder.clone(),
             left,
-            doubts,
+            unknowns,
             expires: self.grant.gone_at(),
         });
     }

@@ -1,10 +1,10 @@
 //! What all handles of one client share.
 //!
 //! Lock order, where two mutexes are held together:
-//! - `Stations::map` or `Stations::alone`, then a station's line, then a seat; `Stations::map`, then a station's bell;
+//! - `LocalQueues::map` or `LocalQueues::alone`, then a local queue's line, then a waiter; `LocalQueues::map`, then a local queue's event;
 //! - the watchdog's table, then a grant's place or the watchdog's thread handle;
-//! - the topics of the subscriber, then a bell or the subscriber's thread handle;
-//! - what a grant has to tell, then a bell;
+//! - the topics of the subscriber, then a event or the subscriber's thread handle;
+//! - what a grant has to tell, then a event;
 //! - the leases whose losses are told, then the callbacks that are to run.
 //!
 //! All others are never held with another: the hold table, a callback's place, the state of a close, the connections.
@@ -23,19 +23,18 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::background::local_queue::Stations;
-use crate::background::loss_callbacks::Losses;
-use crate::background::notifications::{Subscription, Wakeups};
+use crate::background::local_queue::LocalQueues;
+use crate::background::loss_callbacks::LossCallbacks;
+use crate::background::notifications::{Notifications, Subscription};
 use crate::background::watchdog::Watchdog;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::{ClientId, Holder};
 use crate::base::key::{Kind, LockKeys, waiters_pattern};
 use crate::base::lease::Moment;
-use crate::base::limits::ONCE;
 use crate::base::process::OwnProcess;
 use crate::session::hold::Hold;
-use crate::store::{Doubts, LeaseStore, Levels, Undo};
+use crate::store::{HoldCounts, LeaseStore, Undo, UnknownOutcomes};
 
 /// The settings of a client, frozen when it is built.
 #[derive(Debug, Clone)]
@@ -46,7 +45,7 @@ pub(crate) struct Config {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) fencing: bool,
     /// How long a call that is already waiting puts up with a server that cannot be asked.
-    pub(crate) ride_out: Duration,
+    pub(crate) outage_timeout: Duration,
     /// How long a waiter that died can hold up others: its place in a fair queue, or a writer's marker.
     pub(crate) waiter_timeout: Duration,
     /// The same of a Java waiter.
@@ -60,11 +59,11 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) holds: Holds,
     /// Permits without leases that are out, by holder: no lease would give them back if nobody did.
-    pub(crate) loans: Mutex<HashMap<Holder, Arc<LockKeys>>>,
-    pub(crate) stations: Arc<Stations>,
+    pub(crate) outstanding_permits: Mutex<HashMap<Holder, Arc<LockKeys>>>,
+    pub(crate) local_queues: Arc<LocalQueues>,
     pub(crate) watchdog: Watchdog,
-    pub(crate) wakeups: Wakeups,
-    pub(crate) losses: Arc<Losses>,
+    pub(crate) notifications: Notifications,
+    pub(crate) loss_callbacks: Arc<LossCallbacks>,
     pub(crate) client_name: String,
     closed: AtomicBool,
     closing: Mutex<Closing>,
@@ -78,25 +77,30 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>) -> Self {
         let id = ClientId::random(config.waiter_timeout);
-        let losses = Arc::new(Losses::default());
-        let stations = Arc::new(Stations::default());
+        let loss_callbacks = Arc::new(LossCallbacks::default());
+        let local_queues = Arc::new(LocalQueues::default());
         Self {
             watchdog: Watchdog::new(
                 client_name.clone(),
                 store.clone(),
                 clock.clone(),
-                losses.clone(),
-                stations.clone(),
+                loss_callbacks.clone(),
+                local_queues.clone(),
             ),
-            wakeups: Wakeups::new(client_name.clone(), store.clone(), waiters_pattern(id.as_str()), config.lease),
+            notifications: Notifications::new(
+                client_name.clone(),
+                store.clone(),
+                waiters_pattern(id.as_str()),
+                config.lease,
+            ),
             config,
             id,
             clock,
             store,
             holds: Holds::default(),
-            loans: Mutex::default(),
-            stations,
-            losses,
+            outstanding_permits: Mutex::default(),
+            local_queues,
+            loss_callbacks,
             client_name,
             closed: AtomicBool::new(false),
             closing: Mutex::default(),
@@ -122,7 +126,7 @@ impl Shared {
     }
 
     /// # Errors
-    /// `Forked` and `Closed`: every verb begins with this.
+    /// `Forked` and `Closed`: every method begins with this.
     pub(crate) fn check_usable(&self) -> Result<()> {
         if self.is_forked() {
             return Err(Error::new(
@@ -134,12 +138,12 @@ impl Shared {
     }
 
     /// Something of this client's was freed, and the message of it reached so many `listeners`: its own waiters need not
-    /// wait for that. `heard_before`: the messages that they had heard before it was sent.
-    pub(crate) fn tell_freed(&self, keys: &LockKeys, listeners: u64, heard_before: u64) {
+    /// wait for that. `received_before`: the messages that they had heard before it was sent.
+    pub(crate) fn tell_freed(&self, keys: &LockKeys, listeners: u64, received_before: u64) {
         // Few others publish on this channel meanwhile, so our own message is the next, mostly.
         let subscription = Subscription { channel: keys.channel.clone(), by_pattern: false };
-        let own = u64::from(listeners > 0 && self.wakeups.hears(&subscription));
-        self.stations.released(&keys.lock, listeners - own, heard_before + own * self.store.copies());
+        let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&subscription));
+        self.local_queues.released(&keys.lock, listeners - own, received_before + own * self.store.copies());
     }
 
     /// Counts an acquiring call in, until the answer is dropped.
@@ -193,25 +197,25 @@ impl Shared {
     }
 
     fn close_until(&self, deadline: Instant) -> Result<()> {
-        self.stations.close();
-        self.wakeups.ring_all();
+        self.local_queues.close();
+        self.notifications.wake_all();
         let mut unconfirmed = self.release_holds(deadline);
-        unconfirmed.extend(self.give_back_loans(deadline));
+        unconfirmed.extend(self.give_back_permits(deadline));
         let mut also = Vec::new();
-        // What they were granted meanwhile they give back, and what is in doubt they leave to the watchdog.
+        // What they were granted meanwhile they give back, and what is in unknown outcome they leave to the watchdog.
         if !self.calls_are_over(deadline) {
             also.push("a lock call still waits for the server, and what it is granted stands for its lease".to_owned());
         }
-        let dog = self.watchdog.stop(deadline);
-        let ear = self.wakeups.stop(deadline);
-        self.losses.stop();
+        let watchdog_ended = self.watchdog.stop(deadline);
+        let subscriber_ended = self.notifications.stop(deadline);
+        self.loss_callbacks.stop();
         self.store.close();
-        if !dog || !ear {
+        if !watchdog_ended || !subscriber_ended {
             also.push("a thread is still in its I/O and ends with it".to_owned());
         }
-        let (left, settling_until) = self.watchdog.unsettled();
+        let (left, resolving_until) = self.watchdog.unresolved();
         let now = self.clock.now();
-        if dog {
+        if watchdog_ended {
             // The others were released in the background after all, or have ended by themselves meanwhile.
             let stands = |one: &Unconfirmed| left.iter().any(|undo| one.is_of(undo));
             unconfirmed.retain(|one| stands(one) || (!one.has_lease && now >= one.expires));
@@ -224,7 +228,7 @@ impl Shared {
         if unconfirmed.is_empty() && also.is_empty() {
             return Ok(());
         }
-        let ends = unconfirmed.iter().filter(|one| one.has_lease).map(|one| one.expires).chain(settling_until).max();
+        let ends = unconfirmed.iter().filter(|one| one.has_lease).map(|one| one.expires).chain(resolving_until).max();
         Err(not_all_released(&unconfirmed, also, ends.map(|ends| ends.since(now))))
     }
 
@@ -252,21 +256,21 @@ impl Shared {
         unconfirmed
     }
 
-    fn give_back_loans(&self, deadline: Instant) -> Vec<Unconfirmed> {
-        let loans = std::mem::take(&mut *self.loans.lock());
+    fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {
+        let outstanding_permits = std::mem::take(&mut *self.outstanding_permits.lock());
         let mut unconfirmed = Vec::new();
-        for (holder, keys) in loans {
-            let mut doubts = Doubts::default();
-            let expires = self.clock.now().plus(ONCE / 2);
+        for (holder, keys) in outstanding_permits {
+            let mut unknowns = UnknownOutcomes::default();
+            let asked_at = self.clock.now();
             let why = if Instant::now() >= deadline {
                 "the time was up".to_owned()
             } else {
-                match self.store.release(&keys, &holder, Levels::NONE, &mut doubts) {
+                match self.store.release(&keys, &holder, HoldCounts::NONE, &mut unknowns) {
                     Ok(_) => continue,
                     Err(e) => e.message().to_owned(),
                 }
             };
-            let undo = Undo { keys, holder, left: Levels::NONE, doubts, expires };
+            let undo = Undo::of_permits(keys, holder, unknowns, asked_at);
             unconfirmed.push(Unconfirmed::of(&undo, &why));
             self.watchdog.undo(undo);
         }
@@ -323,8 +327,8 @@ fn not_all_released(unconfirmed: &[Unconfirmed], also: Vec<String>, stands_for: 
 }
 
 impl Drop for Shared {
-    /// The last handle is gone, so there are no holds. What is unsettled gets one I/O timeout, which comes on top of those
-    /// of the guard that was the last handle: that one's release may be what is unsettled.
+    /// The last handle is gone, so there are no holds. What is unresolved gets one I/O timeout, which comes on top of those
+    /// of the guard that was the last handle: that one's release may be what is unresolved.
     fn drop(&mut self) {
         if self.is_forked() || self.is_closed() {
             return;
@@ -332,8 +336,8 @@ impl Drop for Shared {
         let deadline = Instant::now() + self.config.io_timeout;
         self.closed.store(true, Ordering::Release);
         self.watchdog.stop(deadline);
-        self.wakeups.stop(deadline);
-        self.losses.stop();
+        self.notifications.stop(deadline);
+        self.loss_callbacks.stop();
         self.store.close();
     }
 }
@@ -369,7 +373,7 @@ impl Drop for Call {
 /// Who a hold belongs to in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Re-entered by verbs of this thread.
+    /// Re-entered by methods of this thread.
     Thread(ThreadId),
     /// One owned guard; never re-entered.
     Guard,
@@ -396,7 +400,7 @@ impl Holds {
         }
     }
 
-    /// The hold that a verb of this thread re-enters.
+    /// The hold that a method of this thread re-enters.
     pub(crate) fn of_thread(&self, lock: &str, thread: ThreadId) -> Option<Arc<Hold>> {
         let map = self.map.lock();
         map.get(lock)?.iter().find(|h| h.owner == Owner::Thread(thread)).cloned()

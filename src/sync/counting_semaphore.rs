@@ -4,17 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::background::piggyback::Relay;
+use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::key::{Kind, LockKeys};
-use crate::base::limits::{MOST_PERMITS, ONCE, TAKEN, check_count};
-use crate::session::attempt::{Claim, Granted, Tried};
+use crate::base::limits::{MOST_PERMITS, TAKEN, check_count};
+use crate::session::attempt::{AcquireAttempt, Granted, Tried};
 use crate::session::wait_loop::{Contender, contend};
 use crate::session::{Shared, closed};
-use crate::store::{Acquired, Count, Doubts, Levels, Released, TokenRule, Undo};
-use crate::sync::handle::{Handle, waiting_verb};
+use crate::store::{Acquired, Count, HoldCounts, Released, TokenRule, Undo, UnknownOutcomes};
+use crate::sync::handle::{Handle, waiting_method};
 use crate::sync::remote_counter::{Counter, permit_methods};
 
 /// A count of permits without leases: **a process that dies leaks the permits it has**, so take
@@ -28,12 +28,20 @@ use crate::sync::remote_counter::{Counter, permit_methods};
 /// A semaphore that is not set has no permits: whoever asks waits until somebody [sets](Self::try_set_permits) or
 /// [adds](Self::add_permits) some.
 ///
+/// # Name
+/// A latch, a semaphore and a counting semaphore are each one number under their name, as Redisson has them, and Redis cannot
+/// tell them apart. A client that has used a name for one of them refuses it for the others with
+/// [`WrongType`](crate::ErrorKind::WrongType) as long as the number stands. Otherwise nobody sees it: a permit taken from the latch of
+/// another client counts it down, and the last one opens it. Give each a name
+/// of its own.
+///
 /// # Order
 /// As [`Semaphore`](crate::Semaphore).
 ///
 /// # Repeats
-/// Every request leaves a mark in Redis for a minute (`leasehold_once:{name}:..`, one for each acquisition and each change),
-/// so that one whose reply was lost counts once when it is repeated.
+/// Every request leaves a mark in Redis (`leasehold_once:{name}:..`, one for each acquisition and each change), so that one
+/// whose reply was lost counts once when it is repeated. The mark of a change stands for a minute; that of an acquisition
+/// until the permits are back, 10 minutes at most, and for a minute from there.
 ///
 /// # Source
 /// Redisson's `RSemaphore` on the wire. What differs: the marks, and waits that have a timer.
@@ -51,20 +59,20 @@ pub struct CountingSemaphore {
 }
 
 /// How often whoever waits looks by itself.
-const LOOK: Duration = Duration::from_secs(5);
+const RECHECK: Duration = Duration::from_secs(5);
 
 impl CountingSemaphore {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
         Self { handle: Handle::new(shared, name, Kind::Counting { permits: 1, taken: false }) }
     }
 
-    /// The name, as it was asked for; empty for a name that no verb will accept.
+    /// The name, as it was asked for; empty for a name that no method will accept.
     #[must_use]
     pub fn name(&self) -> &str {
         self.handle.name()
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes one permit, blocking until one is free.
         ///
         /// # Errors
@@ -72,7 +80,7 @@ impl CountingSemaphore {
         acquire, try_acquire, try_acquire_for, try_acquire_until() -> CountingPermit, take_one
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes `permits` permits, all or none, blocking until so many are free. 1 to 2^31 − 1.
         ///
         /// # Errors
@@ -100,45 +108,45 @@ impl CountingSemaphore {
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
         check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
         let keys = self.handle.usable_as(Kind::Counting { permits, taken: false })?;
-        let claim = Claim::new(&self.handle.shared, &keys, TAKEN, TokenRule::Off)?;
-        contend(&mut Attempt { claim, permits }, deadline)
+        let attempt = AcquireAttempt::new(&self.handle.shared, &keys, TAKEN, TokenRule::Off)?;
+        contend(&mut PermitCall { attempt, permits }, deadline)
     }
 }
 
 /// A call that wins permits.
-struct Attempt<'a> {
-    claim: Claim<'a>,
+struct PermitCall<'a> {
+    attempt: AcquireAttempt<'a>,
     permits: u32,
 }
 
-impl<'a> Contender<'a> for Attempt<'a> {
+impl<'a> Contender<'a> for PermitCall<'a> {
     type Won = CountingPermit;
 
-    fn claim(&mut self) -> &mut Claim<'a> {
-        &mut self.claim
+    fn attempt(&mut self) -> &mut AcquireAttempt<'a> {
+        &mut self.attempt
     }
 
     fn try_once(&mut self, waits: bool) -> Result<Tried<CountingPermit>> {
-        match self.claim.ask(waits)? {
+        match self.attempt.ask(waits)? {
             Tried::Won(Granted { .. }) => self.begin().map(Tried::Won),
-            Tried::Busy(_) => Ok(Tried::Busy(Some(LOOK))),
+            Tried::Busy(_) => Ok(Tried::Busy(Some(RECHECK))),
         }
     }
 
-    fn relay(&mut self) -> Option<Relay> {
+    fn piggyback(&mut self) -> Option<Piggyback> {
         None
     }
 
-    fn judge_relayed(&mut self, _: Result<Acquired>, _: Doubts) -> Result<Tried<CountingPermit>> {
+    fn on_piggyback_reply(&mut self, _: Result<Acquired>, _: UnknownOutcomes) -> Result<Tried<CountingPermit>> {
         self.try_once(true)
     }
 }
 
-impl Attempt<'_> {
+impl PermitCall<'_> {
     fn begin(&self) -> Result<CountingPermit> {
-        let Claim { shared, keys, holder, .. } = &self.claim;
+        let AcquireAttempt { shared, keys, holder, .. } = &self.attempt;
         let keys = Arc::new(keys.of_kind(Kind::Counting { permits: self.permits, taken: true }));
-        shared.loans.lock().insert(holder.clone(), keys.clone());
+        shared.outstanding_permits.lock().insert(holder.clone(), keys.clone());
         let permit = CountingPermit {
             shared: Arc::clone(shared),
             keys,
@@ -185,8 +193,11 @@ impl CountingPermit {
     /// I/O timeouts.
     ///
     /// # Errors
-    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave them back: somebody else may have them. When the
-    /// server could not be asked: then it is repeated in the background, for a minute.
+    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave them back: somebody else may have them.
+    /// When the server could not be asked: then it is repeated in the background until the server answers, for as long as
+    /// the client lives. Where a request may have reached the server and its reply was lost, only for half a minute from
+    /// there (Redis remembers it for a minute, and a repeat that comes later would give the permits back twice), and where
+    /// the server refuses it, for 10 minutes. What is given up then is told at WARN.
     pub fn unlock(mut self) -> Result<()> {
         self.given_up = true;
         self.give_back()
@@ -197,7 +208,7 @@ impl CountingPermit {
     pub fn forget(mut self) {
         self.given_up = true;
         if !self.shared.is_forked() {
-            self.shared.loans.lock().remove(&self.holder);
+            self.shared.outstanding_permits.lock().remove(&self.holder);
         }
     }
 
@@ -206,23 +217,21 @@ impl CountingPermit {
         if shared.is_forked() {
             return shared.check_usable().map_err(|e| e.for_name(&keys.name));
         }
-        if shared.loans.lock().remove(&self.holder).is_none() {
+        if shared.outstanding_permits.lock().remove(&self.holder).is_none() {
             let why = "the client was closed, which gave these permits back: somebody else may have them";
             return Err(Error::named(ErrorKind::Closed, &keys.name, why));
         }
-        let heard_before = shared.stations.messages(&keys.lock).unwrap_or(0);
-        let mut doubts = Doubts::default();
-        // The mark is that of the request, so the repeats end with it.
-        let expires = shared.clock.now().plus(ONCE / 2);
-        match shared.store.release(keys, &self.holder, Levels::NONE, &mut doubts) {
+        let received_before = shared.local_queues.messages(&keys.lock).unwrap_or(0);
+        let mut unknowns = UnknownOutcomes::default();
+        let asked_at = shared.clock.now();
+        match shared.store.release(keys, &self.holder, HoldCounts::NONE, &mut unknowns) {
             Ok(Released::Freed { listeners, .. }) => {
-                shared.tell_freed(keys, listeners, heard_before);
+                shared.tell_freed(keys, listeners, received_before);
                 Ok(())
             }
             Ok(_) => Ok(()),
             Err(e) => {
-                let (keys, holder, left) = (keys.clone(), self.holder.clone(), Levels::NONE);
-                shared.watchdog.undo(Undo { keys, holder, left, doubts, expires });
+                shared.watchdog.undo(Undo::of_permits(keys.clone(), self.holder.clone(), unknowns, asked_at));
                 Err(e.for_name(&self.keys.name))
             }
         }

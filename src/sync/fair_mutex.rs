@@ -10,7 +10,7 @@ use crate::base::key::Kind;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
 use crate::sync::guard::{guard_methods, token_method};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_method};
 
 /// A lock that is given strictly first come, first served: across threads, processes, machines, and Java processes with
 /// Redisson's `RFairLock`.
@@ -65,7 +65,7 @@ impl FairMutex {
     handle_methods!();
     lock_methods!();
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes the lock when it is this thread's turn, blocking for as long as it takes.
         ///
         /// `let _ = fair.lock()?;` unlocks at once: give the guard a name.
@@ -75,12 +75,12 @@ impl FairMutex {
         lock, try_lock, try_lock_for, try_lock_until() -> FairMutexGuard, acquire
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call queues up even
         /// on the same thread, until the first guard is gone.
         ///
         /// # Errors
-        /// As [`lock`](Self::lock).
+        /// As [`ReentrantMutex::lock_owned`](crate::ReentrantMutex::lock_owned).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedFairMutexGuard, acquire_owned
     }
 
@@ -134,7 +134,7 @@ impl FairMutex {
 
 /// The fair lock is held while this lives; dropping it gives up one level, and the last one wakes the next in the queue.
 ///
-/// Bound to its thread, because a verb of this thread re-enters its hold; [`lock_owned`](FairMutex::lock_owned) has guards
+/// Bound to its thread, because a method of this thread re-enters its hold; [`lock_owned`](FairMutex::lock_owned) has guards
 /// that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]

@@ -1,7 +1,7 @@
 //! The methods that every guard has, written once.
 
 /// Implements the common methods, `Debug` and `Drop` for a guard with the fields `hold: Arc<Hold>`, `given_up: bool` and
-/// `callbacks: Callbacks`, which is a level of one side of its hold. Every noun's guards behave the same because they are the same code.
+/// `callbacks: Callbacks`, which is a level of one side of its hold. Every primitive's guards behave the same because they are the same code.
 macro_rules! guard_methods {
     ($guard:ty, $side:expr) => {
         impl $guard {
@@ -101,7 +101,7 @@ macro_rules! guard_methods {
             fn give_up(&mut self) -> crate::Result<()> {
                 self.given_up = true;
                 let callbacks = self.callbacks.take(|| self.hold.is_forked());
-                let given_up = self.hold.release_level($side);
+                let given_up = self.hold.release_one($side);
                 self.hold.finish_callbacks(callbacks, &given_up);
                 given_up
             }
@@ -109,7 +109,7 @@ macro_rules! guard_methods {
 
         impl Drop for $guard {
             /// Gives up this level, blocking for one round trip, or a few I/O timeouts when the server hangs; one more when
-            /// this was the last handle of its client. Never panics; a failure is logged at WARN, and what is in doubt is
+            /// this was the last handle of its client. Never panics; a failure is logged at WARN, and what is in unknown outcome is
             /// undone in the background. Nothing is logged when closing the client gave it up. In a forked child it does
             /// nothing.
             fn drop(&mut self) {

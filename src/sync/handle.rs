@@ -1,4 +1,4 @@
-//! What the handles of all locks have in common: a name, the terms of its holds, and the verbs in their four forms.
+//! What the handles of all locks have in common: a name, the terms of its holds, and the methods in their four forms.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::base::key::{Kind, LockKeys};
 use crate::session::Shared;
 use crate::session::acquire::{Terms, acquire_for_thread, acquire_owned};
 use crate::session::hold::Hold;
-use crate::store::Standing;
+use crate::store::LockStatus;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
-    /// Told by the first verb: making a handle cannot fail.
+    /// Told by the first method: making a handle cannot fail.
     keys: Result<Arc<LockKeys>>,
     pub(crate) terms: Terms,
 }
@@ -48,13 +48,13 @@ impl Handle {
         acquire_owned(&self.shared, &self.usable_as(kind)?, &self.terms, deadline)
     }
 
-    pub(crate) fn standing(&self) -> Result<Option<Standing>> {
+    pub(crate) fn status(&self) -> Result<Option<LockStatus>> {
         let keys = self.usable()?;
         self.shared.store.inspect(keys).map_err(|e| e.for_name(&keys.name))
     }
 
     pub(crate) fn holders(&self) -> Result<Vec<LockHolder>> {
-        let Some(Standing { ttl, holders }) = self.standing()? else { return Ok(Vec::new()) };
+        let Some(LockStatus { ttl, holders }) = self.status()? else { return Ok(Vec::new()) };
         let holder = |(id, hold_count): (String, u64)| LockHolder {
             is_this_client: self.shared.id.owns(&id),
             id,
@@ -71,15 +71,15 @@ impl Handle {
         let freed = self.shared.store.force_unlock(keys).map_err(|e| e.for_name(&keys.name))?;
         if freed {
             ours.iter().for_each(|hold| hold.tell_lost());
-            self.shared.stations.ring(&keys.lock);
+            self.shared.local_queues.notify(&keys.lock);
         }
         Ok(freed)
     }
 }
 
-/// A waiting verb in its four forms: it blocks, it tries once, it blocks for a time, it blocks until then. `$take` is
+/// A waiting method in its four forms: it blocks, it tries once, it blocks for a time, it blocks until then. `$take` is
 /// the private method that all of them call with a deadline.
-macro_rules! waiting_verb {
+macro_rules! waiting_method {
     (
         $(#[$doc:meta])*
         $verb:ident, $try_verb:ident, $try_for:ident, $try_until:ident
@@ -101,7 +101,8 @@ macro_rules! waiting_verb {
         }
 
         #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), "), blocking for at most `timeout` and \
-            one round trip. `None`: it was not possible in all that time.")]
+            one round trip, which can take a few I/O timeouts when the server hangs. `None`: it was not possible in \
+            all that time; a server that has not answered lately is asked once more, and an error says that nobody knows.")]
         ///
         /// # Errors
         #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
@@ -110,7 +111,8 @@ macro_rules! waiting_verb {
         }
 
         #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), "), blocking until `deadline` at most, \
-            and one round trip. `None`: it was not possible in all that time.")]
+            and one round trip, which can take a few I/O timeouts when the server hangs. `None`: it was not possible in \
+            all that time; a server that has not answered lately is asked once more, and an error says that nobody knows.")]
         ///
         /// # Errors
         #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
@@ -137,7 +139,7 @@ macro_rules! lease_settings {
 
         /// Renewed, but not for ever: once it has been held for `most`, renewal stops, and it is lost when the last lease
         /// ends, up to one lease later. The answer to a holder that hangs. Without effect on a fixed lease; zero is told
-        /// by the first verb as bad input.
+        /// by the first method as bad input.
         #[must_use]
         pub fn max_hold(mut self, most: std::time::Duration) -> Self {
             self.$($terms).+.max_hold = Some(most);
@@ -168,7 +170,7 @@ macro_rules! handle_methods {
     () => {
         $crate::sync::handle::lease_settings!(handle.terms);
 
-        /// The name, as it was asked for; empty for a name that no verb will accept.
+        /// The name, as it was asked for; empty for a name that no method will accept.
         #[must_use]
         pub fn name(&self) -> &str {
             self.handle.name()
@@ -186,7 +188,7 @@ macro_rules! lock_methods {
         /// # Errors
         /// When the server cannot be asked, or the key is no lock.
         pub fn is_locked(&self) -> $crate::Result<bool> {
-            self.handle.standing().map(|standing| standing.is_some())
+            self.handle.status().map(|status| status.is_some())
         }
 
         /// Frees the lock whoever has it, and wakes the waiters; false when it was free. One round trip, sent once.
@@ -206,7 +208,7 @@ pub(crate) use handle_methods;
 pub(crate) use lease_settings;
 pub(crate) use lock_methods;
 pub(crate) use token_setting;
-pub(crate) use waiting_verb;
+pub(crate) use waiting_method;
 
 /// Who has a lock, as it stands in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]

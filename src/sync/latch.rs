@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::piggyback::Relay;
+use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::Kind;
 use crate::base::limits::{MOST_PERMITS, check_count};
 use crate::session::Shared;
-use crate::session::attempt::{Claim, Tried};
+use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::wait_loop::{Contender, contend};
-use crate::store::{Acquired, Count, Doubts, TokenRule};
+use crate::store::{Acquired, Count, TokenRule, UnknownOutcomes};
 use crate::sync::handle::Handle;
 use crate::sync::remote_counter::Counter;
 
@@ -26,9 +26,21 @@ use crate::sync::remote_counter::Counter;
 /// it has a lease: a process that dies before it has counted down leaves the others waiting, so give
 /// [`wait_for`](Self::wait_for) a time, or [`delete`](Self::delete) the latch.
 ///
+/// # Name
+/// A latch, a semaphore and a counting semaphore are each one number under their name, as Redisson has them, and Redis cannot
+/// tell them apart. A client that has used a name for one of them refuses it for the others with
+/// [`WrongType`](ErrorKind::WrongType) as long as the number stands. Otherwise nobody sees it: `count_down` of one client takes
+/// a permit from the semaphore of another, and an acquired permit counts a latch down. Give each a name
+/// of its own.
+///
 /// # Waiting
 /// By message, with a look every few seconds besides: a lost message, a flush or a restart of the server delays whoever
 /// waits, and strands nobody.
+///
+/// A latch may be set anew right behind its last count, or after [`delete`](Self::delete): Redis remembers for a minute when
+/// it was opened, so those who waited go on all the same. Not so when a Java process opened it, which leaves no more than a
+/// message: a waiter whose look comes when the latch is counting again waits for the new count. (Java's waiters do so
+/// whoever opened it.) There, take a new name for each turn.
 ///
 /// # Source
 /// Redisson's `RCountDownLatch` on the wire. What differs: counting down can be repeated after a lost reply, deleting wakes
@@ -51,14 +63,14 @@ pub struct CountDownLatch {
 }
 
 /// How often whoever waits looks by itself.
-const LOOK: Duration = Duration::from_secs(5);
+const RECHECK: Duration = Duration::from_secs(5);
 
 impl CountDownLatch {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
         Self { handle: Handle::new(shared, name, Kind::Latch) }
     }
 
-    /// The name, as it was asked for; empty for a name that no verb will accept.
+    /// The name, as it was asked for; empty for a name that no method will accept.
     #[must_use]
     pub fn name(&self) -> &str {
         self.handle.name()
@@ -92,7 +104,8 @@ impl CountDownLatch {
     /// same.
     ///
     /// # Errors
-    /// When the server cannot be asked. If it could no longer be asked *after* the request went out, it may have counted.
+    /// [`WrongType`](ErrorKind::WrongType) when something else stands under the name, or when the server cannot be asked. If
+    /// it could no longer be asked *after* the request went out, it may have counted.
     pub fn count_down(&self) -> Result<u32> {
         self.counter().change(Count::Down).map(|answer| u32::try_from(answer.value).unwrap_or(0))
     }
@@ -109,9 +122,9 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// As [`count`](Self::count); [`Closed`](ErrorKind::Closed). One who is already waiting rides out an outage for
-    /// [`ride_out`](crate::Builder::ride_out).
+    /// [`outage_timeout`](crate::Builder::outage_timeout).
     pub fn wait(&self) -> Result<()> {
-        self.wait_with(Deadline::Never).map(|_| ())
+        self.wait_with_piggyback(Deadline::Never).map(|_| ())
     }
 
     /// Whether the count is zero now: [`wait`](Self::wait) in its form that does not block. One round trip.
@@ -119,7 +132,7 @@ impl CountDownLatch {
     /// # Errors
     /// As [`count`](Self::count).
     pub fn try_wait(&self) -> Result<bool> {
-        self.wait_with(Deadline::Now)
+        self.wait_with_piggyback(Deadline::Now)
     }
 
     /// Blocks until the count is zero (true), or for `timeout` and one round trip (false).
@@ -127,7 +140,7 @@ impl CountDownLatch {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
-        self.wait_with(Deadline::after(Instant::now(), timeout))
+        self.wait_with_piggyback(Deadline::after(Instant::now(), timeout))
     }
 
     /// Blocks until the count is zero (true), or until `deadline` and one round trip (false).
@@ -135,7 +148,7 @@ impl CountDownLatch {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
-        self.wait_with(Deadline::At(deadline))
+        self.wait_with_piggyback(Deadline::At(deadline))
     }
 
     /// Removes the latch, which lets everybody go on who waits; false when it was not counting. One round trip,
@@ -151,36 +164,42 @@ impl CountDownLatch {
         Counter::new(&self.handle)
     }
 
-    fn wait_with(&self, deadline: Deadline) -> Result<bool> {
+    fn wait_with_piggyback(&self, deadline: Deadline) -> Result<bool> {
         let (shared, keys) = (&self.handle.shared, self.handle.usable()?);
-        let claim = Claim::new(shared, keys, LOOK, TokenRule::Off)?;
-        contend(&mut Waiter { claim }, deadline).map(|opened| opened.is_some())
+        let attempt = AcquireAttempt::new(shared, keys, RECHECK, TokenRule::Off)?;
+        contend(&mut Waiter { attempt, opened: None }, deadline).map(|opened| opened.is_some())
     }
 }
 
 /// A call that waits for the count.
 struct Waiter<'a> {
-    claim: Claim<'a>,
+    attempt: AcquireAttempt<'a>,
+    /// When the latch had been opened last, at the first look of this call, which found it counting.
+    opened: Option<i64>,
 }
 
 impl<'a> Contender<'a> for Waiter<'a> {
     type Won = ();
 
-    fn claim(&mut self) -> &mut Claim<'a> {
-        &mut self.claim
+    fn attempt(&mut self) -> &mut AcquireAttempt<'a> {
+        &mut self.attempt
     }
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {
-        let Claim { shared, keys, .. } = self.claim;
-        let (left, _) = shared.store.counted(keys).map_err(|e| e.for_name(&keys.name))?;
-        Ok(if left > 0 { Tried::Busy(Some(LOOK)) } else { Tried::Won(()) })
+        let AcquireAttempt { shared, keys, .. } = self.attempt;
+        let (left, opened) = shared.store.counted(keys).map_err(|e| e.for_name(&keys.name))?;
+        // Counting again does not mean counting still: whoever opened it may have set it anew before this look.
+        if left <= 0 || opened > *self.opened.get_or_insert(opened) {
+            return Ok(Tried::Won(()));
+        }
+        Ok(Tried::Busy(Some(RECHECK)))
     }
 
-    fn relay(&mut self) -> Option<Relay> {
+    fn piggyback(&mut self) -> Option<Piggyback> {
         None
     }
 
-    fn judge_relayed(&mut self, _: Result<Acquired>, _: Doubts) -> Result<Tried<()>> {
+    fn on_piggyback_reply(&mut self, _: Result<Acquired>, _: UnknownOutcomes) -> Result<Tried<()>> {
         self.try_once(true)
     }
 }

@@ -10,7 +10,7 @@ use crate::base::key::Kind;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
 use crate::sync::guard::{guard_methods, token_method};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_method};
 
 /// A lock shared by everybody who uses the same name on the same server: threads, processes, machines, and Java
 /// processes with Redisson's `RLock`.
@@ -35,7 +35,7 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, wait
 ///
 /// # Waiting
 /// By message, with a timer as a fall-back. A first attempt that cannot reach the server fails at once; a call that is
-/// already waiting rides out an outage for a while ([`Builder::ride_out`](crate::Builder::ride_out)).
+/// already waiting rides out an outage for a while ([`Builder::outage_timeout`](crate::Builder::outage_timeout)).
 ///
 /// # Source
 /// Keys, values and messages are those of Redisson's `RLock`; hold counts are set and not added to, so that every
@@ -66,7 +66,7 @@ impl ReentrantMutex {
         self
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes the lock, blocking for as long as it takes.
         ///
         /// `let _ = mutex.lock()?;` unlocks at once: give the guard a name.
@@ -75,18 +75,21 @@ impl ReentrantMutex {
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease; [`Lost`](crate::ErrorKind::Lost) when
         /// this thread's own hold of the lock is gone; [`Conflict`](crate::ErrorKind::Conflict) when it holds a lock of another
         /// kind under the name, or this one and one of the two handles is [`non_reentrant`](Self::non_reentrant);
-        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. What is then in doubt is undone in the background: nothing stays locked.
+        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. What is then in unknown outcome is undone in the background: nothing stays locked.
         lock, try_lock, try_lock_for, try_lock_until() -> ReentrantMutexGuard, acquire
     }
 
-    waiting_verb! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call blocks even
-        /// on the same thread, until the first guard is gone. It also blocks for ever when this
-        /// thread has the lock by [`lock`](Self::lock), unless one of the two handles is
-        /// [`non_reentrant`](Self::non_reentrant): then it says `Conflict`.
+    waiting_method! {
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: while an owned guard lives,
+        /// each further call blocks, also [`lock`](Self::lock) and a [multi-lock](crate::LockClient::multi) with this name, and
+        /// also on the thread that took the guard. Nobody can see whether that is a mistake: another thread may drop it.
+        /// When this thread has the lock by [`lock`](Self::lock) and one of the two handles is
+        /// [`non_reentrant`](Self::non_reentrant), every form says `Conflict`.
         ///
         /// # Errors
-        /// As [`lock`](Self::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it by [`lock`](Self::lock), renewed and without a
+        /// [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`). Otherwise as
+        /// [`lock`](Self::lock).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMutexGuard, acquire_owned
     }
 
@@ -116,7 +119,7 @@ impl ReentrantMutex {
 
 /// The lock is held while this lives; dropping it gives up one level.
 ///
-/// Bound to its thread, because a verb of this thread re-enters its hold:
+/// Bound to its thread, because a method of this thread re-enters its hold:
 /// ```compile_fail,E0277
 /// fn is_send<T: Send>() {}
 /// is_send::<leasehold::ReentrantMutexGuard>();

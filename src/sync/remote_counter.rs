@@ -9,7 +9,7 @@ use crate::base::holder::Holder;
 use crate::base::key::{Kind, LockKeys};
 use crate::base::limits::{MOST_PERMITS, ONCE};
 use crate::session::{Shared, closed};
-use crate::store::{Count, CountAnswer, Doubts, Levels, Undo};
+use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
 use crate::sync::handle::Handle;
 
 pub(crate) struct Counter<'a> {
@@ -46,42 +46,42 @@ impl<'a> Counter<'a> {
         let _call = shared.begin_call().map_err(|e| e.for_name(&keys.name))?;
         let answer = repeat(shared, keys, change).map_err(|e| e.for_name(&keys.name))?;
         // Whoever of this client waits for the count looks again: sooner than the message does.
-        shared.stations.ring(&keys.lock);
+        shared.local_queues.notify(&keys.lock);
         Ok(answer)
     }
 }
 
-/// What is in doubt may have been done, but must not be done from now on: the name may stand for another count by then.
-fn settle(shared: &Arc<Shared>, keys: &LockKeys, holder: Holder, doubts: Doubts) {
-    if !doubts.is_empty() {
+/// What is in unknown outcome may have been done, but must not be done from now on: the name may stand for another count by then.
+fn resolve(shared: &Arc<Shared>, keys: &LockKeys, holder: Holder, unknowns: UnknownOutcomes) {
+    if !unknowns.is_empty() {
         // Takes nothing back; it marks the id as used, once nothing of it can run any more.
         let keys = Arc::new(keys.of_kind(Kind::Counting { permits: 1, taken: false }));
         let expires = shared.clock.now().plus(ONCE);
-        shared.watchdog.undo(Undo { keys, holder, left: Levels::NONE, doubts, expires });
+        shared.watchdog.undo(Undo { keys, holder, left: HoldCounts::NONE, unknowns, expires });
     }
 }
 
 fn repeat(shared: &Arc<Shared>, keys: &LockKeys, change: Count) -> Result<CountAnswer> {
     let id = shared.id.fresh_holder();
-    let mut doubts = Doubts::default();
+    let mut unknowns = UnknownOutcomes::default();
     let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
     // Of the clock that counts suspended time: the mark is forgotten meanwhile.
     let (first, patience) = (shared.clock.now(), shared.config.io_timeout * 2);
     loop {
-        let error = match shared.store.count(keys, change, id.as_str(), &mut doubts) {
+        let error = match shared.store.count(keys, change, id.as_str(), &mut unknowns) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         let spent = shared.clock.now().since(first);
         // Once the mark may be forgotten a repeat could count twice.
         let may_repeat = spent < patience && spent + shared.config.io_timeout * 2 < ONCE;
-        let over = if doubts.is_empty() || !error.kind().is_outage() || !may_repeat {
+        let over = if unknowns.is_empty() || !error.kind().is_outage() || !may_repeat {
             Some(error)
         } else {
             shared.is_closed().then(closed)
         };
         if let Some(error) = over {
-            settle(shared, keys, id, doubts);
+            resolve(shared, keys, id, unknowns);
             return Err(error);
         }
         std::thread::sleep(pause.next());

@@ -10,7 +10,7 @@ use crate::base::key::Kind;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
 use crate::sync::guard::{guard_methods, token_method};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_verb};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_method};
 
 /// A lock that many readers or one writer can have: across threads, processes, machines, and Java processes with
 /// Redisson's `RReadWriteLock`.
@@ -32,6 +32,10 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, wait
 /// # Leases
 /// Each reader has a lease of its own and expires by itself; renewing one neither shortens nor keeps another alive. A
 /// reader that died keeps writers out until its lease ends, or, while others read on, until the last of those leaves.
+///
+/// That is so among readers of this crate. A Java reader with a shorter watchdog time cuts the lease of all that share the
+/// lock with it. Read holds, those with a fixed lease too, are therefore looked at once a second, and beside a Java reader
+/// they are valid for no longer than it may leave them: see [Readers of both sides](crate::interop#readers-of-both-sides).
 ///
 /// # Source
 /// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers, writers are let in, counts
@@ -60,7 +64,7 @@ impl RwLock {
     handle_methods!();
     lock_methods!();
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes the lock for reading, blocking for as long as a writer has it or waits for it.
         ///
         /// # Errors
@@ -68,30 +72,35 @@ impl RwLock {
         read, try_read, try_read_for, try_read_until() -> RwLockReadGuard, take_read
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes the lock for writing, blocking for as long as anybody else has it.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it for reading; otherwise as
-        /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it for reading by [`read`](Self::read). Not so for
+        /// an owned read guard, wherever it was taken: another thread may drop it, so this waits, and on the thread that has
+        /// the guard for ever. Otherwise as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         write, try_write, try_write_for, try_write_until() -> RwLockWriteGuard, take_write
     }
 
-    waiting_verb! {
-        /// [`read`](Self::read) for a guard that can go to another thread. It never re-enters, and does not see that this
-        /// thread writes, or reads while a writer waits: it would wait for that, and so for itself.
+    waiting_method! {
+        /// [`read`](Self::read) for a guard that can go to another thread. It never re-enters: it waits while a writer waits
+        /// for this thread's own read guards, and for an owned write guard, also on the thread that has these guards, and so
+        /// for itself. [`write`](Self::write) waits for an owned read guard in the same way.
         ///
         /// # Errors
-        /// As [`read`](Self::read).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread writes by [`write`](Self::write), renewed and without a
+        /// [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`). Otherwise as
+        /// [`read`](Self::read).
         read_owned, try_read_owned, try_read_owned_for, try_read_owned_until() -> OwnedRwLockReadGuard, take_read_owned
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// [`write`](Self::write) for a guard that can go to another thread. It never re-enters: a second call blocks even
-        /// on the same thread, until the first guard is gone.
+        /// on the same thread, until the first guard is gone. Of owned guards nobody sees whose they are: it waits for them.
         ///
         /// # Errors
-        /// As [`write`](Self::write).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it for reading by [`read`](Self::read), or for
+        /// writing as with [`read_owned`](Self::read_owned). Otherwise as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         write_owned, try_write_owned, try_write_owned_for, try_write_owned_until() -> OwnedRwLockWriteGuard,
         take_write_owned
     }
@@ -131,7 +140,7 @@ impl RwLock {
 
 /// The lock is held for reading while this lives; dropping it gives up one level.
 ///
-/// Bound to its thread, because a verb of this thread re-enters its hold; [`read_owned`](RwLock::read_owned) has guards
+/// Bound to its thread, because a method of this thread re-enters its hold; [`read_owned`](RwLock::read_owned) has guards
 /// that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
@@ -154,7 +163,11 @@ guard_methods!(RwLockReadGuard, Side::Read);
 /// The lock is held for writing while this lives; dropping it gives up one level. With the last write level gone, what
 /// this thread still reads stays, as a downgrade.
 ///
-/// Bound to its thread, because a verb of this thread re-enters its hold; [`write_owned`](RwLock::write_owned) has guards
+/// A downgrade writes, other than a release of everything: a server that has reached its `maxmemory` answers with
+/// [`Full`](crate::ErrorKind::Full). What is read is still held then, and others are kept out as by a writer; the downgrade is
+/// repeated in the background until the server takes it, or the read guards are gone.
+///
+/// Bound to its thread, because a method of this thread re-enters its hold; [`write_owned`](RwLock::write_owned) has guards
 /// that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
@@ -176,8 +189,9 @@ impl RwLockWriteGuard {
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost, [`Closed`](crate::ErrorKind::Closed) when closing the
-    /// client gave it up. When the server could not be asked, the lock is
-    /// given up instead, and this is repeated in the background.
+    /// client gave it up. When the server could not be asked, or refused it (one
+    /// that has reached its `maxmemory`: [`Full`](crate::ErrorKind::Full)), this read level is given up instead, which frees
+    /// the lock if it was the last; if that fails as well, it is repeated in the background.
     pub fn downgrade(mut self) -> Result<RwLockReadGuard> {
         let read = self.hold.nest_read().map(|()| RwLockReadGuard::new(self.hold.clone()));
         let released = self.give_up();

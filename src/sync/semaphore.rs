@@ -12,9 +12,9 @@ use crate::base::key::Kind;
 use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
-use crate::store::{Count, Doubts, Levels, Released};
+use crate::store::{Count, HoldCounts, Released, UnknownOutcomes};
 use crate::sync::guard::guard_methods;
-use crate::sync::handle::{Handle, handle_methods, waiting_verb};
+use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::{Counter, permit_methods};
 
 /// So many permits, shared by everybody who uses the same name on the same server, among them Java processes with
@@ -25,6 +25,13 @@ use crate::sync::remote_counter::{Counter, permit_methods};
 /// # Beginning
 /// The permits are set once, by whoever comes first: [`try_set_permits`](Self::try_set_permits). Until then nobody can
 /// have one, and asking says so.
+///
+/// # Name
+/// A latch, a semaphore and a counting semaphore are each one number under their name, as Redisson has them, and Redis cannot
+/// tell them apart. A client that has used a name for one of them refuses it for the others with
+/// [`WrongType`](crate::ErrorKind::WrongType) as long as the number stands. Otherwise nobody sees it: a permit taken from the latch of
+/// another client counts it down, and the last one opens it. Give each a name
+/// of its own.
 ///
 /// # Order
 /// Threads of one client are served first come, first served, so one that wants many is not passed by those that want
@@ -60,7 +67,7 @@ impl Semaphore {
 
     handle_methods!();
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes one permit, blocking until one is free.
         ///
         /// # Errors
@@ -69,7 +76,7 @@ impl Semaphore {
         acquire, try_acquire, try_acquire_for, try_acquire_until() -> SemaphorePermit, take_one
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes `permits` permits, all or none, blocking until so many are free. 1 to 10 000.
         ///
         /// # Errors
@@ -98,28 +105,36 @@ impl Semaphore {
     pub fn release(&self, id: &PermitId) -> Result<()> {
         let keys = self.handle.usable_as(Kind::Permits(id.permits))?;
         let told = |e: Error| e.for_name(&keys.name);
-        let mut doubts = Doubts::default();
+        let mut unknowns = UnknownOutcomes::default();
         let shared = &self.handle.shared;
-        match shared.store.release(&keys, &id.holder, Levels::NONE, &mut doubts).map_err(told)? {
+        match shared.store.release(&keys, &id.holder, HoldCounts::NONE, &mut unknowns).map_err(told)? {
             Released::NotHeld => Err(Error::named(
                 ErrorKind::Lost,
                 &keys.name,
                 "these permits were given back already, or their lease has ended",
             )),
             _ => {
-                shared.stations.ring(&keys.lock);
+                shared.local_queues.notify(&keys.lock);
                 Ok(())
             }
         }
     }
 
-    /// Removes the semaphore with all its permits; false when there was none. Whoever holds permits loses them, whoever
-    /// waits is told. One round trip, repeat-safe.
+    /// Removes the semaphore with all its permits; false when there was none. Whoever holds permits loses them: holders of
+    /// this client are told at once, others learn of it at their next renewal, a third of their lease later. Whoever waits
+    /// gets [`Conflict`](crate::ErrorKind::Conflict). One round trip, repeat-safe.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// When the server cannot be asked: then it may have happened.
     pub fn delete(&self) -> Result<bool> {
-        Counter::new(&self.handle).change(Count::Delete).map(|answer| answer.done)
+        let keys = self.handle.usable()?;
+        // Listed before: permits that are taken once it is gone are those of another semaphore.
+        let ours = self.handle.shared.holds.under(&keys.lock);
+        let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
+        if deleted {
+            ours.iter().filter(|hold| hold.grant.keys.kind.is_same_primitive_as(keys.kind)).for_each(|h| h.tell_lost());
+        }
+        Ok(deleted)
     }
 
     fn take_one(&self, deadline: Deadline) -> Result<Option<SemaphorePermit>> {
@@ -152,8 +167,9 @@ impl SemaphorePermit {
         self.permits
     }
 
-    /// Goes on without the guard: the permits stay taken and are renewed no more, so they come back when their lease ends,
-    /// unless somebody [gives them back](Semaphore::release) by this id before. No I/O.
+    /// Goes on without the guard: the permits stay taken and are renewed no more, so they come back two seconds after the
+    /// lease ends that they had from the last renewal, unless somebody [gives them back](Semaphore::release) by this id
+    /// before. Nobody is told of that end. No I/O.
     #[must_use = "the id can give the permits back"]
     pub fn forget(mut self) -> PermitId {
         self.given_up = true;

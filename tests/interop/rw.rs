@@ -161,3 +161,31 @@ fn readers_of_both_sides_are_renewed_beside_each_other() {
     java.call("read rw5 unlock");
     assert_eq!(other.call("write rw5 tryLock"), "true");
 }
+
+/// Java's renewals set the TTL of the whole lock to a tenth of our lease, or less; then Java dies.
+#[test]
+fn our_readers_outlive_a_java_reader_with_a_shorter_watchdog() {
+    let Some(world) = World::with(&["watchdog=3000"]) else { return };
+    let (client, java) = (world.client(), world.jvm.thread());
+    let first = client.rw_lock("rw7").read_owned().unwrap();
+    java.call("read rw7 lock");
+    java.call("read rw8 lock");
+    let second = client.rw_lock("rw8").with_lease(Duration::from_secs(300)).read_owned().unwrap();
+    for (name, guard) in [("rw7", &first), ("rw8", &second)] {
+        wait_until("Java has cut the lock", || (1..=3000).contains(&world.server.pttl(name)));
+        wait_until("ours is kept in step", || guard.remaining() <= ms(3000));
+    }
+    world.jvm.kill();
+    let start = std::time::Instant::now();
+    while start.elapsed() < ms(4200) {
+        for (name, guard) in [("rw7", &first), ("rw8", &second)] {
+            assert!(world.server.pttl(name) > 0, "a writer could be in {:?} after Java's end", start.elapsed());
+            assert!(guard.is_held());
+        }
+        std::thread::sleep(ms(10));
+    }
+    wait_until("nobody can cut it any more", || second.remaining() > Duration::from_secs(200));
+    first.unlock().unwrap();
+    second.unlock().unwrap();
+    assert!(client.rw_lock("rw8").try_write().unwrap().is_some());
+}

@@ -13,7 +13,7 @@ const DEADLINES: &str = "redisson_lock_timeout:{t}";
 const JAVA: &str = "11111111-2222-4333-8444-555555555555";
 
 fn client(server: &Server, waiter_timeout: Duration) -> LockClient {
-    server.builder().waiter_timeout(waiter_timeout).ride_out(Duration::from_secs(15)).build().unwrap()
+    server.builder().waiter_timeout(waiter_timeout).outage_timeout(Duration::from_secs(15)).build().unwrap()
 }
 
 fn queue(server: &Server) -> Vec<String> {

@@ -12,6 +12,7 @@ mod fair;
 mod fencing_sql;
 mod golden;
 mod java_readers;
+mod kinds;
 mod latch;
 mod loss;
 mod model;

@@ -275,7 +275,7 @@ fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
 #[test]
 fn an_outage_is_never_told_as_somebody_else() {
     let mut server = Server::start();
-    let client = server.builder().io_timeout(ms(200)).ride_out(Duration::from_secs(3)).build().unwrap();
+    let client = server.builder().io_timeout(ms(200)).outage_timeout(Duration::from_secs(3)).build().unwrap();
     let holder = server.client();
     let guard = holder.lock("job").unwrap();
     std::thread::scope(|s| {
@@ -292,4 +292,55 @@ fn an_outage_is_never_told_as_somebody_else() {
         assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     });
     drop(guard);
+}
+
+/// `None` says that somebody else has it. Once the server hangs nobody knows that: not the first of a line, which sleeps on an
+/// old answer, not those behind it, and not those whose first one still waits for any answer.
+#[test]
+fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
+    let server = Server::start();
+    let (holder, client) = (server.client(), server.builder().io_timeout(ms(300)).build().unwrap());
+    let guard = holder.mutex("n").with_lease(LEASE).lock().unwrap();
+    let kinds = |waiters: Vec<std::thread::ScopedJoinHandle<'_, leasehold::Result<bool>>>| -> Vec<_> {
+        waiters.into_iter().map(|w| w.join().unwrap().map_err(|e| e.kind())).collect()
+    };
+    for owned in [false, true] {
+        std::thread::scope(|s| {
+            let waiters: Vec<_> = (0..4)
+                .map(|_| {
+                    let mutex = client.mutex("n");
+                    s.spawn(move || match owned {
+                        false => mutex.try_lock_for(ms(1500)).map(|guard| guard.is_some()),
+                        true => mutex.try_lock_owned_for(ms(1500)).map(|guard| guard.is_some()),
+                    })
+                })
+                .collect();
+            wait_until("the first one listens", || !server.channels().is_empty());
+            server.suspend();
+            let outcomes = kinds(waiters);
+            server.resume();
+            assert_eq!(outcomes, [Err(ErrorKind::Unreachable); 4]);
+        });
+        wait_until("nobody listens", || server.channels().is_empty());
+    }
+    // Nobody has had an answer yet, and those behind have no time to wait for one.
+    server.suspend();
+    std::thread::scope(|s| {
+        let first = s.spawn(|| client.try_lock_for("m", Duration::from_secs(5)).map(|guard| guard.is_some()));
+        // So that it is the first, mostly.
+        std::thread::sleep(ms(20));
+        let behind = [s.spawn(|| client.try_lock_for("m", ms(20)).map(|guard| guard.is_some()))];
+        assert_eq!(kinds(behind.into()), [Err(ErrorKind::Unreachable)]);
+        assert!(first.join().unwrap().is_err());
+    });
+    server.resume();
+    // A server that answers: `None`, and those in a line cost it little.
+    let before = server.call_count("evalsha");
+    std::thread::scope(|s| {
+        let waiters = (0..10).map(|_| s.spawn(|| client.try_lock_for("n", ms(700)).map(|guard| guard.is_some())));
+        assert_eq!(kinds(waiters.collect()), [Ok(false); 10]);
+    });
+    let asked = server.call_count("evalsha") - before;
+    assert!(asked <= 3 * 10, "{asked} commands");
+    guard.unlock().unwrap();
 }

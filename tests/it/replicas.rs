@@ -106,7 +106,7 @@ fn a_renewal_that_too_few_have_is_none() {
 #[test]
 fn a_waiting_call_goes_on_when_the_replica_is_back() {
     let pair = Pair::start();
-    let client = pair.builder().lease(ms(3000)).ride_out(CAP).build().unwrap();
+    let client = pair.builder().lease(ms(3000)).outage_timeout(CAP).build().unwrap();
     let other = pair.primary.client();
     let guard = other.lock("l").unwrap();
     std::thread::scope(|s| {

@@ -123,7 +123,7 @@ fn a_reader_behind_a_downgraded_hold_that_leaves_does_not_wait_for_a_timer() {
 fn a_server_that_stood_still_does_not_turn_the_queue_around() {
     let server = Server::start();
     let clients: Vec<_> =
-        (0..3).map(|_| server.builder().waiter_timeout(ms(600)).ride_out(PROMPT).build().unwrap()).collect();
+        (0..3).map(|_| server.builder().waiter_timeout(ms(600)).outage_timeout(PROMPT).build().unwrap()).collect();
     let guard = clients[0].fair("t").lock_owned().unwrap();
     let queue = || server.cmd::<Vec<String>>(&["LRANGE", "redisson_lock_queue:{t}", "0", "-1"]);
     std::thread::scope(|s| {

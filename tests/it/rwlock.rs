@@ -391,3 +391,27 @@ fn another_kind_of_lock_under_its_name_is_told() {
     drop((a, b));
     server.assert_clean();
 }
+
+/// It writes, which a full server refuses: what is read stays held, and the downgrade is done when there is room.
+#[test]
+fn a_downgrade_that_a_full_server_refuses_is_made_up_for() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let (lock, other) = (a.rw_lock("w"), b.rw_lock("w"));
+    let (write, read) = (lock.write().unwrap(), lock.read().unwrap());
+    server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(write.unlock().unwrap_err().kind(), ErrorKind::Full);
+    assert!(read.is_held());
+    assert!(other.try_read().unwrap().is_none(), "as if it were still written");
+    server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    wait_until("others read", || other.try_read().unwrap().is_some());
+    assert!(other.try_write().unwrap().is_none());
+    read.unlock().unwrap();
+    let write = lock.write().unwrap();
+    server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(write.downgrade().unwrap_err().kind(), ErrorKind::Full);
+    assert!(server.lock_keys().is_empty(), "given up");
+    server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    drop((a, b, lock, other));
+    server.assert_clean();
+}

@@ -664,6 +664,15 @@ fn fences_compare_numbers_and_may_be_asked_twice() {
         assert_eq!(show(&bench.eval(script, &["v"], args)), "!WRONGTYPE");
     }
     assert_eq!(bench.cmd::<String>(&["GET", "v"]), "x");
+    // A lock, also one into which an earlier version has put a value.
+    for fields in [&["u:1", "1"][..], &["u:1", "1", "token", "1"], &["u:1", "1", "token", "1", "value", "v"]] {
+        bench.cmd::<()>(&["DEL", "v"]);
+        bench.cmd::<()>(&[&["HSET", "v"], fields].concat());
+        for (script, args) in [(lua!("fence_claim"), &["1"][..]), (lua!("fence_write"), &["1", "new"])] {
+            assert_eq!(show(&bench.eval(script, &["v"], args)), "!WRONGTYPE");
+            assert_eq!(bench.cmd::<usize>(&["HLEN", "v"]), fields.len() / 2);
+        }
+    }
 }
 
 /// A full server takes no new lock and leaves nothing half-taken; what is held can be kept and given up.

@@ -22,7 +22,7 @@ const HOLDERS: [(&str, &str); 4] = [
     ("$J", "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57"),
 ];
 
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 12] = [
     ("queue", "redisson_lock_queue:{L}"),
     ("deadlines", "redisson_lock_timeout:{L}"),
     ("token", "redisson_lock_token:{L}"),
@@ -31,6 +31,7 @@ const KEYS: [(&str, &str); 11] = [
     ("leases", "{L}:timeout"),
     ("mark", "leasehold_once:{L}:m"),
     ("done", "leasehold_once:{L}:n"),
+    ("opened", "leasehold_once:{L}:opened"),
     ("tag", "{L}"),
     ("channel", "channel"),
     ("node", "leasehold:node"),
@@ -56,6 +57,10 @@ fn expand(word: &str, now: i64) -> Vec<u8> {
             member.extend(number.to_be_bytes());
         }
         return member;
+    }
+    // A field that is not short for a key.
+    if let Some(field) = word.strip_prefix('=') {
+        return field.as_bytes().to_vec();
     }
     if let Some((_, key)) = KEYS.iter().find(|(short, _)| *short == word) {
         return key.as_bytes().to_vec();
@@ -234,7 +239,9 @@ fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'
     let keeps = script.ends_with("_acquire") || script == "rw_renew" || answer.starts_with("1,0");
     let reads = keeps && demanded.iter().any(|key| key.contains(":A:"));
     let has_lock = after.get("L").is_some_and(|lock| lock.kind == "hash");
-    let for_ever = |lock: &&str| after.get(*lock).is_some_and(|lock| lock.kind == "hash" && lock.pttl == "-1");
+    let endless = |lock: &Content| lock.kind == "hash" && lock.pttl == "-1";
+    // One that had no end before was not made by us, and is not touched.
+    let for_ever = |lock: &&str| after.get(*lock).is_some_and(endless) && after.get(*lock) != before.get(*lock);
     let half = |picture: &Picture| has_a(picture, "L") != has_a(picture, "M");
     let partly = script == "multi_acquire" && call.contains("$A $A 0 0") && half(after) && !half(before);
     let rules = [
@@ -326,6 +333,9 @@ const FAIR: Noun = Noun {
         ("HSET L $A 1; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
         ("HSET L $A 2; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
         ("HSET L $A 3; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
+        // A fenced value, and a lock without an end.
+        ("HSET L =token 7 value v", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1"),
+        ("HSET L $B 1", "0,1ks 0,-1 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
         ("HSET L $B 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
         ("HSET L $J 2; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
         // We wait first, last, and behind Java, while it is held and while it is free.
@@ -409,6 +419,9 @@ const MULTI: Noun = Noun {
     ],
     states: &[
         ("", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
+        // A fenced value, and a lock without an end.
+        ("HSET M =token 7 value v", "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0"),
+        ("HSET M $B 1", "0,-1,2 0,-1,2 2,0,1 2,0,1 0,-1,2 0,0,0,0 0,0,0,0 0,0,0,0"),
         // Ours, wholly or not; counts that are not what we believe.
         ("HSET L $A 1; PEXPIRE L 2ks", "1,0,0 1,1,1 1,0,1 2,0,2 3,0,0 2,1,0,0>0 1,0,0,0 0,0,0,0"),
         ("HSET M $A 1; PEXPIRE M 2ks", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M"),
@@ -481,6 +494,9 @@ const REDLOCK: Noun = Noun {
         ("HSET node boot old floor 60 max 99 pending run:0", "5,0 5,0 5,0 5,0 none none 0 0,99,run:0 1"),
         ("HSET node pending run:2", "5,0 5,0 5,0 5,0 none none 0 0,,run:2 0"),
         ("HSET node max 80 pending old:0", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
+        // A fenced value, and a lock without an end.
+        ("HSET node boot run; HSET L =token 7 value v", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
+        ("HSET node boot run; HSET L $B 1", "0,-1,B 0,-1,B 2,0 0,-1,B 0 0 0 1,, 0"),
         // Free: the token is the proposal, or above this name's last, above every name's, above the floor.
         ("HSET node boot run", "1,50 1,0 2,0 3,0 0 0 0 1,, 0"),
         ("HSET node boot run max 80; SET token 55", "1,56 1,0 2,0 3,0 0 0 0 1,80, 0"),
@@ -713,27 +729,30 @@ const LATCH: Noun = Noun {
     calls: &[
         "count_set L mark | 2 1ks channel 1 0",
         "count_set L mark | 2 1ks channel 1 1",
-        "latch_count_down L mark | 1ks channel 0",
-        "latch_count_down L mark | 1ks channel 1",
-        "latch_delete L mark | 1ks channel 0",
-        "latch_delete L mark | 1ks channel 1",
+        "latch_count_down L mark opened | 1ks channel 0",
+        "latch_count_down L mark opened | 1ks channel 1",
+        "latch_delete L mark opened | 1ks channel 0",
+        "latch_delete L mark opened | 1ks channel 1",
+        "latch_look L opened |",
     ],
     states: &[
-        ("", "1,2>1 3,0 0,0 3,0 0,0 3,0"),
-        ("SET L 1", "0,1 3,0 1,0>0 3,0 1,0>1>0 3,0"),
-        ("SET L 2", "0,2 3,0 1,1 3,0 1,0>1>0 3,0"),
-        ("SET L 3", "0,3 3,0 1,2 3,0 1,0>1>0 3,0"),
+        ("", "1,2>1 3,0 0,0 3,0 0,0 3,0 0,0"),
+        ("SET L 1", "0,1 3,0 1,0>0 3,0 1,0>1>0 3,0 1,0"),
+        ("SET L 2", "0,2 3,0 1,1 3,0 1,0>1>0 3,0 2,0"),
+        ("SET L 3", "0,3 3,0 1,2 3,0 1,0>1>0 3,0 3,0"),
         // Java's count of 0, and what should not be.
-        ("SET L 0", "0,0 3,0 0,0 3,0 1,0>1>0 3,0"),
-        ("SET L -1", "0,-1 3,0 0,0 3,0 1,0>1>0 3,0"),
+        ("SET L 0", "0,0 3,0 0,0 3,0 1,0>1>0 3,0 0,0"),
+        ("SET L -1", "0,-1 3,0 0,0 3,0 1,0>1>0 3,0 -1,0"),
         // Answered before, and set anew since.
-        ("SET L 2; SET mark 1:0 PX 1ks", "1,0 1,0 1,0 1,0 1,0 1,0"),
-        ("SET mark 0:0 PX 1ks", "0,0 0,0 0,0 0,0 0,0 0,0"),
+        ("SET L 2; SET mark 1:0 PX 1ks", "1,0 1,0 1,0 1,0 1,0 1,0 2,0"),
+        ("SET mark 0:0 PX 1ks", "0,0 0,0 0,0 0,0 0,0 0,0 0,0"),
+        // Opened lately, and set anew.
+        ("SET L 1; SET opened 7 PX 1ks", "0,1 3,0 1,0>0 3,0 1,0>1>0 3,0 1,7"),
         // Other types, and numbers that are none to Redis.
-        ("RPUSH L x", "!TYPE 3,0 !TYPE 3,0 !TYPE 3,0"),
-        ("SET L abc", "!INT 3,0 !INT 3,0 !INT 3,0"),
-        ("SET L 1e3", "!INT 3,0 !INT 3,0 !INT 3,0"),
-        ("SET L 2; RPUSH mark x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
+        ("RPUSH L x", "!TYPE 3,0 !TYPE 3,0 !TYPE 3,0 !TYPE"),
+        ("SET L abc", "!INT 3,0 !INT 3,0 !INT 3,0 !INT"),
+        ("SET L 1e3", "!INT 3,0 !INT 3,0 !INT 3,0 !INT"),
+        ("SET L 2; RPUSH mark x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 2,0"),
     ],
 };
 
@@ -841,10 +860,10 @@ fn a_repeat_after_others_came_leaves_them_alone() {
         ("SET L 1", "count_add L mark | 2 1ks channel 0", "SET L 9", "1,3"),
         ("", "count_set L mark | 2 1ks channel 1 0", "DEL L", "1,2"),
         // A second latch under the name of the first: a 0 that is published now makes Java's waiters spin.
-        ("SET L 1", "latch_count_down L mark | 1ks channel 0", "SET L 3", "1,0"),
-        ("SET L 2", "latch_count_down L mark | 1ks channel 0", "SET L 7", "1,1"),
-        ("", "latch_count_down L mark | 1ks channel 0", "SET L 1", "0,0"),
-        ("SET L 1", "latch_delete L mark | 1ks channel 0", "SET L 3", "1,0"),
+        ("SET L 1", "latch_count_down L mark opened | 1ks channel 0", "SET L 3", "1,0"),
+        ("SET L 2", "latch_count_down L mark opened | 1ks channel 0", "SET L 7", "1,1"),
+        ("", "latch_count_down L mark opened | 1ks channel 0", "SET L 1", "0,0"),
+        ("SET L 1", "latch_delete L mark opened | 1ks channel 0", "SET L 3", "1,0"),
     ];
     for (state, call, meanwhile, wanted) in rows {
         bench.cmd::<()>(&["FLUSHALL"]);

@@ -20,6 +20,29 @@ fn server_millis(server: &Server) -> i64 {
     seconds * 1000 + micros / 1000
 }
 
+/// Not only at their next renewal, ten seconds later.
+#[test]
+fn holders_of_the_client_that_deletes_a_semaphore_are_told_at_once() {
+    let server = Server::start();
+    let client = server.client();
+    let semaphore = client.semaphore("s");
+    assert!(semaphore.try_set_permits(3).unwrap());
+    let (one, two) = (semaphore.acquire().unwrap(), semaphore.acquire_many(2).unwrap());
+    let (send, lost) = std::sync::mpsc::channel();
+    one.on_lost(move || send.send(()).unwrap());
+    assert!(client.semaphore("s").delete().unwrap());
+    assert!(!one.is_held() && two.wait_lost(Duration::ZERO));
+    lost.recv_timeout(crate::rig::CAP).unwrap();
+    assert_eq!(two.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!semaphore.delete().unwrap());
+    // What is taken from now on is of another semaphore.
+    assert!(semaphore.try_set_permits(1).unwrap());
+    assert!(semaphore.acquire().unwrap().is_held());
+    assert!(semaphore.delete().unwrap());
+    drop((one, semaphore, client));
+    server.assert_clean();
+}
+
 #[test]
 fn as_many_get_in_as_there_are_permits() {
     let server = Server::start();

@@ -8,42 +8,44 @@ use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::store::Undo;
 use crate::store::redis::script;
-use crate::store::redis::wire::{Dialer, Doubt, Ear, Failure, Link, Mouth, Pool, Reply, Request};
+use crate::store::redis::wire::{
+    Connection, Connector, Failure, Pool, Reply, Request, Subscriber, SubscriptionSender, UnknownOutcome,
+};
 
 /// One connection of its own: renewals must not queue behind the locks' own traffic.
 pub(super) struct Background {
-    dialer: Dialer,
+    connector: Connector,
     idle: Mutex<Idle>,
 }
 
 /// The connection while nobody uses it.
 #[derive(Default)]
 struct Idle {
-    link: Option<Link>,
+    connection: Option<Connection>,
     /// Nothing is put back any more: nobody would end it before the client's last handle goes.
     closed: bool,
 }
 
 impl std::fmt::Debug for Background {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Background").field("endpoint", &self.dialer.endpoint).finish_non_exhaustive()
+        f.debug_struct("Background").field("endpoint", &self.connector.endpoint).finish_non_exhaustive()
     }
 }
 
 impl Background {
-    pub(super) fn new(dialer: Dialer) -> Self {
-        Self { dialer, idle: Mutex::default() }
+    pub(super) fn new(connector: Connector) -> Self {
+        Self { connector, idle: Mutex::default() }
     }
 
-    pub(super) fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
-        self.dialer.listen(read_timeout)
+    pub(super) fn listen(&self, read_timeout: Duration) -> Result<(Subscriber, SubscriptionSender)> {
+        self.connector.listen(read_timeout)
     }
 
     pub(super) fn close(&self) {
         // A renewal under way keeps its connection until it is answered; the thread that waits for it drops it.
         let mut idle = self.idle.lock();
         idle.closed = true;
-        idle.link = None;
+        idle.connection = None;
     }
 
     /// Over a connection of the locks where the server or the system grants no other (`maxclients`, open files): a hold
@@ -53,68 +55,72 @@ impl Background {
         match self.exchange_alone(requests) {
             Ok(done) => Ok(done),
             // A connect that used up its time tells that the server hangs: no more time for it.
-            Err(Failure::NotSent(error)) if started.elapsed() < self.dialer.io_timeout => {
+            Err(Failure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
                 log::debug!("renewing over a connection of the locks: {}", error.chain());
                 exchange_over(locks, requests).ok_or(error)
             }
-            Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => Err(error),
+            Err(Failure::NotSent(error) | Failure::Unknown { error, .. }) => Err(error),
         }
     }
 
     fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
-        let mut link = self.take_or_dial().map_err(Failure::NotSent)?;
-        let (replies, sent_at) = self.send(&mut link, requests)?;
+        let mut connection = self.take_or_connect().map_err(Failure::NotSent)?;
+        let (replies, sent_at) = self.send(&mut connection, requests)?;
         if !replies.iter().any(Reply::is_demotion) {
-            self.put_back(link);
+            self.put_back(connection);
         }
         Ok((replies, sent_at))
     }
 
-    fn take_or_dial(&self) -> Result<Link> {
-        let idle = self.idle.lock().link.take();
-        idle.map_or_else(|| self.dialer.dial(), Ok)
+    fn take_or_connect(&self) -> Result<Connection> {
+        let idle = self.idle.lock().connection.take();
+        idle.map_or_else(|| self.connector.connect(), Ok)
     }
 
-    fn put_back(&self, link: Link) {
+    fn put_back(&self, connection: Connection) {
         let mut idle = self.idle.lock();
         if !idle.closed {
-            idle.link = Some(link);
+            idle.connection = Some(connection);
         }
     }
 
     /// A connection that ended in its sleep gets one successor: everything sent here may be repeated at any time.
-    fn send(&self, link: &mut Link, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
-        link.mark_idle();
-        let outcome = match link.exchange(requests) {
-            Err(Failure::InDoubt { stale: true, .. }) => {
-                *link = self.dialer.dial().map_err(Failure::NotSent)?;
-                link.exchange(requests)
+    fn send(
+        &self,
+        connection: &mut Connection,
+        requests: &[Request],
+    ) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
+        connection.mark_idle();
+        let outcome = match connection.exchange(requests) {
+            Err(Failure::Unknown { stale: true, .. }) => {
+                *connection = self.connector.connect().map_err(Failure::NotSent)?;
+                connection.exchange(requests)
             }
             outcome => outcome,
         };
         outcome.map(|(replies, flight)| (replies, flight.sent_at))
     }
 
-    /// Kills the connections in doubt, then releases, in one write.
-    pub(super) fn settle(&self, undos: &[Undo]) -> Result<Vec<Settled>> {
+    /// Kills the connections in unknown outcome, then releases, in one write.
+    pub(super) fn resolve(&self, undos: &[Undo]) -> Result<Vec<Resolution>> {
         // Always a fresh connection: its handshake tells which process of the server answers now.
-        drop(self.idle.lock().link.take());
-        let mut link = self.dialer.dial()?;
+        drop(self.idle.lock().connection.take());
+        let mut connection = self.connector.connect()?;
         let mut requests = Vec::new();
-        // One kill for each connection in doubt, and where in `requests` it stands; none where none is needed.
-        let mut kills: Vec<(&Doubt, Option<usize>)> = Vec::new();
+        // One kill for each connection in unknown outcome, and where in `requests` it stands; none where none is needed.
+        let mut kills: Vec<(&UnknownOutcome, Option<usize>)> = Vec::new();
         let mut plans = Vec::with_capacity(undos.len());
         for undo in undos {
             let mut plan = Plan { ready: true, kills: Vec::new() };
-            for doubt in undo.doubts.iter() {
-                let known = kills.iter().find(|(other, _)| other.same_connection(doubt)).map(|(_, at)| *at);
+            for unknown in undo.unknowns.iter() {
+                let known = kills.iter().find(|(other, _)| other.same_connection(unknown)).map(|(_, at)| *at);
                 let at = match known {
                     Some(at) => at,
-                    None => match link.kills_for(std::iter::once(doubt)) {
+                    None => match connection.kills_for(std::iter::once(unknown)) {
                         Ok(kill) => {
                             let at = (!kill.is_empty()).then_some(requests.len());
                             requests.extend(kill);
-                            kills.push((doubt, at));
+                            kills.push((unknown, at));
                             at
                         }
                         Err(_) => {
@@ -131,26 +137,30 @@ impl Background {
         let releases = undos.iter().zip(&plans).filter(|(_, plan)| plan.ready);
         requests.extend(releases.map(|(undo, _)| script::release(&undo.keys, &undo.holder, undo.left)));
         if requests.is_empty() {
-            return Ok(undos.iter().map(|_| Settled::NotYet).collect());
+            return Ok(undos.iter().map(|_| Resolution::NotYet).collect());
         }
-        let (replies, _) = match link.exchange(&requests) {
+        let (replies, _) = match connection.exchange(&requests) {
             Ok(done) => done,
-            Err(Failure::NotSent(error) | Failure::InDoubt { error, .. }) => return Err(error),
+            Err(Failure::NotSent(error)) => return Err(error),
+            Err(Failure::Unknown { error, .. }) => {
+                log::debug!("{} unknown outcomes cannot be settled yet: {error}", undos.len());
+                return Ok(undos.iter().map(|_| Resolution::MayHaveRun).collect());
+            }
         };
-        self.put_back(link);
+        self.put_back(connection);
         let mut releases = replies[first_release..].iter();
         Ok(plans
             .into_iter()
             .map(|plan| {
                 if !plan.ready {
-                    return Settled::NotYet;
+                    return Resolution::NotYet;
                 }
                 let released = releases.next().is_some_and(|reply| script::release_answer(reply.clone()).is_ok());
                 let killed = plan.kills.iter().all(|at| matches!(replies[*at], Reply::Int(_)));
                 match (killed, released) {
-                    (true, true) => Settled::Done,
-                    (true, false) => Settled::NothingUnderWay,
-                    (false, _) => Settled::NotYet,
+                    (true, true) => Resolution::Done,
+                    (true, false) => Resolution::NothingUnderWay,
+                    (false, _) => Resolution::NotYet,
                 }
             })
             .collect())
@@ -166,16 +176,18 @@ fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Mome
 }
 
 /// How far an undo has come.
-pub(super) enum Settled {
+pub(super) enum Resolution {
     Done,
     /// Nothing of it can run any more, but the release was refused.
     NothingUnderWay,
+    /// It was sent, and the reply was lost.
+    MayHaveRun,
     NotYet,
 }
 
 /// What one undo needs before its release may be believed.
 struct Plan {
-    /// Every doubt can be settled now.
+    /// Every unknown outcome can be resolved now.
     ready: bool,
     /// The kills whose replies must not be errors.
     kills: Vec<usize>,

@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::node::{in_short, one};
-use super::scatter::{Round, Told, ask_all};
+use super::scatter::{NodeOutcome, Round, ask_all};
 use super::{RedlockStore, done, late};
 use crate::base::error::{Error, Result};
 use crate::base::holder::is_foreign;
 use crate::base::lease::Moment;
-use crate::store::redis::script::{self, TokenRule, Vote};
-use crate::store::redis::wire::{Failure, Link, Reply};
+use crate::store::redis::script::{self, NodeReply, TokenRule};
+use crate::store::redis::wire::{Connection, Failure, Reply};
 use crate::store::redlock::quorum::{is_final, majority, until_free};
-use crate::store::{Acquire, Doubts, Levels};
+use crate::store::{Acquire, HoldCounts, UnknownOutcomes};
 
 /// How far ahead of a master's clock a client may propose a token, in microseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000_000;
@@ -44,52 +44,52 @@ struct Counted {
 
 impl RedlockStore {
     /// One round of votes, and what it takes to make its token safe.
-    pub(super) fn vote(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Tally> {
+    pub(super) fn acquire_once(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Tally> {
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
         let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
-        let decided = |told: &[Told]| {
-            let count = |peeked| told.iter().filter(|told| peek(told) == Some(peeked)).count();
+        let decided = |outcomes: &[NodeOutcome]| {
+            let count = |peeked| outcomes.iter().filter(|outcomes| peek(outcomes) == Some(peeked)).count();
             let (yes, no, void) = (count(Peeked::Yes), count(Peeked::No), count(Peeked::Void));
             // It cannot be won: but whether it is busy or cannot be had at all, only so many that voted can tell.
             yes >= quorum || is_final(no + void, all) && yes + no >= quorum || is_final(void, all)
         };
-        let ask = |_: usize, link: &Link, run_id: &str| {
+        let ask = |_: usize, connection: &Connection, run_id: &str| {
             // One wrong clock must not burn the range of the tokens for everybody.
-            let proposal = proposal.min(link.server_micros().saturating_add(DAY));
-            vec![script::vote(acquire, proposal, run_id)]
+            let proposal = proposal.min(connection.server_micros().saturating_add(DAY));
+            vec![script::acquire_on_node(acquire, proposal, run_id)]
         };
         let round = ask_all(&self.nodes, Some(acquire.holder), ask, |_| true, decided);
-        let votes: Vec<Result<Option<Vote>>> = round.told.iter().map(vote_of).collect();
+        let votes: Vec<Result<Option<NodeReply>>> = round.outcomes.iter().map(vote_of).collect();
         let mut count = Counted::default();
-        for (at, vote) in votes.iter().enumerate() {
-            match vote {
-                Ok(Some(Vote::Yes { token })) => {
+        for (at, acquire_once) in votes.iter().enumerate() {
+            match acquire_once {
+                Ok(Some(NodeReply::Granted { token })) => {
                     count.yes |= 1 << at;
                     count.tokens.push(*token);
                 }
-                Ok(Some(Vote::No { ttl, holder })) => {
+                Ok(Some(NodeReply::Busy { ttl, holder })) => {
                     count.no |= 1 << at;
                     count.ttls.push(*ttl);
                     if is_foreign(holder) {
-                        self.beside_java.store(true, Ordering::Relaxed);
+                        self.seen_redisson.store(true, Ordering::Relaxed);
                     }
                     count.holders.push(holder.clone());
                 }
-                Ok(Some(Vote::Gone)) => count.gone += 1,
-                Ok(Some(Vote::None)) => self.gate.has_no_vote(&self.nodes[at], at),
-                Ok(Some(Vote::TooLate) | None) | Err(_) => {}
+                Ok(Some(NodeReply::Gone)) => count.gone += 1,
+                Ok(Some(NodeReply::Quarantined)) => self.quarantine.has_no_vote(&self.nodes[at], at),
+                Ok(Some(NodeReply::TooLate) | None) | Err(_) => {}
             }
         }
         if count.yes.count_ones() as usize >= quorum {
-            self.stands_on(acquire.holder, may_stand(&round, &count) | doubts.nodes);
+            self.stands_on(acquire.holder, may_stand(&round, &count) | unknowns.nodes);
             if acquire.held > 0 || acquire.token == TokenRule::Off {
                 return Ok(Tally::Granted { token: 0, sent_at: round.sent_at });
             }
             match self.agree_on_token(acquire, proposal, &count, quorum) {
                 Ok(token) => return Ok(Tally::Granted { token, sent_at: round.sent_at }),
                 Err(error) => {
-                    self.take_back(acquire, &round, &count, doubts);
+                    self.take_back(acquire, &round, &count, unknowns);
                     return Err(error);
                 }
             }
@@ -101,7 +101,7 @@ impl RedlockStore {
                 false => Err(self.refused(&votes)),
             };
         }
-        self.take_back(acquire, &round, &count, doubts);
+        self.take_back(acquire, &round, &count, unknowns);
         let answered = (count.yes | count.no).count_ones() as usize;
         if answered < quorum || count.no == 0 {
             return Err(self.refused(&votes));
@@ -131,68 +131,72 @@ impl RedlockStore {
         }
         self.token_rounds.fetch_add(1, Ordering::Relaxed);
         let Acquire { keys, holder, token, .. } = *acquire;
-        let ask = |_: usize, _: &Link, run_id: &str| vec![script::write_back(keys, holder, highest, token, run_id)];
-        let known = |told: &Told| match told {
-            Told::Replies(replies) => one(replies.clone()).and_then(script::write_back_answer).unwrap_or(false),
+        let ask =
+            |_: usize, _: &Connection, run_id: &str| vec![script::write_back(keys, holder, highest, token, run_id)];
+        let known = |outcomes: &NodeOutcome| match outcomes {
+            NodeOutcome::Replies(replies) => one(replies.clone()).and_then(script::write_back_answer).unwrap_or(false),
             _ => false,
         };
-        let enough = |told: &[Told]| told.iter().filter(|told| known(told)).count() >= quorum;
+        let enough = |outcomes: &[NodeOutcome]| outcomes.iter().filter(|outcomes| known(outcomes)).count() >= quorum;
         let voted = |at: usize| count.yes & (1 << at) != 0;
         let round = ask_all(&self.nodes, Some(holder), ask, voted, enough);
-        if enough(&round.told) {
+        if enough(&round.outcomes) {
             return Ok(highest);
         }
-        let say = |told: &Told| if known(told) { "knows the token" } else { "does not know the token" }.to_owned();
-        Err(self.no_quorum(&round.told, say))
+        let say = |outcomes: &NodeOutcome| {
+            if known(outcomes) { "knows the token" } else { "does not know the token" }.to_owned()
+        };
+        Err(self.no_quorum(&round.outcomes, say))
     }
 
-    /// No majority: what stands somewhere is removed at once where the master answers, and is in doubt elsewhere.
-    fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Counted, doubts: &mut Doubts) {
-        doubts.nodes |= may_stand(round, count);
+    /// No majority: what stands somewhere is removed at once where the master answers, and is in unknown outcome elsewhere.
+    fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Counted, unknowns: &mut UnknownOutcomes) {
+        unknowns.nodes |= may_stand(round, count);
         self.forget(acquire.holder);
-        if doubts.nodes == 0 {
+        if unknowns.nodes == 0 {
             return;
         }
         // So few did not look like a holder to anybody: those who were refused elsewhere as well wait for whoever has the
         // lock, or look by themselves. A message would wake them for nothing, and us too, again and again.
-        let is_quiet = (doubts.nodes.count_ones() as usize) < majority(self.nodes.len());
+        let is_quiet = (unknowns.nodes.count_ones() as usize) < majority(self.nodes.len());
         // Only Java waits for one master after the other, also for a third when it has two: nothing else would tell it.
-        let beside_java = self.beside_java.load(Ordering::Relaxed);
-        let nodes = doubts.nodes;
-        let ask = |_: usize, _: &Link, _: &str| match is_quiet {
-            true if beside_java => {
-                vec![script::take_back(acquire.keys, acquire.holder), script::wake_java(acquire.keys)]
+        let seen_redisson = self.seen_redisson.load(Ordering::Relaxed);
+        let nodes = unknowns.nodes;
+        let ask = |_: usize, _: &Connection, _: &str| match is_quiet {
+            true if seen_redisson => {
+                vec![script::take_back(acquire.keys, acquire.holder), script::wake_redisson(acquire.keys)]
             }
             true => vec![script::take_back(acquire.keys, acquire.holder)],
-            false => vec![script::release(acquire.keys, acquire.holder, Levels::NONE)],
+            false => vec![script::release(acquire.keys, acquire.holder, HoldCounts::NONE)],
         };
-        let answered = |told: &[Told]| count.yes & !done(told) == 0;
+        let answered = |outcomes: &[NodeOutcome]| count.yes & !done(outcomes) == 0;
         let asked = |at: usize| nodes & (1 << at) != 0;
-        let removed = ask_all(&self.nodes, Some(acquire.holder), ask, asked, answered).told;
-        doubts.nodes &= !done(&removed);
-        doubts.owed = late(&removed) & doubts.nodes;
+        let removed = ask_all(&self.nodes, Some(acquire.holder), ask, asked, answered).outcomes;
+        unknowns.nodes &= !done(&removed);
+        unknowns.owed = late(&removed) & unknowns.nodes;
     }
 
     /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.
-    fn refused(&self, votes: &[Result<Option<Vote>>]) -> Error {
-        let about_it = votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
+    fn refused(&self, votes: &[Result<Option<NodeReply>>]) -> Error {
+        let about_it =
+            votes.iter().filter_map(|acquire_once| acquire_once.as_ref().err()).find(|e| !e.kind().is_outage());
         if let Some(error) = about_it {
             return error.clone();
         }
-        let texts: Vec<String> = votes.iter().map(|vote| in_words(vote).to_owned()).collect();
+        let texts: Vec<String> = votes.iter().map(|acquire_once| in_words(acquire_once).to_owned()).collect();
         self.list(&texts)
     }
 }
 
-fn in_words(vote: &Result<Option<Vote>>) -> &str {
-    match vote {
-        Ok(Some(Vote::Yes { .. })) => "granted",
-        Ok(Some(Vote::No { .. })) => "held by another",
-        Ok(Some(Vote::Gone)) => "does not know this hold",
-        Ok(Some(Vote::None)) => {
+fn in_words(acquire_once: &Result<Option<NodeReply>>) -> &str {
+    match acquire_once {
+        Ok(Some(NodeReply::Granted { .. })) => "granted",
+        Ok(Some(NodeReply::Busy { .. })) => "held by another",
+        Ok(Some(NodeReply::Gone)) => "does not know this hold",
+        Ok(Some(NodeReply::Quarantined)) => {
             "has no vote yet, because it is new or may have forgotten holds (Builder::admit_fresh_nodes)"
         }
-        Ok(Some(Vote::TooLate)) => "was reached too late",
+        Ok(Some(NodeReply::TooLate)) => "was reached too late",
         Ok(None) => "not waited for",
         Err(error) => error.message(),
     }
@@ -201,12 +205,12 @@ fn in_words(vote: &Result<Option<Vote>>) -> &str {
 /// The masters where the holder may stand after a round. One that said that another has the lock has nothing of ours, and
 /// one that was sent nothing neither: it would have to be asked when it comes back, for every call made meanwhile.
 fn may_stand(round: &Round, count: &Counted) -> u64 {
-    let unknown = |told: &Told| match told {
-        Told::Late | Told::Failed(Failure::InDoubt { .. }) => true,
-        Told::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),
-        Told::Failed(Failure::NotSent(_)) | Told::Skipped => false,
+    let unknown = |outcomes: &NodeOutcome| match outcomes {
+        NodeOutcome::Late | NodeOutcome::Failed(Failure::Unknown { .. }) => true,
+        NodeOutcome::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),
+        NodeOutcome::Failed(Failure::NotSent(_)) | NodeOutcome::Skipped => false,
     };
-    let places = round.told.iter().enumerate().filter(|(_, told)| unknown(told));
+    let places = round.outcomes.iter().enumerate().filter(|(_, outcomes)| unknown(outcomes));
     places.fold(count.yes, |stands, (at, _)| stands | 1 << at)
 }
 
@@ -220,22 +224,22 @@ enum Peeked {
     Void,
 }
 
-fn peek(told: &Told) -> Option<Peeked> {
-    match told {
-        Told::Replies(replies) => Some(match &replies[..] {
+fn peek(outcomes: &NodeOutcome) -> Option<Peeked> {
+    match outcomes {
+        NodeOutcome::Replies(replies) => Some(match &replies[..] {
             [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(1)) => Peeked::Yes,
             [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(0)) => Peeked::No,
             _ => Peeked::Void,
         }),
-        Told::Failed(_) => Some(Peeked::Void),
-        Told::Late | Told::Skipped => None,
+        NodeOutcome::Failed(_) => Some(Peeked::Void),
+        NodeOutcome::Late | NodeOutcome::Skipped => None,
     }
 }
 
-fn vote_of(told: &Told) -> Result<Option<Vote>> {
-    match told {
-        Told::Replies(replies) => one(replies.clone()).and_then(script::vote_answer).map(Some),
-        Told::Failed(failure) => Err(in_short(failure).clone()),
-        Told::Late | Told::Skipped => Ok(None),
+fn vote_of(outcomes: &NodeOutcome) -> Result<Option<NodeReply>> {
+    match outcomes {
+        NodeOutcome::Replies(replies) => one(replies.clone()).and_then(script::acquire_on_node_answer).map(Some),
+        NodeOutcome::Failed(failure) => Err(in_short(failure).clone()),
+        NodeOutcome::Late | NodeOutcome::Skipped => Ok(None),
     }
 }

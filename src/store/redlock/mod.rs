@@ -21,13 +21,13 @@ use parking_lot::{Condvar, Mutex};
 
 use self::acquire::Tally;
 use self::node::{Node, in_short, one};
-pub(crate) use self::quarantine::Admission;
-use self::quarantine::Gate;
-use self::scatter::{Round, Told, ask_all};
+use self::quarantine::Quarantine;
+pub(crate) use self::quarantine::QuarantineSettings;
+use self::scatter::{NodeOutcome, Round, ask_all};
 use self::supported::{check_kind, unsupported};
 use super::{
-    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, Doubts, HandedOver, LeaseStore, Leaving, Levels,
-    NodeState, NodeStatus, Released, Renewal, Renewed, Undo,
+    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, HandedOver, HoldCounts, LeaseStore, Leaving,
+    NodeState, NodeStatus, Released, Renewal, Renewed, Undo, UnknownOutcomes,
 };
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
@@ -36,8 +36,8 @@ use crate::base::holder::{Holder, hold_on_many};
 use crate::base::key::LockKeys;
 use crate::base::lease::Moment;
 use crate::base::random;
-use crate::store::redis::script::{self, FenceAnswer, ReleaseAnswer, Standing};
-use crate::store::redis::wire::{Dialer, Ear, Link, Mouth, Reply, Request, Shape};
+use crate::store::redis::script::{self, FenceAnswer, LockStatus, ReleaseAnswer};
+use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape, Subscriber, SubscriptionSender};
 use crate::store::redlock::quorum::{is_final, majority};
 
 /// Rounds in which contenders took so many masters each that nobody had a majority, before others' leases are waited for.
@@ -47,12 +47,12 @@ const CHUNK: usize = 200;
 #[derive(Debug)]
 pub(crate) struct RedlockStore {
     nodes: Vec<Node>,
-    gate: Gate,
+    quarantine: Quarantine,
     /// How often a master came back: those who listen listen to it as well then.
     returns: Arc<AtomicU64>,
     clock: Arc<dyn Clock>,
     /// Rounds that may run beside each other: each has a connection to every master.
-    places: Mutex<usize>,
+    round_places: Mutex<usize>,
     place_free: Condvar,
     /// The masters on which each hold may stand, by place: those that it must be released on.
     holds: Mutex<HashMap<Holder, u64>>,
@@ -60,32 +60,32 @@ pub(crate) struct RedlockStore {
     highest: AtomicU64,
     token_rounds: AtomicU64,
     /// Somebody of Java's had a lock here.
-    beside_java: AtomicBool,
+    seen_redisson: AtomicBool,
 }
 
 impl RedlockStore {
-    pub(crate) fn new(dialers: Vec<Dialer>, rounds: usize, admission: Admission) -> Self {
-        let clock = dialers[0].clock.clone();
+    pub(crate) fn new(connectors: Vec<Connector>, rounds: usize, admission: QuarantineSettings) -> Self {
+        let clock = connectors[0].clock.clone();
         let returns = Arc::new(AtomicU64::new(0));
-        let nodes: Vec<Node> = dialers.into_iter().map(|dialer| Node::new(dialer, returns.clone())).collect();
+        let nodes: Vec<Node> = connectors.into_iter().map(|connector| Node::new(connector, returns.clone())).collect();
         Self {
-            gate: Gate::new(admission, nodes.len()),
+            quarantine: Quarantine::new(admission, nodes.len()),
             nodes,
             returns,
             clock,
-            places: Mutex::new(rounds),
+            round_places: Mutex::new(rounds),
             place_free: Condvar::new(),
             holds: Mutex::default(),
             highest: AtomicU64::new(0),
             token_rounds: AtomicU64::new(0),
-            beside_java: AtomicBool::new(false),
+            seen_redisson: AtomicBool::new(false),
         }
     }
 
     /// Connects to every master, and fails when no majority can be reached or one is of the wrong sort.
     pub(crate) fn check(&self) -> Result<()> {
         let run_ids = Mutex::new(BTreeMap::new());
-        let ask = |at: usize, _: &Link, run_id: &str| {
+        let ask = |at: usize, _: &Connection, run_id: &str| {
             run_ids.lock().insert(at, run_id.to_owned());
             vec![Request::plain(&["PING"]).answered_by(Shape::Text)]
         };
@@ -96,17 +96,19 @@ impl RedlockStore {
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
         let mut reached = 0;
-        for told in &round.told {
-            match told {
-                Told::Replies(_) => reached += 1,
-                Told::Failed(failure) if !in_short(failure).kind().is_outage() => return Err(in_short(failure).clone()),
+        for outcomes in &round.outcomes {
+            match outcomes {
+                NodeOutcome::Replies(_) => reached += 1,
+                NodeOutcome::Failed(failure) if !in_short(failure).kind().is_outage() => {
+                    return Err(in_short(failure).clone());
+                }
                 _ => {}
             }
         }
         if reached < majority(self.nodes.len()) {
-            return Err(self.no_quorum(&round.told, |_| "reached".to_owned()));
+            return Err(self.no_quorum(&round.outcomes, |_| "reached".to_owned()));
         }
-        self.gate.tend(&self.nodes);
+        self.quarantine.maintain(&self.nodes);
         Ok(())
     }
 
@@ -126,20 +128,20 @@ impl RedlockStore {
 
     /// Of the masters that were a little late to answer a release most have answered by now.
     fn hear_the_late(&self, undo: &mut Undo) {
-        let owed = undo.doubts.owed;
+        let owed = undo.unknowns.owed;
         for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| owed & (1 << at) != 0) {
             if node.owes(&undo.holder) {
                 continue;
             }
-            undo.doubts.owed &= !(1 << at);
+            undo.unknowns.owed &= !(1 << at);
             if !node.may_still_run(&undo.holder) {
-                undo.doubts.nodes &= !(1 << at);
+                undo.unknowns.nodes &= !(1 << at);
             }
         }
     }
 
     fn place(&self) -> Place<'_> {
-        let mut free = self.places.lock();
+        let mut free = self.round_places.lock();
         while *free == 0 {
             self.place_free.wait(&mut free);
         }
@@ -152,18 +154,18 @@ impl RedlockStore {
         nodes: u64,
         keys: &LockKeys,
         holder: &Holder,
-        left: Levels,
-        decided: impl Fn(&[Told]) -> bool,
+        left: HoldCounts,
+        decided: impl Fn(&[NodeOutcome]) -> bool,
     ) -> Round {
-        let ask = |_: usize, _: &Link, _: &str| vec![script::release(keys, holder, left)];
+        let ask = |_: usize, _: &Connection, _: &str| vec![script::release(keys, holder, left)];
         ask_all(&self.nodes, Some(holder), ask, |at| nodes & (1 << at) != 0, decided)
     }
 
-    fn no_quorum(&self, told: &[Told], say: impl Fn(&Told) -> String) -> Error {
-        let texts: Vec<String> = told
+    fn no_quorum(&self, outcomes: &[NodeOutcome], say: impl Fn(&NodeOutcome) -> String) -> Error {
+        let texts: Vec<String> = outcomes
             .iter()
-            .map(|told| match told {
-                Told::Failed(failure) => in_short(failure).message().to_owned(),
+            .map(|outcomes| match outcomes {
+                NodeOutcome::Failed(failure) => in_short(failure).message().to_owned(),
                 other => say(other),
             })
             .collect();
@@ -172,7 +174,7 @@ impl RedlockStore {
 
     fn list(&self, texts: &[String]) -> Error {
         let each: Vec<String> =
-            self.nodes.iter().zip(texts).map(|(node, text)| format!("{:?}: {text}", node.dialer.endpoint)).collect();
+            self.nodes.iter().zip(texts).map(|(node, text)| format!("{:?}: {text}", node.connector.endpoint)).collect();
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         Error::new(ErrorKind::NoQuorum, format!("no majority ({quorum} of {all}): {}", each.join("; ")))
     }
@@ -185,8 +187,8 @@ impl RedlockStore {
     fn poll<T>(&self, request: impl Fn() -> Request, parse: impl Fn(Reply) -> Result<T>) -> Result<Vec<T>> {
         let round = ask_all(&self.nodes, None, |_, _, _| vec![request()], |_| true, |_| false);
         let (mut answers, mut wrong) = (Vec::new(), None);
-        for told in &round.told {
-            if let Told::Replies(replies) = told {
+        for outcomes in &round.outcomes {
+            if let NodeOutcome::Replies(replies) = outcomes {
                 match one(replies.clone()).and_then(&parse) {
                     Ok(answer) => answers.push(answer),
                     Err(error) => wrong = Some(error),
@@ -196,7 +198,7 @@ impl RedlockStore {
         if answers.len() >= majority(self.nodes.len()) {
             return Ok(answers);
         }
-        Err(wrong.unwrap_or_else(|| self.no_quorum(&round.told, |_| "answered".to_owned())))
+        Err(wrong.unwrap_or_else(|| self.no_quorum(&round.outcomes, |_| "answered".to_owned())))
     }
 }
 
@@ -205,36 +207,40 @@ struct Place<'s>(&'s RedlockStore);
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        *self.0.places.lock() += 1;
+        *self.0.round_places.lock() += 1;
         self.0.place_free.notify_one();
     }
 }
 
 /// The places of those that answered a release.
-fn done(told: &[Told]) -> u64 {
-    let ok = |told: &Told| matches!(told, Told::Replies(replies) if !matches!(replies[..], [Reply::Error(_), ..]));
-    told.iter().enumerate().filter(|(_, told)| ok(told)).fold(0, |done, (at, _)| done | 1 << at)
+fn done(outcomes: &[NodeOutcome]) -> u64 {
+    let ok = |outcomes: &NodeOutcome| matches!(outcomes, NodeOutcome::Replies(replies) if !matches!(replies[..], [Reply::Error(_), ..]));
+    outcomes.iter().enumerate().filter(|(_, outcomes)| ok(outcomes)).fold(0, |done, (at, _)| done | 1 << at)
 }
 
 /// The places of those that were not waited for.
-fn late(told: &[Told]) -> u64 {
-    told.iter().enumerate().filter(|(_, told)| matches!(told, Told::Late)).fold(0, |late, (at, _)| late | 1 << at)
+fn late(outcomes: &[NodeOutcome]) -> u64 {
+    outcomes
+        .iter()
+        .enumerate()
+        .filter(|(_, outcomes)| matches!(outcomes, NodeOutcome::Late))
+        .fold(0, |late, (at, _)| late | 1 << at)
 }
 
 impl LeaseStore for RedlockStore {
-    fn acquire(&self, acquire: &Acquire<'_>, doubts: &mut Doubts) -> Result<Acquired> {
+    fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         check_kind(acquire.keys)?;
-        self.gate.check_lease(acquire.lease)?;
+        self.quarantine.check_lease(acquire.lease)?;
         for split in 0..SPLITS {
             let began = self.clock.now();
             // Given back before the pause below: others may have their round meanwhile.
             let place = self.place();
-            let tally = self.vote(acquire, doubts)?;
+            let tally = self.acquire_once(acquire, unknowns)?;
             drop(place);
             match tally {
                 Tally::Granted { token, sent_at } => {
                     // Its release goes to all of them.
-                    doubts.clear();
+                    unknowns.clear();
                     return Ok(Acquired::Granted { token, sent_at, next: None });
                 }
                 Tally::Busy { ttl } => return Ok(Acquired::Busy { ttl }),
@@ -249,31 +255,39 @@ impl LeaseStore for RedlockStore {
         Ok(Acquired::Busy { ttl: Some(Duration::from_millis(5 + random::number() % 20)) })
     }
 
-    fn release(&self, keys: &LockKeys, holder: &Holder, left: Levels, doubts: &mut Doubts) -> Result<Released> {
+    fn release(
+        &self,
+        keys: &LockKeys,
+        holder: &Holder,
+        left: HoldCounts,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Released> {
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let _place = self.place();
-        let enough = |told: &[Told]| told.iter().filter(|told| matches!(told, Told::Replies(_))).count() >= quorum;
+        let enough = |outcomes: &[NodeOutcome]| {
+            outcomes.iter().filter(|outcomes| matches!(outcomes, NodeOutcome::Replies(_))).count() >= quorum
+        };
         let stands = self.stands(holder);
-        let Round { told, repeated, .. } = self.release_on(stands, keys, holder, left, enough);
-        if left == Levels::NONE {
-            doubts.nodes = stands & !done(&told);
-            doubts.owed = late(&told);
+        let Round { outcomes, repeated, .. } = self.release_on(stands, keys, holder, left, enough);
+        if left == HoldCounts::NONE {
+            unknowns.nodes = stands & !done(&outcomes);
+            unknowns.owed = late(&outcomes);
             self.forget(holder);
         }
         // It never stood on the others.
         let mut missing = all - stands.count_ones() as usize;
         let (mut there, mut level, mut listeners) = (0, 0, 0);
         let mut wrong = None;
-        for (at, told) in told.iter().enumerate() {
-            let Told::Replies(replies) = told else { continue };
+        for (at, outcomes) in outcomes.iter().enumerate() {
+            let NodeOutcome::Replies(replies) = outcomes else { continue };
             match script::release_answer(replies[0].clone()) {
                 Ok(ReleaseAnswer::Freed { receivers, .. }) => {
                     there += 1;
                     listeners = listeners.max(receivers);
                 }
-                Ok(ReleaseAnswer::Level) => level += 1,
+                Ok(ReleaseAnswer::StillHeld) => level += 1,
                 // The attempt whose reply was lost did it.
-                Ok(ReleaseAnswer::NotHeld) if repeated & (1 << at) != 0 && left == Levels::NONE => there += 1,
+                Ok(ReleaseAnswer::NotHeld) if repeated & (1 << at) != 0 && left == HoldCounts::NONE => there += 1,
                 Ok(ReleaseAnswer::NotHeld) => missing += 1,
                 Err(error) => wrong = Some(error),
             }
@@ -282,25 +296,25 @@ impl LeaseStore for RedlockStore {
             return Ok(Released::NotHeld);
         }
         match (there, level) {
-            (0, 0) => Err(wrong.unwrap_or_else(|| self.no_quorum(&told, |_| "not waited for".to_owned()))),
+            (0, 0) => Err(wrong.unwrap_or_else(|| self.no_quorum(&outcomes, |_| "not waited for".to_owned()))),
             _ if there + level + missing < quorum => {
-                Err(wrong.unwrap_or_else(|| self.no_quorum(&told, |_| "answered".to_owned())))
+                Err(wrong.unwrap_or_else(|| self.no_quorum(&outcomes, |_| "answered".to_owned())))
             }
-            (0, _) => Ok(Released::Level),
+            (0, _) => Ok(Released::StillHeld),
             _ => Ok(Released::Freed { listeners, next: None }),
         }
     }
 
-    fn acquire_all(&self, _: &AcquireAll<'_>, _: &mut Doubts) -> Result<AcquiredAll> {
+    fn acquire_all(&self, _: &AcquireAll<'_>, _: &mut UnknownOutcomes) -> Result<AcquiredAll> {
         Err(unsupported("a multi-lock"))
     }
 
-    fn release_all(&self, _: &[Leaving<'_>], _: &mut Doubts) -> Result<Vec<Result<Released>>> {
+    fn release_all(&self, _: &[Leaving<'_>], _: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
         Err(unsupported("a multi-lock"))
     }
 
     /// Not in one write: the release must be through on a majority first.
-    fn hand_over(&self, _: &LockKeys, _: &Holder, _: &mut Doubts, _: &Acquire<'_>) -> Option<HandedOver> {
+    fn hand_over(&self, _: &LockKeys, _: &Holder, _: &mut UnknownOutcomes, _: &Acquire<'_>) -> Option<HandedOver> {
         None
     }
 
@@ -308,23 +322,23 @@ impl LeaseStore for RedlockStore {
         self.renew_on_all(batch)
     }
 
-    fn settle(&self, undos: &mut Vec<Undo>) {
+    fn resolve(&self, undos: &mut Vec<Undo>) {
         let mut chunk: Vec<Undo> = undos.drain(..undos.len().min(CHUNK)).collect();
-        for undo in chunk.iter_mut().filter(|undo| undo.doubts.nodes == 0) {
-            undo.doubts.nodes = self.stands(&undo.holder);
+        for undo in chunk.iter_mut().filter(|undo| undo.unknowns.nodes == 0) {
+            undo.unknowns.nodes = self.stands(&undo.holder);
         }
         // By holder where a connection still owes it an answer, so one round each. A slow master could take minutes for all
         // of them: renewals go first.
-        let until = self.clock.now().plus(self.nodes[0].dialer.io_timeout);
+        let until = self.clock.now().plus(self.nodes[0].connector.io_timeout);
         for undo in &mut chunk {
             if self.clock.now() >= until {
                 break;
             }
             self.hear_the_late(undo);
-            let nodes = undo.doubts.nodes & !undo.doubts.owed;
+            let nodes = undo.unknowns.nodes & !undo.unknowns.owed;
             if nodes != 0 {
                 let round = self.release_on(nodes, &undo.keys, &undo.holder, undo.left, |_| false);
-                undo.doubts.nodes &= !done(&round.told);
+                undo.unknowns.nodes &= !done(&round.outcomes);
             }
         }
         let now = self.clock.now();
@@ -332,13 +346,13 @@ impl LeaseStore for RedlockStore {
         // still: then it runs when it goes on, before anybody can kill the connection, and stands for a lease from there.
         for undo in &mut chunk {
             let stands_still = |node: &Node| node.may_still_run(&undo.holder);
-            let left = undo.doubts.nodes;
+            let left = undo.unknowns.nodes;
             if self.nodes.iter().enumerate().any(|(at, node)| left & (1 << at) != 0 && stands_still(node)) {
-                undo.expires = undo.expires.max(now.plus(self.gate.longest_lease()));
+                undo.expires = undo.expires.max(now.plus(self.quarantine.longest_lease()));
             }
         }
         chunk.retain(|undo| {
-            let goes_on = undo.doubts.nodes != 0 && now < undo.expires;
+            let goes_on = undo.unknowns.nodes != 0 && now < undo.expires;
             if !goes_on {
                 self.forget(&undo.holder);
             }
@@ -350,24 +364,24 @@ impl LeaseStore for RedlockStore {
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         for renewal in renewals {
             check_kind(&renewal.keys)?;
-            self.gate.check_lease(renewal.lease)?;
+            self.quarantine.check_lease(renewal.lease)?;
         }
         let _place = self.place();
         Ok(self.renew(renewals))
     }
 
-    fn inspect(&self, keys: &LockKeys) -> Result<Option<Standing>> {
+    fn inspect(&self, keys: &LockKeys) -> Result<Option<LockStatus>> {
         check_kind(keys)?;
         let standings = self.poll(|| script::inspect(keys), script::inspect_answer)?;
         let quorum = majority(self.nodes.len());
-        let all: Vec<&(String, u64)> = standings.iter().flatten().flat_map(|standing| &standing.holders).collect();
+        let all: Vec<&(String, u64)> = standings.iter().flatten().flat_map(|health| &health.holders).collect();
         let is_same = |a: &str, b: &str| hold_on_many(a) == hold_on_many(b);
         let held = all.iter().find(|(id, _)| all.iter().filter(|(other, _)| is_same(other, id)).count() >= quorum);
         let Some((id, count)) = held else { return Ok(None) };
-        let mine = |standing: &&Standing| standing.holders.iter().any(|(other, _)| is_same(other, id));
+        let mine = |health: &&LockStatus| health.holders.iter().any(|(other, _)| is_same(other, id));
         let mut ttls: Vec<Duration> = standings.iter().flatten().filter(mine).filter_map(|s| s.ttl).collect();
         ttls.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(Some(Standing { ttl: ttls.get(quorum - 1).copied(), holders: vec![(id.clone(), *count)] }))
+        Ok(Some(LockStatus { ttl: ttls.get(quorum - 1).copied(), holders: vec![(id.clone(), *count)] }))
     }
 
     fn force_unlock(&self, keys: &LockKeys) -> Result<bool> {
@@ -380,7 +394,7 @@ impl LeaseStore for RedlockStore {
         check_kind(keys).map(|()| (0, None))
     }
 
-    fn count(&self, keys: &LockKeys, _: Count, _: &str, _: &mut Doubts) -> Result<CountAnswer> {
+    fn count(&self, keys: &LockKeys, _: Count, _: &str, _: &mut UnknownOutcomes) -> Result<CountAnswer> {
         Err(check_kind(keys).err().unwrap_or_else(|| unsupported("a count")))
     }
 
@@ -388,15 +402,15 @@ impl LeaseStore for RedlockStore {
         Err(check_kind(keys).err().unwrap_or_else(|| unsupported("a count")))
     }
 
-    fn tend(&self) -> Option<Moment> {
+    fn maintain(&self) -> Option<Moment> {
         // One connect a turn, because each can take its whole timeout, and renewals go first.
         let mut nodes: Vec<&Node> = self.nodes.iter().collect();
         nodes.sort_by_key(|node| node.probe_at());
         let _ = nodes.into_iter().any(Node::probe);
-        let gate = self.gate.tend(&self.nodes);
+        let quarantine = self.quarantine.maintain(&self.nodes);
         let now = self.clock.now();
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();
-        let next = [gate, probes].into_iter().flatten().min().unwrap_or(now.plus(Duration::from_secs(1)));
+        let next = [quarantine, probes].into_iter().flatten().min().unwrap_or(now.plus(Duration::from_secs(1)));
         Some(next.clamp(now.plus(Duration::from_millis(5)), now.plus(Duration::from_secs(1))))
     }
 
@@ -407,14 +421,14 @@ impl LeaseStore for RedlockStore {
     fn nodes(&self) -> Vec<NodeStatus> {
         let now = self.clock.now();
         let status = |node: &Node| {
-            let (standing, down) = node.standing();
-            let state = match (&down, standing.quarantined) {
+            let (health, down) = node.health();
+            let state = match (&down, health.quarantined) {
                 (Some(_), _) => NodeState::Down,
                 (None, Some(until)) => NodeState::Quarantined { remaining: until.map(|until| until.since(now)) },
                 (None, None) => NodeState::Voting,
             };
-            let address = format!("{:?}", node.dialer.endpoint);
-            NodeStatus { address, state, latency: standing.latency, last_error: down.or(standing.last_error) }
+            let address = format!("{:?}", node.connector.endpoint);
+            NodeStatus { address, state, latency: health.latency, last_error: down.or(health.last_error) }
         };
         self.nodes.iter().map(status).collect()
     }
@@ -423,18 +437,20 @@ impl LeaseStore for RedlockStore {
         self.token_rounds.load(Ordering::Relaxed)
     }
 
-    fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
-        let up: Vec<&Node> = self.nodes.iter().filter(|node| node.standing().1.is_none()).collect();
-        let dialers: Vec<&Dialer> = up.iter().map(|node| &node.dialer).collect();
+    fn listen(&self, read_timeout: Duration) -> Result<(Subscriber, SubscriptionSender)> {
+        let up: Vec<&Node> = self.nodes.iter().filter(|node| node.health().1.is_none()).collect();
+        let connectors: Vec<&Connector> = up.iter().map(|node| &node.connector).collect();
         // One that cannot be listened to counts as down, so that it is listened to when it is back.
-        Dialer::listen_to_all(&dialers, read_timeout, self.returns.clone(), |at, error| up[at].mark_down(error))
+        Connector::subscribe_to_all(&connectors, read_timeout, self.returns.clone(), |at, error| {
+            up[at].mark_down(error);
+        })
     }
 
     fn fence_claim(&self, _: &str, _: u64) -> Result<FenceAnswer> {
         Err(unsupported("a fenced value"))
     }
 
-    fn fence_write(&self, _: &str, _: u64, _: &[u8], _: &mut Doubts) -> Result<FenceAnswer> {
+    fn fence_write(&self, _: &str, _: u64, _: &[u8], _: &mut UnknownOutcomes) -> Result<FenceAnswer> {
         Err(unsupported("a fenced value"))
     }
 

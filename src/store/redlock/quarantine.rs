@@ -13,18 +13,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::node::{Node, one};
-use super::scatter::{Told, ask_all};
+use super::scatter::{NodeOutcome, ask_all};
 use super::too_long;
 use crate::base::error::Result;
 use crate::base::lease::{Moment, margin};
 use crate::base::random;
 use crate::store::redis::script::{self, Memory};
-use crate::store::redis::wire::{Link, Request, Shape, server_time};
+use crate::store::redis::wire::{Connection, Request, Shape, server_time};
 use crate::store::redlock::quorum::majority;
 
 /// The terms on which masters get their vote.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Admission {
+pub(crate) struct QuarantineSettings {
     /// No client of the fleet has a longer lease.
     pub(crate) longest_lease: Duration,
     /// A master that remembers nothing votes at once.
@@ -37,8 +37,8 @@ pub(crate) struct Admission {
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(super) struct Gate {
-    terms: Admission,
+pub(super) struct Quarantine {
+    terms: QuarantineSettings,
     waits: Mutex<Vec<Option<Wait>>>,
 }
 
@@ -47,7 +47,7 @@ struct Wait {
     /// The mark as it was read first, and when; `None`: not yet.
     mark: Option<(String, Moment)>,
     again: Moment,
-    told: bool,
+    logged: bool,
 }
 
 /// What a master said of itself.
@@ -58,9 +58,9 @@ struct Seen {
     clock: u64,
 }
 
-impl Gate {
-    pub(super) fn new(terms: Admission, nodes: usize) -> Self {
-        let unknown = Wait { mark: None, again: Moment::from_nanos(0), told: false };
+impl Quarantine {
+    pub(super) fn new(terms: QuarantineSettings, nodes: usize) -> Self {
+        let unknown = Wait { mark: None, again: Moment::from_nanos(0), logged: false };
         Self { terms, waits: Mutex::new(vec![Some(unknown); nodes]) }
     }
 
@@ -76,15 +76,15 @@ impl Gate {
     pub(super) fn has_no_vote(&self, node: &Node, at: usize) {
         let mut waits = self.waits.lock();
         if waits[at].is_none() {
-            waits[at] = Some(Wait { mark: None, again: Moment::from_nanos(0), told: false });
+            waits[at] = Some(Wait { mark: None, again: Moment::from_nanos(0), logged: false });
             node.quarantine(Some(None));
         }
     }
 
     /// Looks at those that have no vote, as far as is known, and admits whose time has come. When to look again; `None`:
     /// all vote.
-    pub(super) fn tend(&self, nodes: &[Node]) -> Option<Moment> {
-        let clock = nodes[0].dialer.clock.clone();
+    pub(super) fn maintain(&self, nodes: &[Node]) -> Option<Moment> {
+        let clock = nodes[0].connector.clock.clone();
         for (at, node) in nodes.iter().enumerate().filter(|(_, node)| node.take_suspicion()) {
             self.has_no_vote(node, at);
         }
@@ -92,7 +92,7 @@ impl Gate {
         let due = |at: usize| waits[at].as_ref().is_some_and(|wait| wait.again <= clock.now());
         if (0..nodes.len()).any(due) {
             // Those that vote are left in peace.
-            let seen = look(nodes, due);
+            let seen = inspect_node(nodes, due);
             let mut ready = Vec::new();
             for at in (0..nodes.len()).filter(|&at| due(at)) {
                 let mut wait = waits[at].clone().expect("it is due");
@@ -134,10 +134,10 @@ impl Gate {
         if now >= until {
             return Judged::Ready;
         }
-        if !std::mem::replace(&mut wait.told, true) {
+        if !std::mem::replace(&mut wait.logged, true) {
             log::warn!(
                 "{:?} gets its vote in {:?}: until then a lease may stand that it has forgotten (Builder::admit_fresh_nodes skips this for a first installation)",
-                node.dialer.endpoint,
+                node.connector.endpoint,
                 until.since(now)
             );
         }
@@ -148,7 +148,7 @@ impl Gate {
     /// Those that have waited long enough.
     fn admit(&self, nodes: &[Node], ready: &[usize]) {
         // Read only now: before, a grant could still be under way that counts an old vote of theirs.
-        let seen = look(nodes, |_| true);
+        let seen = inspect_node(nodes, |_| true);
         for &at in ready {
             let Some(Seen { run_id, memory: Memory { pending: Some(pending), .. }, .. }) = &seen[at] else { continue };
             let waited_for =
@@ -158,7 +158,7 @@ impl Gate {
             }
             match floor(&seen, &self.terms) {
                 Some(floor) if admit(&nodes[at], run_id, pending, floor) => {
-                    log::debug!("{:?} has its vote", nodes[at].dialer.endpoint);
+                    log::debug!("{:?} has its vote", nodes[at].connector.endpoint);
                     nodes[at].quarantine(None);
                     self.waits.lock()[at] = None;
                 }
@@ -177,32 +177,34 @@ enum Judged {
     Ready,
 }
 
-fn look(nodes: &[Node], asked: impl Fn(usize) -> bool) -> Vec<Option<Seen>> {
+fn inspect_node(nodes: &[Node], asked: impl Fn(usize) -> bool) -> Vec<Option<Seen>> {
     let nonce = random::number();
     let run_ids = Mutex::new(vec![String::new(); nodes.len()]);
-    let ask = |at: usize, _: &Link, run_id: &str| {
+    let ask = |at: usize, _: &Connection, run_id: &str| {
         run_ids.lock()[at] = run_id.to_owned();
         vec![
-            script::look(run_id, &format!("{run_id}:{nonce:016x}")),
+            script::inspect_node(run_id, &format!("{run_id}:{nonce:016x}")),
             Request::plain(&["TIME"]).answered_by(Shape::List),
         ]
     };
     let round = ask_all(nodes, None, ask, asked, |_| false);
     let run_ids = run_ids.into_inner();
-    let seen = |(told, run_id): (&Told, String)| {
-        let Told::Replies(replies) = told else { return None };
-        let memory =
-            one(replies.clone()).and_then(script::look_answer).inspect_err(|e| log::warn!("{}", e.chain())).ok()?;
+    let seen = |(logged, run_id): (&NodeOutcome, String)| {
+        let NodeOutcome::Replies(replies) = logged else { return None };
+        let memory = one(replies.clone())
+            .and_then(script::inspect_node_answer)
+            .inspect_err(|e| log::warn!("{}", e.chain()))
+            .ok()?;
         let clock = server_time(replies.get(1)?.clone()).ok()?;
         Some(Seen { run_id, memory, clock })
     };
-    round.told.iter().zip(run_ids).map(seen).collect()
+    round.outcomes.iter().zip(run_ids).map(seen).collect()
 }
 
 /// Above every token that a grant may have: the highest that a majority of masters knows which have forgotten nothing. If
 /// so many are not left, the memory of the others and their clocks are all there is, as it is for a first installation.
 /// `None`: those that cannot be asked now may know of a higher one (`fresh`: they do not, it is a first installation).
-fn floor(seen: &[Option<Seen>], terms: &Admission) -> Option<u64> {
+fn floor(seen: &[Option<Seen>], terms: &QuarantineSettings) -> Option<u64> {
     let all = seen.len();
     let there: Vec<&Seen> = seen.iter().flatten().collect();
     if there.len() < majority(all) {
@@ -224,7 +226,7 @@ fn floor(seen: &[Option<Seen>], terms: &Admission) -> Option<u64> {
 
 fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
     // With the run_id that was looked at, whoever answers now: another process is not given a vote by this.
-    let ask = |_: &Link, _: &str| vec![script::admit(run_id, pending, floor)];
+    let ask = |_: &Connection, _: &str| vec![script::admit(run_id, pending, floor)];
     let Ok((replies, _)) = node.send(None, ask).and_then(|call| call.finish(ask)) else { return false };
     one(replies).and_then(script::admit_answer).inspect_err(|e| log::warn!("{}", e.chain())).unwrap_or(false)
 }

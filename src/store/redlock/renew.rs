@@ -1,9 +1,9 @@
 //! Renewal needs the same majority as the grant, and puts a hold again where a master has lost it.
 
 use super::RedlockStore;
-use super::scatter::{Told, ask_all};
+use super::scatter::{NodeOutcome, ask_all};
 use crate::store::redis::script::{self, RenewAnswer, TokenRule};
-use crate::store::redis::wire::Link;
+use crate::store::redis::wire::Connection;
 use crate::store::redlock::quorum::{is_final, majority};
 use crate::store::{Acquire, Renewal, Renewed, Waiting};
 
@@ -14,15 +14,15 @@ impl RedlockStore {
     /// A failed round shortens nothing: only time ends a lease, or a majority that says that the holder is gone.
     pub(super) fn renew_on_all(&self, batch: &[Renewal]) -> Vec<Renewed> {
         let chunks: Vec<&[Renewal]> = batch.chunks(CHUNK).collect();
-        let ask = |_: usize, _: &Link, run_id: &str| {
+        let ask = |_: usize, _: &Connection, run_id: &str| {
             let holds = |chunk: &'_ [Renewal]| {
-                script::renew_votes(chunk.iter().map(|r| (&*r.keys, &r.holder, r.lease)), run_id)
+                script::renew_on_node(chunk.iter().map(|r| (&*r.keys, &r.holder, r.lease)), run_id)
             };
             chunks.iter().map(|chunk| holds(chunk)).collect()
         };
         let round = ask_all(&self.nodes, None, ask, |_| true, |_| false);
         let answers: Vec<Option<Vec<RenewAnswer>>> =
-            round.told.iter().enumerate().map(|(at, told)| self.renewals_of(at, told)).collect();
+            round.outcomes.iter().enumerate().map(|(at, outcomes)| self.renewals_of(at, outcomes)).collect();
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let mut missing = vec![Vec::new(); all];
         let mut outcomes: Vec<Renewed> = (0..batch.len())
@@ -47,7 +47,7 @@ impl RedlockStore {
                 } else if is_final(gone, all) {
                     Renewed::Gone
                 } else {
-                    let none = || self.no_quorum(&round.told, |_| "answered".to_owned());
+                    let none = || self.no_quorum(&round.outcomes, |_| "answered".to_owned());
                     Renewed::Failed(wrong.unwrap_or_else(none))
                 }
             })
@@ -57,18 +57,18 @@ impl RedlockStore {
     }
 
     /// The answers of one master for the whole batch; `None`: it failed, or has no vote.
-    fn renewals_of(&self, at: usize, told: &Told) -> Option<Vec<RenewAnswer>> {
-        let Told::Replies(replies) = told else { return None };
+    fn renewals_of(&self, at: usize, outcomes: &NodeOutcome) -> Option<Vec<RenewAnswer>> {
+        let NodeOutcome::Replies(replies) = outcomes else { return None };
         let mut all = Vec::new();
         for reply in replies {
-            match script::renew_votes_answer(reply.clone()) {
+            match script::renew_on_node_answer(reply.clone()) {
                 Ok(Some(answers)) => all.extend(answers),
                 Ok(None) => {
-                    self.gate.has_no_vote(&self.nodes[at], at);
+                    self.quarantine.has_no_vote(&self.nodes[at], at);
                     return None;
                 }
                 Err(error) => {
-                    log::debug!("{:?} cannot renew: {}", self.nodes[at].dialer.endpoint, error.chain());
+                    log::debug!("{:?} cannot renew: {}", self.nodes[at].connector.endpoint, error.chain());
                     return None;
                 }
             }
@@ -85,13 +85,13 @@ impl RedlockStore {
         if places.iter().all(Vec::is_empty) {
             return;
         }
-        let ask = |at: usize, _: &Link, run_id: &str| {
+        let ask = |at: usize, _: &Connection, run_id: &str| {
             let again = |&n: &usize| {
                 let Renewal { keys, holder, lease, token } = &batch[n];
                 let rule = if *token == 0 { TokenRule::Off } else { TokenRule::Expires };
                 let waiting = Waiting::No;
                 let acquire = Acquire { keys, holder, lease: *lease, held: 0, token: rule, waiting };
-                script::vote(&acquire, *token, run_id)
+                script::acquire_on_node(&acquire, *token, run_id)
             };
             places[at].iter().map(again).collect()
         };

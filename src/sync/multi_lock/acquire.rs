@@ -6,17 +6,17 @@ use std::time::Duration;
 use super::hold::MultiHold;
 use super::label;
 use crate::background::grant::Grant;
-use crate::background::piggyback::Relay;
+use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::key::LockKeys;
 use crate::base::lease::{Moment, valid_until};
-use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_reentry};
-use crate::session::attempt::{Claim, Tried, never_held};
+use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
+use crate::session::attempt::{AcquireAttempt, Tried, never_held};
 use crate::session::hold::{Hold, Side};
-use crate::session::wait_loop::{Contender, stand_in_line};
+use crate::session::wait_loop::{Contender, queue_up};
 use crate::session::{Owner, Shared};
-use crate::store::{AcquireAll, Acquired, AcquiredAll, Doubts, Part};
+use crate::store::{AcquireAll, Acquired, AcquiredAll, Part, UnknownOutcomes};
 
 /// Takes all names, sorted and each once. `None`: not before the deadline, and then none of them.
 pub(super) fn take(
@@ -33,6 +33,9 @@ pub(super) fn take(
         if let Some(own) = hold {
             if owner == Owner::Guard {
                 refuse_reentry(own, keys, terms)?;
+                if deadline == Deadline::Never {
+                    refuse_own(shared, keys, thread)?;
+                }
                 *hold = None;
                 continue;
             }
@@ -43,18 +46,18 @@ pub(super) fn take(
     }
     let fresh: Vec<_> =
         names.iter().zip(&held).filter(|(_, hold)| hold.is_none()).map(|(keys, _)| keys.clone()).collect();
-    let claim = Claim::of_all(shared, &names[0], &fresh, terms.lease, terms.token)?;
-    let mut attempt = Attempt { claim, names, held, terms, owner };
+    let attempt = AcquireAttempt::of_all(shared, &names[0], &fresh, terms.lease, terms.token)?;
+    let mut call = MultiLockCall { attempt, names, held, terms, owner };
     // It stands in no line: which of them it would have to be, the answer tells.
-    let mut step = attempt.step()?;
+    let mut step = call.step()?;
     loop {
         step = match step {
             Step::Won(hold) => return Ok(Some(hold)),
             Step::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
             Step::BlockedAt { at, ttl } => {
                 // In one line at a time: with a place in several, two calls could each be the head that the other waits for.
-                attempt.claim.keys = &names[at];
-                match stand_in_line(&mut attempt, deadline, Some(Tried::Busy(ttl)))? {
+                call.attempt.keys = &names[at];
+                match queue_up(&mut call, deadline, Some(Tried::Busy(ttl)))? {
                     Some(step) => step,
                     None => return Ok(None),
                 }
@@ -64,8 +67,8 @@ pub(super) fn take(
 }
 
 /// A call that wins several holds.
-struct Attempt<'a> {
-    claim: Claim<'a>,
+struct MultiLockCall<'a> {
+    attempt: AcquireAttempt<'a>,
     names: &'a [Arc<LockKeys>],
     /// For each name the hold of this thread that is entered once more, if there is one.
     held: Vec<Option<Arc<Hold>>>,
@@ -83,48 +86,48 @@ enum Step {
     },
 }
 
-impl<'a> Contender<'a> for Attempt<'a> {
+impl<'a> Contender<'a> for MultiLockCall<'a> {
     type Won = Step;
 
-    fn claim(&mut self) -> &mut Claim<'a> {
-        &mut self.claim
+    fn attempt(&mut self) -> &mut AcquireAttempt<'a> {
+        &mut self.attempt
     }
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<Step>> {
         Ok(match self.step()? {
-            Step::BlockedAt { at, ttl } if Arc::ptr_eq(&self.names[at], self.claim.keys) => Tried::Busy(ttl),
+            Step::BlockedAt { at, ttl } if Arc::ptr_eq(&self.names[at], self.attempt.keys) => Tried::Busy(ttl),
             // At another name: whoever is next in the line of this one may well have it.
             step => Tried::Won(step),
         })
     }
 
     /// None: a release of one name takes along a try of that name.
-    fn relay(&mut self) -> Option<Relay> {
+    fn piggyback(&mut self) -> Option<Piggyback> {
         None
     }
 
-    fn judge_relayed(&mut self, _: Result<Acquired>, _: Doubts) -> Result<Tried<Step>> {
+    fn on_piggyback_reply(&mut self, _: Result<Acquired>, _: UnknownOutcomes) -> Result<Tried<Step>> {
         self.try_once(true)
     }
 }
 
-impl Attempt<'_> {
+impl MultiLockCall<'_> {
     /// One round trip.
     fn step(&mut self) -> Result<Step> {
-        let Self { claim, names, held, terms, .. } = self;
+        let Self { attempt, names, held, terms, .. } = self;
         // What this thread holds may be lost while it waits for the rest.
         held.iter().flatten().try_for_each(|hold| hold.ensure_held())?;
-        let acquired = claim.ask_with(|claim, doubts| {
+        let acquired = attempt.ask_with(|attempt, unknowns| {
             let part = |(keys, hold): (&'_ Arc<LockKeys>, &'_ Option<Arc<Hold>>)| -> (Arc<LockKeys>, _, u32) {
                 match hold {
-                    Some(hold) => (keys.clone(), hold.grant.holder.clone(), hold.levels().main),
-                    None => (keys.clone(), claim.holder.clone(), 0),
+                    Some(hold) => (keys.clone(), hold.grant.holder.clone(), hold.counts().main),
+                    None => (keys.clone(), attempt.holder.clone(), 0),
                 }
             };
             let parts: Vec<_> = names.iter().zip(held.iter()).map(part).collect();
             let parts = parts.iter().map(|(keys, holder, held)| Part { keys, holder, held: *held }).collect();
             let request = AcquireAll { parts, lease: terms.lease, token: terms.token };
-            claim.shared.store.acquire_all(&request, doubts)
+            attempt.shared.store.acquire_all(&request, unknowns)
         });
         match acquired.map_err(|e| self.named(e))? {
             AcquiredAll::Granted { tokens, sent_at } => self.begin(&tokens, sent_at).map(Step::Won),
@@ -142,12 +145,12 @@ impl Attempt<'_> {
 
     /// Makes holds of a grant, unless a lease has ended while we waited for the answer.
     fn begin(&mut self, tokens: &[u64], sent_at: Moment) -> Result<MultiHold> {
-        let Self { claim, names, held, terms, owner } = self;
-        let shared = claim.shared;
+        let Self { attempt, names, held, terms, owner } = self;
+        let shared = attempt.shared;
         let in_time = held.iter().flatten().try_for_each(|hold| hold.confirmed(sent_at, terms.lease));
         let late = shared.clock.now() >= valid_until(sent_at, terms.lease);
         if late || in_time.is_err() {
-            claim.give_up();
+            attempt.give_up();
             return Err(in_time.err().unwrap_or_else(|| granted_too_late().for_name(&label(names.iter()))));
         }
         let mut parts = Vec::with_capacity(names.len());
@@ -155,13 +158,13 @@ impl Attempt<'_> {
         for ((keys, own), token) in names.iter().zip(held.iter()).zip(tokens) {
             let hold = match own {
                 Some(hold) => {
-                    hold.add_level(Side::Main);
+                    hold.add_count(Side::Main);
                     Ok(hold.clone())
                 }
                 None => {
-                    let (holder, clock) = (claim.holder.clone(), shared.clock.clone());
-                    let upkeep = terms.upkeep(sent_at);
-                    let grant = Grant::new(keys.clone(), holder, *token, sent_at, terms.lease, upkeep, clock);
+                    let (holder, clock) = (attempt.holder.clone(), shared.clock.clone());
+                    let renewal_policy = terms.renewal_policy(sent_at);
+                    let grant = Grant::new(keys.clone(), holder, *token, sent_at, terms.lease, renewal_policy, clock);
                     Hold::begin(shared, grant, *owner, terms.reentrant)
                 }
             };
@@ -176,8 +179,8 @@ impl Attempt<'_> {
         let hold = MultiHold::new(shared, parts);
         if let Err(e) = begun {
             // The client was closed meanwhile: those that have begun, and those that have not.
-            let _ = hold.release_level(Side::Main);
-            claim.give_up();
+            let _ = hold.release_one(Side::Main);
+            attempt.give_up();
             return Err(e);
         }
         Ok(hold)

@@ -7,11 +7,11 @@ use super::label;
 use crate::background::grant::{Callback, OnLost, tick};
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::event::Bell;
+use crate::base::event::Event;
 use crate::base::lease::State;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Left, Side};
-use crate::store::{Doubts, Leaving, Renewal};
+use crate::store::{Leaving, Renewal, UnknownOutcomes};
 
 /// One level of each of several holds, with the methods of a [`Hold`].
 pub(crate) struct MultiHold {
@@ -61,10 +61,10 @@ impl MultiHold {
             return false;
         }
         let deadline = Deadline::after(Instant::now(), timeout);
-        let ear = Ear::new(&self.parts);
+        let watch = LossWatch::new(&self.parts);
         loop {
             // Cleared first and looked second: a loss in between rings again.
-            ear.bell.clear();
+            watch.event.clear();
             let (mut pause, mut released) = (Duration::MAX, false);
             for Hold { grant, .. } in self.parts.iter().map(|hold| &**hold) {
                 let now = grant.now();
@@ -80,7 +80,7 @@ impl MultiHold {
             if released || left.is_zero() {
                 return false;
             }
-            ear.bell.wait(pause.min(left).max(Duration::from_micros(50)));
+            watch.event.wait(pause.min(left).max(Duration::from_micros(50)));
         }
     }
 
@@ -89,7 +89,7 @@ impl MultiHold {
     }
 
     pub(super) fn finish_callbacks(&self, callbacks: Vec<Callback>, given_up: &Result<()>) {
-        self.shared.losses.finish(callbacks, given_up);
+        self.shared.loss_callbacks.finish(callbacks, given_up);
     }
 
     /// Lengthens the leases to at least `lease` from now, in one round trip.
@@ -102,13 +102,13 @@ impl MultiHold {
     }
 
     /// Gives up one level of each, in one round trip. Whatever one of them says, the others are given up.
-    pub(super) fn release_level(&self, side: Side) -> Result<()> {
+    pub(super) fn release_one(&self, side: Side) -> Result<()> {
         if self.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         let mut leaving: Vec<(&Hold, Left)> = Vec::with_capacity(self.parts.len());
         let told_here = worst(self.parts.iter().map(|hold| {
-            leaving.extend(hold.leave_level(side)?.map(|left| (&**hold, left)));
+            leaving.extend(hold.leave_one(side)?.map(|left| (&**hold, left)));
             Ok(())
         }));
         let told_there = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
@@ -118,15 +118,15 @@ impl MultiHold {
     fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
         let requests: Vec<_> = leaving
             .iter()
-            .map(|(hold, left)| Leaving { keys: &hold.grant.keys, holder: &hold.grant.holder, left: left.levels })
+            .map(|(hold, left)| Leaving { keys: &hold.grant.keys, holder: &hold.grant.holder, left: left.counts })
             .collect();
-        let mut doubts = Doubts::default();
-        let outcomes = match self.shared.store.release_all(&requests, &mut doubts) {
+        let mut unknowns = UnknownOutcomes::default();
+        let outcomes = match self.shared.store.release_all(&requests, &mut unknowns) {
             Ok(outcomes) => outcomes,
             Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
         };
         let finished = leaving.iter().zip(outcomes);
-        worst(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, doubts.clone())))
+        worst(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, unknowns.clone())))
     }
 }
 
@@ -147,22 +147,22 @@ fn worst(all: impl Iterator<Item = Result<()>>) -> Result<()> {
     errors.into_iter().min_by_key(rank).map_or(Ok(()), Err)
 }
 
-/// A bell that rings when any of several leases has ended, while this lives.
-struct Ear<'h> {
-    bell: Arc<Bell>,
+/// A event that rings when any of several leases has ended, while this lives.
+struct LossWatch<'h> {
+    event: Arc<Event>,
     parts: &'h [Arc<Hold>],
 }
 
-impl<'h> Ear<'h> {
+impl<'h> LossWatch<'h> {
     fn new(parts: &'h [Arc<Hold>]) -> Self {
-        let bell = Arc::default();
-        parts.iter().for_each(|hold| hold.grant.add_bell(&bell));
-        Self { bell, parts }
+        let event = Arc::default();
+        parts.iter().for_each(|hold| hold.grant.add_event(&event));
+        Self { event, parts }
     }
 }
 
-impl Drop for Ear<'_> {
+impl Drop for LossWatch<'_> {
     fn drop(&mut self) {
-        self.parts.iter().for_each(|hold| hold.grant.remove_bell(&self.bell));
+        self.parts.iter().for_each(|hold| hold.grant.remove_event(&self.event));
     }
 }

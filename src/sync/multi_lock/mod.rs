@@ -18,7 +18,7 @@ use crate::session::acquire::Terms;
 use crate::session::hold::Side;
 use crate::session::{Owner, Shared};
 use crate::sync::guard::guard_methods;
-use crate::sync::handle::{lease_settings, token_setting, waiting_verb};
+use crate::sync::handle::{lease_settings, token_setting, waiting_method};
 
 /// Several plain locks taken as one: all of them or none, in one round trip, and at no moment only some of them.
 ///
@@ -63,7 +63,7 @@ use crate::sync::handle::{lease_settings, token_setting, waiting_verb};
 #[derive(Debug, Clone)]
 pub struct MultiLock {
     shared: Arc<Shared>,
-    /// Sorted, each once. Told by the first verb: making a handle cannot fail.
+    /// Sorted, each once. Told by the first method: making a handle cannot fail.
     names: Result<Arc<[Arc<LockKeys>]>>,
     terms: Terms,
 }
@@ -77,12 +77,12 @@ impl MultiLock {
     lease_settings!(terms);
     token_setting!(terms);
 
-    /// The names, sorted, each once; none if there is one that no verb will accept. No I/O.
+    /// The names, sorted, each once; none if there is one that no method will accept. No I/O.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().flat_map(|names| names.iter()).map(|keys| &*keys.name)
     }
 
-    waiting_verb! {
+    waiting_method! {
         /// Takes all of them, blocking for as long as it takes.
         ///
         /// `let _ = multi.lock()?;` unlocks at once: give the guard a name.
@@ -94,17 +94,20 @@ impl MultiLock {
         /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind under one of them, or took
         /// one through a [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
         /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. After an error none of
-        /// them is taken: what is in doubt is undone in the background. Where one name is to blame the error
+        /// them is taken: what is in unknown outcome is undone in the background. Where one name is to blame the error
         /// [tells it](crate::Error::name).
         lock, try_lock, try_lock_for, try_lock_until() -> MultiLockGuard, acquire
     }
 
-    waiting_verb! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a second call blocks even
-        /// on the same thread, until the first guard is gone.
+    waiting_method! {
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: while an owned guard has one of
+        /// the names, each further call for it blocks, also on the thread that took the guard, and also
+        /// [`lock`](Self::lock). Nobody can see whether that is a mistake: another thread may drop it.
         ///
         /// # Errors
-        /// As [`lock`](Self::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds one of them by a guard that is bound to it, renewed
+        /// and without a [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`).
+        /// Otherwise as [`lock`](Self::lock).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMultiLockGuard, acquire_owned
     }
 
@@ -183,7 +186,7 @@ macro_rules! multi_methods {
 /// What its methods say of the lock they say of all of them: it is held while all are, lost as soon as one is (the others are
 /// still released by the unlock, which tells the loss), and its `name` is a list. Of `hold_count` it is the smallest.
 ///
-/// Bound to its thread, because a verb of this thread re-enters its holds:
+/// Bound to its thread, because a method of this thread re-enters its holds:
 /// ```compile_fail,E0277
 /// fn is_send<T: Send>() {}
 /// is_send::<leasehold::MultiLockGuard>();

@@ -32,6 +32,10 @@ if held == 0 then
   if pttl ~= -2 and not mine and redis.call('hexists', lock, 'mode') == 1 then
     return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
   end
+  -- Only where it costs nobody who waits for a lock another command: a fenced value has no TTL.
+  if pttl == -1 and not mine and redis.call('hexists', lock, 'token') == 1 then
+    return redis.error_reply('WRONGTYPE a fenced value stands under this name')
+  end
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local head, deadline, swept = live_head(KEYS[2], KEYS[3], ARGV[8], now, field)
   if not mine and (pttl ~= -2 or (head and head ~= field)) then

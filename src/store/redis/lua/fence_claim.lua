@@ -2,6 +2,7 @@
 -- KEYS[1] value   hash: token -> highest token that claimed it, value -> bytes
 -- ARGV[1] fencing token
 -- Returns {1, value or nil} claimed, and what is there | {0, token} refused, a newer token has claimed it
+--         an error where a hash with other fields stands: a lock, whose end would take the value along
 -- Repeat-safe: yes. Claiming again with the same token changes nothing.
 -- Compared as text of equal length, because Redis' numbers in Lua lose digits above 2^53.
 local function newer(a, b)
@@ -11,9 +12,12 @@ local function newer(a, b)
   return a > b
 end
 
-local standing = redis.call('hget', KEYS[1], 'token')
+local standing, value = redis.call('hget', KEYS[1], 'token'), redis.call('hget', KEYS[1], 'value')
+if redis.call('hlen', KEYS[1]) > (standing and 1 or 0) + (value and 1 or 0) then
+  return redis.error_reply('WRONGTYPE what stands under this key is no fenced value')
+end
 if standing and newer(standing, ARGV[1]) then
   return {0, standing}
 end
 redis.call('hset', KEYS[1], 'token', ARGV[1])
-return {1, redis.call('hget', KEYS[1], 'value')}
+return {1, value}

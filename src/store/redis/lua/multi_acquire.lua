@@ -26,7 +26,9 @@ for i = 1, n do
   if held or pttl ~= -2 then
     local mine = redis.pcall('hexists', KEYS[i], ARGV[i])
     if mine == 0 then
-      if not held and redis.call('hexists', KEYS[i], 'mode') == 1 then
+      -- A fenced value has no TTL: where there is one, nobody is asked.
+      if not held
+        and (redis.call('hexists', KEYS[i], 'mode') == 1 or pttl == -1 and redis.call('hexists', KEYS[i], 'token') == 1) then
         return {4, 0, i}
       end
       refused = held and {2, 0, i} or {0, pttl, i}

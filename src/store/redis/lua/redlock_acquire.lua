@@ -29,6 +29,10 @@ if pttl ~= -2 or held > 0 then
     if redis.call('hexists', lock, 'mode') == 1 then
       return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
     end
+    -- Only where it costs nobody who waits for a lock another command: a fenced value has no TTL.
+    if pttl == -1 and redis.call('hexists', lock, 'token') == 1 then
+      return redis.error_reply('WRONGTYPE a fenced value stands under this name')
+    end
     return {0, pttl, redis.call('hkeys', lock)[1]}
   end
 end

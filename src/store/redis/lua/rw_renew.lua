@@ -8,43 +8,51 @@
 --         0 gone, or the error of that lock
 -- Repeat-safe: yes. A TTL is only ever raised, and only for a holder that is there.
 
--- A renewal by a Java reader sets the TTL of the whole lock to that client's watchdog time, whatever others were promised, and
--- before Redisson 4.4 that of all their levels as well. What is left of its own levels is a lower bound of that time.
-local function left_to_java(lock, tag)
-  local least = math.huge
-  -- Every reader asks once a second: beyond this many the search would cost the square of their number.
-  if redis.call('hlen', lock) > 100 then
-    return least
+local function level(tag, reader, n)
+  return tag .. ':' .. reader .. ':rwlock_timeout:' .. n
+end
+
+-- Of a lock that many read, only the fields of one holder: each reader asks once a second, and reading all of them would cost
+-- the square of their number.
+local function fields_of(lock, holder, writer)
+  if redis.call('hlen', lock) <= 100 then
+    return redis.call('hgetall', lock)
   end
-  local fields = redis.call('hgetall', lock)
-  for i = 1, #fields, 2 do
-    -- Our client ids are UUIDs of version 8, Java's of version 4.
-    if fields[i] ~= 'mode' and string.sub(fields[i], 15, 15) ~= '8' then
-      for n = 1, tonumber(fields[i + 1]) or 0 do
-        local pttl = redis.call('pttl', tag .. ':' .. fields[i] .. ':rwlock_timeout:' .. n)
-        if pttl > 0 then
-          least = math.min(least, pttl)
-        end
-      end
-    end
-  end
-  return least
+  return {holder, redis.call('hget', lock, holder) or 0, writer, redis.call('hget', lock, writer)}
 end
 
 local function renew(lock, holder, lease, tag)
   -- While a downgrade is in doubt either field may be the one that stands.
-  local writing = redis.call('hexists', lock, holder .. ':write') == 1
-  local count = tonumber(redis.call('hget', lock, holder) or 0)
+  local writer, writing, count = holder .. ':write', false, 0
+  -- A renewal by a Java reader sets the TTL of the whole lock to that client's watchdog time, whatever others were promised,
+  -- and before Redisson 4.4 that of all their levels as well. What is left of its own levels is a lower bound of that time.
+  local java = math.huge
+  local fields = fields_of(lock, holder, writer)
+  for i = 1, #fields, 2 do
+    local field, levels = fields[i], tonumber(fields[i + 1]) or 0
+    if field == holder then
+      count = levels
+    elseif field == writer then
+      writing = levels > 0
+    -- Our client ids are UUIDs of version 8, Java's of version 4.
+    elseif field ~= 'mode' and string.sub(field, 15, 15) ~= '8' then
+      for n = 1, levels do
+        local pttl = redis.call('pttl', level(tag, field, n))
+        java = pttl > 0 and math.min(java, pttl) or java
+      end
+    end
+  end
   if not writing and count == 0 then
     return 0
   end
+
   local promised, longest = 0, writing and lease or 0
   for n = 1, count do
-    local level = tag .. ':' .. holder .. ':rwlock_timeout:' .. n
-    local pttl = redis.call('pttl', level)
+    local key = level(tag, holder, n)
+    local pttl = redis.call('pttl', key)
     promised = math.max(promised, pttl)
     if lease > 0 and pttl < lease then
-      redis.call('set', level, '1', 'px', lease)
+      redis.call('set', key, '1', 'px', lease)
       pttl = lease
     end
     longest = math.max(longest, pttl)
@@ -53,13 +61,14 @@ local function renew(lock, holder, lease, tag)
   if pttl >= 0 and pttl < longest then
     redis.call('pexpire', lock, longest)
   end
-  if writing then
+  -- Nothing of ours makes a lock end before one of its readers by more than a pause within a script: Java has cut it.
+  if pttl >= 0 and pttl < promised * 0.99 then
+    java = math.min(java, pttl)
+  end
+  if writing or java == math.huge then
     return 1
   end
-  -- Nothing of ours makes a lock end before one of its readers by more than a pause within a script: Java has cut it.
-  local cut = pttl >= 0 and pttl < promised * 0.99 and pttl or math.huge
-  local least = math.min(cut, left_to_java(lock, tag))
-  return least < math.huge and math.max(least, 2) or 1
+  return math.max(java, 2)
 end
 
 local answers = {}

@@ -1,7 +1,8 @@
 //! The scripts of counts without holders: latches, and the number of a semaphore's permits.
 
 use super::{
-    COUNT_ADD, COUNT_SET, LATCH_COUNT_DOWN, LATCH_DELETE, PERMIT_COUNT, PERMIT_DELETE, fail_on_error, pair, unexpected,
+    COUNT_ADD, COUNT_SET, LATCH_COUNT_DOWN, LATCH_DELETE, LATCH_LOOK, PERMIT_COUNT, PERMIT_DELETE, fail_on_error, pair,
+    unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -30,7 +31,7 @@ pub(crate) struct CountAnswer {
 
 pub(crate) fn count(keys: &LockKeys, change: Count, id: &str) -> Request {
     let (lock, mark, kept) = (keys.lock.as_bytes(), keys.once(id), ceil_millis(ONCE));
-    let names = [lock, mark.as_bytes()];
+    let (names, opened) = ([lock, mark.as_bytes()], keys.opened());
     match change {
         Count::Set(n) => {
             let request = Request::script(&COUNT_SET, &names).number(u64::from(n)).number(kept).arg(&*keys.channel);
@@ -38,8 +39,12 @@ pub(crate) fn count(keys: &LockKeys, change: Count, id: &str) -> Request {
             if keys.kind == Kind::Latch { request.number(1) } else { request.number(u64::from(n)) }
         }
         Count::Add(n) => Request::script(&COUNT_ADD, &names).arg(n.to_string()).number(kept).arg(&*keys.channel),
-        Count::Down => Request::script(&LATCH_COUNT_DOWN, &names).number(kept).arg(&*keys.channel),
+        Count::Down => {
+            let names = [lock, mark.as_bytes(), opened.as_bytes()];
+            Request::script(&LATCH_COUNT_DOWN, &names).number(kept).arg(&*keys.channel)
+        }
         Count::Delete if keys.kind == Kind::Latch => {
+            let names = [lock, mark.as_bytes(), opened.as_bytes()];
             Request::script(&LATCH_DELETE, &names).number(kept).arg(&*keys.channel)
         }
         Count::Delete => {
@@ -50,7 +55,7 @@ pub(crate) fn count(keys: &LockKeys, change: Count, id: &str) -> Request {
             Request::script(&PERMIT_DELETE, &names).number(kept).arg(&*keys.channel)
         }
     }
-    .limited()
+    .with_limit()
 }
 
 pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
@@ -66,12 +71,13 @@ pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
     }
 }
 
-/// What the count is now: (what is left or free, what is held).
+/// What the count is now: (what is left or free; what is held, for a latch when it was opened last).
 pub(crate) fn count_question(keys: &LockKeys) -> Request {
     match keys.kind {
         Kind::Permits(_) => {
             Request::script(&PERMIT_COUNT, &[keys.lock.as_bytes(), keys.leases().as_bytes()]).arg(&*keys.channel)
         }
+        Kind::Latch => Request::script(&LATCH_LOOK, &[keys.lock.as_bytes(), keys.opened().as_bytes()]),
         _ => Request::plain(&["GET", &keys.lock]).answered_by(Shape::Text),
     }
 }

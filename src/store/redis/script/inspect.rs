@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::{
     FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK, fail_on_error, pair, unexpected,
 };
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::key::{Kind, LockKeys};
 use crate::store::redis::wire::{Reply, Request};
 
 /// What stands in Redis under a lock's name.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct LockStatus {
     /// `None`: the lock would never expire.
     pub(crate) ttl: Option<Duration>,
     /// Each holder id with its hold count.
@@ -23,7 +23,7 @@ pub(crate) fn inspect(keys: &LockKeys) -> Request {
 }
 
 /// `None`: the lock is free.
-pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<Standing>> {
+pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     let Reply::Array(parts) = fail_on_error(reply)? else {
         return Err(unexpected("a question about the holder", "no list"));
     };
@@ -31,14 +31,20 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<Standing>> {
     let Some(Reply::Int(pttl)) = parts.next() else { return Err(unexpected("a question about the holder", "no TTL")) };
     let mut holders = Vec::new();
     while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next()) {
-        if field == b"mode" {
-            continue;
+        match &*field {
+            b"mode" => continue,
+            // No holder is called so: it is the field of a fenced value.
+            b"token" => {
+                let why = "a fenced value stands under this name; use another name for one of the two";
+                return Err(Error::new(ErrorKind::WrongType, why));
+            }
+            _ => {}
         }
         // A count that is no number is somebody else's business; the lock is held all the same.
         let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).unwrap_or(1);
         holders.push((String::from_utf8_lossy(&field).into_owned(), count));
     }
-    Ok((!holders.is_empty()).then(|| Standing { ttl: u64::try_from(pttl).ok().map(Duration::from_millis), holders }))
+    Ok((!holders.is_empty()).then(|| LockStatus { ttl: u64::try_from(pttl).ok().map(Duration::from_millis), holders }))
 }
 
 pub(crate) fn force_unlock(keys: &LockKeys) -> Request {

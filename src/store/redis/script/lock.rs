@@ -33,12 +33,12 @@ pub(crate) enum Waiting {
     No,
     /// A try of a fair lock: it takes no place, and still puts the deadlines right of those who have one.
     NoPlace {
-        java_keeps: Duration,
+        java_ttl: Duration,
     },
-    /// `keeps`: how long the sign stands without another try. `java_keeps`: that of a Java waiter. `again`: it was left before.
+    /// `ttl`: how long the sign stands without another try. `java_ttl`: that of a Java waiter. `again`: it was left before.
     Yes {
-        keeps: Duration,
-        java_keeps: Duration,
+        ttl: Duration,
+        java_ttl: Duration,
         again: bool,
     },
 }
@@ -71,39 +71,41 @@ pub(crate) enum AcquireAnswer {
 pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
     let Acquire { keys, holder, lease, held, token, waiting } = *request;
     let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
-    let (keeps, java_keeps, again) = match waiting {
+    let (ttl, java_ttl, again) = match waiting {
         Waiting::No => (0, 0, false),
-        Waiting::NoPlace { java_keeps } => (0, ceil_millis(java_keeps), false),
-        Waiting::Yes { keeps, java_keeps, again } => (ceil_millis(keeps), ceil_millis(java_keeps), again),
+        Waiting::NoPlace { java_ttl } => (0, ceil_millis(java_ttl), false),
+        Waiting::Yes { ttl, java_ttl, again } => (ceil_millis(ttl), ceil_millis(java_ttl), again),
     };
     match keys.kind {
         Kind::Mutex => {
             let request = Request::script(&MUTEX_ACQUIRE, &[lock, keys.token.as_bytes()]);
-            with_token(request.arg(holder.as_str()).number(lease).number(held), token).stamped()
+            with_token(request.arg(holder.as_str()).number(lease).number(held), token).with_floor_and_limit()
         }
         Kind::Fair => {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
             let request = Request::script(&FAIR_ACQUIRE, &names).arg(holder.as_str()).number(lease).number(held);
-            let request = with_token(request, token).number(keeps).number(u64::from(again)).number(java_keeps);
-            request.arg(&*keys.channel).stamped()
+            let request = with_token(request, token).number(ttl).number(u64::from(again)).number(java_ttl);
+            request.arg(&*keys.channel).with_floor_and_limit()
         }
         Kind::Write => {
             let request = Request::script(&WRITE_ACQUIRE, &[lock, keys.token.as_bytes(), keys.marker().as_bytes()]);
-            with_token(request.arg(holder.as_str()).number(lease).number(held), token).number(keeps).stamped()
+            with_token(request.arg(holder.as_str()).number(lease).number(held), token)
+                .number(ttl)
+                .with_floor_and_limit()
         }
         Kind::Read => {
             let request = Request::script(&READ_ACQUIRE, &[lock, keys.marker().as_bytes()]);
-            request.arg(holder.as_str()).number(lease).number(held).arg(&*keys.tag).limited()
+            request.arg(holder.as_str()).number(lease).number(held).arg(&*keys.tag).with_limit()
         }
         Kind::Permits(permits) => {
             let request = Request::script(&PERMIT_ACQUIRE, &[lock, keys.leases().as_bytes()]);
             let request = request.arg(holder.permit_bytes()).number(u64::from(permits)).number(lease);
-            request.arg(&*keys.channel).limited()
+            request.arg(&*keys.channel).with_limit()
         }
         Kind::Counting { permits, .. } => {
             let request = Request::script(&COUNT_ACQUIRE, &[lock, keys.once(holder.as_str()).as_bytes()]);
-            request.number(u64::from(permits)).number(ceil_millis(TAKEN)).limited()
+            request.number(u64::from(permits)).number(ceil_millis(TAKEN)).with_limit()
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     }
@@ -139,14 +141,14 @@ pub(crate) fn acquire_answer(reply: Reply) -> Result<AcquireAnswer> {
 
 /// The levels of a hold: what stands, or what a release leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Levels {
+pub(crate) struct HoldCounts {
     /// Of the lock itself; of a read-write lock, for writing.
     pub(crate) main: u32,
     /// Of a read-write lock, for reading.
     pub(crate) reads: u32,
 }
 
-impl Levels {
+impl HoldCounts {
     pub(crate) const NONE: Self = Self { main: 0, reads: 0 };
 }
 
@@ -154,7 +156,7 @@ impl Levels {
 pub(crate) enum ReleaseAnswer {
     NotHeld,
     /// Levels stay, or other readers do.
-    Level,
+    StillHeld,
     /// Freed; this many subscribers were reached. `next`: the waiter of a fair lock whose turn it is.
     Freed {
         receivers: u64,
@@ -163,7 +165,7 @@ pub(crate) enum ReleaseAnswer {
 }
 
 /// Leaves a hold with the levels of `left`.
-pub(crate) fn release(keys: &LockKeys, holder: &Holder, left: Levels) -> Request {
+pub(crate) fn release(keys: &LockKeys, holder: &Holder, left: HoldCounts) -> Request {
     let lock = keys.lock.as_bytes();
     match keys.kind {
         Kind::Mutex => Request::script(&MUTEX_RELEASE, &[lock])
@@ -202,7 +204,7 @@ pub(crate) fn release_answer(reply: Reply) -> Result<ReleaseAnswer> {
     let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected("a release", "no list")) };
     match &parts[..] {
         [Reply::Int(0), ..] => Ok(ReleaseAnswer::NotHeld),
-        [Reply::Int(1), ..] => Ok(ReleaseAnswer::Level),
+        [Reply::Int(1), ..] => Ok(ReleaseAnswer::StillHeld),
         [Reply::Int(2), Reply::Int(receivers), next @ ..] => {
             let next = match next {
                 [Reply::Bytes(head)] => Some(String::from_utf8_lossy(head).into_owned()),

@@ -12,18 +12,18 @@ use std::sync::LazyLock;
 pub(crate) use self::count::{Count, CountAnswer, count, count_answer, count_question, question_answer};
 pub(crate) use self::fence::{FenceAnswer, fence_answer, fence_claim, fence_write};
 pub(crate) use self::inspect::{
-    Standing, force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer,
+    LockStatus, force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer,
 };
 pub(crate) use self::lock::{
-    Acquire, AcquireAnswer, Family, Levels, ReleaseAnswer, RenewAnswer, TokenRule, Waiting, acquire, acquire_answer,
-    release, release_answer, renew, renew_answers,
+    Acquire, AcquireAnswer, Family, HoldCounts, ReleaseAnswer, RenewAnswer, TokenRule, Waiting, acquire,
+    acquire_answer, release, release_answer, renew, renew_answers,
 };
 pub(crate) use self::multi::{
     AcquireAll, AcquireAllAnswer, Leaving, Part, acquire_all, acquire_all_answer, release_all, release_all_answer,
 };
 pub(crate) use self::redlock::{
-    Memory, Vote, admit, admit_answer, look, look_answer, renew_votes, renew_votes_answer, says_no_vote, take_back,
-    vote, vote_answer, wake_java, write_back, write_back_answer,
+    Memory, NodeReply, acquire_on_node, acquire_on_node_answer, admit, admit_answer, inspect_node, inspect_node_answer,
+    renew_on_node, renew_on_node_answer, says_quarantined, take_back, wake_redisson, write_back, write_back_answer,
 };
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::MOST_NAMES;
@@ -93,6 +93,7 @@ scripts! {
     COUNT_ADD = "count_add" with "once" => Shape::status(5);
     LATCH_COUNT_DOWN = "latch_count_down" with "once" => Shape::status(3);
     LATCH_DELETE = "latch_delete" with "once" => Shape::status(3);
+    LATCH_LOOK = "latch_look" with "once" => Shape::Pair;
     REDLOCK_ACQUIRE = "redlock_acquire" => Shape::status(5);
     REDLOCK_RENEW = "redlock_renew" => Shape::Any;
     REDLOCK_TOKEN = "redlock_token" => Shape::Number;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lock::with_token;
-use super::{Levels, MULTI_ACQUIRE, MULTI_RELEASE, ReleaseAnswer, TokenRule, fail_on_error, unexpected};
+use super::{HoldCounts, MULTI_ACQUIRE, MULTI_RELEASE, ReleaseAnswer, TokenRule, fail_on_error, unexpected};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
 use crate::base::holder::Holder;
@@ -51,7 +51,7 @@ pub(crate) fn acquire_all(request: &AcquireAll<'_>, again: bool) -> Request {
     with_token(request.number(ceil_millis(*lease)), *token)
         .arg(format!("{LOCK_CHANNEL}:"))
         .number(u64::from(again))
-        .stamped()
+        .with_floor_and_limit()
 }
 
 /// `parts`: how many were asked for.
@@ -84,7 +84,7 @@ pub(crate) fn acquire_all_answer(reply: Reply, parts: usize) -> Result<AcquireAl
 pub(crate) struct Leaving<'a> {
     pub(crate) keys: &'a LockKeys,
     pub(crate) holder: &'a Holder,
-    pub(crate) left: Levels,
+    pub(crate) left: HoldCounts,
 }
 
 pub(crate) fn release_all(leaving: &[Leaving<'_>]) -> Request {
@@ -105,7 +105,7 @@ pub(crate) fn release_all_answer(reply: Reply, holds: usize) -> Result<Vec<Resul
     }
     let one = |pair: &[Reply]| match pair {
         [Reply::Int(0), _] => Ok(ReleaseAnswer::NotHeld),
-        [Reply::Int(1), _] => Ok(ReleaseAnswer::Level),
+        [Reply::Int(1), _] => Ok(ReleaseAnswer::StillHeld),
         [Reply::Int(2), Reply::Int(receivers)] => {
             Ok(ReleaseAnswer::Freed { receivers: u64::try_from(*receivers).unwrap_or(0), next: None })
         }
@@ -143,7 +143,7 @@ mod tests {
         let released = release_all_answer(ints(&[0, 0, 1, 0, 2, 3]), 3).unwrap();
         let released: Vec<_> = released.into_iter().map(Result::unwrap).collect();
         let freed = ReleaseAnswer::Freed { receivers: 3, next: None };
-        assert_eq!(released, [ReleaseAnswer::NotHeld, ReleaseAnswer::Level, freed]);
+        assert_eq!(released, [ReleaseAnswer::NotHeld, ReleaseAnswer::StillHeld, freed]);
         assert_eq!(release_all_answer(ints(&[0, 0]), 2).unwrap_err().kind(), ErrorKind::Protocol);
         assert_eq!(release_all_answer(ints(&[7, 0]), 1).unwrap()[0].as_ref().unwrap_err().kind(), ErrorKind::Protocol);
     }

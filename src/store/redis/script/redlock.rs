@@ -10,17 +10,17 @@ use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::key::{LockKeys, NODE_KEY};
-use crate::store::redis::wire::{FOR_JAVA, Reply, Request, Shape};
+use crate::store::redis::wire::{Reply, Request, Shape, WAKE_REDISSON};
 
 use super::lock::{Acquire, RenewAnswer, renew_answers, with_token};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Vote {
-    Yes {
+pub(crate) enum NodeReply {
+    Granted {
         token: u64,
     },
     /// Held by another there.
-    No {
+    Busy {
         ttl: Option<Duration>,
         holder: String,
     },
@@ -29,37 +29,37 @@ pub(crate) enum Vote {
     /// It reached the master after its not-after.
     TooLate,
     /// The master restarted, was flushed, or is new.
-    None,
+    Quarantined,
 }
 
 /// `proposal`: the token that the client would like to have.
-pub(crate) fn vote(acquire: &Acquire<'_>, proposal: u64, run_id: &str) -> Request {
+pub(crate) fn acquire_on_node(acquire: &Acquire<'_>, proposal: u64, run_id: &str) -> Request {
     let Acquire { keys, holder, lease, held, token, .. } = *acquire;
     let names = [keys.lock.as_bytes(), keys.token.as_bytes(), NODE_KEY.as_bytes()];
     let request = Request::script(&REDLOCK_ACQUIRE, &names);
     let request = request.arg(holder.as_str()).number(ceil_millis(lease)).number(u64::from(held));
-    with_token(request, token).number(proposal).arg(run_id).limited()
+    with_token(request, token).number(proposal).arg(run_id).with_limit()
 }
 
-pub(crate) fn vote_answer(reply: Reply) -> Result<Vote> {
+pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
     let Reply::Array(parts) = fail_on_error(reply)? else {
         return Err(unexpected("an acquire from one master", "no list"));
     };
     Ok(match &parts[..] {
-        [Reply::Int(1), Reply::Int(token)] => Vote::Yes { token: token.unsigned_abs() },
-        [Reply::Int(0), Reply::Int(ttl), rest @ ..] => Vote::No {
+        [Reply::Int(1), Reply::Int(token)] => NodeReply::Granted { token: token.unsigned_abs() },
+        [Reply::Int(0), Reply::Int(ttl), rest @ ..] => NodeReply::Busy {
             ttl: u64::try_from(*ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_millis),
             holder: rest.first().map(text).unwrap_or_default(),
         },
-        [Reply::Int(2), ..] => Vote::Gone,
-        [Reply::Int(3), ..] => Vote::TooLate,
-        [Reply::Int(5), ..] => Vote::None,
+        [Reply::Int(2), ..] => NodeReply::Gone,
+        [Reply::Int(3), ..] => NodeReply::TooLate,
+        [Reply::Int(5), ..] => NodeReply::Quarantined,
         other => return Err(unexpected("an acquire from one master", &format!("{other:?}"))),
     })
 }
 
 /// For a reply that nobody waited for, to whatever it was.
-pub(crate) fn says_no_vote(reply: &Reply) -> bool {
+pub(crate) fn says_quarantined(reply: &Reply) -> bool {
     matches!(reply, Reply::Array(parts) if matches!(parts[..], [Reply::Int(5), Reply::Int(0)]))
 }
 
@@ -69,15 +69,15 @@ pub(crate) fn take_back(keys: &LockKeys, holder: &Holder) -> Request {
 }
 
 /// Wakes the waiters of Java on one master, and none of ours.
-pub(crate) fn wake_java(keys: &LockKeys) -> Request {
-    Request::plain(&["PUBLISH"]).arg(&*keys.channel).arg(FOR_JAVA).answered_by(Shape::Number)
+pub(crate) fn wake_redisson(keys: &LockKeys) -> Request {
+    Request::plain(&["PUBLISH"]).arg(&*keys.channel).arg(WAKE_REDISSON).answered_by(Shape::Number)
 }
 
 fn text(reply: &Reply) -> String {
     if let Reply::Bytes(bytes) = reply { String::from_utf8_lossy(bytes).into_owned() } else { String::new() }
 }
 
-pub(crate) fn renew_votes<'a>(
+pub(crate) fn renew_on_node<'a>(
     holds: impl Iterator<Item = (&'a LockKeys, &'a Holder, Duration)> + Clone,
     run_id: &str,
 ) -> Request {
@@ -95,7 +95,7 @@ pub(crate) fn renew_votes<'a>(
 }
 
 /// `None`: the master has no vote.
-pub(crate) fn renew_votes_answer(reply: Reply) -> Result<Option<Vec<RenewAnswer>>> {
+pub(crate) fn renew_on_node_answer(reply: Reply) -> Result<Option<Vec<RenewAnswer>>> {
     renew_answers(reply).map(|answers| if answers.is_empty() { None } else { Some(answers) })
 }
 
@@ -122,11 +122,11 @@ pub(crate) struct Memory {
     pub(crate) max: Option<u64>,
 }
 
-pub(crate) fn look(run_id: &str, nonce: &str) -> Request {
+pub(crate) fn inspect_node(run_id: &str, nonce: &str) -> Request {
     Request::script(&REDLOCK_LOOK, &[NODE_KEY.as_bytes()]).arg(run_id).arg(nonce)
 }
 
-pub(crate) fn look_answer(reply: Reply) -> Result<Memory> {
+pub(crate) fn inspect_node_answer(reply: Reply) -> Result<Memory> {
     let Reply::Array(parts) = fail_on_error(reply)? else {
         return Err(unexpected("a look at what a master remembers", "no list"));
     };
@@ -158,16 +158,16 @@ mod tests {
     #[test]
     fn votes_are_typed() {
         let ints = |a, b| Reply::Array(vec![Reply::Int(a), Reply::Int(b)]);
-        assert_eq!(vote_answer(ints(1, 7)).unwrap(), Vote::Yes { token: 7 });
-        assert_eq!(vote_answer(ints(5, 0)).unwrap(), Vote::None);
+        assert_eq!(acquire_on_node_answer(ints(1, 7)).unwrap(), NodeReply::Granted { token: 7 });
+        assert_eq!(acquire_on_node_answer(ints(5, 0)).unwrap(), NodeReply::Quarantined);
         let no = Reply::Array(vec![Reply::Int(0), Reply::Int(9), Reply::Bytes(b"u:1".to_vec())]);
         let ttl = Some(Duration::from_millis(9));
-        assert_eq!(vote_answer(no).unwrap(), Vote::No { ttl, holder: "u:1".into() });
-        assert!(vote_answer(ints(9, 0)).is_err() && vote_answer(Reply::Nil).is_err());
-        assert!(renew_votes_answer(Reply::Array(Vec::new())).unwrap().is_none());
+        assert_eq!(acquire_on_node_answer(no).unwrap(), NodeReply::Busy { ttl, holder: "u:1".into() });
+        assert!(acquire_on_node_answer(ints(9, 0)).is_err() && acquire_on_node_answer(Reply::Nil).is_err());
+        assert!(renew_on_node_answer(Reply::Array(Vec::new())).unwrap().is_none());
         let memory = |may, max: &str, pending: &str| {
             let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
-            look_answer(Reply::Array(vec![Reply::Int(may), text(max), text(pending)])).unwrap()
+            inspect_node_answer(Reply::Array(vec![Reply::Int(may), text(max), text(pending)])).unwrap()
         };
         assert_eq!(memory(1, "12", ""), Memory { pending: None, max: Some(12) });
         assert_eq!(memory(0, "", "r:1"), Memory { pending: Some("r:1".into()), max: None });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::connection::{Doubt, Failure, Link};
+use super::connection::{Connection, Failure, UnknownOutcome};
 use super::{Reply, Request};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
@@ -20,28 +20,28 @@ pub(crate) struct Answer {
 pub(crate) type Outcome = std::result::Result<Answer, Failure>;
 
 /// A queued request and the place where its caller waits.
-pub(super) struct Slot {
+pub(super) struct QueuedRequest {
     pub(super) request: Request,
-    pub(super) state: Mutex<SlotState>,
+    pub(super) state: Mutex<RequestState>,
     pub(super) changed: Condvar,
 }
 
-pub(super) enum SlotState {
+pub(super) enum RequestState {
     Queued,
     /// A leader has sent it and will bring the outcome, whatever happens.
     Sent,
     /// Lead: with this connection, or make one (a place in `open` is reserved).
-    Lead(Option<Link>),
+    Lead(Option<Connection>),
     Done(Outcome),
     Taken,
 }
 
-impl Slot {
+impl QueuedRequest {
     pub(super) fn new(request: Request) -> Self {
-        Self { request, state: Mutex::new(SlotState::Queued), changed: Condvar::new() }
+        Self { request, state: Mutex::new(RequestState::Queued), changed: Condvar::new() }
     }
 
-    pub(super) fn set(&self, state: SlotState) {
+    pub(super) fn set(&self, state: RequestState) {
         *self.state.lock() = state;
         self.changed.notify_one();
     }
@@ -49,15 +49,15 @@ impl Slot {
 
 /// The followers of a leader, each of whom is told something whatever happens to the leader.
 pub(super) struct Batch {
-    pub(super) followers: Vec<Arc<Slot>>,
+    pub(super) followers: Vec<Arc<QueuedRequest>>,
     pub(super) outcomes: VecDeque<Outcome>,
-    /// What is in doubt once the batch is sent.
-    pub(super) doubt: Option<Doubt>,
+    /// What is in unknown outcome once the batch is sent.
+    pub(super) unknown: Option<UnknownOutcome>,
 }
 
 impl Batch {
-    pub(super) fn new(followers: Vec<Arc<Slot>>) -> Self {
-        Self { followers, outcomes: VecDeque::new(), doubt: None }
+    pub(super) fn new(followers: Vec<Arc<QueuedRequest>>) -> Self {
+        Self { followers, outcomes: VecDeque::new(), unknown: None }
     }
 
     /// Everybody whose reply is missing shares the failure.
@@ -71,15 +71,15 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        for slot in self.followers.drain(..) {
+        for queued_request in self.followers.drain(..) {
             let outcome = self.outcomes.pop_front().unwrap_or_else(|| {
                 let error = Error::new(ErrorKind::Unreachable, "the thread that carried this request panicked");
-                Err(match &self.doubt {
-                    Some(doubt) => Failure::InDoubt { error, doubt: doubt.clone(), stale: false },
+                Err(match &self.unknown {
+                    Some(unknown) => Failure::Unknown { error, unknown: unknown.clone(), stale: false },
                     None => Failure::NotSent(error),
                 })
             });
-            slot.set(SlotState::Done(outcome));
+            queued_request.set(RequestState::Done(outcome));
         }
     }
 }
@@ -87,8 +87,8 @@ impl Drop for Batch {
 pub(super) fn copy(failure: &Failure) -> Failure {
     match failure {
         Failure::NotSent(error) => Failure::NotSent(error.clone()),
-        Failure::InDoubt { error, doubt, stale } => {
-            Failure::InDoubt { error: error.clone(), doubt: doubt.clone(), stale: *stale }
+        Failure::Unknown { error, unknown, stale } => {
+            Failure::Unknown { error: error.clone(), unknown: unknown.clone(), stale: *stale }
         }
     }
 }

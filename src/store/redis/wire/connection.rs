@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::connector::Dialer;
+use super::connector::Connector;
 use super::poll::readable;
-use super::request::Stamps;
+use super::request::ConnectionArgs;
 use super::{Replicas, Reply, Request, ServerError, Shape, Wire};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -38,8 +38,8 @@ impl Facts {
         self.server_micros.saturating_add(micros(now.since(self.asked_at)))
     }
 
-    fn stamps(&self, now: Moment, io_timeout: Duration) -> Stamps {
-        Stamps {
+    fn connection_args(&self, now: Moment, io_timeout: Duration) -> ConnectionArgs {
+        ConnectionArgs {
             // The first part is above every token given before whatever broke the older connections; the second
             // covers proxies that keep connections over a failover.
             floor: self.server_micros.max(self.server_now_at_least(now).saturating_sub(1_000_000)),
@@ -55,7 +55,7 @@ fn micros(duration: Duration) -> u64 {
 /// A request that went out on a connection which then failed: it can still run, until the connection is known to be
 /// gone at the server's end.
 #[derive(Debug, Clone)]
-pub(crate) struct Doubt {
+pub(crate) struct UnknownOutcome {
     facts: Arc<Facts>,
     /// 0: what was sent may run at any time, and does no harm then.
     not_after: u64,
@@ -67,10 +67,10 @@ pub(crate) enum Failure {
     NotSent(Error),
     /// It may have run, or still run. `stale`: the connection had ended while it lay idle, so the server at its
     /// other end is probably fine and can be asked again at once.
-    InDoubt { error: Error, doubt: Doubt, stale: bool },
+    Unknown { error: Error, unknown: UnknownOutcome, stale: bool },
 }
 
-/// What settles a [`Doubt`].
+/// What settles a [`UnknownOutcome`].
 enum Remedy {
     /// That server process is gone, or the not-after has passed.
     None,
@@ -79,7 +79,7 @@ enum Remedy {
 }
 
 /// A live connection. Any error of it is final: after a timeout its replies could be somebody else's.
-pub(crate) struct Link {
+pub(crate) struct Connection {
     wire: Box<dyn Wire>,
     facts: Arc<Facts>,
     out: Vec<u8>,
@@ -93,19 +93,19 @@ pub(crate) struct Link {
 /// A reply that is due: what it must look like, and how many replicas must acknowledge what it answers.
 type Due = (Shape, Option<Replicas>);
 
-/// Sent, not yet answered: how many replies are due, and what is in doubt until they are here.
+/// Sent, not yet answered: how many replies are due, and what is in unknown outcome until they are here.
 pub(crate) struct InFlight {
     pub(crate) sent_at: Moment,
-    pub(crate) doubt: Doubt,
+    pub(crate) unknown: UnknownOutcome,
 }
 
-impl Link {
+impl Connection {
     /// Shakes hands on a fresh connection: who we are to the server, who it is, what we may do, and the scripts
     /// of the plain lock, in one write.
-    pub(super) fn greet(mut wire: Box<dyn Wire>, dialer: &Dialer) -> Result<Self> {
-        let Dialer { clock, io_timeout, .. } = dialer;
+    pub(super) fn handshake(mut wire: Box<dyn Wire>, connector: &Connector) -> Result<Self> {
+        let Connector { clock, io_timeout, .. } = connector;
         let mut requests = vec![
-            Request::plain(&["CLIENT", "SETNAME", &dialer.client_name]),
+            Request::plain(&["CLIENT", "SETNAME", &connector.client_name]),
             Request::plain(&["CLIENT", "INFO"]),
             // An id that cannot exist: asks for the permission.
             Request::plain(&["CLIENT", "KILL", "ID", "9223372036854775807"]),
@@ -117,10 +117,10 @@ impl Link {
         let probe = requests.len();
         // Whether the user may publish is asked here: Redis does not roll back what a script did before a publish that is
         // refused. Under the prefix, because the ACL may permit no more than that.
-        let (key, channels) = probe_names(&dialer.key_prefix);
+        let (key, channels) = probe_names(&connector.key_prefix);
         requests.push(script::connect_probe(&key, &channels));
         requests.push(Request::plain(&["TIME"]));
-        if !dialer.memory_seen.load(Ordering::Relaxed) {
+        if !connector.memory_seen.load(Ordering::Relaxed) {
             requests.push(Request::plain(&["INFO", "memory"]));
         }
 
@@ -132,7 +132,7 @@ impl Link {
         let (server, replication) = (text(3), text(4));
         check_server(&server, &replication)?;
         if replies.len() > probe + 2 {
-            warn_of_eviction(&text(probe + 2), dialer);
+            warn_of_eviction(&text(probe + 2), connector);
         }
         for reply in &replies[told..probe] {
             script::fail_on_error(reply.clone())?;
@@ -149,7 +149,7 @@ impl Link {
             asked_at,
             answered_at,
         };
-        wire.greeted()?;
+        wire.handshake_done()?;
         let (facts, io_timeout, clock) = (Arc::new(facts), *io_timeout, clock.clone());
         Ok(Self { wire, facts, out: Vec::new(), due: VecDeque::new(), io_timeout, clock, was_idle: false })
     }
@@ -165,8 +165,8 @@ impl Link {
     }
 
     /// Which of the connections has brought something, or has ended; waits for `timeout` at most until one has.
-    pub(crate) fn answered(links: &[&Self], timeout: Duration) -> Vec<bool> {
-        let streams: Vec<_> = links.iter().map(|link| link.wire.stream()).collect();
+    pub(crate) fn answered(connections: &[&Self], timeout: Duration) -> Vec<bool> {
+        let streams: Vec<_> = connections.iter().map(|connection| connection.wire.stream()).collect();
         readable(&streams, timeout)
     }
 
@@ -185,19 +185,19 @@ impl Link {
             return Err(self.ended_in_its_sleep());
         }
         self.out.clear();
-        let stamps = self.facts.stamps(sent_at, self.io_timeout);
+        let connection_args = self.facts.connection_args(sent_at, self.io_timeout);
         let mut not_after = 0;
         for request in requests {
-            request.write(&mut self.out, stamps);
+            request.write(&mut self.out, connection_args);
             self.due.push_back((request.shape(), request.replicas()));
-            if request.is_limited() {
-                not_after = stamps.not_after;
+            if request.has_limit() {
+                not_after = connection_args.not_after;
             }
         }
-        let flight = InFlight { sent_at, doubt: Doubt { facts: self.facts.clone(), not_after } };
+        let flight = InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after } };
         match self.wire.send(&self.out) {
             Ok(()) => Ok(flight),
-            Err(error) => Err(self.in_doubt(error, &flight)),
+            Err(error) => Err(self.as_unknown(error, &flight)),
         }
     }
 
@@ -208,7 +208,7 @@ impl Link {
         log::debug!("a connection that lay idle has ended, or has brought bytes that nobody asked for");
         let error = Error::new(ErrorKind::Unreachable, super::connector::ENDED);
         // What was sent on it before has been answered.
-        Failure::InDoubt { error, doubt: Doubt { facts: self.facts.clone(), not_after: 0 }, stale: true }
+        Failure::Unknown { error, unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 }, stale: true }
     }
 
     pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
@@ -219,18 +219,18 @@ impl Link {
         match replies {
             Ok((reply, None)) => Ok(reply),
             Ok((reply, Some((wanted, acknowledged)))) => Ok(reply.acknowledged(wanted, acknowledged)),
-            Err(error) => Err(self.in_doubt(error, flight)),
+            Err(error) => Err(self.as_unknown(error, flight)),
         }
     }
 
     /// A reply that has come already. `fresh`: the connection was [seen](Self::answered) to have brought something.
     pub(crate) fn recv_now(&mut self, flight: &InFlight, fresh: bool) -> std::result::Result<Option<Reply>, Failure> {
-        let Some(reply) = self.wire.recv_now(fresh).map_err(|error| self.in_doubt(error, flight))? else {
+        let Some(reply) = self.wire.recv_now(fresh).map_err(|error| self.as_unknown(error, flight))? else {
             return Ok(None);
         };
         // No master of Redlock has replicas to wait for.
         let (shape, _) = self.due.pop_front().unwrap_or((Shape::Any, None));
-        fitting(shape, reply).map(Some).map_err(|error| self.in_doubt(error, flight))
+        fitting(shape, reply).map(Some).map_err(|error| self.as_unknown(error, flight))
     }
 
     /// One write, all replies; a script that the server does not know is sent once more with its source, which is
@@ -252,39 +252,39 @@ impl Link {
         Ok((replies, flight))
     }
 
-    fn in_doubt(&self, error: Error, flight: &InFlight) -> Failure {
+    fn as_unknown(&self, error: Error, flight: &InFlight) -> Failure {
         let stale =
             self.was_idle && error.kind() == ErrorKind::Unreachable && error.message() == super::connector::ENDED;
-        Failure::InDoubt { error, doubt: flight.doubt.clone(), stale }
+        Failure::Unknown { error, unknown: flight.unknown.clone(), stale }
     }
 
-    /// False when another process of the server answers now than the one that the request in doubt was sent to.
-    pub(crate) fn may_have_run(&self, doubt: &Doubt) -> bool {
-        let (ours, theirs) = (&self.facts.run_id, &doubt.facts.run_id);
+    /// False when another process of the server answers now than the one that the request in unknown outcome was sent to.
+    pub(crate) fn may_have_run(&self, unknown: &UnknownOutcome) -> bool {
+        let (ours, theirs) = (&self.facts.run_id, &unknown.facts.run_id);
         ours.is_none() || theirs.is_none() || ours == theirs
     }
 
-    fn remedy(&self, doubt: &Doubt) -> Remedy {
-        let (ours, theirs) = (&self.facts, &doubt.facts);
-        if !self.may_have_run(doubt) {
+    fn remedy(&self, unknown: &UnknownOutcome) -> Remedy {
+        let (ours, theirs) = (&self.facts, &unknown.facts);
+        if !self.may_have_run(unknown) {
             return Remedy::None;
         }
         if let Some((id, addr)) = &theirs.kill {
             return Remedy::Kill(Request::plain(&["CLIENT", "KILL", "ID", &id.to_string(), "ADDR", addr]));
         }
-        let late = doubt.not_after.saturating_sub(ours.server_now_at_least(self.clock.now()));
+        let late = unknown.not_after.saturating_sub(ours.server_now_at_least(self.clock.now()));
         if late == 0 { Remedy::None } else { Remedy::Wait(Duration::from_micros(late)) }
     }
 
     /// The kills that must go out in front of a repeat or an undo on this connection, or how long to wait first.
     pub(crate) fn kills_for<'a>(
         &self,
-        doubts: impl Iterator<Item = &'a Doubt>,
+        unknowns: impl Iterator<Item = &'a UnknownOutcome>,
     ) -> std::result::Result<Vec<Request>, Duration> {
         let mut kills = Vec::new();
         let mut wait = Duration::ZERO;
-        for doubt in doubts {
-            match self.remedy(doubt) {
+        for unknown in unknowns {
+            match self.remedy(unknown) {
                 Remedy::None => {}
                 Remedy::Kill(request) => kills.push(request.answered_by(Shape::Number)),
                 Remedy::Wait(time) => wait = wait.max(time),
@@ -310,13 +310,13 @@ fn fitting(shape: Shape, reply: Reply) -> Result<Reply> {
     })
 }
 
-impl Doubt {
+impl UnknownOutcome {
     /// An earlier request on the same connection may still run as well.
     pub(crate) fn includes(&mut self, earlier: &Self) {
         self.not_after = self.not_after.max(earlier.not_after);
     }
 
-    /// Whether both are doubts about one connection: one kill settles them.
+    /// Whether both are unknown outcomes about one connection: one kill settles them.
     pub(crate) fn same_connection(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.facts, &other.facts)
     }
@@ -330,7 +330,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 fn ask_all(wire: &mut dyn Wire, requests: &[Request]) -> Result<Vec<Reply>> {
     let mut out = Vec::new();
     for request in requests {
-        request.write_unstamped(&mut out);
+        request.write_plain(&mut out);
     }
     // A server that refuses the connection says why and ends it, maybe before it was asked anything.
     let sent = wire.send(&out);
@@ -366,14 +366,14 @@ fn check_server(server: &str, replication: &str) -> Result<()> {
 }
 
 /// A lock has a TTL, so every policy but `noeviction` may choose it.
-fn warn_of_eviction(memory: &str, dialer: &Dialer) {
+fn warn_of_eviction(memory: &str, connector: &Connector) {
     let Some(policy) = field(memory, "maxmemory_policy:") else { return };
-    let limited = field(memory, "maxmemory:").is_some_and(|bytes| bytes != "0");
-    if !dialer.memory_seen.swap(true, Ordering::Relaxed) && limited && policy != "noeviction" {
+    let with_limit = field(memory, "maxmemory:").is_some_and(|bytes| bytes != "0");
+    if !connector.memory_seen.swap(true, Ordering::Relaxed) && with_limit && policy != "noeviction" {
         log::warn!(
             "{:?} may throw locks away when its memory is full, because its maxmemory-policy is {policy}; set it to \
              noeviction",
-            dialer.endpoint
+            connector.endpoint
         );
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redis::ConnectionInfo;
 
-use super::connection::Link;
+use super::connection::Connection;
 use super::reader::ReplyReader;
 use super::stream::Stream;
 use super::url;
@@ -53,7 +53,7 @@ impl Endpoint {
 
 /// Makes connections to one endpoint.
 #[derive(Debug, Clone)]
-pub(crate) struct Dialer {
+pub(crate) struct Connector {
     pub(crate) endpoint: Endpoint,
     pub(crate) client_name: String,
     pub(crate) key_prefix: String,
@@ -64,15 +64,15 @@ pub(crate) struct Dialer {
     pub(crate) memory_seen: Arc<AtomicBool>,
 }
 
-impl Dialer {
-    pub(crate) fn dial(&self) -> Result<Link> {
+impl Connector {
+    pub(crate) fn connect(&self) -> Result<Connection> {
         let wire = RedisWire::connect(self)?;
         log::debug!("connected to {:?}", self.endpoint);
-        Link::greet(Box::new(wire), self).map_err(|e| self.not_greeted(e))
+        Connection::handshake(Box::new(wire), self).map_err(|e| self.handshake_failed(e))
     }
 
     #[cold]
-    fn not_greeted(&self, e: Error) -> Error {
+    fn handshake_failed(&self, e: Error) -> Error {
         let endpoint = &self.endpoint;
         let message = match e.kind() {
             // A TLS port often says nothing at all.
@@ -99,20 +99,20 @@ struct RedisWire {
 }
 
 impl RedisWire {
-    fn connect(dialer: &Dialer) -> Result<Self> {
-        let (endpoint, io_timeout) = (&dialer.endpoint, dialer.io_timeout);
+    fn connect(connector: &Connector) -> Result<Self> {
+        let (endpoint, io_timeout) = (&connector.endpoint, connector.io_timeout);
         let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e, endpoint))?;
         let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
         let mut wire = Self { stream, reader, endpoint: endpoint_of_wire, io_timeout, handshake: Some(deadline) };
         if let Some(request) = endpoint.log_in()
-            && let Reply::Error(e) = wire.ask(&request).map_err(|e| dialer.not_greeted(e))?
+            && let Reply::Error(e) = wire.ask(&request).map_err(|e| connector.handshake_failed(e))?
         {
             return Err(e.into_error());
         }
         let db = endpoint.info().redis_settings().db();
         if db != 0
             && let Reply::Error(e) =
-                wire.ask(&Request::plain(&["SELECT", &db.to_string()])).map_err(|e| dialer.not_greeted(e))?
+                wire.ask(&Request::plain(&["SELECT", &db.to_string()])).map_err(|e| connector.handshake_failed(e))?
         {
             return Err(match e.text.contains("DB index") {
                 true => Error::new(ErrorKind::InvalidInput, format!("{endpoint:?} has no database {db} ({})", e.text)),
@@ -124,7 +124,7 @@ impl RedisWire {
 
     fn ask(&mut self, request: &Request) -> Result<Reply> {
         let mut bytes = Vec::new();
-        request.write_unstamped(&mut bytes);
+        request.write_plain(&mut bytes);
         // A server that refuses the connection says why and ends it, maybe before it was asked anything.
         match (self.send(&bytes), self.recv()) {
             (Ok(()), reply) => reply,
@@ -171,7 +171,7 @@ impl Wire for RedisWire {
         !self.reader.is_empty() || self.stream.has_input()
     }
 
-    fn greeted(&mut self) -> Result<()> {
+    fn handshake_done(&mut self) -> Result<()> {
         self.handshake = None;
         let timeout = self.io_timeout;
         self.stream.set_timeouts(timeout, timeout).map_err(|e| to_error(e, &self.endpoint))
@@ -248,7 +248,7 @@ mod tests {
                 }
             }
         });
-        let dialer = Dialer {
+        let connector = Connector {
             endpoint: Endpoint::parse(&url).unwrap(),
             client_name: "test".into(),
             key_prefix: String::new(),
@@ -257,7 +257,7 @@ mod tests {
             memory_seen: Arc::default(),
         };
         let start = Instant::now();
-        for error in [dialer.dial().err().unwrap(), dialer.listen(timeout).err().unwrap()] {
+        for error in [connector.connect().err().unwrap(), connector.listen(timeout).err().unwrap()] {
             assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
             assert!(error.message().contains("io_timeout"), "{error}");
         }

@@ -14,16 +14,16 @@ mod request;
 mod stream;
 mod url;
 
-pub(crate) use connection::{Doubt, Failure, InFlight, Link, server_time};
-pub(crate) use connector::{Dialer, Endpoint};
+pub(crate) use connection::{Connection, Failure, InFlight, UnknownOutcome, server_time};
+pub(crate) use connector::{Connector, Endpoint};
 pub(crate) use pool::Pool;
-pub(crate) use pubsub::{Ear, FOR_JAVA, Heard, Mouth};
+pub(crate) use pubsub::{Received, Subscriber, SubscriptionSender, WAKE_REDISSON};
 pub(crate) use reply::{Reply, ServerError};
 pub(crate) use request::{Replicas, Request, Shape};
 
 use crate::base::error::Result;
 
-/// A connection in two verbs, so that Redlock can send to all nodes before it reads from the first, and so that
+/// A connection in two methods, so that Redlock can send to all nodes before it reads from the first, and so that
 /// tests can put a fault between any two bytes. Any error of either ends the connection's life.
 trait Wire: Send {
     fn send(&mut self, bytes: &[u8]) -> Result<()>;
@@ -38,7 +38,7 @@ trait Wire: Send {
 
     /// The handshake is over: from here on each write and each reply has the I/O timeout, where before all of them together
     /// had it.
-    fn greeted(&mut self) -> Result<()>;
+    fn handshake_done(&mut self) -> Result<()>;
 
     fn stream(&self) -> &stream::Stream;
 }

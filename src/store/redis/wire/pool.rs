@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Request;
-use super::batch::{Answer, Batch, Outcome, Slot, SlotState, copy};
-use super::connection::{Failure, InFlight, Link};
-use super::connector::Dialer;
+use super::batch::{Answer, Batch, Outcome, QueuedRequest, RequestState, copy};
+use super::connection::{Connection, Failure, InFlight};
+use super::connector::Connector;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// A process that was stopped finds the time of those who wait for a connection over, while whoever has one is about to read
@@ -24,17 +24,17 @@ const AFTER_A_STOP: Duration = Duration::from_millis(10);
 const BATCH: usize = 128;
 
 pub(crate) struct Pool {
-    dialer: Dialer,
+    connector: Connector,
     most: usize,
     state: Mutex<State>,
 }
 
 /// Invariant: while the queue is not empty, some thread holds a connection or is making one, and will give it back.
 struct State {
-    free: Vec<Link>,
+    free: Vec<Connection>,
     /// Connections that exist or are being made, free ones included; at most `most`.
     open: usize,
-    queue: VecDeque<Arc<Slot>>,
+    queue: VecDeque<Arc<QueuedRequest>>,
     /// Why the last connect failed; `None` when it did not.
     trouble: Option<Error>,
     closed: bool,
@@ -51,19 +51,19 @@ pub(crate) struct Pending<'p> {
     reason = "one of them a call, taken apart at once: a box would be an allocation each"
 )]
 enum Stage<'p> {
-    Sent { link: Borrowed<'p>, flight: InFlight, request: Request },
-    Queued(Arc<Slot>),
+    Sent { connection: Borrowed<'p>, flight: InFlight, request: Request },
+    Queued(Arc<QueuedRequest>),
     Failed(Failure),
 }
 
 impl Pool {
-    pub(crate) fn new(dialer: Dialer, most: usize) -> Self {
+    pub(crate) fn new(connector: Connector, most: usize) -> Self {
         let state = State { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
-        Self { dialer, most, state: Mutex::new(state) }
+        Self { connector, most, state: Mutex::new(state) }
     }
 
     pub(crate) fn address(&self) -> String {
-        format!("{:?}", self.dialer.endpoint)
+        format!("{:?}", self.connector.endpoint)
     }
 
     /// Whether it has connections, and why the last connect failed if it has none.
@@ -73,7 +73,7 @@ impl Pool {
     }
 
     pub(crate) fn io_timeout(&self) -> Duration {
-        self.dialer.io_timeout
+        self.connector.io_timeout
     }
 
     /// One request, one reply.
@@ -102,29 +102,29 @@ impl Pool {
             drop(state);
             return Pending { pool: self, stage: Stage::Failed(Failure::NotSent(closed())) };
         }
-        if let Some(link) = state.free.pop() {
+        if let Some(connection) = state.free.pop() {
             drop(state);
-            return self.send(Borrowed::new(self, link), request);
+            return self.send(Borrowed::new(self, connection), request);
         }
         if state.open < most {
             state.open += 1;
             drop(state);
             return match self.make() {
-                Ok(link) => self.send(link, request),
+                Ok(connection) => self.send(connection, request),
                 Err(error) => Pending { pool: self, stage: Stage::Failed(Failure::NotSent(error)) },
             };
         }
-        let slot = Arc::new(Slot::new(request));
-        state.queue.push_back(slot.clone());
-        Pending { pool: self, stage: Stage::Queued(slot) }
+        let queued_request = Arc::new(QueuedRequest::new(request));
+        state.queue.push_back(queued_request.clone());
+        Pending { pool: self, stage: Stage::Queued(queued_request) }
     }
 
-    fn send<'p>(&'p self, mut link: Borrowed<'p>, request: Request) -> Pending<'p> {
-        link.in_flight = true;
-        let stage = match link.get().send(std::iter::once(&request)) {
-            Ok(flight) => Stage::Sent { link, flight, request },
+    fn send<'p>(&'p self, mut connection: Borrowed<'p>, request: Request) -> Pending<'p> {
+        connection.in_flight = true;
+        let stage = match connection.get().send(std::iter::once(&request)) {
+            Ok(flight) => Stage::Sent { connection, flight, request },
             Err(failure) => {
-                link.broken();
+                connection.broken();
                 Stage::Failed(failure)
             }
         };
@@ -134,18 +134,18 @@ impl Pool {
     /// Two requests in one write, the second right behind the first, if a connection is free at once. The outcome of
     /// the second is its own: its reply may be lost when that of the first is here.
     pub(crate) fn call_two(&self, first: &Request, second: &Request) -> Option<(Outcome, Outcome)> {
-        let link = self.state.lock().free.pop()?;
-        let mut link = Borrowed::new(self, link);
-        link.in_flight = true;
-        let flight = match link.get().send([first, second].into_iter()) {
+        let connection = self.state.lock().free.pop()?;
+        let mut connection = Borrowed::new(self, connection);
+        connection.in_flight = true;
+        let flight = match connection.get().send([first, second].into_iter()) {
             Ok(flight) => flight,
             Err(failure) => {
-                link.broken();
+                connection.broken();
                 return Some((Err(copy(&failure)), Err(failure)));
             }
         };
         let mut receive = || {
-            let reply = link.get().recv(&flight)?;
+            let reply = connection.get().recv(&flight)?;
             Ok(Answer { reply, sent_at: flight.sent_at })
         };
         let first_outcome: Outcome = receive();
@@ -155,11 +155,11 @@ impl Pool {
             Err(failure) => Err(copy(failure)),
         };
         let mut outcomes = [first_outcome, second_outcome];
-        link.in_flight = false;
+        connection.in_flight = false;
         if outcomes.iter().any(|o: &Outcome| o.as_ref().map_or(true, |answer| answer.reply.is_demotion())) {
-            link.broken();
+            connection.broken();
         } else {
-            drop(link);
+            drop(connection);
         }
         for (outcome, request) in outcomes.iter_mut().zip([first, second]) {
             if let Ok(answer) = outcome
@@ -174,17 +174,17 @@ impl Pool {
     }
 
     /// A connection outside of the pool, for a conversation of its own.
-    pub(crate) fn dial(&self) -> Result<Link> {
-        if self.state.lock().closed { Err(closed()) } else { self.dialer.dial() }
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        if self.state.lock().closed { Err(closed()) } else { self.connector.connect() }
     }
 
-    /// Takes a connection made by [`dial`](Self::dial) into the pool, if there is a place.
-    pub(crate) fn adopt(&self, link: Link) {
+    /// Takes a connection made by [`connect`](Self::connect) into the pool, if there is a place.
+    pub(crate) fn adopt(&self, connection: Connection) {
         let mut state = self.state.lock();
         if !state.closed && state.open < self.most {
             state.open += 1;
             drop(state);
-            self.give_back(link);
+            self.give_back(connection);
         }
     }
 
@@ -201,11 +201,11 @@ impl Pool {
     /// Fills a place that was reserved in `open`.
     fn make(&self) -> Result<Borrowed<'_>> {
         // A panic in here must give the place back as well.
-        let mut place = Borrowed { pool: self, link: None, in_flight: false, returned: false };
-        match self.dialer.dial() {
-            Ok(link) => {
+        let mut place = Borrowed { pool: self, connection: None, in_flight: false, returned: false };
+        match self.connector.connect() {
+            Ok(connection) => {
                 self.state.lock().trouble = None;
-                place.link = Some(link);
+                place.connection = Some(connection);
                 Ok(place)
             }
             Err(error) => {
@@ -227,8 +227,8 @@ impl Pool {
                 if state.open == 0 {
                     let stranded = std::mem::take(&mut state.queue);
                     drop(state);
-                    for slot in stranded {
-                        slot.set(SlotState::Done(Err(Failure::NotSent(error.clone()))));
+                    for queued_request in stranded {
+                        queued_request.set(RequestState::Done(Err(Failure::NotSent(error.clone()))));
                     }
                 }
             }
@@ -236,26 +236,26 @@ impl Pool {
                 if let Some(next) = state.queue.pop_front() {
                     state.open += 1;
                     drop(state);
-                    next.set(SlotState::Lead(None));
+                    next.set(RequestState::Lead(None));
                 }
             }
         }
     }
 
-    fn give_back(&self, mut link: Link) {
-        link.mark_idle();
+    fn give_back(&self, mut connection: Connection) {
+        connection.mark_idle();
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            drop(link);
+            drop(connection);
             return self.lose_place(Some(&closed()));
         }
         match state.queue.pop_front() {
             Some(next) => {
                 drop(state);
-                next.set(SlotState::Lead(Some(link)));
+                next.set(RequestState::Lead(Some(connection)));
             }
-            None => state.free.push(link),
+            None => state.free.push(connection),
         }
     }
 
@@ -270,51 +270,51 @@ impl Pool {
     }
 
     /// As the leader: sends our request and what is queued behind it in one write, then hands out the replies.
-    fn lead(&self, mut link: Borrowed<'_>, own: &Slot) -> Outcome {
-        let followers: Vec<Arc<Slot>> = {
+    fn lead(&self, mut connection: Borrowed<'_>, own: &QueuedRequest) -> Outcome {
+        let followers: Vec<Arc<QueuedRequest>> = {
             let mut state = self.state.lock();
             let count = state.queue.len().min(BATCH - 1);
             state.queue.drain(..count).collect()
         };
-        for slot in &followers {
-            *slot.state.lock() = SlotState::Sent;
+        for queued_request in &followers {
+            *queued_request.state.lock() = RequestState::Sent;
         }
         let mut batch = Batch::new(followers);
         let requests = std::iter::once(&own.request).chain(batch.followers.iter().map(|s| &s.request));
-        link.in_flight = true;
-        let flight = match link.get().send(requests) {
+        connection.in_flight = true;
+        let flight = match connection.get().send(requests) {
             Ok(flight) => flight,
             Err(failure) => {
-                link.broken();
+                connection.broken();
                 return Err(batch.fail(failure));
             }
         };
-        batch.doubt = Some(flight.doubt.clone());
+        batch.unknown = Some(flight.unknown.clone());
         let sent_at = flight.sent_at;
-        let own_outcome = match link.get().recv(&flight) {
+        let own_outcome = match connection.get().recv(&flight) {
             Ok(reply) => Ok(Answer { reply, sent_at }),
             Err(failure) => {
-                link.broken();
+                connection.broken();
                 return Err(batch.fail(failure));
             }
         };
         for _ in 0..batch.followers.len() {
-            match link.get().recv(&flight) {
+            match connection.get().recv(&flight) {
                 Ok(reply) => batch.outcomes.push_back(Ok(Answer { reply, sent_at })),
                 Err(failure) => {
-                    link.broken();
+                    connection.broken();
                     batch.fail(failure);
                     return own_outcome;
                 }
             }
         }
-        link.in_flight = false;
+        connection.in_flight = false;
         // The connection first: its next leader can send while we still wake the others.
         let replies = batch.outcomes.iter().chain(std::iter::once(&own_outcome));
         if replies.flatten().any(|answer| answer.reply.is_demotion()) {
-            link.broken();
+            connection.broken();
         } else {
-            drop(link);
+            drop(connection);
         }
         drop(batch);
         own_outcome
@@ -327,24 +327,24 @@ impl Pending<'_> {
     pub(crate) fn finish(self) -> Outcome {
         match self.stage {
             Stage::Failed(failure) => Err(failure),
-            Stage::Sent { mut link, flight, request } => match link.get().recv(&flight) {
+            Stage::Sent { mut connection, flight, request } => match connection.get().recv(&flight) {
                 Ok(reply) => {
-                    link.in_flight = false;
+                    connection.in_flight = false;
                     if reply.is_demotion() {
-                        link.broken();
+                        connection.broken();
                     } else {
-                        drop(link);
+                        drop(connection);
                     }
                     self.pool.loaded(&request, Answer { reply, sent_at: flight.sent_at })
                 }
                 Err(failure) => {
-                    link.broken();
+                    connection.broken();
                     Err(failure)
                 }
             },
-            Stage::Queued(slot) => {
-                let answer = await_slot(self.pool, &slot)?;
-                self.pool.loaded(&slot.request, answer)
+            Stage::Queued(queued_request) => {
+                let answer = await_reply(self.pool, &queued_request)?;
+                self.pool.loaded(&queued_request.request, answer)
             }
         }
     }
@@ -363,62 +363,64 @@ impl Pool {
     }
 }
 
-fn await_slot(pool: &Pool, slot: &Arc<Slot>) -> Outcome {
-    let mut give_up = Instant::now() + pool.dialer.io_timeout;
+fn await_reply(pool: &Pool, queued_request: &Arc<QueuedRequest>) -> Outcome {
+    let mut give_up = Instant::now() + pool.connector.io_timeout;
     let mut last_chance = Some(AFTER_A_STOP);
-    let mut state = slot.state.lock();
+    let mut state = queued_request.state.lock();
     loop {
-        match std::mem::replace(&mut *state, SlotState::Taken) {
-            SlotState::Done(outcome) => return outcome,
-            SlotState::Lead(link) => {
+        match std::mem::replace(&mut *state, RequestState::Taken) {
+            RequestState::Done(outcome) => return outcome,
+            RequestState::Lead(connection) => {
                 drop(state);
-                let link = match link {
-                    Some(link) => Borrowed::new(pool, link),
+                let connection = match connection {
+                    Some(connection) => Borrowed::new(pool, connection),
                     None => pool.make().map_err(Failure::NotSent)?,
                 };
-                return pool.lead(link, slot);
+                return pool.lead(connection, queued_request);
             }
             waiting => *state = waiting,
         }
-        if matches!(*state, SlotState::Queued) {
-            if slot.changed.wait_until(&mut state, give_up).timed_out() && matches!(*state, SlotState::Queued) {
+        if matches!(*state, RequestState::Queued) {
+            if queued_request.changed.wait_until(&mut state, give_up).timed_out()
+                && matches!(*state, RequestState::Queued)
+            {
                 if let Some(more) = last_chance.take() {
                     give_up = Instant::now() + more;
                     continue;
                 }
                 drop(state);
-                if leave_queue(pool, slot) {
+                if leave_queue(pool, queued_request) {
                     return Err(Failure::NotSent(Error::new(
                         ErrorKind::Unreachable,
                         format!(
                             "all {} connections to {:?} were busy for the I/O timeout",
-                            pool.most, pool.dialer.endpoint
+                            pool.most, pool.connector.endpoint
                         ),
                     )));
                 }
                 // A leader was faster: it has taken the slot from the queue, and tells us in a moment.
-                state = slot.state.lock();
-                if matches!(*state, SlotState::Queued) {
-                    slot.changed.wait_for(&mut state, Duration::from_millis(1));
+                state = queued_request.state.lock();
+                if matches!(*state, RequestState::Queued) {
+                    queued_request.changed.wait_for(&mut state, Duration::from_millis(1));
                 }
             }
         } else {
             // The leader is bounded by its own I/O timeouts.
-            slot.changed.wait(&mut state);
+            queued_request.changed.wait(&mut state);
         }
     }
 }
 
-fn leave_queue(pool: &Pool, slot: &Arc<Slot>) -> bool {
+fn leave_queue(pool: &Pool, queued_request: &Arc<QueuedRequest>) -> bool {
     let mut state = pool.state.lock();
-    let place = state.queue.iter().position(|other| Arc::ptr_eq(other, slot));
+    let place = state.queue.iter().position(|other| Arc::ptr_eq(other, queued_request));
     place.map(|at| state.queue.remove(at)).is_some()
 }
 
 /// A connection on loan. It goes back when dropped, or its place does: also when its borrower panics.
 struct Borrowed<'p> {
     pool: &'p Pool,
-    link: Option<Link>,
+    connection: Option<Connection>,
     /// Replies are due: given back now, the next borrower would read them as its own.
     in_flight: bool,
     /// The place in `open` has been given back already.
@@ -426,17 +428,17 @@ struct Borrowed<'p> {
 }
 
 impl<'p> Borrowed<'p> {
-    fn new(pool: &'p Pool, link: Link) -> Self {
-        Self { pool, link: Some(link), in_flight: false, returned: false }
+    fn new(pool: &'p Pool, connection: Connection) -> Self {
+        Self { pool, connection: Some(connection), in_flight: false, returned: false }
     }
 
-    fn get(&mut self) -> &mut Link {
-        self.link.as_mut().expect("a borrowed connection is there until it is given back or broken")
+    fn get(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("a borrowed connection is there until it is given back or broken")
     }
 
     /// Any error ends a connection.
     fn broken(mut self) {
-        self.link = None;
+        self.connection = None;
         self.returned = true;
         self.pool.drop_idle();
         self.pool.lose_place(None);
@@ -445,12 +447,12 @@ impl<'p> Borrowed<'p> {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
-        match self.link.take() {
-            Some(link) if self.in_flight => {
-                drop(link);
+        match self.connection.take() {
+            Some(connection) if self.in_flight => {
+                drop(connection);
                 self.pool.lose_place(None);
             }
-            Some(link) => self.pool.give_back(link),
+            Some(connection) => self.pool.give_back(connection),
             None if !self.returned => self.pool.lose_place(None),
             None => {}
         }
@@ -466,7 +468,7 @@ impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.lock();
         f.debug_struct("Pool")
-            .field("endpoint", &self.dialer.endpoint)
+            .field("endpoint", &self.connector.endpoint)
             .field("open", &state.open)
             .field("free", &state.free.len())
             .field("queued", &state.queue.len())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::connector::{Dialer, Endpoint, next_reply, shake, to_error};
+use super::connector::{Connector, Endpoint, next_reply, shake, to_error};
 use super::poll::readable;
 use super::reader::ReplyReader;
 use super::stream::{Stream, is_timeout};
@@ -18,7 +18,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 
 /// What a read brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Message {
         channel: Vec<u8>,
     },
@@ -27,22 +27,22 @@ pub(crate) enum Heard {
         topic: Vec<u8>,
     },
     /// Anything else that shows that the server is there.
-    Sign,
+    Alive,
     /// Nothing within the read timeout.
-    Silence,
+    Timeout,
 }
 
 /// What wakes waiters of Java, to whom it is the number 0 that stands for a release, and none of ours.
-pub(crate) const FOR_JAVA: &[u8] = b"00";
+pub(crate) const WAKE_REDISSON: &[u8] = b"00";
 
 /// The half that reads.
-pub(crate) struct Ear {
-    lines: Vec<Line>,
+pub(crate) struct Subscriber {
+    sockets: Vec<Socket>,
     /// For several servers: how long a read may take, and when it is time to listen to one more.
     several: Option<Several>,
 }
 
-struct Line {
+struct Socket {
     stream: Stream,
     reader: ReplyReader,
     endpoint: Endpoint,
@@ -50,47 +50,47 @@ struct Line {
 
 struct Several {
     read_timeout: Duration,
-    /// How often a server came back, now and when this ear was made.
+    /// How often a server came back, now and when this subscriber was made.
     returns: Arc<AtomicU64>,
     known: u64,
 }
 
 /// The half that asks. After any error both halves must be given up.
-pub(crate) struct Mouth(Vec<Voice>);
+pub(crate) struct SubscriptionSender(Vec<SendHalf>);
 
-struct Voice {
+struct SendHalf {
     stream: Stream,
     endpoint: Endpoint,
 }
 
-impl Dialer {
+impl Connector {
     /// Connects and logs in; reads then wait for `read_timeout`.
-    pub(crate) fn listen(&self, read_timeout: Duration) -> Result<(Ear, Mouth)> {
-        let (line, voice) = self.open_line()?;
-        line.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e, &self.endpoint))?;
-        Ok((Ear { lines: vec![line], several: None }, Mouth(vec![voice])))
+    pub(crate) fn listen(&self, read_timeout: Duration) -> Result<(Subscriber, SubscriptionSender)> {
+        let (socket, send_half) = self.open_socket()?;
+        socket.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e, &self.endpoint))?;
+        Ok((Subscriber { sockets: vec![socket], several: None }, SubscriptionSender(vec![send_half])))
     }
 
     /// Listens to all that can be reached, until one of them ends or another comes back (`returns` counts that). `cannot` is
     /// told of each that cannot be.
-    pub(crate) fn listen_to_all(
-        dialers: &[&Self],
+    pub(crate) fn subscribe_to_all(
+        connectors: &[&Self],
         read_timeout: Duration,
         returns: Arc<AtomicU64>,
         cannot: impl Fn(usize, &Error),
-    ) -> Result<(Ear, Mouth)> {
+    ) -> Result<(Subscriber, SubscriptionSender)> {
         let known = returns.load(Ordering::Acquire);
-        let (mut lines, mut voices) = (Vec::new(), Vec::new());
+        let (mut sockets, mut send_halves) = (Vec::new(), Vec::new());
         let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be listened to");
-        for (at, dialer) in dialers.iter().enumerate() {
-            let opened = dialer.open_line().and_then(|(line, voice)| {
-                line.stream.set_nonblocking().map_err(|e| to_error(e, &dialer.endpoint))?;
-                Ok((line, voice))
+        for (at, connector) in connectors.iter().enumerate() {
+            let opened = connector.open_socket().and_then(|(socket, send_half)| {
+                socket.stream.set_nonblocking().map_err(|e| to_error(e, &connector.endpoint))?;
+                Ok((socket, send_half))
             });
             match opened {
-                Ok((line, voice)) => {
-                    lines.push(line);
-                    voices.push(voice);
+                Ok((socket, send_half)) => {
+                    sockets.push(socket);
+                    send_halves.push(send_half);
                 }
                 Err(error) => {
                     cannot(at, &error);
@@ -98,36 +98,36 @@ impl Dialer {
                 }
             }
         }
-        if lines.is_empty() {
+        if sockets.is_empty() {
             return Err(wrong);
         }
         let several = Some(Several { read_timeout, returns, known });
-        Ok((Ear { lines, several }, Mouth(voices)))
+        Ok((Subscriber { sockets, several }, SubscriptionSender(send_halves)))
     }
 
-    fn open_line(&self) -> Result<(Line, Voice)> {
+    fn open_socket(&self) -> Result<(Socket, SendHalf)> {
         let fail = |e: io::Error| to_error(e, &self.endpoint);
         let (stream, deadline) = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
         let twin = stream.try_clone().map_err(fail)?;
-        let mut line = Line { stream, reader: ReplyReader::default(), endpoint: self.endpoint.clone() };
-        let voice = Voice { stream: twin, endpoint: self.endpoint.clone() };
+        let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: self.endpoint.clone() };
+        let send_half = SendHalf { stream: twin, endpoint: self.endpoint.clone() };
         if let Some(request) = self.endpoint.log_in()
-            && let Reply::Error(e) = line.shake(&request, deadline)?
+            && let Reply::Error(e) = socket.shake(&request, deadline)?
         {
             return Err(e.into_error());
         }
         // Not being allowed to have a name is no reason to be deaf.
-        match line.shake(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]), deadline)? {
+        match socket.shake(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]), deadline)? {
             Reply::Error(e) if e.is_too_many_clients() => return Err(e.into_error()),
             _ => {}
         }
-        Ok((line, voice))
+        Ok((socket, send_half))
     }
 }
 
-impl Ear {
-    pub(crate) fn hear(&mut self) -> Result<Heard> {
-        let Some(several) = &self.several else { return self.lines[0].hear() };
+impl Subscriber {
+    pub(crate) fn receive(&mut self) -> Result<Received> {
+        let Some(several) = &self.several else { return self.sockets[0].receive() };
         if several.returns.load(Ordering::Acquire) != several.known {
             return Err(Error::new(ErrorKind::Unreachable, "a server came back: listening to it as well"));
         }
@@ -135,93 +135,93 @@ impl Ear {
         // First what a parser has read ahead, which waiting for the sockets would not show.
         for wait in [Duration::ZERO, timeout] {
             if !wait.is_zero() {
-                let streams: Vec<&Stream> = self.lines.iter().map(|line| &line.stream).collect();
+                let streams: Vec<&Stream> = self.sockets.iter().map(|socket| &socket.stream).collect();
                 readable(&streams, wait);
             }
-            for line in &mut self.lines {
-                match line.hear()? {
-                    Heard::Silence => {}
-                    heard => return Ok(heard),
+            for socket in &mut self.sockets {
+                match socket.receive()? {
+                    Received::Timeout => {}
+                    received => return Ok(received),
                 }
             }
         }
-        Ok(Heard::Silence)
+        Ok(Received::Timeout)
     }
 }
 
-impl Line {
-    fn hear(&mut self) -> Result<Heard> {
+impl Socket {
+    fn receive(&mut self) -> Result<Received> {
         let reply = loop {
             if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
                 break reply;
             }
             match self.reader.fill(&mut self.stream) {
                 // The half of a message that has arrived is kept.
-                Err(e) if is_timeout(&e) => return Ok(Heard::Silence),
+                Err(e) if is_timeout(&e) => return Ok(Received::Timeout),
                 filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
             }
         };
         let parts = match reply {
             Reply::Array(parts) => parts,
             Reply::Error(e) => return Err(e.into_error()),
-            _ => return Ok(Heard::Sign),
+            _ => return Ok(Received::Alive),
         };
         let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
         let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         Ok(match &*kind {
-            b"message" if words.next().as_deref() == Some(FOR_JAVA) => Heard::Sign,
-            b"message" => Heard::Message { channel },
+            b"message" if words.next().as_deref() == Some(WAKE_REDISSON) => Received::Alive,
+            b"message" => Received::Message { channel },
             // The pattern comes first.
-            b"pmessage" => Heard::Message { channel: words.next().unwrap_or_default() },
-            b"subscribe" | b"psubscribe" => Heard::Subscribed { topic: channel },
-            _ => Heard::Sign,
+            b"pmessage" => Received::Message { channel: words.next().unwrap_or_default() },
+            b"subscribe" | b"psubscribe" => Received::Subscribed { topic: channel },
+            _ => Received::Alive,
         })
     }
 
     fn shake(&mut self, request: &Request, deadline: Instant) -> Result<Reply> {
         let mut bytes = Vec::new();
-        request.write_unstamped(&mut bytes);
+        request.write_plain(&mut bytes);
         self.stream.within(deadline).write_all(&bytes).map_err(|e| to_error(e, &self.endpoint))?;
         shake(&mut self.reader, &mut self.stream, deadline, &self.endpoint)
     }
 }
 
-impl Mouth {
+impl SubscriptionSender {
     pub(crate) fn subscribe(&mut self, channels: &[&str]) -> Result<()> {
         let words: Vec<&str> = std::iter::once("SUBSCRIBE").chain(channels.iter().copied()).collect();
-        self.say(&Request::plain(&words))
+        self.send(&Request::plain(&words))
     }
 
     pub(crate) fn unsubscribe(&mut self, channel: &str) -> Result<()> {
-        self.say(&Request::plain(&["UNSUBSCRIBE", channel]))
+        self.send(&Request::plain(&["UNSUBSCRIBE", channel]))
     }
 
     pub(crate) fn subscribe_pattern(&mut self, pattern: &str) -> Result<()> {
-        self.say(&Request::plain(&["PSUBSCRIBE", pattern]))
+        self.send(&Request::plain(&["PSUBSCRIBE", pattern]))
     }
 
     pub(crate) fn unsubscribe_pattern(&mut self, pattern: &str) -> Result<()> {
-        self.say(&Request::plain(&["PUNSUBSCRIBE", pattern]))
+        self.send(&Request::plain(&["PUNSUBSCRIBE", pattern]))
     }
 
     pub(crate) fn ping(&mut self) -> Result<()> {
-        self.say(&Request::plain(&["PING"]))
+        self.send(&Request::plain(&["PING"]))
     }
 
     /// Ends the read of the other half, too.
     pub(crate) fn close(&self) {
-        self.0.iter().for_each(|voice| voice.stream.shutdown());
+        self.0.iter().for_each(|send_half| send_half.stream.shutdown());
     }
 
-    fn say(&mut self, request: &Request) -> Result<()> {
-        self.0.iter_mut().try_for_each(|voice| voice.say(request))
+    fn send(&mut self, request: &Request) -> Result<()> {
+        self.0.iter_mut().try_for_each(|send_half| send_half.send(request))
     }
 }
 
-impl Voice {
-    fn say(&mut self, request: &Request) -> Result<()> {
+impl SendHalf {
+    fn send(&mut self, request: &Request) -> Result<()> {
         let mut bytes = Vec::new();
-        request.write_unstamped(&mut bytes);
+        request.write_plain(&mut bytes);
         self.stream.write_all(&bytes).map_err(|e| to_error(e, &self.endpoint))
     }
 }

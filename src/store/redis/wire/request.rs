@@ -14,7 +14,7 @@ enum Verb {
 /// Values that only the connection knows that the request leaves on (a queued request does not know which one that
 /// will be, and after a failover a floor of the old one would be too low).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamps {
+pub(crate) struct ConnectionArgs {
     /// The fencing token floor, server time in microseconds.
     pub(crate) floor: u64,
     /// Server time in microseconds past which an acquire must not run; 0 for no limit.
@@ -23,7 +23,7 @@ pub(crate) struct Stamps {
 
 /// Which of the stamps a script takes, as its last arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stamped {
+enum NeededArgs {
     No,
     NotAfter,
     FloorAndNotAfter,
@@ -96,7 +96,7 @@ pub(crate) struct Request {
     /// All arguments, packed as RESP bulk strings.
     body: Vec<u8>,
     args: usize,
-    stamped: Stamped,
+    with_floor_and_limit: NeededArgs,
     replicas: Option<Replicas>,
     shape: Shape,
 }
@@ -117,7 +117,7 @@ impl Request {
             verb: Verb::Plain,
             body: Vec::new(),
             args: 0,
-            stamped: Stamped::No,
+            with_floor_and_limit: NeededArgs::No,
             replicas: None,
             shape: Shape::Any,
         };
@@ -149,15 +149,15 @@ impl Request {
         self
     }
 
-    /// The connection appends both its [`Stamps`]: for what gives a fencing token.
-    pub(crate) fn stamped(mut self) -> Self {
-        self.stamped = Stamped::FloorAndNotAfter;
+    /// The connection appends both its [`ConnectionArgs`]: for what gives a fencing token.
+    pub(crate) fn with_floor_and_limit(mut self) -> Self {
+        self.with_floor_and_limit = NeededArgs::FloorAndNotAfter;
         self
     }
 
     /// The connection appends the not-after.
-    pub(crate) fn limited(mut self) -> Self {
-        self.stamped = Stamped::NotAfter;
+    pub(crate) fn with_limit(mut self) -> Self {
+        self.with_floor_and_limit = NeededArgs::NotAfter;
         self
     }
 
@@ -181,8 +181,8 @@ impl Request {
         self.replicas
     }
 
-    pub(crate) fn is_limited(&self) -> bool {
-        self.stamped != Stamped::No
+    pub(crate) fn has_limit(&self) -> bool {
+        self.with_floor_and_limit != NeededArgs::No
     }
 
     /// The same request for a server that does not know its script; `None` when that cannot be the trouble.
@@ -191,20 +191,20 @@ impl Request {
         Some(Self { verb: Verb::WholeScript(script), ..self.clone() })
     }
 
-    /// Appends the request in wire form, for a connection that is not a [`Link`](super::Link) yet.
-    pub(crate) fn write_unstamped(&self, out: &mut Vec<u8>) {
-        self.write(out, Stamps { floor: 0, not_after: 0 });
+    /// Appends the request in wire form, for a connection that is not a [`Connection`](super::Connection) yet.
+    pub(crate) fn write_plain(&self, out: &mut Vec<u8>) {
+        self.write(out, ConnectionArgs { floor: 0, not_after: 0 });
     }
 
     /// Appends the request in wire form.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, stamps: Stamps) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, connection_args: ConnectionArgs) {
         let verb_words = if matches!(self.verb, Verb::Plain) { 0 } else { 2 };
-        let stamp_words = match self.stamped {
-            Stamped::No => 0,
-            Stamped::NotAfter => 1,
-            Stamped::FloorAndNotAfter => 2,
+        let arg_words = match self.with_floor_and_limit {
+            NeededArgs::No => 0,
+            NeededArgs::NotAfter => 1,
+            NeededArgs::FloorAndNotAfter => 2,
         };
-        let words = verb_words + self.args + stamp_words;
+        let words = verb_words + self.args + arg_words;
         out.push(b'*');
         digits(out, words as u64);
         out.extend_from_slice(b"\r\n");
@@ -220,11 +220,11 @@ impl Request {
             }
         }
         out.extend_from_slice(&self.body);
-        if self.stamped == Stamped::FloorAndNotAfter {
-            pack_number(out, stamps.floor);
+        if self.with_floor_and_limit == NeededArgs::FloorAndNotAfter {
+            pack_number(out, connection_args.floor);
         }
-        if self.stamped != Stamped::No {
-            pack_number(out, stamps.not_after);
+        if self.with_floor_and_limit != NeededArgs::No {
+            pack_number(out, connection_args.not_after);
         }
         if let Some(Replicas { count, millis, .. }) = self.replicas {
             out.extend_from_slice(b"*3\r\n$4\r\nWAIT\r\n");
@@ -293,7 +293,7 @@ mod tests {
 
     fn text(request: &Request) -> String {
         let mut out = Vec::new();
-        request.write(&mut out, Stamps { floor: 5, not_after: 0 });
+        request.write(&mut out, ConnectionArgs { floor: 5, not_after: 0 });
         String::from_utf8(out).unwrap()
     }
 
@@ -309,9 +309,9 @@ mod tests {
     fn packs_as_resp() {
         assert_eq!(text(&Request::plain(&["PING"])), "*1\r\n$4\r\nPING\r\n");
         assert_eq!(
-            text(&Request::plain(&["GET"]).arg("a\r\n").stamped()),
+            text(&Request::plain(&["GET"]).arg("a\r\n").with_floor_and_limit()),
             "*4\r\n$3\r\nGET\r\n$3\r\na\r\n\r\n$1\r\n5\r\n$1\r\n0\r\n"
         );
-        assert_eq!(text(&Request::plain(&["DEL"]).limited()), "*2\r\n$3\r\nDEL\r\n$1\r\n0\r\n");
+        assert_eq!(text(&Request::plain(&["DEL"]).with_limit()), "*2\r\n$3\r\nDEL\r\n$1\r\n0\r\n");
     }
 }

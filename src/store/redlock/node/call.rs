@@ -1,10 +1,10 @@
 //! One exchange with a master: sent, and read when something has come.
 
-use super::{Late, Node};
+use super::{Node, UnreadReply};
 use crate::base::error::Error;
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
-use crate::store::redis::wire::{Doubt, Failure, InFlight, Link, Reply, Request};
+use crate::store::redis::wire::{Connection, Failure, InFlight, Reply, Request, UnknownOutcome};
 
 /// Requests under way to one master.
 pub(crate) struct Call<'n> {
@@ -19,18 +19,18 @@ pub(crate) struct Call<'n> {
 }
 
 pub(super) struct Out {
-    pub(super) link: Link,
+    pub(super) connection: Connection,
     pub(super) flight: InFlight,
     /// Replies of earlier requests that come first.
     pub(super) owed: usize,
     /// What nothing can come of any more once the reply is here: those connections are killed in front of the requests,
-    /// or need not be. Not what others have come to doubt meanwhile.
-    pub(super) settles: Vec<Doubt>,
+    /// or need not be. Not what others have come to unknown outcome meanwhile.
+    pub(super) settles: Vec<UnknownOutcome>,
 }
 
 impl Call<'_> {
-    pub(crate) fn link(&self) -> &Link {
-        &self.out.as_ref().expect("it is under way").link
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.out.as_ref().expect("it is under way").connection
     }
 
     pub(crate) fn sent_at(&self) -> Moment {
@@ -40,10 +40,10 @@ impl Call<'_> {
     /// Reads what has come; true when that is all, or the connection has failed, which `finish` says. Replies that an
     /// earlier request is owed come first, and the rest can be long after them.
     pub(crate) fn is_over(&mut self) -> bool {
-        let Some(Out { link, flight, owed, .. }) = &mut self.out else { return true };
+        let Some(Out { connection, flight, owed, .. }) = &mut self.out else { return true };
         let mut fresh = true;
         while *owed > 0 || self.replies.len() < self.requests.len() {
-            match link.recv_now(flight, std::mem::take(&mut fresh)) {
+            match connection.recv_now(flight, std::mem::take(&mut fresh)) {
                 Ok(Some(_)) if *owed > 0 => *owed -= 1,
                 Ok(Some(reply)) => self.replies.push(reply),
                 Ok(None) => return false,
@@ -60,14 +60,14 @@ impl Call<'_> {
     /// True: they are those of a repeat, and the first attempt may have run as well.
     pub(crate) fn finish(
         mut self,
-        make: impl Fn(&Link, &str) -> Vec<Request>,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<(Vec<Reply>, bool), Failure> {
         match self.read() {
             // As in `send`. Made anew and not repeated, because it may have ended with the server process: one that came
             // back with old data remembers that the run_id of the process before it had a vote.
-            Err(Failure::InDoubt { stale: true, doubt, .. }) => {
+            Err(Failure::Unknown { stale: true, unknown, .. }) => {
                 let mut again = self.node.send(self.holder.as_ref(), make)?;
-                let may_have_run = again.link().may_have_run(&doubt);
+                let may_have_run = again.connection().may_have_run(&unknown);
                 again.read().map(|replies| (replies, may_have_run))
             }
             outcome => outcome.map(|replies| (replies, false)),
@@ -75,23 +75,25 @@ impl Call<'_> {
     }
 
     fn read(&mut self) -> std::result::Result<Vec<Reply>, Failure> {
-        let Out { mut link, flight, owed, settles } = self.out.take().expect("it is read once");
+        let Out { mut connection, flight, owed, settles } = self.out.take().expect("it is read once");
         let node = self.node;
         let replies = std::mem::take(&mut self.replies);
         let outcome = match self.failed.take() {
             Some(failure) => Err(failure),
-            None => read_all(&mut link, &flight, owed, replies, &self.requests),
+            None => read_all(&mut connection, &flight, owed, replies, &self.requests),
         };
         match outcome {
             Ok(replies) => {
                 let latency = node.clock().now().since(flight.sent_at);
                 {
                     let mut state = node.state.lock();
-                    state.standing.latency = Some(latency);
-                    state.doubts.retain(|(doubt, _)| !settles.iter().any(|settled| settled.same_connection(doubt)));
+                    state.health.latency = Some(latency);
+                    state
+                        .unknowns
+                        .retain(|(unknown, _)| !settles.iter().any(|resolved| resolved.same_connection(unknown)));
                 }
                 if !replies.iter().any(Reply::is_demotion) {
-                    node.give_back(link);
+                    node.give_back(connection);
                 }
                 Ok(replies)
             }
@@ -107,17 +109,17 @@ impl Call<'_> {
         let since = out.flight.sent_at;
         let mut state = self.node.state.lock();
         if state.down.is_some() || state.closed {
-            state.doubts.push((out.flight.doubt, Some(holder)));
+            state.unknowns.push((out.flight.unknown, Some(holder)));
         } else {
-            state.late.push(Late { link: out.link, flight: out.flight, owed, holder, since });
+            state.late.push(UnreadReply { connection: out.connection, flight: out.flight, owed, holder, since });
         }
     }
 
     /// It took too long: the master is not asked again before it answers.
     pub(crate) fn give_up(mut self, error: Error) -> Failure {
         let out = self.out.take().expect("it is under way");
-        let doubt = out.flight.doubt;
-        self.node.failed(Failure::InDoubt { error, doubt, stale: false }, self.holder.as_ref())
+        let unknown = out.flight.unknown;
+        self.node.failed(Failure::Unknown { error, unknown, stale: false }, self.holder.as_ref())
     }
 }
 
@@ -125,31 +127,31 @@ impl Drop for Call<'_> {
     /// After a panic: what was sent may run.
     fn drop(&mut self) {
         if let Some(out) = self.out.take() {
-            self.node.state.lock().doubts.push((out.flight.doubt, self.holder.take()));
+            self.node.state.lock().unknowns.push((out.flight.unknown, self.holder.take()));
         }
     }
 }
 
 fn read_all(
-    link: &mut Link,
+    connection: &mut Connection,
     flight: &InFlight,
     owed: usize,
     mut replies: Vec<Reply>,
     requests: &[Request],
 ) -> std::result::Result<Vec<Reply>, Failure> {
     for _ in 0..owed {
-        link.recv(flight)?;
+        connection.recv(flight)?;
     }
     while replies.len() < requests.len() {
-        replies.push(link.recv(flight)?);
+        replies.push(connection.recv(flight)?);
     }
     for (reply, request) in replies.iter_mut().zip(requests) {
         // Nothing ran: sent whole, it is known from there on.
         if reply.is_error("NOSCRIPT")
             && let Some(whole) = request.whole()
         {
-            let again = link.send(std::iter::once(&whole))?;
-            *reply = link.recv(&again)?;
+            let again = connection.send(std::iter::once(&whole))?;
+            *reply = connection.recv(&again)?;
         }
     }
     Ok(replies)

@@ -20,13 +20,13 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::store::redis::script;
-use crate::store::redis::wire::{Dialer, Doubt, Failure, InFlight, Link, Reply, Request};
+use crate::store::redis::wire::{Connection, Connector, Failure, InFlight, Reply, Request, UnknownOutcome};
 
 /// Connections to a master that owe a reply, beyond which it is not asked for more.
 const MOST_LATE: usize = 16;
 
 pub(super) struct Node {
-    pub(super) dialer: Dialer,
+    pub(super) connector: Connector,
     /// Counts how often any master came back, whoever found that.
     returns: Arc<AtomicU64>,
     state: Mutex<State>,
@@ -35,32 +35,32 @@ pub(super) struct Node {
 struct State {
     /// The process that was connected to last.
     run_id: Option<String>,
-    free: Vec<Link>,
-    late: Vec<Late>,
+    free: Vec<Connection>,
+    late: Vec<UnreadReply>,
     /// Connections that broke with something unanswered, which may still run, and whose it is.
-    doubts: Vec<(Doubt, Option<Holder>)>,
+    unknowns: Vec<(UnknownOutcome, Option<Holder>)>,
     down: Option<Down>,
-    standing: Standing,
+    health: NodeHealth,
     closed: bool,
 }
 
 /// A connection whose reply nobody waited for.
-struct Late {
-    link: Link,
+struct UnreadReply {
+    connection: Connection,
     flight: InFlight,
     owed: usize,
     holder: Holder,
     since: Moment,
 }
 
-impl Late {
+impl UnreadReply {
     /// What has come, and no more: nobody waits for a slow master here. True: it says that it has no vote.
     fn read(&mut self) -> std::result::Result<bool, Failure> {
         let (mut fresh, mut forgetful) = (true, false);
         while self.owed > 0
-            && let Some(reply) = self.link.recv_now(&self.flight, std::mem::take(&mut fresh))?
+            && let Some(reply) = self.connection.recv_now(&self.flight, std::mem::take(&mut fresh))?
         {
-            forgetful |= script::says_no_vote(&reply);
+            forgetful |= script::says_quarantined(&reply);
             self.owed -= 1;
         }
         Ok(forgetful)
@@ -76,7 +76,7 @@ struct Down {
 
 /// What is known of a master, for [`nodes`](crate::LockClient::nodes).
 #[derive(Debug, Clone, Default)]
-pub(super) struct Standing {
+pub(super) struct NodeHealth {
     pub(super) latency: Option<Duration>,
     pub(super) last_error: Option<Error>,
     /// Another process than before, or one that said that it has no vote when nobody listened: to be looked at.
@@ -86,34 +86,34 @@ pub(super) struct Standing {
 }
 
 impl Node {
-    pub(super) fn new(dialer: Dialer, returns: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(connector: Connector, returns: Arc<AtomicU64>) -> Self {
         let state = State {
             run_id: None,
             free: Vec::new(),
             late: Vec::new(),
-            doubts: Vec::new(),
+            unknowns: Vec::new(),
             down: None,
-            standing: Standing { quarantined: Some(None), ..Standing::default() },
+            health: NodeHealth { quarantined: Some(None), ..NodeHealth::default() },
             closed: false,
         };
-        Self { dialer, returns, state: Mutex::new(state) }
+        Self { connector, returns, state: Mutex::new(state) }
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {
-        &self.dialer.clock
+        &self.connector.clock
     }
 
-    pub(super) fn standing(&self) -> (Standing, Option<Error>) {
+    pub(super) fn health(&self) -> (NodeHealth, Option<Error>) {
         let state = self.state.lock();
-        (state.standing.clone(), state.down.as_ref().map(|down| down.error.clone()))
+        (state.health.clone(), state.down.as_ref().map(|down| down.error.clone()))
     }
 
     pub(super) fn quarantine(&self, until: Option<Option<Moment>>) {
-        self.state.lock().standing.quarantined = until;
+        self.state.lock().health.quarantined = until;
     }
 
     /// Whether a request to it goes out without a connect.
-    pub(super) fn has_link(&self) -> bool {
+    pub(super) fn has_connection(&self) -> bool {
         let state = self.state.lock();
         !state.free.is_empty() || !state.late.is_empty() || state.down.is_some()
     }
@@ -126,11 +126,11 @@ impl Node {
     pub(super) fn send(
         &self,
         holder: Option<&Holder>,
-        make: impl Fn(&Link, &str) -> Vec<Request>,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<Call<'_>, Failure> {
         match self.send_once(holder, false, &make) {
             // The connection had ended in its sleep, which says nothing about the master.
-            Err(Failure::InDoubt { stale: true, .. }) => self.send_once(holder, false, &make),
+            Err(Failure::Unknown { stale: true, .. }) => self.send_once(holder, false, &make),
             outcome => outcome,
         }
     }
@@ -140,7 +140,7 @@ impl Node {
     pub(super) fn send_anyway(
         &self,
         holder: Option<&Holder>,
-        make: impl Fn(&Link, &str) -> Vec<Request>,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<Call<'_>, Failure> {
         self.probe();
         self.send_once(holder, true, make)
@@ -150,42 +150,43 @@ impl Node {
         &self,
         holder: Option<&Holder>,
         anyway: bool,
-        make: impl Fn(&Link, &str) -> Vec<Request>,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<Call<'_>, Failure> {
-        let (mut link, owed, earlier) = self.take(holder, anyway).map_err(Failure::NotSent)?;
-        let doubts: Vec<Doubt> = self.state.lock().doubts.iter().map(|(doubt, _)| doubt.clone()).collect();
-        let mut requests = match link.kills_for(doubts.iter()) {
+        let (mut connection, owed, earlier) = self.take(holder, anyway).map_err(Failure::NotSent)?;
+        let unknowns: Vec<UnknownOutcome> =
+            self.state.lock().unknowns.iter().map(|(unknown, _)| unknown.clone()).collect();
+        let mut requests = match connection.kills_for(unknowns.iter()) {
             Ok(kills) => kills,
             Err(wait) => {
                 match earlier {
                     // The next to use it would take the replies that it owes for its own.
-                    Some(doubt) => self.state.lock().doubts.push((doubt, holder.cloned())),
-                    None => self.give_back(link),
+                    Some(unknown) => self.state.lock().unknowns.push((unknown, holder.cloned())),
+                    None => self.give_back(connection),
                 }
                 let why =
                     format!("an earlier attempt can still reach it for {wait:?}, and CLIENT KILL is not permitted");
                 return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, why)));
             }
         };
-        let Some(run_id) = link.run_id().map(str::to_owned) else {
-            self.give_back(link);
+        let Some(run_id) = connection.run_id().map(str::to_owned) else {
+            self.give_back(connection);
             let why = "INFO does not tell its run_id, which Redlock needs to see restarts";
             return Err(Failure::NotSent(Error::new(ErrorKind::Denied, why)));
         };
-        let own = make(&link, &run_id);
+        let own = make(&connection, &run_id);
         requests.extend(own.iter().cloned());
-        match link.send(requests.iter()) {
+        match connection.send(requests.iter()) {
             Ok(mut flight) => {
                 let owed = owed + requests.len() - own.len();
                 if let Some(earlier) = earlier {
-                    flight.doubt.includes(&earlier);
+                    flight.unknown.includes(&earlier);
                 }
-                let out = Some(Out { link, flight, owed, settles: doubts });
+                let out = Some(Out { connection, flight, owed, settles: unknowns });
                 Ok(Call { node: self, out, requests: own, holder: holder.cloned(), replies: Vec::new(), failed: None })
             }
             Err(mut failure) => {
-                if let (Failure::InDoubt { doubt, .. }, Some(earlier)) = (&mut failure, earlier) {
-                    doubt.includes(&earlier);
+                if let (Failure::Unknown { unknown, .. }, Some(earlier)) = (&mut failure, earlier) {
+                    unknown.includes(&earlier);
                 }
                 Err(self.failed(failure, holder))
             }
@@ -193,7 +194,7 @@ impl Node {
     }
 
     /// A connection, how many replies come on it first, and what they belong to.
-    fn take(&self, holder: Option<&Holder>, anyway: bool) -> Result<(Link, usize, Option<Doubt>)> {
+    fn take(&self, holder: Option<&Holder>, anyway: bool) -> Result<(Connection, usize, Option<UnknownOutcome>)> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
@@ -204,10 +205,10 @@ impl Node {
         self.drain(&mut state)?;
         if let Some(at) = holder.and_then(|holder| state.late.iter().position(|late| late.holder == *holder)) {
             let late = state.late.swap_remove(at);
-            return Ok((late.link, late.owed, Some(late.flight.doubt)));
+            return Ok((late.connection, late.owed, Some(late.flight.unknown)));
         }
-        if let Some(link) = state.free.pop() {
-            return Ok((link, 0, None));
+        if let Some(connection) = state.free.pop() {
+            return Ok((connection, 0, None));
         }
         // A connect would have to wait for it as well.
         if let Some(oldest) = state.late.iter().map(|late| late.since).min()
@@ -217,22 +218,22 @@ impl Node {
             return Err(Error::new(ErrorKind::Unreachable, format!("it has not answered for {late:?}")));
         }
         drop(state);
-        self.dial().inspect_err(|e| self.mark_down(e)).map(|link| (link, 0, None))
+        self.connect().inspect_err(|e| self.mark_down(e)).map(|connection| (connection, 0, None))
     }
 
-    fn dial(&self) -> Result<Link> {
-        let link = self.dialer.dial()?;
+    fn connect(&self) -> Result<Connection> {
+        let connection = self.connector.connect()?;
         let mut state = self.state.lock();
-        if state.run_id.as_deref() != link.run_id() {
-            state.run_id = link.run_id().map(str::to_owned);
-            state.standing.suspicious = true;
+        if state.run_id.as_deref() != connection.run_id() {
+            state.run_id = connection.run_id().map(str::to_owned);
+            state.health.suspicious = true;
         }
-        Ok(link)
+        Ok(connection)
     }
 
     /// Whether it is to be looked at, asked once.
     pub(super) fn take_suspicion(&self) -> bool {
-        std::mem::take(&mut self.state.lock().standing.suspicious)
+        std::mem::take(&mut self.state.lock().health.suspicious)
     }
 
     /// Reads the replies that have come in late. One that is overdue means that the master hangs.
@@ -240,22 +241,24 @@ impl Node {
         if state.late.is_empty() {
             return Ok(());
         }
-        let links: Vec<&Link> = state.late.iter().map(|late| &late.link).collect();
-        let answered = Link::answered(&links, Duration::ZERO);
+        let connections: Vec<&Connection> = state.late.iter().map(|late| &late.connection).collect();
+        let answered = Connection::answered(&connections, Duration::ZERO);
         let (mut kept, now) = (Vec::new(), self.clock().now());
         for (mut late, ready) in std::mem::take(&mut state.late).into_iter().zip(answered) {
             let read = if ready { late.read() } else { Ok(false) };
-            state.standing.suspicious |= matches!(read, Ok(true));
+            state.health.suspicious |= matches!(read, Ok(true));
             match read {
                 Ok(_) if late.owed == 0 => {
-                    late.link.mark_idle();
-                    state.free.push(late.link);
+                    late.connection.mark_idle();
+                    state.free.push(late.connection);
                 }
-                Ok(_) if now.since(late.since) <= self.dialer.io_timeout && kept.len() < MOST_LATE => kept.push(late),
-                _ => state.doubts.push((late.flight.doubt, Some(late.holder))),
+                Ok(_) if now.since(late.since) <= self.connector.io_timeout && kept.len() < MOST_LATE => {
+                    kept.push(late);
+                }
+                _ => state.unknowns.push((late.flight.unknown, Some(late.holder))),
             }
         }
-        let lost = !state.doubts.is_empty() && kept.is_empty() && state.free.is_empty();
+        let lost = !state.unknowns.is_empty() && kept.is_empty() && state.free.is_empty();
         state.late = kept;
         if lost {
             let error = Error::new(ErrorKind::Unreachable, "it did not answer within its timeout (io_timeout)");
@@ -265,25 +268,25 @@ impl Node {
         Ok(())
     }
 
-    fn give_back(&self, mut link: Link) {
-        link.mark_idle();
+    fn give_back(&self, mut connection: Connection) {
+        connection.mark_idle();
         let mut state = self.state.lock();
         if !state.closed && state.down.is_none() {
-            state.free.push(link);
+            state.free.push(connection);
         }
     }
 
     /// A connection broke. Those that lie idle have most likely ended too.
     fn failed(&self, failure: Failure, holder: Option<&Holder>) -> Failure {
         match &failure {
-            Failure::InDoubt { stale: true, doubt, .. } => {
+            Failure::Unknown { stale: true, unknown, .. } => {
                 let mut state = self.state.lock();
                 state.free.clear();
-                state.doubts.push((doubt.clone(), holder.cloned()));
+                state.unknowns.push((unknown.clone(), holder.cloned()));
             }
-            Failure::InDoubt { error, doubt, .. } => {
+            Failure::Unknown { error, unknown, .. } => {
                 let mut state = self.state.lock();
-                state.doubts.push((doubt.clone(), holder.cloned()));
+                state.unknowns.push((unknown.clone(), holder.cloned()));
                 self.put_down(&mut state, error);
             }
             Failure::NotSent(_) => {}
@@ -299,9 +302,9 @@ impl Node {
     fn put_down(&self, state: &mut State, error: &Error) {
         state.free.clear();
         for late in state.late.drain(..) {
-            state.doubts.push((late.flight.doubt, Some(late.holder)));
+            state.unknowns.push((late.flight.unknown, Some(late.holder)));
         }
-        state.standing.last_error = Some(error.clone());
+        state.health.last_error = Some(error.clone());
         let first = Duration::from_millis(50);
         // At once the first time: mostly a connection has ended, and not the master.
         let (again, pause) = (self.clock().now(), Backoff::new(first, Duration::from_secs(1)));
@@ -319,20 +322,20 @@ impl Node {
                 _ => return false,
             }
         }
-        let dialed = self.dial();
+        let connected = self.connect();
         let mut state = self.state.lock();
-        match dialed {
-            Ok(mut link) => {
-                link.mark_idle();
+        match connected {
+            Ok(mut connection) => {
+                connection.mark_idle();
                 state.down = None;
                 if !state.closed {
-                    state.free.push(link);
+                    state.free.push(connection);
                 }
                 self.returns.fetch_add(1, Ordering::AcqRel);
             }
             Err(error) => {
                 let now = self.clock().now();
-                state.standing.last_error = Some(error.clone());
+                state.health.last_error = Some(error.clone());
                 if let Some(down) = &mut state.down {
                     down.error = error;
                     down.again = now.plus(down.pause.next());
@@ -353,13 +356,13 @@ impl Node {
     pub(super) fn may_still_run(&self, holder: &Holder) -> bool {
         let state = self.state.lock();
         state.late.iter().any(|late| late.holder == *holder)
-            || state.doubts.iter().any(|(_, whose)| whose.as_ref() == Some(holder))
+            || state.unknowns.iter().any(|(_, whose)| whose.as_ref() == Some(holder))
     }
 
     /// When [`probe`](Self::probe) has something to do; `None`: nothing is wrong.
     pub(super) fn probe_at(&self) -> Option<Moment> {
         let state = self.state.lock();
-        let late = state.late.iter().map(|late| late.since.plus(self.dialer.io_timeout)).min();
+        let late = state.late.iter().map(|late| late.since.plus(self.connector.io_timeout)).min();
         state.down.as_ref().map(|down| down.again).or(late)
     }
 
@@ -373,14 +376,14 @@ impl Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("endpoint", &self.dialer.endpoint).finish_non_exhaustive()
+        f.debug_struct("Node").field("endpoint", &self.connector.endpoint).finish_non_exhaustive()
     }
 }
 
 /// An error of one master in a word or two, for the message about all of them.
 pub(super) fn in_short(failure: &Failure) -> &Error {
     match failure {
-        Failure::NotSent(error) | Failure::InDoubt { error, .. } => error,
+        Failure::NotSent(error) | Failure::Unknown { error, .. } => error,
     }
 }
 

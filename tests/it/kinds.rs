@@ -1,0 +1,204 @@
+//! One name, several kinds of things: each is told of what is not its own, and nothing of it is changed.
+
+use std::time::Duration;
+
+use leasehold::fencing::FencingToken;
+use leasehold::{ErrorKind, LockClient};
+
+use crate::rig::{Server, ms};
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: leasehold::Result<T>, kind: ErrorKind) {
+    assert_eq!(result.unwrap_err().kind(), kind);
+}
+
+#[test]
+fn keys_of_ours_are_no_names() {
+    let server = Server::start();
+    let client = server.client();
+    let before = server.call_count("evalsha");
+    let keys = ["leasehold:node", "leasehold:probe", "redisson_lock_token:{x}", "leasehold_writer:{x}", "{x}:timeout"];
+    for key in keys {
+        let kind = ErrorKind::InvalidInput;
+        refused(client.lock(key), kind);
+        refused(client.fair(key).try_lock(), kind);
+        refused(client.rw_lock(key).read(), kind);
+        refused(client.multi(["a", key]).lock(), kind);
+        refused(client.semaphore(key).try_set_permits(1), kind);
+        refused(client.latch(key).count_down(), kind);
+        refused(client.fenced_value(key).claim(FencingToken::new(1)), kind);
+        let error = client.lock(key).unwrap_err();
+        assert_eq!(error.name(), Some(key));
+        assert!(error.to_string().contains("choose another name"), "{error}");
+        // It is the key that clashes: the prefix of a client can make one of a name, or save it.
+        let (prefix, name) = key.split_at(5);
+        let mapped = server.builder().key_prefix(prefix).build().unwrap();
+        refused(mapped.lock(name), kind);
+        refused(mapped.fenced_value(name).claim(FencingToken::new(1)), kind);
+    }
+    let prefixed = server.builder().key_prefix("app:").build().unwrap();
+    drop(prefixed.lock("leasehold:node").unwrap());
+    drop(client.lock("redisson_lock_token:x").unwrap());
+    refused(prefixed.fenced_value("").claim(FencingToken::new(1)), ErrorKind::InvalidInput);
+    // The locks that were taken, and the probe of each client.
+    assert!(server.call_count("evalsha") - before <= 4 + 1 + keys.len() as u64);
+}
+
+/// Every way to ask for a lock under the name of a fenced value.
+fn locks_refuse(client: &LockClient, name: &str) {
+    let kind = ErrorKind::WrongType;
+    refused(client.try_lock(name), kind);
+    refused(client.lock(name), kind);
+    refused(client.mutex(name).try_lock_owned(), kind);
+    refused(client.mutex(name).is_locked(), kind);
+    refused(client.mutex(name).holder(), kind);
+    refused(client.mutex(name).force_unlock(), kind);
+    refused(client.fair(name).try_lock(), kind);
+    refused(client.fair(name).lock(), kind);
+    refused(client.fair(name).force_unlock(), kind);
+    refused(client.rw_lock(name).read(), kind);
+    refused(client.rw_lock(name).write(), kind);
+    refused(client.rw_lock(name).force_unlock(), kind);
+    refused(client.multi(["a", name]).lock(), kind);
+}
+
+#[test]
+fn a_fenced_value_and_a_lock_do_not_share_a_key() {
+    let server = Server::start();
+    let client = server.client();
+    // The value first.
+    let claim = client.fenced_value("x").claim(FencingToken::new(7)).unwrap();
+    locks_refuse(&client, "x");
+    claim.write("kept").unwrap();
+    locks_refuse(&client, "x");
+    let fields = [("token", "7"), ("value", "kept")].map(|(field, text)| (field.to_owned(), text.to_owned()));
+    assert_eq!(server.hash("x"), fields.into());
+    assert_eq!(server.pttl("x"), -1);
+    server.cmd::<()>(&["DEL", "x"]);
+    drop(claim);
+
+    // The lock first.
+    let guard = client.lock("x").unwrap();
+    let fair = client.fair("f").lock().unwrap();
+    let read = client.rw_lock("rw").read().unwrap();
+    let token = guard.fencing_token().unwrap();
+    for name in ["x", "f", "rw"] {
+        let before = server.hash(name);
+        refused(client.fenced_value(name).claim(token), ErrorKind::WrongType);
+        assert_eq!(server.hash(name), before);
+    }
+    guard.unlock().unwrap();
+    fair.unlock().unwrap();
+    read.unlock().unwrap();
+
+    // Taken for a lock behind a claim, by somebody who looks at nothing.
+    let claim = client.fenced_value("x").claim(token).unwrap();
+    server.cmd::<()>(&["DEL", "x"]);
+    let guard = client.lock("x").unwrap();
+    refused(claim.write("lost"), ErrorKind::WrongType);
+    guard.unlock().unwrap();
+    drop((claim, client));
+    server.assert_clean();
+}
+
+/// What keeps a value apart from a lock costs those who wait for a lock nothing.
+#[test]
+fn whoever_finds_a_lock_taken_does_not_look_twice() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.mutex("x").with_lease(Duration::from_secs(30)).lock().unwrap();
+    assert!(b.try_lock("x").unwrap().is_none());
+    let before = server.call_count("hexists");
+    assert!(b.try_lock("x").unwrap().is_none());
+    assert_eq!(server.call_count("hexists") - before, 2, "whether it is ours, and whether it is a read-write lock");
+    assert!(b.try_lock_for("x", ms(5)).unwrap().is_none());
+    guard.unlock().unwrap();
+}
+
+/// All three are a number under the name, which Redis does not tell apart. A client that knows better says so.
+#[test]
+fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
+    let server = Server::start();
+    let client = server.client();
+    let (latch, leased, counting) = (client.latch("n"), client.semaphore("n"), client.counting_semaphore("n"));
+    let kind = ErrorKind::WrongType;
+    let leased_refuses = || {
+        refused(leased.acquire(), kind);
+        refused(leased.try_set_permits(2), kind);
+        refused(leased.add_permits(1), kind);
+        refused(leased.available_permits(), kind);
+        refused(leased.delete(), kind);
+    };
+    let counting_refuses = || {
+        refused(counting.acquire(), kind);
+        refused(counting.try_set_permits(2), kind);
+        refused(counting.add_permits(1), kind);
+        refused(counting.delete(), kind);
+    };
+    let latch_refuses = || {
+        refused(latch.try_set_count(2), kind);
+        refused(latch.count_down(), kind);
+        refused(latch.wait_for(ms(10)), kind);
+        refused(latch.count(), kind);
+        refused(latch.delete(), kind);
+    };
+    latch.set_count(1).unwrap();
+    leased_refuses();
+    counting_refuses();
+    assert_eq!(latch.count().unwrap(), 1, "it is still closed");
+    let error = leased.acquire().unwrap_err();
+    assert!(error.to_string().contains("another name"), "{error}");
+    latch.count_down().unwrap();
+
+    // Over: the name is free for something else.
+    assert!(leased.try_set_permits(1).unwrap());
+    let permit = leased.acquire().unwrap();
+    latch_refuses();
+    counting_refuses();
+    permit.unlock().unwrap();
+    assert!(leased.delete().unwrap());
+    assert!(counting.try_set_permits(1).unwrap());
+    counting.acquire().unwrap().forget();
+    latch_refuses();
+    leased_refuses();
+    assert_eq!(counting.add_permits(1).unwrap(), 1);
+
+    // Also if it was not this client that ended it.
+    assert!(server.client().counting_semaphore("n").delete().unwrap());
+    latch.set_count(2).unwrap();
+    server.cmd::<()>(&["DEL", "n"]);
+    assert!(leased.try_set_permits(1).unwrap());
+    assert!(leased.delete().unwrap());
+    drop((latch, leased, counting, client));
+    server.assert_clean();
+}
+
+/// An owned call without a timeout does not wait for a guard that only its own thread can drop.
+#[test]
+fn an_owned_call_does_not_wait_for_its_own_thread() {
+    let server = Server::start();
+    let client = server.client();
+    let (mutex, fair, rw) = (client.mutex("m"), client.fair("f"), client.rw_lock("rw"));
+    let bound = (mutex.lock().unwrap(), fair.lock().unwrap(), rw.write().unwrap());
+    refused(mutex.lock_owned(), ErrorKind::Conflict);
+    refused(fair.lock_owned(), ErrorKind::Conflict);
+    refused(rw.read_owned(), ErrorKind::Conflict);
+    refused(rw.write_owned(), ErrorKind::Conflict);
+    refused(client.multi(["a", "m"]).lock_owned(), ErrorKind::Conflict);
+    // With a time: it is taken, no more.
+    assert!(mutex.try_lock_owned().unwrap().is_none() && mutex.try_lock_owned_for(ms(5)).unwrap().is_none());
+    assert!(client.multi(["a", "m"]).try_lock_owned_for(ms(5)).unwrap().is_none());
+    assert!(rw.try_read_owned_for(ms(5)).unwrap().is_none());
+    // Another thread waits for this one, which can drop it.
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| mutex.lock_owned().unwrap().unlock());
+        drop(bound);
+        waiter.join().unwrap().unwrap();
+    });
+    // One that ends by itself is waited for; readers do not exclude each other.
+    let short = mutex.clone().with_lease(ms(200)).lock().unwrap();
+    mutex.lock_owned().unwrap().unlock().unwrap();
+    assert!(!short.is_held());
+    let _read = rw.read().unwrap();
+    drop(rw.read_owned().unwrap());
+}
