@@ -55,7 +55,8 @@
 //!
 //! A renewed lock of a holder that *hangs* (and does not die) is held for ever. `max_hold` is the
 //! answer. The watchdog also checks fixed leases, every third of the lease and every 10 s at least,
-//! so that a holder learns when an operator has freed its lock.
+//! so that a holder learns when an operator has freed its lock. It checks read holds once a second,
+//! because a [Java reader](crate::guide::redisson#readers-of-both-sides) can shorten them.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -77,7 +78,7 @@
 //! | [`io_timeout`](crate::Builder::io_timeout) | 2 s, or a quarter of the lease if that is less | each connect, write and reply. A call to a hung server can run into two or three of them in a row | lower it if a caller must fail fast; it must be shorter than the lease. Raise it for a server with slow commands beside the locks |
 //! | ... of renewals | the I/O timeout, and never more than a quarter of the lease | the same, for the background thread | nothing to set: it follows the lease, so that one slow answer does not cost a lease |
 //! | ... with [Redlock](crate::guide::redlock) | 500 ms, and never more than a quarter of the lease | the answer of one master | lower it where masters are near: a call waits that long for one that hangs, until it is known to be down |
-//! | [`ride_out`](crate::Builder::ride_out) | one lease | how long a call that is *already waiting* tolerates a server that cannot be asked | raise it if waiters should outlast a long failover; zero makes them fail at the first error |
+//! | [`outage_timeout`](crate::Builder::outage_timeout) | one lease | how long a call that is *already waiting* tolerates a server that cannot be asked | raise it if waiters should outlast a long failover; zero makes them fail at the first error |
 //! | [`waiter_timeout`](crate::Builder::waiter_timeout) | 5 s | how long a dead waiter of a fair lock, or a dead waiting writer, delays the others | lower it for a quicker recovery; each living waiter sends one command every third of it |
 //! | [`java_waiter_timeout`](crate::Builder::java_waiter_timeout) | 5 minutes | what Java waiters in a fair queue are given | only beside Java: see [`redisson`](crate::guide::redisson) |
 //! | [`longest_lease`](crate::Builder::longest_lease) | the lease, or 30 s if that is more | with Redlock: the longest lease of any client of these masters, and so the quarantine of a master that restarted | the same on all clients |

@@ -35,6 +35,10 @@
 //! | is something else that can compare and set in one step | the same rule: store the token beside the value, let a claim raise it, let a write ask for the claim |
 //! | cannot remember a number (an e-mail, a call to somebody else's service) | none: such a resource cannot refuse |
 //!
+//! The key of a [`FencedValue`](crate::fencing::FencedValue) is its own, never the name of the lock
+//! that guards it: the second of the two under one name is refused with
+//! [`WrongType`](crate::ErrorKind::WrongType).
+//!
 //! # What you can rely on
 //!
 //! - A token costs no round trip: the script that grants the lock gives it.

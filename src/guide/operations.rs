@@ -29,7 +29,8 @@
 //! | a hold is gone from the server | **lost by the server**: a flush, an eviction, a failover, `force_unlock` | find out which; see [`servers`](crate::guide::servers#when-the-server-forgets) |
 //! | a lock was held for its `max_hold`, and when it ends | a holder hangs, or its work takes longer than you thought | look at that holder |
 //! | releasing a lock failed | the drop of a guard found the server away, or the lock lost. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
-//! | giving back permits failed | the same, of permits without leases | nothing, if the server is back within half a minute; after that they are leaked |
+//! | giving back permits failed | the same, of permits without leases | nothing: this is repeated until the server answers |
+//! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be asked for half a minute, or it refused for ten minutes, or the client ended; this is not tried again | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
 //! | a lock stays locked until its lease ends; too many unknown outcomes | what could not be undone: 10 000 unknown outcomes are kept, beyond that the oldest is dropped | nothing: the lease ends it |
 //! | a thread ended with a hold | its guards were forgotten | fix the program: drop guards |
 //! | release messages cannot be received | the user may not subscribe. Waiters poll about every half second | mend the ACL rule |
@@ -78,7 +79,8 @@
 //! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |
 //! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
 //! | `leasehold_writer:{N}` | a writer waits; lives for `waiter_timeout`. Not Redisson's |
-//! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated; lives for a minute (permits taken from a counting semaphore: ten). Not Redisson's |
+//! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated; lives for a minute (that permits of a counting semaphore were taken: until they are back, ten minutes at most). Not Redisson's |
+//! | `leasehold_once:{N}:opened` | when a latch was last opened; lives for a minute. Not Redisson's |
 //! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token; never expires. Not Redisson's |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | the messages that wake waiters. Each fair waiter has a channel of its own that ends in `:<holder>` |
 //!
@@ -86,8 +88,14 @@
 //!
 //! A name has 1 to 1024 bytes, its [prefix](crate::Builder::key_prefix) included. Braces in it must
 //! leave all of these keys with one hash tag: no braces, or a pair with something in it, as in
-//! `a{b}c`. Other names are refused, and so are names of [keys that are not
-//! locks](crate::guide::redisson#names).
+//! `a{b}c`. Other names are refused with [`InvalidInput`](crate::ErrorKind::InvalidInput), and so
+//! is a name that, with its prefix, is one of the keys beside `N`: `{x}:timeout`,
+//! `redisson_lock_token:{x}`, `leasehold:node` ([the whole list](crate::guide::redisson#names)).
+//!
+//! Give each latch, semaphore, counting semaphore and fenced value a name of its own. A fenced
+//! value under the name of a lock is refused with [`WrongType`](crate::ErrorKind::WrongType), and
+//! the other way round. A client refuses a name that it uses for another kind of count, but nobody
+//! sees what *other* clients use it for: taking a permit would count their latch down.
 //!
 //! # Looking at a lock
 //!

@@ -26,18 +26,19 @@
 //!
 //! The two sides exclude each other and wake each other. Each side renews its own holds, so
 //! Redisson's `lockWatchdogTimeout` and leasehold's [`lease`](crate::Builder::lease) may differ.
+//! Only [readers that share a lock](#readers-of-both-sides) get the shorter of the two.
 //!
 //! # What only leasehold has
 //!
 //! A leasehold holder id is `<client id>:<number>`. The client id is a UUID of version 8; Java's
-//! are version 4. Two mechanisms look at that. Fair locks give each waiter the timeout of its side:
-//! the last six digits of a leasehold client id are its
-//! [`waiter_timeout`](crate::Builder::waiter_timeout) in milliseconds, in hexadecimal. Redlock
-//! counts all of Java as one holder.
+//! are version 4. Three mechanisms look at that. Fair locks give each waiter the timeout of its
+//! side: the last six digits of a leasehold client id are its
+//! [`waiter_timeout`](crate::Builder::waiter_timeout) in milliseconds, in hexadecimal. Read holds
+//! look for Java readers that may shorten their lock. Redlock counts all of Java as one holder.
 //!
-//! leasehold adds three keys to Redisson's: `leasehold_writer:{N}` (a waiting writer),
-//! `leasehold_once:{N}:..` (idempotency keys of counts) and `leasehold:node` (Redlock). Java
-//! neither sees nor needs them.
+//! leasehold adds these keys to Redisson's: `leasehold_writer:{N}` (a waiting writer),
+//! `leasehold_once:{N}:<id>` (idempotency keys of counts), `leasehold_once:{N}:opened` (when a
+//! latch was last opened) and `leasehold:node` (Redlock). Java neither sees nor needs them.
 //!
 //! # Names
 //!
@@ -47,8 +48,15 @@
 //! - an empty name, and one longer than 1 024 bytes, the prefix included;
 //! - a name whose braces are not a pair with something in it (`a{b`, `a}b`, `a{}b`). Its keys would
 //!   lie in different slots of a cluster; there Java takes `a{b` and cannot release it;
-//! - keys that are not locks: `leasehold:node`, and what begins with `leasehold_writer:`,
-//!   `leasehold_once:` or `redisson_lock_token:`.
+//! - a name that, with the prefix in front, is a key that locks keep beside their own:
+//!   - `{x}:timeout` and `{x}:<holder>:rwlock_timeout:<level>`;
+//!   - `redisson_lock_token:{x}`, `redisson_lock_queue:{x}`, `redisson_lock_timeout:{x}` and
+//!     `redisson_unlock_latch:{x}:..`;
+//!   - `leasehold_writer:{x}`, `leasehold_once:{x}:..` and `leasehold:node`;
+//!   - what ends in `leasehold:probe`, the name with which a client checks its permissions.
+//!
+//! The same keys are refused for [fenced values](crate::LockClient::fenced_value). Names without a
+//! brace, such as `job:timeout` and `redisson_lock_token:x`, clash with nothing and are accepted.
 //!
 //! # Where Redisson's behaviour shows
 //!
@@ -69,7 +77,7 @@
 //! | drops a living waiter whose time is over, without telling it | the waiter sleeps until its own hint, or for ever | the leasehold waiter that passes it wakes it, and it queues anew; if the lock is free, the next waiter is woken as well |
 //! | counts each deadline from the one before it, and a leaving waiter takes its own time back | leasehold waiters in between must do the same, or the deadlines run ahead of the clock, and a dead waiter stays as long | when a leasehold waiter gets its turn, those behind it are put back to the lock's lease |
 //! | a leasehold waiter behind a Java waiter has Java's time on top, which may be more than Java takes back | if that leasehold waiter is dead by then, it would delay everybody for that time (34 s behind a `lock()`, 280 s behind a `tryLock` of 20 s) | the next leasehold waiter or `try_lock` puts it back to its own `waiter_timeout`; where only Java waits, [it stays](crate::FairMutex#order) |
-//! | a fair release notifies only the first of the queue, a plain release nobody in the queue | if both kinds use one name, on either side, waiters of the other kind sleep until the TTL that they saw has passed | not mended: use one kind for a name (leasehold's fair waiters look every third of their `waiter_timeout`) |
+//! | a fair release notifies only the first of the queue, a plain release nobody in the queue | if both kinds use one name, on either side, waiters of the other kind sleep until the TTL that they saw has passed | no remedy: use one kind for a name (leasehold's fair waiters look every third of their `waiter_timeout`) |
 //! | with a dead first waiter and a free lock, Java's fair waiters ask in a loop | load, until the dead waiter's time is over | leasehold waiters sleep for the time that is left |
 //!
 //! Read-write locks:
@@ -77,8 +85,8 @@
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
 //! | readers do not look at waiting writers | many Java readers can keep a leasehold writer waiting, and leasehold readers with it, which stay out while Java's go in | leasehold readers let a waiting leasehold writer go first |
-//! | renewing one reader sets the TTL of the whole lock | a longer lease of another reader could be cut | leasehold visits its read holds, fixed leases too, and lengthens the TTL again |
-//! | a write lock that becomes a read lock notifies nobody | readers of both sides wait until the TTL that they saw has passed | not mended for Java; leasehold's [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
+//! | renewing one Java reader sets the TTL of the whole lock to that client's `lockWatchdogTimeout`, whatever lease the other readers have | a longer leasehold lease is cut to it | leasehold checks its read holds once a second, fixed leases too, lengthens the TTL again, and [believes in them no longer](#readers-of-both-sides) than Java may leave them |
+//! | a write lock that becomes a read lock notifies nobody | readers of both sides wait until the TTL that they saw has passed | no remedy for Java; leasehold's [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
 //! | a writer's release publishes `1`, which wakes only a waiter that sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL that it saw has passed (3 in 600 did, when the release came within 2.5 ms of the subscription) | a leasehold release publishes `00` behind it. Java reads that as another `0` and keeps it for such a waiter (none in 1 200) |
 //!
 //! Latches and semaphores:
@@ -87,16 +95,43 @@
 //! |---|---|---|
 //! | deleting a latch wakes nobody | waiters in Java wait until their own timeout | [`delete`](crate::CountDownLatch::delete) wakes the waiters of both sides |
 //! | a message `0` on a latch that still counts makes Java ask in a loop | load | only the script that takes the count to zero publishes it |
-//! | a waiter of a latch looks only at the count | if the latch is set anew right after its last count, waiters of both sides see it counting and wait on (37 of 40 did; none when 2 ms lay between) | not mended: take a new name for each round |
+//! | a waiter of a latch looks only at the count | if the latch is set anew right after its last count, Java's waiters see it counting and wait on (37 of 40 did; none when 2 ms lay between) | leasehold's waiters continue if a leasehold client opened the latch: the key `leasehold_once:{N}:opened` remembers for a minute when. If Java opened it and set it anew at once, they can miss that as well, and wait for the new count. Take a new name for each round |
+//! | a latch, a semaphore and a counting semaphore are each one number under their name | `RSemaphore.acquire` on a latch counts it down, and the other way round | a client that uses a name for one of them refuses it for the others ([`WrongType`](crate::ErrorKind::WrongType)); what other clients do with the name it cannot see |
 //! | permits expire by the clock of whoever asks | clocks that differ could end a lease early | leasehold's permits stay two seconds longer in Redis than leasehold believes |
 //!
 //! Multi-locks:
 //!
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
-//! | `RMultiLock` and `RedissonRedLock` set their lease at the end on whatever holder is there by then | if taking the locks takes longer than twice its wait (a master is dead), Java cuts a *leasehold* lock to its lease and works beside its holder | not mended: do not pass a lease there |
+//! | `RMultiLock` and `RedissonRedLock` set their lease at the end on whatever holder is there by then | if taking the locks takes longer than twice its wait (a master is dead), Java cuts a *leasehold* lock to its lease and works beside its holder | no remedy: do not pass a lease there |
 //! | `RMultiLock` waits for one lock while it holds others, and what a lost reply left locked in its name stays | two Java threads can wait for each other (seen for 16 s with leases of 10 s), and leasehold for both | leasehold takes all or none, and holds nothing while it waits |
-//! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stay for days | not mended: do not pass a lease there, or free the lock [by force](crate::ReentrantMutex::force_unlock) |
+//! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stay for days | no remedy: do not pass a lease there, or free the lock [by force](crate::ReentrantMutex::force_unlock) |
+//!
+//! # Readers of both sides
+//!
+//! A renewal by a Java reader sets the TTL of the whole lock to that client's
+//! `lockWatchdogTimeout`. Before Redisson 4.4 it also sets the lease of every reader to that. If
+//! such a reader is then killed, the lock ends that soon, whatever lease its other readers have.
+//!
+//! So a client checks its read holds 0.1 s after each was taken, and then once a second (more often
+//! if the lease is shorter than 3 s), all of them in one request. The check lengthens what was cut,
+//! and finds out whether a Java reader shares the lock. While one does, the leasehold hold is valid
+//! for no longer than what was left of Java's lease at the last check, and for at least 2 s.
+//! [`remaining`](crate::RwLockReadGuard::remaining) says so. If the server cannot be asked for that
+//! long, the hold counts as lost before a writer gets in. Once no Java reader is left, leasehold's
+//! own lease counts again. Readers of leasehold alone never shorten each other.
+//!
+//! What remains: a leasehold reader may believe in a lock that a writer has, if
+//!
+//! - a Java client has a `lockWatchdogTimeout` below 2 s (its default is 30 s);
+//! - or the server could not be asked since before the first check (0.1 s), or since before the
+//!   first check after a Java reader came (1 s), and that reader renews and dies meanwhile;
+//! - or the same, and more than a hundred readers share the lock, or the Java reader was itself
+//!   paused for longer than its watchdog timeout. Only a check between its renewal and the next
+//!   leasehold renewal, which lengthens the TTL, notices such a reader.
+//!
+//! Where that matters, give Java a watchdog timeout that is no shorter than leasehold's lease, and
+//! use a fencing token for what a reader changes elsewhere.
 //!
 //! # Measured
 //!
@@ -117,7 +152,7 @@
 //! # Beside `RedissonRedLock`
 //!
 //! Use one `RLock` on each of the same masters, under the same name. Both sides exclude each other,
-//! also with one of three masters dead, as long as no master forgets what it was told and Java
+//! also with one of three masters dead, as long as no master forgets its locks and Java
 //! passes no lease. Each side renews its own holds. A release of either side wakes the other.
 //! [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it
 //! has another id on each, and only the thread number is the same.
@@ -125,6 +160,6 @@
 //! | `RedissonRedLock` | consequence | leasehold |
 //! |---|---|---|
 //! | counts a master that restarted empty at once | if that master takes another's vote, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease](crate::Builder::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
-//! | checks no time: neither how long the acquisition took nor whether a majority still has it | a Java holder that lost its majority continues beside leasehold, and has no fencing token | not mended |
-//! | asks the masters one after the other, a dead one as well, until its client gives up (5 s by default) | each call takes that long; a `lock()` hardly ever ends while the first or second of three is dead, because its rounds last 4.5 s | not mended: `setRetryAttempts(0)` in Java cures it |
+//! | checks no time: neither how long the acquisition took nor whether a majority still has it | a Java holder that lost its majority continues beside leasehold, and has no fencing token | no remedy |
+//! | asks the masters one after the other, a dead one as well, until its client gives up (5 s by default) | each call takes that long; a `lock()` hardly ever ends while the first or second of three is dead, because its rounds last 4.5 s | no remedy here: `setRetryAttempts(0)` in Java helps |
 //! | waits for a third master when it has two | for a third of its wait (`lock()`: 1.5 s) nobody has the lock, if it misses the end of a leasehold vote there | a vote that is taken back by a client that has seen a Java holder publishes `00`: a release to Java, nothing to leasehold |

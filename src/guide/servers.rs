@@ -41,8 +41,8 @@
 //! | [`Lost`](crate::ErrorKind::Lost) | this hold is gone | drop its guards, take the lock again, start the work again |
 //!
 //! A first attempt against a dead server fails at once. A call that is already waiting keeps trying
-//! through a restart or a failover for [`ride_out`](crate::Builder::ride_out). Holders keep their
-//! locks until their leases end, and renewal is retried until then.
+//! through a restart or a failover for [`outage_timeout`](crate::Builder::outage_timeout). Holders
+//! keep their locks until their leases end, and renewal is retried until then.
 //!
 //! # When a reply is lost
 //!
@@ -53,8 +53,8 @@
 //!
 //! Requests can be repeated safely. Every script of a lock *sets* hold counts instead of adding to
 //! them. A change to the count of a latch or a semaphore carries an id that the server remembers
-//! for a minute (permits taken from a counting semaphore: for ten minutes), and it is repeated for
-//! no longer than that.
+//! for a minute, and it is repeated for no longer than that. (That permits of a counting semaphore
+//! were taken is remembered until they are back, for ten minutes at most.)
 //!
 //! # When the server forgets
 //!

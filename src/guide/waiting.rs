@@ -53,8 +53,8 @@
 //! # Waiting during an outage
 //!
 //! A call whose *first* attempt cannot reach the server fails at once. A call that is already
-//! waiting keeps trying through a restart or a failover for [`ride_out`](crate::Builder::ride_out),
-//! by default one lease, and fails after that.
+//! waiting keeps trying through a restart or a failover for
+//! [`outage_timeout`](crate::Builder::outage_timeout), by default one lease, and fails after that.
 //!
 //! # Several locks at once
 //!

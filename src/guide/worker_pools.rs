@@ -47,11 +47,16 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! An owned guard belongs to no thread. A second `lock_owned` blocks even on the same thread, until
-//! the first guard is dropped. It also blocks for ever if this thread has the lock by `lock`,
-//! unless one of the two handles is `non_reentrant`; then it returns
-//! [`Conflict`](crate::ErrorKind::Conflict). The other primitives have the same owned forms.
-//! Permits of a semaphore are always owned.
+//! An owned guard belongs to no thread. While it lives, each further call for the lock waits:
+//! `lock_owned`, `lock`, and a multi-lock with this name, also on the thread that took the guard.
+//! The client cannot see whether that is a mistake, because another thread may drop the guard.
+//!
+//! It can see that a call would wait for its own thread. If the thread has the lock by `lock`,
+//! renewed and without a `max_hold`, then `lock_owned` returns
+//! [`Conflict`](crate::ErrorKind::Conflict), and the forms with a timeout return `None` when it is
+//! over. If one of the two handles is `non_reentrant`, every form returns `Conflict`.
+//!
+//! The other primitives have the same owned forms. Permits of a semaphore are always owned.
 //!
 //! # Threads and clones
 //!
