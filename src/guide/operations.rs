@@ -33,7 +33,7 @@
 //! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be asked for half a minute, or it refused for ten minutes, or the client ended; this is not tried again | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
 //! | a lock stays locked until its lease ends; too many unknown outcomes | what could not be undone: 10 000 unknown outcomes are kept, beyond that the oldest is dropped | nothing: the lease ends it |
 //! | a thread ended with a hold | its guards were forgotten | fix the program: drop guards |
-//! | release messages cannot be received | the user may not subscribe. Waiters poll about every half second | mend the ACL rule |
+//! | release messages cannot be received | the user may not subscribe. Waiters poll about every half second | fix the ACL rule |
 //! | no thread for ... | the system grants no more threads | raise the limit; waiters use timers, callbacks run late |
 //! | the server may evict locks | see the checklist | `maxmemory-policy noeviction` |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |

@@ -85,4 +85,42 @@
 //!
 //! # Without a server: `LockClient::in_memory()` and the feature `testing`
 //!
-//! A store in memory has all primitives, guards and errors, and needs no server.
+//! `LockClient::in_memory()` makes a client whose locks live in this process. It has all primitives
+//! with the same guards and the same errors, needs no server, and starts in microseconds:
+//!
+//! ```ignore
+//! use leasehold::LockClient;
+//!
+//! let one = LockClient::in_memory();
+//! let other = LockClient::in_memory_shared(&one); // a second client on the same locks
+//!
+//! let guard = one.lock("job")?;
+//! assert!(other.try_lock("job")?.is_none());
+//! guard.unlock()?;
+//! assert!(other.try_lock("job")?.is_some());
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! - `in_memory()` makes a store of its own each time, so tests that run side by side share nothing.
+//! - `in_memory_shared(&client)` makes *another client* on that client's store. The two are like two
+//!   processes on one server: their locks exclude each other, and neither re-enters the other's. A
+//!   clone is a handle to the *same* client.
+//! - Leases end and are renewed as they are on a server. A process that ends takes its locks along,
+//!   so this store protects nothing between processes.
+//!
+//! The cargo feature `testing` adds what a test needs to make things go wrong, in milliseconds and
+//! without signals. Turn it on for tests only:
+//!
+//! ```text
+//! cargo add leasehold --dev --features testing
+//! ```
+//!
+//! | what your code should survive | control |
+//! |---|---|
+//! | a lease ends by time | a clock that the test moves: nothing sleeps |
+//! | the lock is lost | `lose`: the store forgets a name, and its holder learns of it as after a flush |
+//! | the server cannot be reached | `cut`: for a given time the store cannot be asked |
+//! | one request fails | `fail_next`: the next request returns an error |
+//!
+//! What this store cannot show is the server itself: permissions, memory limits, restarts, and lost
+//! replies. For these, use a private server as above.
