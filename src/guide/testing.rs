@@ -86,7 +86,7 @@
 //! # Without a server: `LockClient::in_memory()` and the feature `testing`
 //!
 //! `LockClient::in_memory()` makes a client whose locks live in this process. It has all primitives
-//! with the same guards and the same errors, needs no server, and starts in microseconds:
+//! with the same guards and the same errors, and needs no server:
 //!
 //! ```ignore
 //! use leasehold::LockClient;
@@ -101,10 +101,10 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! - `in_memory()` makes a store of its own each time, so tests that run side by side share nothing.
-//! - `in_memory_shared(&client)` makes *another client* on that client's store. The two are like two
-//!   processes on one server: their locks exclude each other, and neither re-enters the other's. A
-//!   clone is a handle to the *same* client.
+//! - `in_memory()` makes a new store each time, so tests that run side by side share nothing.
+//! - `in_memory_shared(&client)` makes *another client* on that client's store. The two are like
+//!   two processes on one server: their locks exclude each other, and neither re-enters the
+//!   other's. A clone is a handle to the *same* client.
 //! - Leases end and are renewed as they are on a server. A process that ends takes its locks along,
 //!   so this store protects nothing between processes.
 //!
