@@ -6,7 +6,7 @@
 //! cargo bench --bench budget -- cycle hand-off         some of: cycle threads one-lock processes hand-off kill
 //!                                                      commands holds is-held
 //! cargo bench --bench budget -- --tcp                  over TCP on the loopback interface, not a unix socket
-//! cargo bench --bench budget -- --markdown             the table as in the README
+//! cargo bench --bench budget -- --markdown             the table as in BENCHMARKS.md
 //! ```
 //!
 //! It starts a server of its own on a unix socket: `LEASEHOLD_SERVER`, or the `redis-server` or `valkey-server` on

@@ -213,7 +213,7 @@ impl Builder {
     }
 
     /// Shown by `CLIENT LIST`, and at the end of the names of the background threads, of which Linux keeps 15 bytes: with the
-    /// name `billing`, `lh-renew-billin` and `lh-receive-billing`. 1 to 64 letters, digits, `-`, `_`, `.`, `:`. Defaults to
+    /// name `billing`, `lh-renew-billin` and `lh-hear-billing`. 1 to 64 letters, digits, `-`, `_`, `.`, `:`. Defaults to
     /// `leasehold`.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.client_name = name.into();
@@ -260,7 +260,7 @@ impl Builder {
     /// behind it when it gets the lock, and ours have it on top. Told too short, waiters behind several of Java can lose their
     /// places while somebody holds the lock for long; too long, a waiter of ours that died behind one of Java stands for longer
     /// where no client of this crate asks for the lock any more (otherwise that one [puts it right](crate::FairMutex#order)).
-    /// Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own: when in unknown outcome, leave it. Without Java it means
+    /// Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own: when in doubt, leave it. Without Java it means
     /// nothing.
     pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {
         self.java_waiter_timeout = timeout;

@@ -49,7 +49,7 @@ impl LockClient {
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the URL is not understood in all of its parts, or the server does not
     /// have its database. [`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady) (loading,
     /// or as many clients as its `maxclients`), [`Protocol`](crate::ErrorKind::Protocol).
-    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, a cluster node, or a thread-exit hook.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, a cluster node, or a Redis Sentinel.
     /// [`ReadOnly`](crate::ErrorKind::ReadOnly): a replica. [`Denied`](crate::ErrorKind::Denied): the user or password is wrong,
     /// or may not run one of the [commands](crate#in-redis) that locks need.
     ///

@@ -175,6 +175,21 @@ check_msrv_of_dependencies() {
         }'
 }
 
+# Licences, sources and known advisories of the dependencies, as deny.toml says. The advisories come from the network:
+# without it that half is left out, and says so.
+check_dependencies() {
+    if ! cargo deny --version >/dev/null 2>&1; then
+        skip 'licences and advisories' 'no cargo deny (cargo install cargo-deny)'
+        return
+    fi
+    step 'licences and sources' cargo deny check licenses bans sources
+    if cargo deny fetch db >"$work/advisories" 2>&1; then
+        step 'advisories' cargo deny --offline check advisories
+    else
+        skip 'advisories' "the list of advisories cannot be had: $(grep . "$work/advisories" | tail -n 1)"
+    fi
+}
+
 # ---- everything ------------------------------------------------------------
 
 if ! command -v cargo >/dev/null 2>&1; then
@@ -202,6 +217,7 @@ test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
 test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
 test_against_redisson
 step 'examples and benches' cargo build --all-features --examples --benches
+check_dependencies
 step "dependencies on Rust $msrv" check_msrv_of_dependencies
 if find_msrv_cargo; then
     step "check on Rust $msrv" check_msrv

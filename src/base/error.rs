@@ -18,11 +18,11 @@ pub enum ErrorKind {
     InvalidInput,
     /// The hold is gone: its lease ended, or the server no longer knows it. Final for this hold.
     Lost,
-    /// The server could not be asked, or did not answer within the I/O timeout (`Builder::io_timeout`). What was
-    /// in unknown outcome is undone in the background as soon as it answers.
+    /// The server could not be asked, or did not answer within the I/O timeout (`Builder::io_timeout`). A
+    /// request that may have run is undone in the background as soon as it answers.
     Unreachable,
     /// With Redlock: too few of the masters could be asked, or they answered too slowly; the message has what each said.
-    /// What was in unknown outcome is undone in the background. Never said when the lock is simply taken by somebody else.
+    /// What may have run is undone in the background. Never returned when the lock is simply taken by somebody else.
     NoQuorum,
     /// Fewer replicas than [`Builder::replicas`](crate::Builder::replicas) asks for acknowledged it in time. It was undone.
     NotReplicated,
@@ -40,7 +40,7 @@ pub enum ErrorKind {
     Full,
     /// What answers does not speak the Redis protocol, or answered what none of our scripts can answer.
     Protocol,
-    /// The server is too old, or of a kind (cluster node, thread-exit hook) that this client does not serve.
+    /// The server is too old, or of a kind (cluster node, Sentinel) that this client does not serve.
     Unsupported,
     /// The client was closed; said by a guard, that this gave up its hold: somebody else may have the lock since.
     Closed,

@@ -50,7 +50,7 @@
 //! | overwrites blindly (a heartbeat, who leads) | a compare at the write | what it replaces is not worth keeping |
 //! | lets the resource compute (`SET n = n + 1`) | a compare at the write | it reads and writes in one step |
 //!
-//! In unknown outcome, claim: it costs one small write.
+//! If you are not sure, claim: it costs one small write.
 //!
 //! # Which helper for which resource
 //!

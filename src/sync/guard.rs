@@ -109,7 +109,7 @@ macro_rules! guard_methods {
 
         impl Drop for $guard {
             /// Gives up this level, blocking for one round trip, or a few I/O timeouts when the server hangs; one more when
-            /// this was the last handle of its client. Never panics; a failure is logged at WARN, and what is in unknown outcome is
+            /// this was the last handle of its client. Never panics; a failure is logged at WARN, and what may still be locked is
             /// undone in the background. Nothing is logged when closing the client gave it up. In a forked child it does
             /// nothing.
             fn drop(&mut self) {

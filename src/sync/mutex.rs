@@ -75,7 +75,7 @@ impl ReentrantMutex {
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease; [`Lost`](crate::ErrorKind::Lost) when
         /// this thread's own hold of the lock is gone; [`Conflict`](crate::ErrorKind::Conflict) when it holds a lock of another
         /// kind under the name, or this one and one of the two handles is [`non_reentrant`](Self::non_reentrant);
-        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. What is then in unknown outcome is undone in the background: nothing stays locked.
+        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. What may have run then is undone in the background: nothing stays locked.
         lock, try_lock, try_lock_for, try_lock_until() -> ReentrantMutexGuard, acquire
     }
 

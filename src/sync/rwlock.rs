@@ -35,7 +35,7 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, wait
 ///
 /// That is so among readers of this crate. A Java reader with a shorter watchdog time cuts the lease of all that share the
 /// lock with it. Read holds, those with a fixed lease too, are therefore looked at once a second, and beside a Java reader
-/// they are valid for no longer than it may leave them: see [Readers of both sides](crate::interop#readers-of-both-sides).
+/// they are valid for no longer than it may leave them: see [Readers of both sides](crate::guide::redisson#readers-of-both-sides).
 ///
 /// # Source
 /// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers, writers are let in, counts

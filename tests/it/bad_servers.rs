@@ -134,8 +134,11 @@ fn waits_and_is_woken(a: &LockClient, b: &LockClient, name: &str, mut listens: i
 
 /// The rule of the crate docs, word for word, for locks with these names.
 fn documented_rule(names: &[&str]) -> Vec<String> {
-    let docs: String =
-        include_str!("../../src/lib.rs").lines().filter_map(|l| l.strip_prefix("//!")).collect::<Vec<_>>().join(" ");
+    let docs: String = include_str!("../../src/guide/operations.rs")
+        .lines()
+        .filter_map(|l| l.strip_prefix("//!"))
+        .collect::<Vec<_>>()
+        .join(" ");
     let (_, rule) = docs.split_once("A user with an ACL needs these").unwrap();
     let (_, rule) = rule.split_once(" `~<names>").unwrap();
     let rule = format!("~<names>{rule}");

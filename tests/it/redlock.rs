@@ -516,7 +516,7 @@ fn a_dead_master_leaves_nothing_to_be_settled() {
 #[test]
 fn a_user_with_an_acl_can_use_it() {
     let masters = Masters::fresh(3);
-    let rule: Vec<&str> = include_str!("../../src/lib.rs")
+    let rule: Vec<&str> = include_str!("../../src/guide/operations.rs")
         .split("A user with an ACL needs these")
         .nth(1)
         .and_then(|rest| rest.split("maxmemory-policy").next())

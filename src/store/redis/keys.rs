@@ -120,7 +120,7 @@ fn tag_of(name: &str) -> String {
 
 /// What to say of a name that [`is_reserved`].
 pub(crate) const RESERVED: &str = "with the prefix of the client this is a key that locks and semaphores of another name \
-     keep beside their own (see \"In Redis\" in the crate's documentation); choose another name or another key_prefix";
+     keep beside their own (the crate docs list them, in guide::operations); choose another name or another key_prefix";
 
 /// Whether another lock, latch or semaphore, of ours or of Redisson's, can have this very key beside its own: whatever
 /// stood there would break that one, or the other way round. Such a key ends in a hash tag or has one in front, so it

@@ -1,7 +1,7 @@
 //! Leases on a majority of several independent masters.
 //!
 //! The algorithm of the Redis documentation ("Distributed Locks with Redis"), with what it leaves to the reader: a
-//! master that may have forgotten something has no vote ([`admission`](super::quarantine)), and every grant has a fencing
+//! master that may have forgotten something has no vote ([`quarantine`]), and every grant has a fencing
 //! token that rests on a majority before it is used.
 
 mod acquire;

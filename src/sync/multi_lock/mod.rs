@@ -94,7 +94,7 @@ impl MultiLock {
         /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind under one of them, or took
         /// one through a [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
         /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. After an error none of
-        /// them is taken: what is in unknown outcome is undone in the background. Where one name is to blame the error
+        /// them is taken: what may have run is undone in the background. Where one name is to blame the error
         /// [tells it](crate::Error::name).
         lock, try_lock, try_lock_for, try_lock_until() -> MultiLockGuard, acquire
     }

@@ -395,7 +395,9 @@ fn refuse_missing_permissions(probe: Reply) -> Result<()> {
         None => Ok(()),
         Some(text) => Err(Error::new(
             ErrorKind::Denied,
-            format!("the user lacks a permission that locks need ({text}); see the crate docs for the ACL rule"),
+            format!(
+                "the user lacks a permission that locks need ({text}); the crate docs have the ACL rule, in guide::operations"
+            ),
         )),
     }
 }

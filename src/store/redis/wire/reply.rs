@@ -93,7 +93,10 @@ impl ServerError {
             // Valkey 9.
             || self.text.contains("ACL failure in script")
         {
-            (ErrorKind::Denied, "the user lacks a permission in the server's ACL; see the crate docs for the rule")
+            (
+                ErrorKind::Denied,
+                "the user lacks a permission in the server's ACL; the crate docs have the rule, in guide::operations",
+            )
         } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
             (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
         } else if self.says("READONLY") {

@@ -1,0 +1,20 @@
+//! The chapters of the documentation. There is no code in these modules.
+//!
+//! Start with the [first page](crate). Then read what you need:
+//!
+//! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`].
+//! - Setting it up: [`choosing_a_lease`], [`servers`], [`redlock`], [`redisson`].
+//! - Fitting it into a program: [`worker_pools`], [`shutdown`], [`testing`].
+//! - Running it: [`operations`].
+
+pub mod choosing_a_lease;
+pub mod fencing;
+pub mod losing_a_lock;
+pub mod operations;
+pub mod redisson;
+pub mod redlock;
+pub mod servers;
+pub mod shutdown;
+pub mod testing;
+pub mod waiting;
+pub mod worker_pools;

@@ -1,0 +1,140 @@
+//! What matters in production: log lines, permissions, keys, limits, health.
+//!
+//! # Checklist
+//!
+//! - Set `maxmemory-policy noeviction`. A lock that is evicted is lost. A client that finds a
+//!   `maxmemory` with another policy logs that once, at WARN.
+//! - Give the user the [ACL rule](#acl-rule) below.
+//! - Count [connections](#connections) against `maxclients`.
+//! - Choose the lease from your failover time:
+//!   [`choosing_a_lease`](crate::guide::choosing_a_lease).
+//! - Send the [log lines](#log-lines) at WARN to whoever is on call.
+//! - Let the servers keep their time without steps. With Redlock a jump of a single master's clock
+//!   can cost exclusion.
+//!
+//! # Log lines
+//!
+//! The crate logs through the `log` crate. Nothing is logged at ERROR or INFO, and passwords and
+//! fencing tokens at no level. Each line has the whole chain of causes. A logger may block, and may
+//! use the client: nothing is logged under a mutex of the client.
+//!
+//! At WARN:
+//!
+//! | what the line says | what it means | what to do |
+//! |---|---|---|
+//! | leases cannot be renewed; how many, when the first ends, and the cause | an outage has begun. Logged once, not for each renewal | bring the server back before that time |
+//! | leases are renewed again, after how long | the outage is over | look for lines about lost leases in between |
+//! | the lease of one lock cannot be renewed | the server refuses this lock alone: a key of the wrong type, a missing permission | read the cause; look at the key |
+//! | a lease ended before it was renewed | **lost by time**: the outage, or a pause of the process, was too long | check what the job did meanwhile; a longer lease |
+//! | a hold is gone from the server | **lost by the server**: a flush, an eviction, a failover, `force_unlock` | find out which; see [`servers`](crate::guide::servers#when-the-server-forgets) |
+//! | a lock was held for its `max_hold`, and when it ends | a holder hangs, or its work takes longer than you thought | look at that holder |
+//! | releasing a lock failed | the drop of a guard found the server away, or the lock lost. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
+//! | giving back permits failed | the same, of permits without leases | nothing: this is repeated until the server answers |
+//! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be asked for half a minute, or it refused for ten minutes, or the client ended; this is not tried again | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
+//! | a lock stays locked until its lease ends; too many unknown outcomes | what could not be undone: 10 000 unknown outcomes are kept, beyond that the oldest is dropped | nothing: the lease ends it |
+//! | a thread ended with a hold | its guards were forgotten | fix the program: drop guards |
+//! | release messages cannot be received | the user may not subscribe. Waiters poll about every half second | fix the ACL rule |
+//! | no thread for ... | the system grants no more threads | raise the limit; waiters use timers, callbacks run late |
+//! | the server may evict locks | see the checklist | `maxmemory-policy noeviction` |
+//! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
+//! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
+//!
+//! At DEBUG: connections, each failed renewal, unknown outcomes that cannot be resolved yet, a jump
+//! of the wall clock.
+//!
+//! # ACL rule
+//!
+//! A user with an ACL needs these, the first three for each name or pattern of names with its
+//! prefix, such as `app:*`, and the third for names with braces only: `~<names> ~{<names>}:*
+//! ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
+//! ~leasehold_writer:* ~leasehold_once:* &redisson_lock__channel:* &redisson_rwlock:*
+//! &redisson_sc:* &redisson_countdownlatch__channel__* +hset +hget +hdel +hexists +hgetall +hlen
+//! +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat +persist +time +lindex
+//! +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange
+//! +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha
+//! +script|load +client|setname +client|info +client|kill +info`.
+//!
+//! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
+//!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than
+//!   0 needs `+select`.
+//! - Without `client|kill` or `info`, an acquisition whose reply was lost is refused by time
+//!   instead, which takes an I/O timeout longer.
+//! - An ACL cannot name the pattern on which a client's fair waiters listen. So under a rule that
+//!   restricts channels, each fair waiter has a subscription of its own.
+//! - Connecting finds missing commands (on Redis 6.2 all but `hset`, `incr` and `rpush`), and
+//!   reports them as [`Denied`](crate::ErrorKind::Denied). It does not find missing keys: the first
+//!   call reports those, as `Denied` too. It finds nothing for a user who may not use the key
+//!   `redisson_lock_token:{<prefix>leasehold:probe}`.
+//!
+//! # Keys and channels
+//!
+//! For a lock `N`. Where the table has `{N}`, a name that has braces of its own, like `a{b}c`,
+//! stands without others around it (but not in the channel of a latch, which always has them):
+//!
+//! | key or channel | contents |
+//! |---|---|
+//! | `N` | a lock: hash, holder id → hold count (and `mode` of a read-write lock), with the lease as its TTL; a latch or semaphore: the count |
+//! | `redisson_lock_token:{N}` | the last fencing token; forgotten a day after the last grant |
+//! | `redisson_lock_queue:{N}`, `redisson_lock_timeout:{N}` | the waiters of a fair lock, and when each counts as dead |
+//! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |
+//! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
+//! | `leasehold_writer:{N}` | a writer waits; lives for `waiter_timeout`. Not Redisson's |
+//! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated; lives for a minute (that permits of a counting semaphore were taken: until they are back, ten minutes at most). Not Redisson's |
+//! | `leasehold_once:{N}:opened` | when a latch was last opened; lives for a minute. Not Redisson's |
+//! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token; never expires. Not Redisson's |
+//! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | the messages that wake waiters. Each fair waiter has a channel of its own that ends in `:<holder>` |
+//!
+//! # Names
+//!
+//! A name has 1 to 1024 bytes, its [prefix](crate::Builder::key_prefix) included. Braces in it must
+//! leave all of these keys with one hash tag: no braces, or a pair with something in it, as in
+//! `a{b}c`. Other names are refused with [`InvalidInput`](crate::ErrorKind::InvalidInput), and so
+//! is a name that, with its prefix, is one of the keys beside `N`: `{x}:timeout`,
+//! `redisson_lock_token:{x}`, `leasehold:node` ([the whole list](crate::guide::redisson#names)).
+//!
+//! Give each latch, semaphore, counting semaphore and fenced value a name of its own. A fenced
+//! value under the name of a lock is refused with [`WrongType`](crate::ErrorKind::WrongType), and
+//! the other way round. A client refuses a name that it uses for another kind of count, but nobody
+//! sees what *other* clients use it for: taking a permit would count their latch down.
+//!
+//! # Looking at a lock
+//!
+//! | question | call | in `redis-cli` |
+//! |---|---|---|
+//! | who has it, and for how long | [`holder`](crate::ReentrantMutex::holder) | `HGETALL N`, `PTTL N` |
+//! | how many wait for a fair lock | [`queue_len`](crate::FairMutex::queue_len) | `LRANGE redisson_lock_queue:{N} 0 -1` |
+//! | how many permits are free, and held | [`available_permits`](crate::Semaphore::available_permits), [`acquired_permits`](crate::Semaphore::acquired_permits) | `GET N`, `ZCARD {N}:timeout` |
+//! | which client is that | [`LockClient::id`](crate::LockClient::id): the first part of its holder ids | `CLIENT LIST` shows [`client_name`](crate::Builder::client_name) |
+//! | free it by force | [`force_unlock`](crate::ReentrantMutex::force_unlock) | not with `DEL`: it wakes nobody |
+//!
+//! # Health of the servers
+//!
+//! [`LockClient::nodes`](crate::LockClient::nodes) gives, for each server and without I/O, its
+//! address, whether it takes part ([`NodeState`](crate::NodeState): voting, quarantined, down), how
+//! long its last answer took (Redlock), and its last error. Export it as a metric. With Redlock,
+//! alert when fewer than all masters vote: you have used up part of your reserve. Also watch
+//! [`token_rounds`](crate::LockClient::token_rounds): if it grows quickly, a clock is behind.
+//!
+//! # Connections
+//!
+//! | connection | how many per client |
+//! |---|---|
+//! | lock calls | up to [`connections`](crate::Builder::connections) (4 by default), to each master with Redlock; a call that repeats after a fault makes one more for itself |
+//! | renewals and unknown outcomes | 1, from the first hold on |
+//! | release messages | 1, from the first wait on, to each master with Redlock |
+//!
+//! At `maxclients` a new client fails with [`NotReady`](crate::ErrorKind::NotReady). A client that
+//! has a connection keeps its locks: if the server or the system (open files) grants no more,
+//! renewals go over a connection of the lock calls.
+//!
+//! # Threads
+//!
+//! A client has no thread until it needs one (with Redlock: the first one from the start). Their
+//! names show in a thread dump; Linux keeps 15 bytes of them.
+//!
+//! | name | what it does | starts with |
+//! |---|---|---|
+//! | `lh-renew-<client name>` | renews leases, notices losses, resolves unknown outcomes; with Redlock it probes masters | the first hold |
+//! | `lh-hear-<client name>` | receives release messages | the first wait |
+//! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` |
+//! | `lh-on-lost` | runs callbacks; up to 16 at once, each ends when nothing is left to run | a loss |

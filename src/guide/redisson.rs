@@ -1,0 +1,165 @@
+//! What Java services with Redisson and Rust services with leasehold share, and where they differ.
+//!
+//! "Java" is a process with Redisson, and "leasehold" is a process with this crate. Both use one
+//! Redis and the same key name (see [`key_prefix`](crate::Builder::key_prefix) for Redisson's
+//! `NameMapper`).
+//!
+//! These statements were read from Redisson's scripts and then checked against live ones: **4.7.0**
+//! (the newest) and **3.52.0** (the newest before 4). The tests in `tests/interop` do that whenever
+//! all tests run on a machine with a JDK and Maven. Two processes of each side count to the same
+//! number under every primitive, one process of each under Redlock. Under all locks and permits at
+//! once, connections are cut, scripts are flushed, the server is restarted, and two processes of
+//! each side are killed in the middle of their turns.
+//!
+//! # Which is which
+//!
+//! | leasehold | Java | shared |
+//! |---|---|---|
+//! | [`mutex`](crate::LockClient::mutex), [`multi`](crate::LockClient::multi) | `RLock`, `RMultiLock` | hash, TTL, channel; a multi-lock is as many plain locks |
+//! | [`mutex`](crate::LockClient::mutex) with [`keep_token`](crate::ReentrantMutex::keep_token) | `RFencedLock` | the token counter as well |
+//! | [`fair`](crate::LockClient::fair) | `RFairLock` | queue and deadlines; served in the order of arrival, whichever side a waiter is on |
+//! | [`rw_lock`](crate::LockClient::rw_lock) | `RReadWriteLock` | hash, level keys, channel |
+//! | [`latch`](crate::LockClient::latch) | `RCountDownLatch` | count and channel |
+//! | [`semaphore`](crate::LockClient::semaphore) | `RPermitExpirableSemaphore` | permits with their leases, channel |
+//! | [`counting_semaphore`](crate::LockClient::counting_semaphore) | `RSemaphore` | count and channel |
+//! | [`Builder::redlock`](crate::Builder::redlock) | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
+//!
+//! The two sides exclude each other and wake each other. Each side renews its own holds, so
+//! Redisson's `lockWatchdogTimeout` and leasehold's [`lease`](crate::Builder::lease) may differ.
+//! Only [readers that share a lock](#readers-of-both-sides) get the shorter of the two.
+//!
+//! # What only leasehold has
+//!
+//! A leasehold holder id is `<client id>:<number>`. The client id is a UUID of version 8; Java's
+//! are version 4. Three mechanisms look at that. Fair locks give each waiter the timeout of its
+//! side: the last six digits of a leasehold client id are its
+//! [`waiter_timeout`](crate::Builder::waiter_timeout) in milliseconds, in hexadecimal. Read holds
+//! look for Java readers that may shorten their lock. Redlock counts all of Java as one holder.
+//!
+//! leasehold adds these keys to Redisson's: `leasehold_writer:{N}` (a waiting writer),
+//! `leasehold_once:{N}:<id>` (idempotency keys of counts), `leasehold_once:{N}:opened` (when a
+//! latch was last opened) and `leasehold:node` (Redlock). Java neither sees nor needs them.
+//!
+//! # Names
+//!
+//! Java accepts every name. leasehold refuses these with
+//! [`InvalidInput`](crate::ErrorKind::InvalidInput), before it sends anything:
+//!
+//! - an empty name, and one longer than 1 024 bytes, the prefix included;
+//! - a name whose braces are not a pair with something in it (`a{b`, `a}b`, `a{}b`). Its keys would
+//!   lie in different slots of a cluster; there Java takes `a{b` and cannot release it;
+//! - a name that, with the prefix in front, is a key that locks keep beside their own:
+//!   - `{x}:timeout` and `{x}:<holder>:rwlock_timeout:<level>`;
+//!   - `redisson_lock_token:{x}`, `redisson_lock_queue:{x}`, `redisson_lock_timeout:{x}` and
+//!     `redisson_unlock_latch:{x}:..`;
+//!   - `leasehold_writer:{x}`, `leasehold_once:{x}:..` and `leasehold:node`;
+//!   - what ends in `leasehold:probe`, the name with which a client checks its permissions.
+//!
+//! The same keys are refused for [fenced values](crate::LockClient::fenced_value). Names without a
+//! brace, such as `job:timeout` and `redisson_lock_token:x`, clash with nothing and are accepted.
+//!
+//! # Where Redisson's behaviour shows
+//!
+//! All kinds of locks:
+//!
+//! | Redisson | consequence | leasehold |
+//! |---|---|---|
+//! | never tells a holder that its lease has ended | a Java holder that paused continues beside a leasehold holder | a fencing token at the resource stops it, if it sends one: `RFencedLock` has tokens |
+//! | `RFencedLock.delete()` removes the token counter with the lock and notifies nobody | Java's tokens start again at 1, and the resource refuses them; waiters of both sides sleep until the TTL that they saw has passed | the next leasehold token is the server's clock, above all earlier ones, and Java's continue from there; a leasehold holder learns of it at its next renewal |
+//! | may send a request twice after a lost reply, outside of single-server mode | a Java hold count can be one too high | leasehold counts nothing twice; a Java holder's count is its own |
+//! | lets a user without rights on channels take locks | such a release wakes nobody; waiters sleep until their hint | leasehold checks the rights when it connects, and a missing one is an error |
+//!
+//! Fair locks:
+//!
+//! | Redisson | consequence | leasehold |
+//! |---|---|---|
+//! | keeps a dead waiter in the queue for five minutes | it delays everybody behind it, leasehold's waiters too | Java waiters keep Java's timeout; a dead leasehold waiter stays for [`waiter_timeout`](crate::Builder::waiter_timeout). A shorter `fairLockWaitTimeout` in Java helps if nobody holds the lock for that long (Java's waiters lose their places then); pass it to leasehold as [`java_waiter_timeout`](crate::Builder::java_waiter_timeout) |
+//! | drops a living waiter whose time is over, without telling it | the waiter sleeps until its own hint, or for ever | the leasehold waiter that passes it wakes it, and it queues anew; if the lock is free, the next waiter is woken as well |
+//! | counts each deadline from the one before it, and a leaving waiter takes its own time back | leasehold waiters in between must do the same, or the deadlines run ahead of the clock, and a dead waiter stays as long | when a leasehold waiter gets its turn, those behind it are put back to the lock's lease |
+//! | a leasehold waiter behind a Java waiter has Java's time on top, which may be more than Java takes back | if that leasehold waiter is dead by then, it would delay everybody for that time (34 s behind a `lock()`, 280 s behind a `tryLock` of 20 s) | the next leasehold waiter or `try_lock` puts it back to its own `waiter_timeout`; where only Java waits, [it stays](crate::FairMutex#order) |
+//! | a fair release notifies only the first of the queue, a plain release nobody in the queue | if both kinds use one name, on either side, waiters of the other kind sleep until the TTL that they saw has passed | no remedy: use one kind for a name (leasehold's fair waiters look every third of their `waiter_timeout`) |
+//! | with a dead first waiter and a free lock, Java's fair waiters ask in a loop | load, until the dead waiter's time is over | leasehold waiters sleep for the time that is left |
+//!
+//! Read-write locks:
+//!
+//! | Redisson | consequence | leasehold |
+//! |---|---|---|
+//! | readers do not look at waiting writers | many Java readers can keep a leasehold writer waiting, and leasehold readers with it, which stay out while Java's go in | leasehold readers let a waiting leasehold writer go first |
+//! | renewing one Java reader sets the TTL of the whole lock to that client's `lockWatchdogTimeout`, whatever lease the other readers have | a longer leasehold lease is cut to it | leasehold checks its read holds once a second, fixed leases too, lengthens the TTL again, and [believes in them no longer](#readers-of-both-sides) than Java may leave them |
+//! | a write lock that becomes a read lock notifies nobody | readers of both sides wait until the TTL that they saw has passed | no remedy for Java; leasehold's [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
+//! | a writer's release publishes `1`, which wakes only a waiter that sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL that it saw has passed (3 in 600 did, when the release came within 2.5 ms of the subscription) | a leasehold release publishes `00` behind it. Java reads that as another `0` and keeps it for such a waiter (none in 1 200) |
+//!
+//! Latches and semaphores:
+//!
+//! | Redisson | consequence | leasehold |
+//! |---|---|---|
+//! | deleting a latch wakes nobody | waiters in Java wait until their own timeout | [`delete`](crate::CountDownLatch::delete) wakes the waiters of both sides |
+//! | a message `0` on a latch that still counts makes Java ask in a loop | load | only the script that takes the count to zero publishes it |
+//! | a waiter of a latch looks only at the count | if the latch is set anew right after its last count, Java's waiters see it counting and wait on (37 of 40 did; none when 2 ms lay between) | leasehold's waiters continue if a leasehold client opened the latch: the key `leasehold_once:{N}:opened` remembers for a minute when. If Java opened it and set it anew at once, they can miss that as well, and wait for the new count. Take a new name for each round |
+//! | a latch, a semaphore and a counting semaphore are each one number under their name | `RSemaphore.acquire` on a latch counts it down, and the other way round | a client that uses a name for one of them refuses it for the others ([`WrongType`](crate::ErrorKind::WrongType)); what other clients do with the name it cannot see |
+//! | permits expire by the clock of whoever asks | clocks that differ could end a lease early | leasehold's permits stay two seconds longer in Redis than leasehold believes |
+//!
+//! Multi-locks:
+//!
+//! | Redisson | consequence | leasehold |
+//! |---|---|---|
+//! | `RMultiLock` and `RedissonRedLock` set their lease at the end on whatever holder is there by then | if taking the locks takes longer than twice its wait (a master is dead), Java cuts a *leasehold* lock to its lease and works beside its holder | no remedy: do not pass a lease there |
+//! | `RMultiLock` waits for one lock while it holds others, and what a lost reply left locked in its name stays | two Java threads can wait for each other (seen for 16 s with leases of 10 s), and leasehold for both | leasehold takes all or none, and holds nothing while it waits |
+//! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stay for days | no remedy: do not pass a lease there, or free the lock [by force](crate::ReentrantMutex::force_unlock) |
+//!
+//! # Readers of both sides
+//!
+//! A renewal by a Java reader sets the TTL of the whole lock to that client's
+//! `lockWatchdogTimeout`. Before Redisson 4.4 it also sets the lease of every reader to that. If
+//! such a reader is then killed, the lock ends that soon, whatever lease its other readers have.
+//!
+//! So a client checks its read holds 0.1 s after each was taken, and then once a second (more often
+//! if the lease is shorter than 3 s), all of them in one request. The check lengthens what was cut,
+//! and finds out whether a Java reader shares the lock. While one does, the leasehold hold is valid
+//! for no longer than what was left of Java's lease at the last check, and for at least 2 s.
+//! [`remaining`](crate::RwLockReadGuard::remaining) says so. If the server cannot be asked for that
+//! long, the hold counts as lost before a writer gets in. Once no Java reader is left, leasehold's
+//! own lease counts again. Readers of leasehold alone never shorten each other.
+//!
+//! What remains: a leasehold reader may believe in a lock that a writer has, if
+//!
+//! - a Java client has a `lockWatchdogTimeout` below 2 s (its default is 30 s);
+//! - or the server could not be asked since before the first check (0.1 s), or since before the
+//!   first check after a Java reader came (1 s), and that reader renews and dies meanwhile;
+//! - or the same, and more than a hundred readers share the lock, or the Java reader was itself
+//!   paused for longer than its watchdog timeout. Only a check between its renewal and the next
+//!   leasehold renewal, which lengthens the TTL, notices such a reader.
+//!
+//! Where that matters, give Java a watchdog timeout that is no shorter than leasehold's lease, and
+//! use a fencing token for what a reader changes elsewhere.
+//!
+//! # Measured
+//!
+//! From a release on one side until a waiter of the other side has the lock: 2 to 6 ms for every
+//! primitive and in both directions, 23 ms at most in 5 runs of each (two cores, the JVM just
+//! started). Each time a message woke the waiter, never the end of a TTL.
+//!
+//! Eight threads of leasehold against eight of Java on one name, in two processes each, in a tight
+//! loop for 15 s:
+//!
+//! | lock | turns | longest wait |
+//! |---|---|---|
+//! | plain | leasehold 85 to 90 of 100: plain locks are not fair, and leasehold needs less time for a turn and hands over within its process | a Java thread: 4 s (0.4 s where only Java takes turns) |
+//! | [fair](crate::FairMutex) | half for each side | 0.1 s |
+//! | multi-lock | Java 84 to 89 of 100: `RMultiLock` keeps the locks that it has, and leasehold takes all or none | |
+//! | permits | leasehold 61 to 68 of 100 | |
+//!
+//! # Beside `RedissonRedLock`
+//!
+//! Use one `RLock` on each of the same masters, under the same name. Both sides exclude each other,
+//! also with one of three masters dead, as long as no master forgets its locks and Java
+//! passes no lease. Each side renews its own holds. A release of either side wakes the other.
+//! [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it
+//! has another id on each, and only the thread number is the same.
+//!
+//! | `RedissonRedLock` | consequence | leasehold |
+//! |---|---|---|
+//! | counts a master that restarted empty at once | if that master takes another's vote, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease](crate::Builder::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
+//! | checks no time: neither how long the acquisition took nor whether a majority still has it | a Java holder that lost its majority continues beside leasehold, and has no fencing token | no remedy |
+//! | asks the masters one after the other, a dead one as well, until its client gives up (5 s by default) | each call takes that long; a `lock()` hardly ever ends while the first or second of three is dead, because its rounds last 4.5 s | no remedy here: `setRetryAttempts(0)` in Java helps |
+//! | waits for a third master when it has two | for a third of its wait (`lock()`: 1.5 s) nobody has the lock, if it misses the end of a leasehold vote there | a vote that is taken back by a client that has seen a Java holder publishes `00`: a release to Java, nothing to leasehold |

@@ -1,0 +1,71 @@
+//! Locks on a majority of several masters.
+//!
+//! One Redis that fails over to a replica that lags, or restarts empty, forgets its locks. With
+//! [`Builder::redlock()`](crate::Builder::redlock) over [`urls`](crate::Builder::urls) a lock is
+//! held on a majority of several masters that do not know each other. Any minority of them may be
+//! dead, cut off, hung or slow, and only an operator notices.
+//!
+//! ```no_run
+//! let client = leasehold::LockClient::builder()
+//!     .urls(["redis://a.example/", "redis://b.example/", "redis://c.example/"])
+//!     .redlock()
+//!     .build()?;
+//! let _guard = client.lock("job")?; // as with one server
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! Only the list of URLs changes. Calls, guards, renewal and waiting stay the same, for the
+//! re-entrant lock and the owned lock. The other primitives return
+//! [`Unsupported`](crate::ErrorKind::Unsupported): two clients could each have a majority of
+//! *different* permits, and a queue has no order that several masters share.
+//!
+//! Take 3 to 31 masters, better an odd number. The algorithm is that of the Redis documentation
+//! ("Distributed Locks with Redis"), with the gaps that it leaves closed as follows.
+//!
+//! # Validity
+//!
+//! A hold counts from before the first byte was sent, less the clock drift (1 % and 2 ms). Only a
+//! majority of all *configured* masters makes or renews it. What a failed round left behind is
+//! undone on every master that may have it, also on one that answers only later.
+//!
+//! # Masters that forget
+//!
+//! A master that restarted, was flushed, failed over, or is new may have forgotten a hold or a
+//! token. It is in *quarantine*: it has no vote, for any client, until
+//! [`longest_lease`](crate::Builder::longest_lease) has passed. Without that, a restart would hand
+//! out a lock that somebody holds. The key `leasehold:node` on the master keeps the account.
+//!
+//! | situation | setting |
+//! |---|---|
+//! | a first installation waits for one `longest_lease` before the first lock | nothing, or [`admit_fresh_nodes`](crate::Builder::admit_fresh_nodes) for the first start only |
+//! | masters sync every write (`appendonly yes`, `appendfsync always`) and come back with their data | [`durable_nodes`](crate::Builder::durable_nodes): they vote at once |
+//! | clients have different leases | the same `longest_lease` on all of them, and no lease longer than that |
+//!
+//! The masters need `maxmemory-policy noeviction`. No proxy may stand between that keeps
+//! connections while the server behind it changes.
+//!
+//! # Fencing tokens
+//!
+//! Tokens grow strictly for each name, whatever the clocks say and whichever majority answers. A
+//! token rests on a majority before it is used. That takes a second round when a clock is behind;
+//! [`token_rounds`](crate::LockClient::token_rounds) counts those.
+//!
+//! # Errors and health
+//!
+//! [`NoQuorum`](crate::ErrorKind::NoQuorum) lists what each master answered. It is never returned
+//! when the lock is simply held by somebody else. [`nodes`](crate::LockClient::nodes) says which
+//! masters vote, how fast each is, and its last error. A master that does not answer is left out
+//! until the background thread has reached it again.
+//!
+//! # What Redlock does not promise
+//!
+//! - What [no lease can promise](crate#what-a-lease-does-not-promise).
+//! - Exclusion while the clock of a master is stepped, even of a single one. A jump forward ends
+//!   the leases on that master early, and a second holder can get a majority with it before the
+//!   first holder's lease is over. In tests both believed in the lock for 3 to 71 ms; [fencing
+//!   tokens](crate::guide::fencing) tell them apart.
+//! - Tokens that grow although a *majority* lost its memory at once. They go on from the masters'
+//!   clocks.
+//! - Order between clients.
+//! - All of this beside Redisson's `RedissonRedLock`, which knows neither quarantine nor validity:
+//!   see [`redisson`](crate::guide::redisson#beside-redissonredlock).

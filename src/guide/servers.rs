@@ -1,0 +1,80 @@
+//! Which servers work, what a client checks, and what happens when a server fails.
+//!
+//! # Which servers work
+//!
+//! Redis 6.2 or later, or Valkey 7.2 or later: a standalone primary, over TCP or a unix socket.
+//!
+//! | URL | server |
+//! |---|---|
+//! | `redis://host`, `redis://user:password@host:6379/0` | over TCP; the number is the database |
+//! | `redis+unix:///path/to/socket?db=0&user=..&pass=..` | over a unix socket |
+//!
+//! A client refuses what it does not understand; it never skips part of a URL
+//! ([`Builder::url`](crate::Builder::url) has the rules). These are not supported and are refused:
+//! TLS (`rediss://`), a Redis Cluster node, a Redis Sentinel, a read-only replica, and a server
+//! that is too old.
+//!
+//! [`LockClient::open`](crate::LockClient::open) connects once and checks the server and the user's
+//! permissions, so a mistake shows at the start of your program. With
+//! [`connect_lazily`](crate::Builder::connect_lazily) it shows at the first lock call.
+//!
+//! # How a client uses the server
+//!
+//! A client keeps up to [`connections`](crate::Builder::connections) connections for lock calls (4
+//! by default). A call takes a free one. When all are busy, calls are queued and sent together over
+//! the next connection that is free. Besides these there is one connection for renewals and one for
+//! release messages, each made when it is first needed. The scripts of the plain lock are loaded
+//! when a connection is made, the others when they are first used.
+//!
+//! # When the server fails
+//!
+//! `Ok(None)` means that somebody else has the lock. An [`Error`](crate::Error) means that the
+//! outcome is not what you asked for, and its [`kind`](crate::Error::kind) says why:
+//!
+//! | kind | what happened | what to do |
+//! |---|---|---|
+//! | [`Unreachable`](crate::ErrorKind::Unreachable) | the server could not be reached, or did not answer within the I/O timeout | try again later |
+//! | [`NotReady`](crate::ErrorKind::NotReady) | it is loading its data, busy with a script, or has as many clients as its `maxclients` | try again later; raise `maxclients` |
+//! | [`ReadOnly`](crate::ErrorKind::ReadOnly), [`Full`](crate::ErrorKind::Full) | it is a replica, cannot save or replicate, or has reached its `maxmemory` | ask the operator |
+//! | [`Denied`](crate::ErrorKind::Denied) | wrong password, or a missing permission | see the [ACL rule](crate::guide::operations#acl-rule) |
+//! | [`NoQuorum`](crate::ErrorKind::NoQuorum), [`NotReplicated`](crate::ErrorKind::NotReplicated) | too few masters, or too few replicas | see [`redlock`](crate::guide::redlock), and below |
+//! | [`Lost`](crate::ErrorKind::Lost) | this hold is gone | drop its guards, take the lock again, start the work again |
+//!
+//! A first attempt against a dead server fails at once. A call that is already waiting keeps trying
+//! through a restart or a failover for [`outage_timeout`](crate::Builder::outage_timeout). Holders
+//! keep their locks until their leases end, and renewal is retried until then.
+//!
+//! # When a reply is lost
+//!
+//! The request may have run, or may still run. The client resolves such an *unknown outcome* in the
+//! background: it kills the old connection at the server, so that nothing in flight can run any
+//! more, and then undoes the acquisition. It repeats that until the server answers. So a call that
+//! failed leaves nothing locked.
+//!
+//! Requests can be repeated safely. Every script of a lock *sets* hold counts instead of adding to
+//! them. A change to the count of a latch or a semaphore carries an id that the server remembers
+//! for a minute, and it is repeated for no longer than that. (That permits of a counting semaphore
+//! were taken is remembered until they are back, for ten minutes at most.)
+//!
+//! # When the server forgets
+//!
+//! A server that restarts without its data, is flushed, evicts keys, or fails over to a replica
+//! that lags, forgets its locks. Holders learn that at their next renewal, and until then somebody
+//! else can have the lock. There are two remedies, in the order of their price. Neither replaces
+//! the [fencing token](crate::guide::fencing) where a doubled run costs correctness.
+//!
+//! 1. [`Builder::replicas(k)`](crate::Builder::replicas): a grant or a renewal counts only once `k`
+//!    replicas have acknowledged it (`WAIT`, in the same write). A failover to one of these
+//!    replicas keeps the lock. Nothing makes a failover choose one of them.
+//! 2. [`Builder::redlock()`](crate::Builder::redlock): the lock is held on a majority of several
+//!    independent masters. See [`redlock`](crate::guide::redlock).
+//!
+//! Persistence helps as well: with `appendonly yes` and `appendfsync always`, a restart forgets
+//! nothing. Always set `maxmemory-policy noeviction`: a lock that is evicted is lost.
+//!
+//! # Platforms
+//!
+//! Linux and macOS are supported. Unix sockets need a unix system. On a system that is not unix, a
+//! client cannot ask whether an idle connection has ended before it sends, and a Redlock client
+//! reads its masters one after the other, each with its own timeout. [Versions](crate#versions) has
+//! the clocks.

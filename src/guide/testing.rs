@@ -1,0 +1,126 @@
+//! How to test code that takes locks.
+//!
+//! # A private server for each test
+//!
+//! This is what the tests of this crate do. A server on a unix socket in a temporary directory
+//! needs no port, starts in milliseconds, and shares nothing with other tests:
+//!
+//! ```no_run
+//! use std::process::{Child, Command, Stdio};
+//! use std::time::{Duration, Instant};
+//!
+//! use leasehold::LockClient;
+//!
+//! struct Server {
+//!     process: Child,
+//!     dir: std::path::PathBuf,
+//! }
+//!
+//! impl Server {
+//!     fn start(test: &str) -> Self {
+//!         // Short: the path of a socket has about 100 bytes.
+//!         let dir = std::env::temp_dir().join(format!("{test}-{}", std::process::id()));
+//!         std::fs::create_dir_all(&dir).unwrap();
+//!         let process = Command::new("redis-server")
+//!             .args(["--port", "0", "--save", "", "--appendonly", "no"])
+//!             .arg("--dir")
+//!             .arg(&dir)
+//!             .arg("--unixsocket")
+//!             .arg(dir.join("s"))
+//!             .stdout(Stdio::null())
+//!             .spawn()
+//!             .expect("install redis-server");
+//!         Self { process, dir }
+//!     }
+//!
+//!     fn client(&self) -> LockClient {
+//!         let url = format!("redis+unix://{}", self.dir.join("s").display());
+//!         let give_up = Instant::now() + Duration::from_secs(10);
+//!         loop {
+//!             match LockClient::builder().url(&url).lease(Duration::from_millis(500)).build() {
+//!                 Ok(client) => return client,
+//!                 Err(e) if Instant::now() > give_up => panic!("{e}"),
+//!                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! impl Drop for Server {
+//!     fn drop(&mut self) {
+//!         let _ = self.process.kill();
+//!         let _ = self.process.wait();
+//!         let _ = std::fs::remove_dir_all(&self.dir);
+//!     }
+//! }
+//!
+//! let server = Server::start("transfer");
+//! let (one, other) = (server.client(), server.client()); // like two processes
+//! let guard = one.lock("job")?;
+//! assert!(other.try_lock("job")?.is_none());
+//! guard.unlock()?;
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! # What to test, and how to make it happen
+//!
+//! | what your code should survive | how a test makes it happen |
+//! |---|---|
+//! | somebody else has the lock | a second client takes it first |
+//! | the lock is lost | [`force_unlock`](crate::ReentrantMutex::force_unlock) from the *same* client: its guards learn of the loss at once. From another client: at the next renewal |
+//! | a lease ends by time | `kill -STOP` the *server* for longer than the lease, then `kill -CONT` |
+//! | the process is suspended | run the test binary again as a child process, and `kill -STOP` that |
+//! | the server restarts and forgets | kill it and start it again on the same socket |
+//! | a holder dies | run the test binary again as a child process, and kill that |
+//! | the client is closed under a job | [`close`](crate::LockClient::close) |
+//!
+//! # Tests that do not flake
+//!
+//! - Use short leases (200 ms to 500 ms), and not below 100 ms: see [short
+//!   leases](crate::guide::choosing_a_lease#short-leases).
+//! - Wait for a condition with a generous limit. Do not sleep for a fixed time.
+//! - Assert lower bounds of times strictly, and upper bounds loosely.
+//! - Give each test its own lock names, or its own server.
+//!   [`key_prefix`](crate::Builder::key_prefix) separates tests that share a server.
+//!
+//! # Without a server: `LockClient::in_memory()` and the feature `testing`
+//!
+//! `LockClient::in_memory()` makes a client whose locks live in this process. It has all primitives
+//! with the same guards and the same errors, and needs no server:
+//!
+//! ```ignore
+//! use leasehold::LockClient;
+//!
+//! let one = LockClient::in_memory();
+//! let other = LockClient::in_memory_shared(&one); // a second client on the same locks
+//!
+//! let guard = one.lock("job")?;
+//! assert!(other.try_lock("job")?.is_none());
+//! guard.unlock()?;
+//! assert!(other.try_lock("job")?.is_some());
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! - `in_memory()` makes a new store each time, so tests that run side by side share nothing.
+//! - `in_memory_shared(&client)` makes *another client* on that client's store. The two are like
+//!   two processes on one server: their locks exclude each other, and neither re-enters the
+//!   other's. A clone is a handle to the *same* client.
+//! - Leases end and are renewed as they are on a server. A process that ends takes its locks along,
+//!   so this store protects nothing between processes.
+//!
+//! The cargo feature `testing` adds what a test needs to make things go wrong, in milliseconds and
+//! without signals. Turn it on for tests only:
+//!
+//! ```text
+//! cargo add leasehold --dev --features testing
+//! ```
+//!
+//! | what your code should survive | control |
+//! |---|---|
+//! | a lease ends by time | a clock that the test moves: nothing sleeps |
+//! | the lock is lost | `lose`: the store forgets a name, and its holder learns of it as after a flush |
+//! | the server cannot be reached | `cut`: for a given time the store cannot be asked |
+//! | one request fails | `fail_next`: the next request returns an error |
+//!
+//! What this store cannot show is the server itself: permissions, memory limits, restarts, and lost
+//! replies. For these, use a private server as above.

@@ -1,0 +1,83 @@
+//! How a call waits, for how long, and who is next.
+//!
+//! # The four forms of each call
+//!
+//! | call | blocks | result |
+//! |---|---|---|
+//! | [`lock`](crate::LockClient::lock) | until it has the lock | a guard |
+//! | [`try_lock`](crate::LockClient::try_lock) | for one round trip | `None` if somebody else has the lock |
+//! | [`try_lock_for`](crate::LockClient::try_lock_for) | for the given time and one round trip | `None` if the lock could not be taken in that time |
+//! | [`try_lock_until`](crate::LockClient::try_lock_until) | until the given instant and one round trip | the same |
+//!
+//! [`mutex(name)`](crate::LockClient::mutex) has these four, and `lock_owned` with its three `try_`
+//! forms, whose guard can move to another thread. The other primitives have the same four forms of
+//! their own calls: `read` and `write`, `acquire` and `acquire_many`. A latch has `wait`,
+//! `try_wait`, `wait_for` and `wait_until`.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+//! match client.try_lock_for("report", Duration::from_secs(5))? {
+//!     Some(guard) => guard.ensure_held()?, // ... do the work ...
+//!     None => println!("somebody else has had it for five seconds"),
+//! }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! `Ok(None)` is never used for a failure. If the server could not be asked, the call returns an
+//! [`Error`](crate::Error).
+//!
+//! # How a waiter is woken
+//!
+//! The release of a lock publishes a message, and the message wakes the waiter. A message is a hint
+//! to try again, never a grant. A timer at the end of the holder's lease is the fallback, so a lost
+//! message costs time and nothing else. While a client cannot receive messages (its subscriber
+//! connection is down, or its user lacks the permission), its waiters look about every half second.
+//!
+//! # Who is next
+//!
+//! - *Threads of one client* queue inside the client, first come, first served. Only the leader of
+//!   the queue talks to the server, so fifty waiting threads cost the server what one costs. When a
+//!   thread of the client releases an exclusive lock, the leader's attempt goes out in the same
+//!   write.
+//! - *Between clients* a plain lock has no order, but no client starves: a client that has had the
+//!   lock many times in a row while others wait lets them try first.
+//! - *A [fair lock](crate::FairMutex)* is served in the order of arrival, across all processes. Its
+//!   waiters queue in Redis, one place for each thread.
+//! - *A [read-write lock](crate::RwLock)* keeps new readers out while a writer waits.
+//!
+//! A waiter that times out, fails or panics leaves its queue at once. A waiter whose process is
+//! killed delays the others for [`waiter_timeout`](crate::Builder::waiter_timeout) at most (5 s by
+//! default). With Java waiters in a fair queue it [can be longer](crate::FairMutex#order).
+//!
+//! # Waiting during an outage
+//!
+//! A call whose *first* attempt cannot reach the server fails at once. A call that is already
+//! waiting keeps trying through a restart or a failover for
+//! [`outage_timeout`](crate::Builder::outage_timeout), by default one lease, and fails after that.
+//!
+//! # Several locks at once
+//!
+//! [`client.multi(["a", "b"])`](crate::LockClient::multi) takes plain locks as one: all of them or
+//! none, in one script. Nobody ever sees half of it.
+//!
+//! ```no_run
+//! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+//! let both = client.multi(["account:17", "account:4"]).lock()?;
+//! // ... move money from one account to the other ...
+//! both.unlock()?;
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! A multi-lock holds nothing while it waits. So the order of the names does not matter: two
+//! programs that name the same locks in different orders cannot deadlock, as they could with one
+//! `lock` after the other. Two limits remain:
+//!
+//! - A thread that *holds* a lock and then waits for a multi-lock can deadlock with a thread that
+//!   does the reverse. Take everything in one call.
+//! - Names that many others take one by one can keep a multi-lock waiting, because it needs a
+//!   moment when all of them are free.
+//!
+//! Each name stays the lock it is: `client.lock("a")`, and Redisson's `RLock` and `RMultiLock`,
+//! exclude the multi-lock and are excluded by it. A thread that has the multi-lock can re-enter
+//! each name.

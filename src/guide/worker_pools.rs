@@ -1,0 +1,72 @@
+//! Which guard fits a thread pool, and what threads, clones and forks share.
+//!
+//! # Re-entry belongs to a thread
+//!
+//! A thread that has a lock gets it again from [`lock`](crate::LockClient::lock), and the lock is
+//! free when the last of its guards is dropped. Such guards are bound to their thread (they are not
+//! `Send`). Pools need something else:
+//!
+//! | where the work runs | take | because |
+//! |---|---|---|
+//! | one job per thread at a time (`std::thread`, a plain pool), lock and unlock on the same thread | [`lock`](crate::LockClient::lock) | nothing can go wrong |
+//! | one thread takes the lock, another gives it up | [`lock_owned`](crate::ReentrantMutex::lock_owned) | its guard is `Send`, and it never re-enters |
+//! | a pool that steals work (rayon) | a [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle, or [`try_lock_owned`](crate::ReentrantMutex::try_lock_owned) | see below |
+//!
+//! # Pools that steal work
+//!
+//! A rayon thread that holds a lock and waits for a part of its job (`join`, `par_iter`, `scope`)
+//! may run another job meanwhile. If that job takes the same lock with the re-entrant `lock`, its
+//! thread has the lock already, so the job gets in: two jobs are inside, with one fencing token.
+//!
+//! ```no_run
+//! use leasehold::ErrorKind;
+//! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+//! let lock = client.mutex("index").non_reentrant();
+//! match lock.lock() {
+//!     Ok(guard) => guard.unlock()?, // ... the job ...
+//!     // This thread is inside already: put the job off.
+//!     Err(e) if e.kind() == ErrorKind::Conflict => {}
+//!     Err(e) => return Err(e),
+//! }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! A call that blocks can still wait for a job that lies beneath it on its own stack, and so for
+//! ever, as with any mutex. Hold no lock across a `join`, or only try. The example `rayon_pool`
+//! shows all of this.
+//!
+//! # Moving a guard to another thread
+//!
+//! ```no_run
+//! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+//! let guard = client.mutex("import").lock_owned()?;
+//! std::thread::spawn(move || {
+//!     // ... work ...
+//!     guard.unlock()
+//! });
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! An owned guard belongs to no thread. While it lives, each further call for the lock waits:
+//! `lock_owned`, `lock`, and a multi-lock with this name, also on the thread that took the guard.
+//! The client cannot see whether that is a mistake, because another thread may drop the guard.
+//!
+//! It can see that a call would wait for its own thread. If the thread has the lock by `lock`,
+//! renewed and without a `max_hold`, then `lock_owned` returns
+//! [`Conflict`](crate::ErrorKind::Conflict), and the forms with a timeout return `None` when it is
+//! over. If one of the two handles is `non_reentrant`, every form returns `Conflict`.
+//!
+//! The other primitives have the same owned forms. Permits of a semaphore are always owned.
+//!
+//! # Threads and clones
+//!
+//! [`LockClient`](crate::LockClient) is `Send` and `Sync`. A clone is a handle to the same client:
+//! the same identity, connections and background threads. Make one client per process and share it.
+//! Two clients in one process are like two processes: their locks exclude each other.
+//!
+//! Threads that wait for the same lock queue inside the client, first come, first served, and the
+//! lock is handed to the next thread in the same write as the release. So a pool of threads that
+//! share one client is faster and fairer than one client per thread.
+//!
+//! Long-running work on a pool should poll [`is_held`](crate::OwnedMutexGuard::is_held) between
+//! steps; it costs a clock read. See [`losing_a_lock`](crate::guide::losing_a_lock).
