@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Error, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Child, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 
 /// No test may pass because a lease ended.
 const LONG: Duration = Duration::from_secs(60);
@@ -223,4 +223,28 @@ fn closing_process() {
     client.close(CAP).unwrap();
     drop(guards);
     println!("@@warnings={}", WARNINGS.0.load(Ordering::SeqCst));
+}
+
+#[test]
+fn closing_in_a_short_outage_gives_back_what_has_no_lease() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
+    let (counting, leased) = (client.counting_semaphore("c"), client.semaphore("s"));
+    counting.try_set_permits(5).unwrap();
+    leased.try_set_permits(5).unwrap();
+    let (permit, other) = (counting.acquire().unwrap(), leased.acquire().unwrap());
+    proxy.cut_all();
+    proxy.refuse(true);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(ms(300));
+            proxy.refuse(false);
+        });
+        client.close(PROMPT).unwrap();
+    });
+    assert_eq!((server.cmd::<i64>(&["GET", "c"]), server.cmd::<i64>(&["GET", "s"])), (5, 5));
+    assert_eq!(permit.unlock().unwrap_err().kind(), ErrorKind::Closed);
+    drop(other);
+    assert_eq!(server.cmd::<i64>(&["GET", "c"]), 5);
 }

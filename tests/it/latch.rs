@@ -189,3 +189,27 @@ fn fifty_threads_cost_little_and_all_go_on() {
     let looks = server.call_count("get");
     assert!(looks <= 50 * 3 + 10, "{looks} looks");
 }
+
+/// The request was held up, its caller was told that it may have counted, and by then the name is another latch's.
+#[test]
+fn a_count_given_up_in_doubt_does_not_run_on_the_next_latch() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let (a, b) = (LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap(), server.client());
+    a.latch("l").set_count(2).unwrap();
+    proxy.inject("leasehold_once", Fault::Hold);
+    std::thread::scope(|s| {
+        let count = s.spawn(|| a.latch("l").count_down());
+        proxy.wait_hits(1);
+        proxy.refuse(true);
+        assert_eq!(count.join().unwrap().unwrap_err().kind(), ErrorKind::Unreachable);
+    });
+    proxy.refuse(false);
+    // Beside the mark of the count that was set.
+    wait_until("it is settled", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{l}:*"]).len() == 2);
+    b.latch("l").delete().unwrap();
+    b.latch("l").set_count(1).unwrap();
+    proxy.release_held();
+    assert_eq!(b.latch("l").count().unwrap(), 1);
+    b.latch("l").delete().unwrap();
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Child, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 
 const MARKER: &str = "leasehold_writer:{w}";
 const CHANNEL: &str = "redisson_rwlock:{w}";
@@ -390,4 +390,56 @@ fn another_kind_of_lock_under_its_name_is_told() {
     read.unlock().unwrap();
     drop((a, b));
     server.assert_clean();
+}
+
+/// An inner release that was never applied leaves a level that was promised longer than the next one asks for.
+#[test]
+fn a_reader_that_reenters_after_a_lost_release_keeps_its_lease() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let (a, b) = (LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap(), server.client());
+    let with = |lease: u64| a.rw_lock("w").with_lease(ms(lease));
+    let outer = with(2000).read().unwrap();
+    let inner = with(60_000).read().unwrap();
+    proxy.inject("redisson_rwlock:{w}", Fault::CutBeforeSend);
+    proxy.refuse(true);
+    assert!(inner.unlock().is_err());
+    proxy.refuse(false);
+    let again = with(1000).read().unwrap();
+    b.rw_lock("w").read().unwrap().unlock().unwrap();
+    assert!(outer.remaining() > Duration::from_secs(50));
+    assert!(server.pttl("w") > 50_000, "the lock ends before its reader's lease: {}", server.pttl("w"));
+    drop((again, outer));
+}
+
+#[test]
+fn a_reader_behind_a_downgraded_hold_that_leaves_does_not_wait_for_a_timer() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let a = LockClient::builder().url(proxy.url()).io_timeout(Duration::from_secs(7)).build().unwrap();
+    let b = server.client();
+    let read = a.rw_lock("w").write_owned().unwrap().downgrade().unwrap();
+    let other = b.rw_lock("w").read().unwrap();
+    proxy.inject("redisson_rwlock:{w}", Fault::StallReply(ms(200)));
+    std::thread::scope(|s| {
+        let release = s.spawn(|| read.unlock());
+        proxy.wait_hits(1);
+        let start = Instant::now();
+        a.rw_lock("w").read_owned().unwrap().unlock().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        release.join().unwrap().unwrap();
+    });
+    drop(other);
+}
+
+#[test]
+fn a_reader_whose_lease_has_ended_is_told_so_when_it_wants_to_write() {
+    let server = Server::start();
+    let client = server.client();
+    let read = client.rw_lock("w").with_lease(ms(50)).read().unwrap();
+    assert!(read.wait_lost(PROMPT));
+    assert_eq!(client.rw_lock("w").try_write().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(client.rw_lock("w").try_write_owned().unwrap_err().kind(), ErrorKind::Lost);
+    drop(read);
+    assert!(client.rw_lock("w").try_write_for(PROMPT).unwrap().is_some());
 }

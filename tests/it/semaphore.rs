@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient, PermitId};
 
-use crate::rig::{Child, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 
 const LEASES: &str = "{s}:timeout";
 const FAULTS: [Fault; 5] =
@@ -386,4 +386,43 @@ fn no_client_keeps_a_semaphore_for_itself() {
             done.store(true, Ordering::SeqCst);
         });
     }
+}
+
+/// It got "busy" just before others were let go first, and slept on that answer although permits had come free.
+#[test]
+fn a_call_that_let_others_go_first_asks_again() {
+    for _ in 0..3 {
+        let server = Server::start();
+        let proxy = Proxy::start(&server);
+        let (a, b) = (LockClient::builder().url(proxy.url()).build().unwrap(), server.client());
+        b.semaphore("s").try_set_permits(2).unwrap();
+        let held = b.semaphore("s").acquire().unwrap();
+        // Somebody else listens, so turns are counted.
+        let mut connection = server.connect();
+        let mut ear = connection.as_pubsub();
+        ear.subscribe("redisson_sc:{s}").unwrap();
+        let mine = a.semaphore("s");
+        for _ in 0..5 {
+            mine.acquire().unwrap().unlock().unwrap();
+        }
+        // The turn falls due while the first try is under way.
+        proxy.inject("{s}:timeout", Fault::StallReply(ms(20)));
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| mine.try_acquire_many_for(2, PROMPT).unwrap().is_some());
+            std::thread::sleep(ms(12));
+            held.unlock().unwrap();
+            assert!(waiter.join().unwrap(), "it slept beside two free permits");
+        });
+    }
+}
+
+#[test]
+fn deleting_a_counting_semaphore_touches_no_other_key() {
+    let server = Server::start();
+    let client = server.client();
+    server.cmd::<()>(&["SET", "{c}:timeout", "somebody's"]);
+    assert!(!client.counting_semaphore("c").delete().unwrap());
+    client.counting_semaphore("c").try_set_permits(1).unwrap();
+    assert!(client.counting_semaphore("c").delete().unwrap());
+    assert_eq!(server.cmd::<String>(&["GET", "{c}:timeout"]), "somebody's");
 }

@@ -1,5 +1,6 @@
 //! What the tests stand on: private servers, a proxy that breaks connections at a chosen point, child processes.
 
+mod acl_rule;
 mod bench;
 mod child;
 mod logs;
@@ -9,6 +10,7 @@ mod server;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use acl_rule::{acl_rule, acl_words};
 pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo, scripts};
 pub(crate) use child::Child;
 pub(crate) use logs::{logged, record_logs};
@@ -18,6 +20,9 @@ pub(crate) use server::Server;
 
 /// The longest that a test waits for something that must happen.
 pub(crate) const CAP: Duration = Duration::from_secs(15);
+
+/// Far below the leases and timers that would end a wait otherwise.
+pub(crate) const PROMPT: Duration = Duration::from_secs(8);
 
 pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

@@ -1,0 +1,59 @@
+//! Keys that hold data of another kind, or a token counter that is no number.
+
+use leasehold::ErrorKind;
+
+use super::{LEASE, all_verbs_fail, client, fails, works};
+use crate::rig::Server;
+
+#[test]
+fn a_key_of_another_type_is_told_and_left_alone() {
+    let server = Server::start();
+    let client = client(&server);
+    for make in [&["SET", "job", "v"][..], &["RPUSH", "job", "v"], &["SADD", "job", "v"], &["ZADD", "job", "1", "v"]] {
+        server.cmd::<()>(make);
+        all_verbs_fail(&client, "job", ErrorKind::WrongType, "another name or a key_prefix");
+        let mutex = client.mutex("job");
+        fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || mutex.is_locked());
+        fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || mutex.holder());
+        fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || mutex.force_unlock());
+        assert_eq!(server.cmd::<u32>(&["EXISTS", "job"]), 1, "somebody else's data is not ours to delete");
+        server.cmd::<()>(&["DEL", "job"]);
+        works(&client, "job");
+    }
+    // Put in its place while it is held.
+    let guard = client.lock("job").unwrap();
+    server.cmd::<()>(&["SET", "job", "v"]);
+    fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || guard.extend(LEASE * 2));
+    fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || client.lock("job"));
+    fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || guard.unlock());
+    server.cmd::<()>(&["DEL", "job"]);
+    works(&client, "job");
+    drop(client);
+    server.assert_clean();
+}
+
+#[test]
+fn a_token_key_that_is_no_number_is_told_before_anything_is_taken() {
+    let server = Server::start();
+    let client = client(&server);
+    let token = "redisson_lock_token:{job}";
+    for make in [&["SET", token, "abc"][..], &["SET", token, "1.5"], &["HSET", token, "f", "v"], &["RPUSH", token, "v"]]
+    {
+        server.cmd::<()>(&["DEL", token]);
+        server.cmd::<()>(make);
+        all_verbs_fail(&client, "job", ErrorKind::WrongType, "another name or a key_prefix");
+        assert!(server.lock_keys().is_empty());
+        server.cmd::<()>(&["DEL", token]);
+        works(&client, "job");
+    }
+    // Numbers that no counter of ours reaches: an error or a larger token, but never the same one twice.
+    for far in ["9223372036854775807", "9007199254740992", "100000000000000000", "-5"] {
+        server.cmd::<()>(&["SET", token, far]);
+        let next = || client.try_lock("job").map(|guard| guard.unwrap().fencing_token().unwrap().get());
+        let tokens: Vec<u64> = (0..4).map_while(|_| next().ok()).collect();
+        assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "from {far}: {tokens:?}");
+        assert!(server.lock_keys().is_empty(), "from {far}");
+    }
+    drop(client);
+    server.assert_clean();
+}

@@ -1,0 +1,223 @@
+//! One holder at a time, in every form of the call, and what a release does.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{Builder, ErrorKind};
+
+use super::nouns::{Exclusive, Guard};
+use super::{LONG, SOON, count_losses, for_all};
+use crate::rig::{CAP, ms, wait_until};
+
+#[test]
+fn one_holder_at_a_time_between_clients_and_between_threads() {
+    for_all(|case| {
+        let noun = case.noun.label;
+        let (mut a, mut b) = (case.open(), case.open());
+        let mut last = None;
+        for _ in 0..3 {
+            let guard = a.lock().unwrap();
+            assert!(guard.is_held() && guard.ensure_held().is_ok(), "{noun}: held");
+            assert!(guard.remaining() > LONG / 2 && guard.remaining() <= LONG, "{noun}: {:?}", guard.remaining());
+            assert!(b.try_lock().unwrap().is_none(), "{noun}: another client");
+            let thread = std::thread::scope(|s| s.spawn(|| a.try_lock().unwrap().is_none()).join().unwrap());
+            assert!(thread, "{noun}: another thread of the same client");
+            assert_eq!(guard.token().is_some(), case.noun.has_token, "{noun}: token");
+            assert!(guard.token() > last || !case.noun.has_token, "{noun}: {:?} after {last:?}", guard.token());
+            last = guard.token();
+            guard.unlock().unwrap();
+            std::mem::swap(&mut a, &mut b);
+        }
+    });
+}
+
+#[test]
+fn threads_of_two_clients_never_overlap_and_all_get_in() {
+    for_all(|case| {
+        let noun = case.noun.label;
+        let clients = [case.open(), case.open()];
+        let (inside, turns, last) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
+        std::thread::scope(|s| {
+            for n in 0..6 {
+                let (client, inside, turns, last) = (&clients[n % 2], &inside, &turns, &last);
+                s.spawn(move || {
+                    for turn in 0..5 {
+                        let guard = match (n + turn) % 3 {
+                            0 => client.lock().unwrap(),
+                            1 => client.try_lock_for(LONG).unwrap().expect("time enough"),
+                            _ => client.try_lock_until(Instant::now() + LONG).unwrap().expect("time enough"),
+                        };
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{noun}: two inside");
+                        if let Some(token) = guard.token() {
+                            let before = last.swap(token, Ordering::SeqCst);
+                            assert!(token > before, "{noun}: token {token} after {before}");
+                        }
+                        std::thread::yield_now();
+                        assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "{noun}: two inside");
+                        turns.fetch_add(1, Ordering::SeqCst);
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(turns.load(Ordering::SeqCst), 30, "{noun}");
+    });
+}
+
+#[test]
+fn all_four_forms_take_what_is_free() {
+    for_all(|case| {
+        let noun = case.noun.label;
+        let client = case.open();
+        let some = |form: &str, won: Option<Guard>| {
+            won.unwrap_or_else(|| panic!("{noun}: {form}")).unlock().unwrap();
+            assert_eq!(case.keys(), [""; 0], "{noun}: {form}");
+        };
+        client.lock().unwrap().unlock().unwrap();
+        some("try", client.try_lock().unwrap());
+        some("for", client.try_lock_for(LONG).unwrap());
+        some("for no time", client.try_lock_for(Duration::ZERO).unwrap());
+        some("for ever", client.try_lock_for(Duration::MAX).unwrap());
+        some("until", client.try_lock_until(Instant::now() + LONG).unwrap());
+        some("until now", client.try_lock_until(Instant::now()).unwrap());
+    });
+}
+
+#[test]
+fn timed_forms_give_up_in_time_and_leave_nothing() {
+    for_all(|case| {
+        let noun = case.noun.label;
+        let (a, b) = (case.open(), case.open());
+        let guard = a.lock().unwrap();
+        let before = case.keys();
+        let give_up = |who: &dyn Exclusive, wait: u64| {
+            for until in [false, true] {
+                let start = Instant::now();
+                let won = if until {
+                    who.try_lock_until(start + ms(wait)).unwrap()
+                } else {
+                    who.try_lock_for(ms(wait)).unwrap()
+                };
+                let took = start.elapsed();
+                assert!(won.is_none(), "{noun}: {wait} ms");
+                assert!(took >= ms(wait) && took < ms(wait) + SOON, "{noun}: {wait} ms took {took:?}");
+                // A place in a queue, or the sign of a waiting writer.
+                assert_eq!(case.keys(), before, "{noun}: {wait} ms left something");
+            }
+        };
+        for wait in [0, 1, 30, 100] {
+            give_up(&*b, wait);
+            // On another thread: on this one a re-entrant lock is taken once more.
+            std::thread::scope(|s| s.spawn(|| give_up(&*a, wait)).join().unwrap());
+        }
+        assert!(guard.is_held(), "{noun}: undisturbed");
+        guard.unlock().unwrap();
+        case.assert_free("whoever gave up stands before nobody");
+    });
+}
+
+#[test]
+fn dropping_frees_also_in_a_panic() {
+    for_all(|case| {
+        let (a, b) = (case.open(), case.open());
+        drop(a.lock().unwrap());
+        case.assert_free("dropped");
+        let panicked = std::thread::scope(|s| {
+            let thread = s.spawn(|| {
+                let _guard = a.lock().unwrap();
+                panic!("on purpose");
+            });
+            thread.join().is_err()
+        });
+        assert!(panicked);
+        case.assert_free("dropped in a panic");
+        b.lock().unwrap().unlock().unwrap();
+        a.lock().unwrap().unlock().unwrap();
+    });
+}
+
+#[test]
+fn a_guard_that_moves_is_dropped_anywhere() {
+    for_all(|case| {
+        let noun = case.noun.label;
+        let (a, b) = (case.open(), case.open());
+        let Some(guard) = a.lock_to_move() else { return };
+        let guard = guard.unwrap();
+        // It never re-enters, so its own thread stands where everybody else does.
+        assert!(a.try_lock().unwrap().is_none(), "{noun}: its own thread");
+        std::thread::spawn(move || drop(guard)).join().unwrap();
+        case.assert_free("dropped on another thread");
+        let guard = b.lock_to_move().unwrap().unwrap();
+        let unlocked = std::thread::spawn(move || guard.unlock()).join().unwrap();
+        assert!(unlocked.is_ok(), "{noun}: {unlocked:?}");
+        case.assert_free("unlocked on another thread");
+    });
+}
+
+/// By the message, or inside the client: every timer that could do it instead is too late for this test.
+#[test]
+fn a_release_wakes_the_next_at_once() {
+    for_all(|case| {
+        let noun = case.noun.label;
+        let patient = |builder: Builder| builder.lease(LONG).waiter_timeout(LONG);
+        let other = case.open_with(patient);
+        for form in 0..3 {
+            let client = case.open_with(patient);
+            for (holder, local) in [(&other, false), (&client, true)] {
+                let guard = holder.lock().unwrap();
+                std::thread::scope(|s| {
+                    let waiter = s.spawn(|| {
+                        let won = match form {
+                            0 => client.lock().map(Some),
+                            1 => client.try_lock_for(LONG),
+                            _ => client.try_lock_until(Instant::now() + LONG),
+                        };
+                        (won.unwrap().is_some_and(|guard| guard.is_held()), Instant::now())
+                    });
+                    if local {
+                        // Nothing at the server tells that it waits. If it does not yet, it finds the lock free.
+                        std::thread::sleep(ms(20));
+                    } else {
+                        case.wait_for_a_waiter();
+                    }
+                    case.server().cmd::<()>(&["CONFIG", "RESETSTAT"]);
+                    let start = Instant::now();
+                    guard.unlock().unwrap();
+                    let (held, woken) = waiter.join().unwrap();
+                    assert!(held, "{noun}: form {form}");
+                    assert!(woken - start < SOON, "{noun}: form {form} took {:?}", woken - start);
+                });
+                // Two releases, and the try it was woken for; at most one more had been under way.
+                let calls = case.server().call_count("evalsha");
+                assert!(calls <= 5, "{noun}: form {form} took {calls} scripts");
+            }
+        }
+    });
+}
+
+#[test]
+fn closing_frees_what_is_held_and_wakes_who_waits() {
+    for_all(|case| {
+        let noun = case.noun.label;
+        let (a, b) = (case.open(), case.open());
+        let guard = a.lock().unwrap();
+        let told = count_losses(&*guard);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| b.lock().map(|guard| guard.is_held()));
+            case.wait_for_a_waiter();
+            b.close(SOON).unwrap();
+            assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{noun}: the waiter");
+        });
+        assert!(guard.is_held(), "{noun}: another client's");
+        a.close(SOON).unwrap();
+        assert!(!guard.is_held() && guard.wait_lost(CAP), "{noun}: freed under its holder, who is told");
+        case.assert_free("closed");
+        assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Closed, "{noun}: ensure_held");
+        wait_until(&format!("{noun}: the callback has run"), || told.load(Ordering::SeqCst) == 1);
+        let error = guard.unlock().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{noun}: somebody else may have had it");
+        assert!(error.name().is_some(), "{noun}: {error}");
+        assert_eq!(a.lock().err().map(|e| e.kind()), Some(ErrorKind::Closed), "{noun}: no verb works");
+        assert_eq!(told.load(Ordering::SeqCst), 1, "{noun}: told once");
+    });
+}

@@ -1,0 +1,259 @@
+//! What everything that can be an exclusive lock promises: one suite, run over all of them.
+//!
+//! Each point has a server for each noun, so that nothing that one leaves behind can be taken for another's.
+
+mod exclusion;
+mod leases;
+mod lost_replies;
+mod nouns;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::{Builder, ErrorKind, LockClient};
+
+use self::nouns::{EXCEPTIONS, Exclusive, Guard, Held, NOUNS, Noun};
+use crate::rig::{CAP, Fault, Masters, Proxy, Server, ms, wait_until};
+
+/// Short enough to be waited for, long enough for its renewal on a busy machine.
+const SHORT: Duration = ms(900);
+/// No point may be kept because a lease ended.
+const LONG: Duration = Duration::from_secs(120);
+/// Far more than anything takes that does not wait for a lease of [`LONG`].
+const SOON: Duration = Duration::from_secs(10);
+
+/// One noun on servers of its own.
+struct Case {
+    noun: &'static Noun,
+    name: String,
+    servers: Masters,
+}
+
+/// The network between a client and its servers.
+struct Network(Vec<Proxy>);
+
+impl Network {
+    fn start(case: &Case) -> Self {
+        Self(case.servers.0.iter().map(Proxy::start).collect())
+    }
+
+    fn inject_after(&self, word: &str, skip: u32, fault: Fault) {
+        self.0.iter().for_each(|proxy| proxy.inject_after(word, skip, fault));
+    }
+
+    fn inject(&self, word: &str, fault: Fault) {
+        self.inject_after(word, 0, fault);
+    }
+
+    fn wait_hits(&self, n: u32) {
+        self.0.iter().for_each(|proxy| proxy.wait_hits(n));
+    }
+
+    fn silence(&self, silent: bool) {
+        self.0.iter().for_each(|proxy| proxy.silence(silent));
+    }
+}
+
+fn builder(noun: &Noun, urls: &[String]) -> Builder {
+    match noun.masters {
+        1 => LockClient::builder().url(&urls[0]),
+        // What they forget is told by tests of its own.
+        _ => LockClient::builder().urls(urls).redlock().longest_lease(LONG).admit_fresh_nodes(),
+    }
+}
+
+impl Case {
+    fn new(noun: &'static Noun) -> Self {
+        let case = Self { noun, name: format!("the-{}", noun.label), servers: Masters::start(noun.masters) };
+        case.prepare();
+        case
+    }
+
+    fn prepare(&self) {
+        (self.noun.prepare)(self.server(), &self.name);
+        if self.noun.masters > 1 {
+            let _client = builder(self.noun, &self.servers.urls()).build().unwrap();
+            self.servers.wait_until_all_vote();
+        }
+    }
+
+    /// The first, or only one.
+    fn server(&self) -> &Server {
+        &self.servers.0[0]
+    }
+
+    fn builder(&self) -> Builder {
+        builder(self.noun, &self.servers.urls())
+    }
+
+    /// A lock of a client of its own, which nothing ends but the test.
+    fn open(&self) -> Box<dyn Exclusive> {
+        self.open_with(|builder| builder.lease(LONG))
+    }
+
+    fn open_with(&self, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
+        (self.noun.open)(settings(self.builder()), &self.name, None)
+    }
+
+    fn open_through(&self, network: &Network, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
+        let urls: Vec<String> = network.0.iter().map(Proxy::url).collect();
+        (self.noun.open)(settings(builder(self.noun, &urls)), &self.name, None)
+    }
+
+    /// The keys of whoever holds it or waits for it, on a majority: one of several masters may be behind.
+    fn keys(&self) -> Vec<String> {
+        let stays: Vec<_> = self.noun.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
+        let mut keys: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
+        keys.retain(|key| !stays.contains(key));
+        keys.sort();
+        let of_most = keys.chunk_by(|a, b| a == b).filter(|same| same.len() > self.noun.masters / 2);
+        of_most.map(|same| same[0].clone()).collect()
+    }
+
+    fn delete_keys(&self) {
+        for server in &self.servers.0 {
+            for key in server.lock_keys() {
+                server.cmd::<u32>(&["DEL", &key]);
+            }
+        }
+    }
+
+    /// As after a failover to a replica that lagged: what the holder had is gone, what stays was restored.
+    fn forget(&self, all: bool) {
+        if all {
+            self.servers.0.iter().for_each(|server| server.cmd::<()>(&["FLUSHALL"]));
+        } else {
+            self.delete_keys();
+        }
+        self.prepare();
+    }
+
+    /// A waiter of another client has subscribed: a fair lock's by pattern.
+    fn wait_for_a_waiter(&self) {
+        wait_until(&format!("{}: somebody waits", self.noun.label), || {
+            !self.server().channels().is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
+        });
+    }
+
+    #[track_caller]
+    fn assert_free(&self, why: &str) {
+        assert_eq!(self.keys(), [""; 0], "{}: {why}", self.noun.label);
+        let taken = self.open().try_lock().unwrap().is_some();
+        assert!(taken, "{}: {why}, so it can be taken", self.noun.label);
+    }
+
+    fn end(self) {
+        let few = |server: &Server| server.lock_keys().len() <= self.noun.stays.len();
+        wait_until(&format!("{} leaves nothing", self.noun.label), || {
+            self.keys().is_empty() && self.servers.0.iter().all(few)
+        });
+        let left: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
+        assert!(self.noun.masters == 1 || left.is_empty(), "{} leaves {left:?}", self.noun.label);
+        self.delete_keys();
+        self.servers.assert_clean();
+    }
+}
+
+/// Runs a point over all nouns, beside each other, and looks that nothing is left behind.
+fn for_all(point: impl Fn(&mut Case) + Sync) {
+    let run = |noun: &'static Noun| {
+        let mut case = Case::new(noun);
+        point(&mut case);
+        case.end();
+    };
+    let failed: Vec<_> = std::thread::scope(|s| {
+        let spawn = |noun: &'static Noun| {
+            let run = &run;
+            // The name stands before whatever the thread says when it panics.
+            let thread = std::thread::Builder::new().name(noun.label.into());
+            (noun.label, thread.spawn_scoped(s, move || run(noun)).unwrap())
+        };
+        let threads: Vec<_> = NOUNS.iter().map(spawn).collect();
+        threads.into_iter().filter_map(|(label, thread)| thread.join().is_err().then_some(label)).collect()
+    });
+    assert!(failed.is_empty(), "not kept by {failed:?}");
+}
+
+/// With more patience for verbs than a quarter of the lease: nothing but the lease shall end in time.
+fn short(builder: Builder) -> Builder {
+    builder.lease(SHORT).io_timeout(ms(800))
+}
+
+/// Counts how often the loss of a hold is told.
+fn count_losses(guard: &dyn Held) -> Arc<AtomicU32> {
+    let told = Arc::new(AtomicU32::new(0));
+    let count = told.clone();
+    guard.on_lost(Box::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    told
+}
+
+/// Looks that a hold knows of its loss in every way, and gives it up.
+#[track_caller]
+fn assert_lost(noun: &str, guard: Guard, told: &AtomicU32) {
+    assert!(guard.wait_lost(CAP), "{noun}: wait_lost");
+    assert!(!guard.is_held(), "{noun}: is_held");
+    assert_eq!(guard.remaining(), Duration::ZERO, "{noun}: remaining");
+    assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost, "{noun}: ensure_held");
+    wait_until(&format!("{noun}: the callback has run"), || told.load(Ordering::SeqCst) == 1);
+    let late = count_losses(&*guard);
+    wait_until(&format!("{noun}: a late callback has run"), || late.load(Ordering::SeqCst) == 1);
+    assert_eq!(guard.extend(LONG).unwrap_err().kind(), ErrorKind::Lost, "{noun}: extend");
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{noun}: unlock");
+}
+
+/// The connection or the server may fail: then nobody knows; anything else is a wrong answer.
+#[track_caller]
+fn assert_unasked(what: &str, error: &leasehold::Error) {
+    assert!(
+        matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NoQuorum | ErrorKind::Protocol),
+        "{what}: {error:?}"
+    );
+}
+
+/// Every verb that takes something is in the table, or stands among the exceptions: a new noun cannot be forgotten.
+#[test]
+fn every_verb_is_in_the_contract_or_says_why_not() {
+    let mut found = BTreeSet::new();
+    let mut files = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.extend(verbs(&std::fs::read_to_string(path).unwrap()));
+        }
+    }
+    let told: BTreeSet<String> = NOUNS.iter().map(|noun| noun.verb.to_owned()).collect();
+    let except: BTreeSet<String> = EXCEPTIONS.iter().map(|(verb, _)| (*verb).to_owned()).collect();
+    assert!(told.is_disjoint(&except));
+    let known: BTreeSet<String> = told.union(&except).cloned().collect();
+    assert_eq!(found, known, "verbs of the sources (left), and of the table and its exceptions (right)");
+}
+
+/// `Type.verb` for what public types have to be taken or waited for: `waiting_verb!` blocks, and methods named so.
+fn verbs(source: &str) -> Vec<String> {
+    const NAMES: [&str; 3] = ["lock", "acquire", "wait"];
+    let is_word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let (mut found, mut owner, mut public) = (Vec::new(), "", BTreeSet::new());
+    for line in source.lines() {
+        if let Some(rest) = line.strip_prefix("pub struct ") {
+            public.insert(rest.split(|c: char| !c.is_alphanumeric()).next().unwrap());
+        }
+        if let Some(rest) = line.strip_prefix("impl ") {
+            owner = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+        }
+        let line = line.trim();
+        let method = line.strip_prefix("pub fn ").and_then(|rest| rest.split_once("(&self")).map(|(name, _)| name);
+        let method = method.filter(|name| NAMES.iter().any(|verb| name == verb));
+        // `verb, try_verb, ..`
+        let block = line.split_once(", try_").map(|(name, _)| name).filter(|name| is_word(name));
+        let verb = method.or(block.filter(|_| line.contains("_until(")));
+        if let Some(verb) = verb.filter(|_| public.contains(owner)) {
+            found.push(format!("{owner}.{verb}"));
+        }
+    }
+    found
+}

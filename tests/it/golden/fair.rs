@@ -1,0 +1,224 @@
+//! The fair lock.
+
+use redis::Value;
+
+use super::{A, B, C, FAIR_CHANNEL, FAIR_KEYS, FOREIGN_WAIT, J, K, SLACK, assert_near, messages};
+use crate::rig::{Bench, Server};
+
+/// The last six digits of ours are how long each keeps its place in ms: 15 s, and here 5 minutes.
+const D: &str = "dddddddd-dddd-8ddd-8ddd-dddddd0493e0:1";
+
+fn freed_for(head: &str) -> Value {
+    Value::Array(vec![Value::Int(2), Value::Int(1), Value::BulkString(head.into())])
+}
+
+#[test]
+fn a_fair_lock_follows_the_vectors() {
+    let server = Server::start();
+    let mut ear = server.connect();
+    let mut bench = Bench::new(&server, &mut ear);
+
+    // Vector: A holds; B; C; C again: 30 000; 330 000; 30 000. Ours are told a third of their own wait, because they
+    // come by to keep their place.
+    assert_eq!(bench.fair(A), (1, 0));
+    assert_near(bench.pttl("F"), 30_000);
+    let now = bench.now();
+    for who in [B, C, C] {
+        assert_eq!(bench.fair(who), (0, 5_000));
+    }
+    assert_eq!(bench.queue(), [B, C]);
+    // Vector: scores now + 330 000, now + 630 000. Ours are the own wait: nobody of ours subtracts anything.
+    for who in [B, C] {
+        let left = bench.deadline(who) - now;
+        assert_near(left, 15_000);
+    }
+    assert!(bench.heard().is_empty());
+
+    // Vector: fair release A: 1, and 0 on the channel of B only.
+    assert_eq!(bench.fair_release(A), freed_for(B));
+    assert_eq!(bench.heard(), messages(&[(&format!("{FAIR_CHANNEL}:{B}"), "0")]));
+
+    // Vector: B silent, C tries repeatedly: 0, 0, 0 …, queue unchanged. Java spins on the 0; ours is told when to look
+    // again, and only its own deadline moves.
+    let deadline = bench.deadline(B);
+    for _ in 0..3 {
+        assert_eq!(bench.fair(C), (0, 5_000));
+    }
+    assert_eq!((bench.queue(), bench.deadline(B)), (vec![B.to_owned(), C.to_owned()], deadline));
+
+    // Vector: B acquires: nil, and C's score is lowered by 300 000. Ours is left as it is.
+    let deadline = bench.deadline(C);
+    assert_eq!(bench.fair(B), (1, 0));
+    assert_eq!((bench.queue(), bench.deadline(C)), (vec![C.to_owned()], deadline));
+
+    // Vector: lock expired, queue B, C: C tries, B tries: 0; nil.
+    bench.cmd::<()>(&["FLUSHALL"]);
+    let now = bench.now();
+    bench.java_queues(B, now + 15_000);
+    bench.java_queues(C, now + 15_000);
+    assert_eq!(bench.fair(C), (0, 5_000));
+    assert_eq!(bench.fair(B), (1, 0));
+
+    // Vector: empty zset, head B in list, new E: −2, then 0, for ever. To us whoever has no deadline is dead.
+    bench.cmd::<()>(&["FLUSHALL"]);
+    bench.cmd::<()>(&["RPUSH", FAIR_KEYS[1], K]);
+    assert_eq!(bench.fair(A), (1, 0));
+    assert!(bench.queue().is_empty());
+    // Nobody is passed over without being told: it may live.
+    assert_eq!(bench.heard(), messages(&[(&format!("{FAIR_CHANNEL}:{K}"), "0")]));
+}
+
+/// What Java does to the deadlines behind it, and what it reads in ours.
+#[test]
+fn a_fair_waiter_of_ours_outlives_java_ahead_of_it() {
+    let server = Server::start();
+    let mut ear = server.connect();
+    let mut bench = Bench::new(&server, &mut ear);
+    // A fresh waiter of Java's, and one that has waited for almost all of its time.
+    for (left, wanted) in [(330_000, 345_000), (20_000, 315_000)] {
+        bench.cmd::<()>(&["FLUSHALL"]);
+        bench.cmd::<()>(&["HSET", "F", J, "1"]);
+        bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
+        let now = bench.now();
+        bench.java_queues(K, now + left);
+        assert_eq!(bench.fair(B), (0, 5_000));
+        let ours = bench.deadline(B);
+        assert_near(ours - now, wanted);
+        // Another of ours behind it adds nothing, one of Java's adds its own wait.
+        assert_eq!(bench.fair(C), (0, 5_000));
+        assert_near(bench.deadline(C) - now, wanted);
+        let last = bench.deadline(C);
+        bench.java_queues(J, last + FOREIGN_WAIT);
+
+        // Trace: after Java ahead acquired, ours is 300 000 lower, and lives.
+        bench.java_acquires(K);
+        assert_eq!(bench.deadline(B), ours - FOREIGN_WAIT);
+        assert!(bench.deadline(B) > bench.now());
+        // Its next try puts that right: nobody of Java's is before it now.
+        assert_eq!(bench.fair(B), (0, 5_000));
+        assert_near(bench.deadline(B) - now, 15_000);
+
+        // It gives up. Trace: Java subtracts its own wait from those behind; ours leaves them as they are.
+        let behind = [bench.deadline(C), bench.deadline(J)];
+        assert_eq!(bench.fair_release(B), Value::Array(vec![Value::Int(0), Value::Int(0)]));
+        assert_eq!(bench.queue(), [C, J]);
+        assert_eq!([bench.deadline(C), bench.deadline(J)], behind);
+        assert!(bench.heard().is_empty(), "the lock is held");
+        // Redisson's queues have no TTL; ours had one for as long as it could die.
+        assert_eq!([bench.pttl(FAIR_KEYS[1]), bench.pttl(FAIR_KEYS[2])], [-1, -1]);
+    }
+}
+
+/// Java counts from the waiter in front of it and takes its own wait back when it leaves; ours counts from Java's, and what it
+/// is ahead of the lock's TTL goes with it.
+#[test]
+fn deadlines_do_not_grow_while_ours_and_java_take_turns() {
+    let server = Server::start();
+    let mut ear = server.connect();
+    let mut bench = Bench::new(&server, &mut ear);
+    bench.cmd::<()>(&["HSET", "F", J, "1"]);
+    bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
+    assert_eq!(bench.fair(B), (0, 5_000));
+    let (mut first, mut last) = (B, C);
+    for _ in 0..50 {
+        // One of ours, one of Java's, one of ours: the queue never gets empty.
+        let deadline = bench.deadline(first);
+        bench.java_queues(K, deadline + FOREIGN_WAIT);
+        assert_eq!(bench.fair(last), (0, 5_000));
+        let now = bench.now();
+        let ahead = bench.deadline(last) - now;
+        assert!(ahead <= 30_000 + FOREIGN_WAIT + 2 * 15_000, "{ahead}");
+        bench.cmd::<()>(&["DEL", "F"]);
+        assert_eq!(bench.fair(first), (1, 0));
+        bench.java_acquires(K);
+        (first, last) = (last, first);
+    }
+}
+
+/// What Java in front was given is still in the deadlines when it has left, most of all when its own wait was shorter than what
+/// was told: ours that died behind it would stand for that long.
+#[test]
+fn a_dead_waiter_of_ours_stands_for_its_own_wait_once_java_has_left() {
+    let server = Server::start();
+    let mut ear = server.connect();
+    let mut bench = Bench::new(&server, &mut ear);
+    for (wait, left_in_it) in [(FOREIGN_WAIT, 45_000), (20_000, 295_000)] {
+        bench.cmd::<()>(&["FLUSHALL"]);
+        bench.cmd::<()>(&["HSET", "F", J, "1"]);
+        bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
+        let now = bench.now();
+        bench.java_queues(K, now + 30_000 + wait);
+        assert_eq!(bench.fair(B), (0, 5_000));
+        let patient = [D, "30000", "0", "-1", "300000", "0", "300000", FAIR_CHANNEL, "0", "0"];
+        assert_eq!(bench.pair("fair_acquire", &FAIR_KEYS, &patient).0, 0);
+        assert_eq!(bench.fair(C), (0, 5_000));
+        let last = bench.deadline(C);
+        bench.java_queues(J, last + FOREIGN_WAIT);
+        assert_eq!(bench.fair(A), (0, 5_000));
+        bench.java_acquires_with(K, wait);
+        assert_near(bench.deadline(B) - now, left_in_it);
+        assert!(bench.deadline(D) - now > 300_000 + 2 * SLACK);
+
+        // B is dead. Whoever of ours comes by next sees it, wherever it stands.
+        assert_eq!(bench.fair(A), (0, 5_000));
+        assert_near(bench.deadline(B) - now, 15_000);
+        assert_near(bench.deadline(C) - now, 15_000);
+        // This one has as long as it said: it lives, and will not be back sooner.
+        assert_near(bench.deadline(D) - now, 300_000);
+        // Java, and ours behind it, have what they would have if they came now.
+        assert_near(bench.deadline(J) - now, 330_000);
+        assert_near(bench.deadline(A) - now, 345_000);
+        let order = [B, D, C, J, A].map(str::to_owned);
+        assert_eq!(bench.queue(), order);
+
+        // One who does not wait does the same.
+        for (who, behind) in [(B, 315_000), (J, 615_000)] {
+            bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + behind).to_string(), who]);
+        }
+        let tries = ["aaaaaaaa-aaaa-8aaa-8aaa-aaaaaa003a98:2", "30000", "0", "-1", "0", "0", "300000"];
+        let (busy, _) = bench.pair("fair_acquire", &FAIR_KEYS, &[&tries[..], &[FAIR_CHANNEL, "0", "0"]].concat());
+        assert_eq!((busy, bench.queue()), (0, order.to_vec()));
+        assert_near(bench.deadline(B) - now, 15_000);
+        assert_near(bench.deadline(J) - now, 330_000);
+
+        // The head itself, when it comes by as the first of all.
+        for (who, behind) in [(B, 315_000), (J, 615_000)] {
+            bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + behind).to_string(), who]);
+        }
+        assert_eq!(bench.fair(B), (0, 5_000));
+        assert_near(bench.deadline(B) - now, 15_000);
+        assert_near(bench.deadline(J) - now, 330_000);
+        assert!(bench.heard().is_empty());
+    }
+}
+
+/// Java's `tryLock` takes its own wait from the others, which may be longer than any that was told.
+#[test]
+fn a_patient_waiter_of_java_costs_nobody_behind_it_its_place() {
+    let server = Server::start();
+    let mut ear = server.connect();
+    let mut bench = Bench::new(&server, &mut ear);
+    let told = ["30000", "0", "-1", "15000", "0", "5000", FAIR_CHANNEL, "0", "0"];
+    let ours = |bench: &mut Bench<'_>| bench.pair("fair_acquire", &FAIR_KEYS, &[&[B], &told[..]].concat());
+    bench.cmd::<()>(&["HSET", "F", J, "1"]);
+    bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
+    let (now, patience) = (bench.now(), 2 * FOREIGN_WAIT);
+    bench.java_queues(K, now + 30_000 + patience);
+    assert_eq!(ours(&mut bench), (0, 5_000));
+    assert_near(bench.deadline(B) - now, 30_000 + patience + 15_000);
+    let last = bench.deadline(B);
+    bench.java_queues(J, last + FOREIGN_WAIT);
+    // The patient one has its turn.
+    bench.java_acquires(K);
+    for _ in 1..patience / FOREIGN_WAIT {
+        for behind in [B, J] {
+            bench.cmd::<()>(&["ZINCRBY", FAIR_KEYS[2], &(-FOREIGN_WAIT).to_string(), behind]);
+        }
+    }
+    assert!(bench.deadline(B) > bench.now() && bench.deadline(J) > bench.now() + FOREIGN_WAIT);
+    // And ours, which was 15 s ahead of what Java behind it may have.
+    bench.cmd::<()>(&["DEL", "F"]);
+    assert_eq!(ours(&mut bench), (1, 0));
+    assert_near(bench.deadline(J) - bench.now(), 30_000 + FOREIGN_WAIT);
+    assert_eq!(bench.queue(), [J]);
+}
