@@ -31,7 +31,7 @@ fn invalid<T: std::fmt::Debug>(result: leasehold::Result<T>, name: Option<&str>,
 }
 
 #[test]
-fn names_that_cannot_work_are_refused_by_every_verb() {
+fn names_that_cannot_work_are_refused_by_every_method() {
     let server = Server::start();
     let client = server.client();
     let before = server.call_count("evalsha");
@@ -114,7 +114,7 @@ fn settings_are_checked_against_each_other() {
     server.assert_clean();
 }
 
-/// A lazy client is told of a bad URL at once: only what needs the server waits for the first verb.
+/// A lazy client is told of a bad URL at once: only what needs the server waits for the first method.
 #[test]
 fn urls_that_cannot_work_say_what_would() {
     let scheme = "redis://[user:password@]host[:port][/db]";

@@ -17,9 +17,9 @@ fn patient(url: String) -> LockClient {
 
 fn counter() -> (Arc<AtomicU32>, impl FnOnce() + Send + 'static) {
     let count = Arc::new(AtomicU32::new(0));
-    let told = count.clone();
+    let reported = count.clone();
     (count, move || {
-        told.fetch_add(1, Ordering::SeqCst);
+        reported.fetch_add(1, Ordering::SeqCst);
     })
 }
 
@@ -30,7 +30,7 @@ fn assert_closed<T: std::fmt::Debug>(result: leasehold::Result<T>, name: &str) {
 }
 
 #[test]
-fn a_guard_that_a_close_gave_up_says_so_at_every_level() {
+fn a_guard_that_a_close_released_reports_it_at_every_hold_count() {
     let server = Server::start();
     let client = patient(server.url());
     let counting = client.counting_semaphore("count");
@@ -47,9 +47,9 @@ fn a_guard_that_a_close_gave_up_says_so_at_every_level() {
     assert!(inner.wait_lost(CAP) && both.wait_lost(CAP) && reads.wait_lost(CAP));
     // Late callbacks too, each of them.
     for _ in 0..3 {
-        let (told, callback) = counter();
+        let (reported, callback) = counter();
         reader.on_lost(callback);
-        wait_until("the callback runs", || told.load(Ordering::SeqCst) == 1);
+        wait_until("the callback runs", || reported.load(Ordering::SeqCst) == 1);
     }
     assert_closed(inner.unlock(), "a");
     assert_closed(both.unlock(), "a");
@@ -65,19 +65,19 @@ fn a_guard_that_a_close_gave_up_says_so_at_every_level() {
 
 /// The holder's job runs on: it must know before another can have the lock.
 #[test]
-fn holders_are_told_before_their_locks_are_released() {
+fn holders_are_notified_before_their_locks_are_released() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = patient(proxy.url());
     let guard = client.mutex("job").lock_owned().unwrap();
-    let (told, callback) = counter();
+    let (reported, callback) = counter();
     guard.on_lost(callback);
     proxy.inject("job", Fault::Hold);
     std::thread::scope(|s| {
         s.spawn(|| {
             let _ = client.close(CAP);
         });
-        wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
+        wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
         assert!(guard.wait_lost(CAP) && !guard.is_held());
         assert_eq!(server.hash("job").len(), 1, "its release has not reached the server");
         proxy.release_held();
@@ -112,7 +112,7 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
 }
 
 #[test]
-fn a_close_says_what_is_not_confirmed_and_for_how_long_it_may_stand() {
+fn a_close_reports_what_is_not_confirmed_and_for_how_long_it_may_last() {
     let mut server = Server::start();
     let client = patient(server.url());
     let guards: Vec<_> = (0..12).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
@@ -186,7 +186,7 @@ fn a_close_that_runs_out_of_time_leaves_no_socket() {
 }
 
 #[test]
-fn guards_that_a_close_gave_up_are_dropped_in_silence() {
+fn guards_that_a_close_released_are_dropped_silently() {
     let server = Server::start();
     let mut child = Child::spawn("closing::closing_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     assert_eq!(child.expect("warnings="), "0");

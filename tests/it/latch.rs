@@ -11,16 +11,16 @@ const CHANNEL: &str = "redisson_countdownlatch__channel__{l}";
 /// What is published on the latch's channel while `work` is done.
 fn messages(server: &Server, work: impl FnOnce()) -> Vec<String> {
     let mut connection = server.connect();
-    let mut ear = connection.as_pubsub();
-    ear.subscribe(CHANNEL).unwrap();
+    let mut subscriber = connection.as_pubsub();
+    subscriber.subscribe(CHANNEL).unwrap();
     work();
     server.cmd::<u32>(&["PUBLISH", CHANNEL, "end"]);
-    let said = std::iter::from_fn(|| Some(ear.get_message().unwrap().get_payload::<String>().unwrap()));
+    let said = std::iter::from_fn(|| Some(subscriber.get_message().unwrap().get_payload::<String>().unwrap()));
     said.take_while(|payload| payload != "end").collect()
 }
 
 #[test]
-fn everybody_goes_on_at_zero() {
+fn all_waiters_continue_at_zero() {
     let server = Server::start();
     let clients = [server.client(), server.client(), server.client()];
     let latch = clients[0].latch("l");
@@ -54,7 +54,7 @@ fn everybody_goes_on_at_zero() {
 }
 
 #[test]
-fn deleting_lets_everybody_go_on() {
+fn deleting_lets_all_waiters_continue() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let latch = a.latch("l");
@@ -143,7 +143,7 @@ fn a_missed_message_delays_a_waiter_and_strands_nobody() {
 }
 
 #[test]
-fn a_closed_client_and_another_type_are_told() {
+fn a_closed_client_and_another_type_are_reported() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     a.latch("l").set_count(1).unwrap();
@@ -173,7 +173,7 @@ fn a_closed_client_and_another_type_are_told() {
 
 /// As many as there are: no thread of a client is forgotten when its first one goes on.
 #[test]
-fn fifty_threads_cost_little_and_all_go_on() {
+fn fifty_threads_cost_little_and_all_continue() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     b.latch("l").set_count(1).unwrap();
@@ -192,7 +192,7 @@ fn fifty_threads_cost_little_and_all_go_on() {
 
 /// The request was held up, its caller was told that it may have counted, and by then the name is another latch's.
 #[test]
-fn a_count_given_up_in_doubt_does_not_run_on_the_next_latch() {
+fn a_count_of_unknown_outcome_does_not_run_on_the_next_latch() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let (a, b) = (LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap(), server.client());

@@ -25,13 +25,13 @@ fn renewal_keeps_a_lock_for_many_leases() {
 }
 
 #[test]
-fn a_deleted_lock_is_told_in_three_ways() {
+fn a_deleted_lock_is_reported_in_three_ways() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let inner = client.lock("job").unwrap();
-    let told = Arc::new(AtomicU32::new(0));
-    let count = told.clone();
+    let reported = Arc::new(AtomicU32::new(0));
+    let count = reported.clone();
     guard.on_lost(move || {
         count.fetch_add(1, Ordering::SeqCst);
     });
@@ -42,12 +42,12 @@ fn a_deleted_lock_is_told_in_three_ways() {
     });
     assert!(!guard.is_held() && !inner.is_held());
     assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
-    wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
-    let late = told.clone();
+    wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
+    let late = reported.clone();
     guard.on_lost(move || {
         late.fetch_add(10, Ordering::SeqCst);
     });
-    wait_until("a callback set after the loss runs", || told.load(Ordering::SeqCst) == 11);
+    wait_until("a callback set after the loss runs", || reported.load(Ordering::SeqCst) == 11);
     // Never quietly taken again, until every guard is gone.
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(inner.unlock().unwrap_err().kind(), ErrorKind::Lost);
@@ -60,10 +60,10 @@ fn a_deleted_lock_is_told_in_three_ways() {
 fn unlocking_signals_no_loss() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
-    let told = Arc::new(AtomicU32::new(0));
+    let reported = Arc::new(AtomicU32::new(0));
     for _ in 0..3 {
         let guard = client.lock("job").unwrap();
-        let count = told.clone();
+        let count = reported.clone();
         guard.on_lost(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
@@ -71,7 +71,7 @@ fn unlocking_signals_no_loss() {
         guard.unlock().unwrap();
     }
     std::thread::sleep(SHORT * 2);
-    assert_eq!(told.load(Ordering::SeqCst), 0);
+    assert_eq!(reported.load(Ordering::SeqCst), 0);
 }
 
 #[test]
@@ -132,17 +132,17 @@ fn a_failed_renewal_shortens_nothing_and_is_tried_again() {
 fn a_server_that_stays_away_ends_every_hold_in_time() {
     let mut server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
-    let told = Arc::new(AtomicU32::new(0));
+    let reported = Arc::new(AtomicU32::new(0));
     let guards: Vec<_> = (0..10).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
     for guard in &guards {
-        let told = told.clone();
+        let reported = reported.clone();
         guard.on_lost(move || {
-            told.fetch_add(1, Ordering::SeqCst);
+            reported.fetch_add(1, Ordering::SeqCst);
         });
     }
     server.kill();
     wait_until("nobody believes in a lock", || guards.iter().all(|g| !g.is_held()));
-    wait_until("every holder is told", || told.load(Ordering::SeqCst) == 10);
+    wait_until("every holder is notified", || reported.load(Ordering::SeqCst) == 10);
     server.start_again();
     for guard in guards {
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
@@ -166,7 +166,7 @@ fn one_broken_lock_harms_no_other() {
 
 /// The process is suspended past its lease: the first instruction after it must not believe.
 #[test]
-fn a_suspended_holder_does_not_believe_when_it_wakes() {
+fn a_suspended_holder_knows_of_its_loss_when_it_resumes() {
     let server = Server::start();
     let mut child = Child::spawn("loss::holder_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     child.expect("held");
@@ -183,7 +183,7 @@ fn a_suspended_holder_does_not_believe_when_it_wakes() {
 }
 
 #[test]
-fn a_killed_holder_is_followed_when_its_lease_ends() {
+fn a_waiter_follows_a_killed_holder_when_its_lease_ends() {
     let server = Server::start();
     let mut child = Child::spawn("loss::holder_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     child.expect("held");
@@ -253,9 +253,9 @@ fn a_grant_that_was_answered_late_is_renewed_in_time() {
 /// A callback that counts, and the count; the callback is gone when the count has one owner.
 fn counter() -> (Arc<AtomicU32>, impl FnOnce() + Send + 'static) {
     let count = Arc::new(AtomicU32::new(0));
-    let told = count.clone();
+    let reported = count.clone();
     (count, move || {
-        told.fetch_add(1, Ordering::SeqCst);
+        reported.fetch_add(1, Ordering::SeqCst);
     })
 }
 
@@ -269,7 +269,7 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
         ($($guard:expr),+ $(,)?) => {$(
             for by_drop in [false, true] {
                 let guard = $guard;
-                let (told, callback) = counter();
+                let (reported, callback) = counter();
                 guard.on_lost(callback);
                 server.cmd::<()>(&["FLUSHALL"]);
                 if by_drop {
@@ -277,7 +277,7 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
                 } else {
                     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, stringify!($guard));
                 }
-                wait_until(stringify!($guard), || told.load(Ordering::SeqCst) == 1);
+                wait_until(stringify!($guard), || reported.load(Ordering::SeqCst) == 1);
                 client.semaphore("s").try_set_permits(1).unwrap();
             }
         )+};
@@ -294,11 +294,11 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
     );
     // One that is lost as a writer does not go on as a reader.
     let write = client.rw_lock("rw").write().unwrap();
-    let (told, callback) = counter();
+    let (reported, callback) = counter();
     write.on_lost(callback);
     server.cmd::<()>(&["FLUSHALL"]);
     assert_eq!(write.downgrade().unwrap_err().kind(), ErrorKind::Lost);
-    wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
+    wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn many_losses_at_once_take_few_threads() {
 fn a_logger_that_blocks_keeps_no_callback_from_running() {
     let server = Server::start();
     let mut child = Child::spawn("loss::blocking_logger_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
-    child.expect("all told");
+    child.expect("all reported");
     child.kill();
 }
 
@@ -394,12 +394,12 @@ fn blocking_logger_process() {
     let leases: Vec<_> = (1..=3)
         .map(|n| {
             let guard = client.mutex(&format!("n{n}")).with_lease(ms(300 * n)).lock_owned().unwrap();
-            let (told, callback) = counter();
+            let (reported, callback) = counter();
             guard.on_lost(callback);
-            (guard, told)
+            (guard, reported)
         })
         .collect();
-    wait_until("every callback has run", || leases.iter().all(|(_, told)| told.load(Ordering::SeqCst) == 1));
-    println!("@@all told");
+    wait_until("every callback has run", || leases.iter().all(|(_, reported)| reported.load(Ordering::SeqCst) == 1));
+    println!("@@all reported");
     std::thread::park();
 }

@@ -4,14 +4,13 @@
 
 mod bad_input;
 mod bad_servers;
+mod broken_connection;
 mod closing;
 mod contract;
-mod deaf_and_cut;
 mod examples;
 mod fair;
 mod fencing_sql;
 mod golden;
-mod java_readers;
 mod latch;
 mod loss;
 mod model;
@@ -19,6 +18,7 @@ mod multi;
 mod mutex;
 mod outcomes;
 mod processes;
+mod redisson_readers;
 mod redlock;
 mod replicas;
 mod restarts;

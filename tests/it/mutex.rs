@@ -295,7 +295,7 @@ fn closing_releases_wakes_and_joins() {
     assert_eq!(server.lock_keys(), ["taken"]);
     drop((foreign, other));
     server.assert_clean();
-    assert_eq!(lost.load(Ordering::SeqCst), 1, "told once");
+    assert_eq!(lost.load(Ordering::SeqCst), 1, "reported once");
 }
 
 /// Threads that wait while the client closes may be granted the lock by the very release that the close sends.

@@ -93,7 +93,7 @@ fn a_lost_reentry_or_inner_release_leaves_the_outer_hold_alone() {
 
 /// The request itself is late: the undo must not run before it and be overtaken.
 #[test]
-fn an_acquire_that_arrives_late_does_not_stand() {
+fn an_acquire_that_arrives_late_leaves_no_lock() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = client(&proxy);
@@ -110,7 +110,7 @@ fn an_acquire_that_arrives_late_does_not_stand() {
 
 /// The same without the permission to kill: the acquire carries a not-after.
 #[test]
-fn without_the_right_to_kill_a_late_acquire_is_refused() {
+fn without_permission_for_client_kill_a_late_acquire_is_refused() {
     let server = Server::start();
     server.cmd::<()>(&["ACL", "SETUSER", "meek", "on", ">pw", "~*", "&*", "+@all", "-client"]);
     let proxy = Proxy::start(&server);
@@ -141,7 +141,7 @@ fn without_the_right_to_kill_a_late_acquire_is_refused() {
 
 /// Granted, but the answer was so long under way that the lease has ended: nobody may believe in it.
 #[test]
-fn a_grant_that_is_read_after_its_lease_is_none() {
+fn a_grant_that_is_read_after_its_lease_is_no_hold() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(2000)).build().unwrap();
@@ -161,7 +161,7 @@ fn a_grant_that_is_read_after_its_lease_is_none() {
 }
 
 #[test]
-fn a_server_that_is_suspended_and_continued_keeps_no_lock_of_ours() {
+fn a_server_that_is_suspended_and_resumed_keeps_no_lock() {
     let server = Server::start();
     let client = server.builder().lease(LEASE).io_timeout(ms(800)).build().unwrap();
     drop(client.lock("warm").unwrap());
@@ -177,7 +177,7 @@ fn a_server_that_is_suspended_and_continued_keeps_no_lock_of_ours() {
 }
 
 #[test]
-fn a_waiting_call_rides_out_a_lost_reply_and_a_restart() {
+fn a_waiting_call_survives_a_lost_reply_and_a_restart() {
     let mut server = Server::start();
     let (a, b) = (server.client(), server.builder().io_timeout(ms(300)).build().unwrap());
     let guard = a.lock("job").unwrap();
@@ -231,7 +231,7 @@ fn a_first_attempt_against_a_dead_server_fails_at_once_and_the_client_recovers()
 
 /// A restart ends every idle connection of the pool: no caller pays for that.
 #[test]
-fn a_restart_between_two_calls_is_not_seen() {
+fn a_restart_between_two_calls_is_not_noticed() {
     let mut server = Server::start();
     let client = server.client();
     std::thread::scope(|s| {
@@ -273,7 +273,7 @@ fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
 
 /// A seat behind a head that rides out an outage: nobody knows whether somebody else has the lock.
 #[test]
-fn an_outage_is_never_told_as_somebody_else() {
+fn an_outage_is_never_reported_as_a_busy_lock() {
     let mut server = Server::start();
     let client = server.builder().io_timeout(ms(200)).ride_out(Duration::from_secs(3)).build().unwrap();
     let holder = server.client();

@@ -50,7 +50,7 @@ fn counting_process() {
 fn a_fork_owns_nothing_and_harms_nothing() {
     let server = Server::start();
     let mut child = Child::spawn("processes::forking_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
-    assert_eq!(child.expect("child "), "held=false verb=Forked");
+    assert_eq!(child.expect("child "), "held=false lock=Forked");
     assert_eq!(child.expect("child ended, its callback dropped: "), "false");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
@@ -75,7 +75,7 @@ fn forking_process() {
     guard.on_lost(move || drop(captured));
     match fork::fork().unwrap() {
         fork::Fork::Child => {
-            println!("@@child held={} verb={:?}", guard.is_held(), client.lock("x").unwrap_err().kind());
+            println!("@@child held={} lock={:?}", guard.is_held(), client.lock("x").unwrap_err().kind());
             drop(guard);
             drop(client);
             println!("@@child ended, its callback dropped: {}", DROPPED.load(Ordering::SeqCst));
@@ -107,7 +107,7 @@ fn a_fork_with_the_same_process_id_in_another_namespace_owns_nothing() {
     let env = [("LEASEHOLD_TEST_URL", &*server.url())];
     let mut child = Child::spawn_by(&IN_A_NAMESPACE, "processes::forking_into_a_namespace", &env);
     assert_eq!(child.expect("parent is "), "1");
-    assert_eq!(child.expect("child is "), "1 held=false verb=Forked nodes=0");
+    assert_eq!(child.expect("child is "), "1 held=false lock=Forked nodes=0");
     child.expect("child ended");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
@@ -125,8 +125,8 @@ fn forking_into_a_namespace() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID).unwrap();
     match fork::fork().unwrap() {
         fork::Fork::Child => {
-            let (held, verb) = (guard.is_held(), client.lock("x").unwrap_err().kind());
-            println!("@@child is {} held={held} verb={verb:?} nodes={}", std::process::id(), client.nodes().len());
+            let (held, lock) = (guard.is_held(), client.lock("x").unwrap_err().kind());
+            println!("@@child is {} held={held} lock={lock:?} nodes={}", std::process::id(), client.nodes().len());
             drop(guard);
             drop(client);
             println!("@@child ended");

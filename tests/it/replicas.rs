@@ -40,7 +40,7 @@ impl Pair {
 }
 
 #[test]
-fn a_grant_is_on_the_replica_when_it_is_told() {
+fn a_grant_is_on_the_replica_when_the_call_returns() {
     let pair = Pair::start();
     let client = pair.builder().build().unwrap();
     for name in ["a", "b", "c"] {
@@ -62,7 +62,7 @@ fn a_grant_is_on_the_replica_when_it_is_told() {
 }
 
 #[test]
-fn a_grant_that_too_few_have_is_taken_back() {
+fn a_grant_that_too_few_replicas_have_is_undone() {
     let pair = Pair::start();
     let client = pair.builder().io_timeout(ms(1200)).build().unwrap();
     pair.replica.suspend();
@@ -90,7 +90,7 @@ fn a_grant_that_too_few_have_is_taken_back() {
 }
 
 #[test]
-fn a_renewal_that_too_few_have_is_none() {
+fn a_renewal_that_too_few_replicas_have_does_not_count() {
     let pair = Pair::start();
     let client = pair.builder().lease(ms(3000)).io_timeout(ms(2800)).build().unwrap();
     let guard = client.lock("l").unwrap();
@@ -134,7 +134,7 @@ fn a_failover_to_the_replica_keeps_the_hold() {
 }
 
 #[test]
-fn settings_that_do_not_fit_are_told() {
+fn settings_that_do_not_fit_are_refused() {
     let server = Server::start();
     assert_eq!(server.builder().replicas(0).build().unwrap_err().kind(), ErrorKind::InvalidInput);
     let urls = vec![server.url(); 3];

@@ -53,7 +53,7 @@ fn flushall_is_a_loss_for_the_holder() {
 
 /// Every connection is killed while a call waits, the subscriber's too, and the lock is released while nobody listens.
 #[test]
-fn a_release_that_nobody_heard_is_found_after_the_reconnect() {
+fn a_missed_release_is_found_after_the_reconnect() {
     let server = Server::start();
     let (holder, waiter) = (server.client(), server.client());
     for _ in 0..3 {
@@ -73,7 +73,7 @@ fn a_release_that_nobody_heard_is_found_after_the_reconnect() {
 
 /// The subscriber connection is black-holed: waiters go on by timer, and close does not wait for it.
 #[test]
-fn a_waiter_that_hears_nothing_looks_by_itself() {
+fn a_waiter_that_receives_no_messages_polls() {
     let server = Server::start();
     server.cmd::<()>(&["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe"]);
     let holder = server.client();

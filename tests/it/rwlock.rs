@@ -100,7 +100,7 @@ fn reading_inside_a_write_hold_costs_nothing() {
 }
 
 #[test]
-fn a_reader_that_wants_to_write_is_refused_and_told_why() {
+fn a_reader_that_wants_to_write_is_refused_with_the_reason() {
     let server = Server::start();
     let client = server.client();
     let rw = client.rw_lock("w");
@@ -159,7 +159,7 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
 
 /// Whichever of the two fields stands at the server, the hold is kept, and other readers get in.
 #[test]
-fn a_downgrade_in_doubt_keeps_the_hold_and_is_seen_to() {
+fn a_downgrade_of_unknown_outcome_keeps_the_hold_and_is_resolved() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     for fault in [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply] {
@@ -221,7 +221,7 @@ fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
 
 /// Java's renewal of a reader sets the lock's TTL flat, below what ours was promised.
 #[test]
-fn a_fixed_reader_survives_what_java_does_to_the_lock() {
+fn a_reader_with_a_fixed_lease_survives_redissons_renewal() {
     let server = Server::start();
     let client = server.client();
     let read = client.rw_lock("w").with_lease(ms(2400)).read().unwrap();
@@ -234,7 +234,7 @@ fn a_fixed_reader_survives_what_java_does_to_the_lock() {
 }
 
 #[test]
-fn an_inner_level_hands_its_longer_lease_down() {
+fn an_inner_hold_passes_its_longer_lease_to_the_outer_one() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let outer = a.rw_lock("w").with_lease(Duration::from_secs(30)).read().unwrap();
@@ -356,7 +356,7 @@ fn writers_do_not_starve_readers_either() {
 }
 
 #[test]
-fn forced_open_everybody_is_out() {
+fn force_unlock_ends_every_hold() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let rw = a.rw_lock("w");
@@ -369,14 +369,14 @@ fn forced_open_everybody_is_out() {
     assert_eq!(one.unlock().unwrap_err().kind(), ErrorKind::Lost);
     let write = rw.write().unwrap();
     assert!(rw.force_unlock().unwrap());
-    assert!(!write.is_held(), "told at once in the same client");
+    assert!(!write.is_held(), "reported at once in the same client");
     assert_eq!(rw.read().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(write.downgrade().unwrap_err().kind(), ErrorKind::Lost);
     drop(rw.read().unwrap());
 }
 
 #[test]
-fn another_kind_of_lock_under_its_name_is_told() {
+fn another_kind_of_lock_under_its_name_is_reported() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let plain = a.lock("w").unwrap();
@@ -433,7 +433,7 @@ fn a_reader_behind_a_downgraded_hold_that_leaves_does_not_wait_for_a_timer() {
 }
 
 #[test]
-fn a_reader_whose_lease_has_ended_is_told_so_when_it_wants_to_write() {
+fn a_reader_whose_lease_has_ended_is_refused_as_lost_when_it_wants_to_write() {
     let server = Server::start();
     let client = server.client();
     let read = client.rw_lock("w").with_lease(ms(50)).read().unwrap();

@@ -50,7 +50,7 @@ fn as_many_get_in_as_there_are_permits() {
 }
 
 #[test]
-fn bad_numbers_are_told() {
+fn bad_numbers_are_refused() {
     let server = Server::start();
     let client = server.client();
     let semaphore = client.semaphore("s");
@@ -106,7 +106,7 @@ fn permits_can_be_added_and_taken_away() {
 }
 
 #[test]
-fn permits_are_renewed_and_their_loss_is_told() {
+fn permits_are_renewed_and_their_loss_is_reported() {
     let server = Server::start();
     let client = server.builder().lease(ms(400)).build().unwrap();
     let semaphore = client.semaphore("s");
@@ -173,7 +173,7 @@ fn a_forgotten_permit_ends_with_its_lease_or_is_given_back_by_its_id() {
 
 /// As Redisson writes them: 16 raw bytes, and 922337203685477 for a permit without an end.
 #[test]
-fn java_permits_and_ours_count_together() {
+fn redisson_permits_and_leasehold_permits_count_together() {
     let server = Server::start();
     let client = server.client();
     let semaphore = client.semaphore("s");
@@ -281,7 +281,7 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
 }
 
 #[test]
-fn deleting_a_semaphore_tells_those_who_wait() {
+fn deleting_a_semaphore_is_reported_to_its_waiters() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let semaphore = a.semaphore("s");
@@ -390,7 +390,7 @@ fn no_client_keeps_a_semaphore_for_itself() {
 
 /// It got "busy" just before others were let go first, and slept on that answer although permits had come free.
 #[test]
-fn a_call_that_let_others_go_first_asks_again() {
+fn a_call_that_yielded_to_others_asks_again() {
     for _ in 0..3 {
         let server = Server::start();
         let proxy = Proxy::start(&server);
@@ -399,8 +399,8 @@ fn a_call_that_let_others_go_first_asks_again() {
         let held = b.semaphore("s").acquire().unwrap();
         // Somebody else listens, so turns are counted.
         let mut connection = server.connect();
-        let mut ear = connection.as_pubsub();
-        ear.subscribe("redisson_sc:{s}").unwrap();
+        let mut subscriber = connection.as_pubsub();
+        subscriber.subscribe("redisson_sc:{s}").unwrap();
         let mine = a.semaphore("s");
         for _ in 0..5 {
             mine.acquire().unwrap().unlock().unwrap();

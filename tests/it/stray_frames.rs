@@ -95,7 +95,7 @@ fn a_frame_that_comes_while_the_connection_lies_idle_is_never_taken_for_an_answe
 }
 
 #[test]
-fn a_stray_frame_on_the_renewal_connection_makes_nobody_believe_longer() {
+fn a_stray_frame_on_the_renewal_connection_extends_no_hold() {
     let server = Server::start();
     for frame in [&b":7\r\n"[..], b"*0\r\n", b"-ERR x\r\n"] {
         let proxy = Proxy::start(&server);
@@ -112,7 +112,7 @@ fn a_stray_frame_on_the_renewal_connection_makes_nobody_believe_longer() {
         server.cmd::<()>(&["DEL", "a"]);
         let (gone, other) = (&guards[0], server.client());
         let _taken = other.lock("a").unwrap();
-        wait_until("the holder is told", || !gone.is_held());
+        wait_until("the holder is notified", || !gone.is_held());
         assert!(guards[1].is_held(), "{frame:?}");
         drop(guards);
         client.close(ms(2000)).unwrap();

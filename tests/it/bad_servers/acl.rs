@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use leasehold::{ErrorKind, LockClient};
 
-use super::{LEASE, SECRET, SOON, all_verbs_fail, fails, nothing_left, settings, works};
+use super::{LEASE, SECRET, SOON, all_methods_fail, fails, nothing_left, settings, works};
 use crate::rig::{Fault, Proxy, Server, acl_rule, ms, wait_until};
 
 /// Without any of these something fails.
@@ -56,7 +56,7 @@ impl Acl<'_> {
     }
 }
 
-/// The other nouns, each waited for once.
+/// The other primitives, each waited for once.
 fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<()> {
     let named = |kind: &str| format!("{name}-{kind}");
     let (fair, rw) = (named("fair"), named("rw"));
@@ -182,7 +182,7 @@ fn the_documented_acl_rule_serves_single_names() {
 }
 
 #[test]
-fn a_missing_command_is_told_when_connecting() {
+fn a_command_that_is_not_permitted_is_reported_when_connecting() {
     let server = Server::start();
     let acl = Acl { server: &server };
     // Redis 6.2 has no way to ask for these without writing.
@@ -254,7 +254,7 @@ fn a_permission_taken_away_later_leaves_no_lock_for_ever() {
 }
 
 #[test]
-fn a_missing_right_to_publish_or_to_a_key_is_told() {
+fn a_missing_permission_to_publish_or_for_a_key_is_reported() {
     let server = Server::start();
     let acl = Acl { server: &server };
     let build = |url: &str| settings(url).key_prefix("app:").build();
@@ -269,7 +269,7 @@ fn a_missing_right_to_publish_or_to_a_key_is_told() {
     for pattern in ["~redisson_lock_token:*", "~other:*", "~app:*"] {
         let url = acl.user(&["resetkeys", pattern]);
         let client = build(&url).unwrap();
-        all_verbs_fail(&client, "job", ErrorKind::Denied, "ACL");
+        all_methods_fail(&client, "job", ErrorKind::Denied, "ACL");
         assert!(server.lock_keys().is_empty());
         acl.user(&[]);
         works(&client, "job");
@@ -312,7 +312,7 @@ fn keys_and_channels_of_one_prefix_are_enough() {
 }
 
 #[test]
-fn without_the_right_to_kill_or_to_ask_a_lost_acquire_leaves_nothing() {
+fn without_permission_for_client_kill_or_info_a_lost_acquire_leaves_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let acl = Acl { server: &server };
@@ -343,7 +343,7 @@ fn a_user_who_is_deleted_is_denied_until_it_is_back() {
     let client = settings(&url).key_prefix("app:").build().unwrap();
     let guard = client.lock("held").unwrap();
     server.cmd::<u32>(&["ACL", "DELUSER", "u"]);
-    all_verbs_fail(&client, "job", ErrorKind::Denied, "password");
+    all_methods_fail(&client, "job", ErrorKind::Denied, "password");
     fails(ErrorKind::Denied, Some("held"), "password", || guard.unlock());
     acl.user(&[]);
     nothing_left(&server);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use leasehold::{ErrorKind, LockClient};
 
-use super::{LEASE, SECRET, all_verbs_fail, client, fails, query, settings, works};
+use super::{LEASE, SECRET, all_methods_fail, client, fails, query, settings, works};
 use crate::rig::{Server, wait_until};
 
 #[test]
@@ -21,7 +21,7 @@ fn a_wrong_password_is_denied_and_the_right_one_works() {
     fails(ErrorKind::Denied, None, "password", || settings(&url).build());
     fails(ErrorKind::Denied, None, "password", || settings(&format!("{url}?pass={SECRET}-not")).build());
     fails(ErrorKind::Denied, None, "password", || settings(&format!("{url}?user=who&pass={SECRET}")).build());
-    all_verbs_fail(&lazy, "job", ErrorKind::Denied, "password");
+    all_methods_fail(&lazy, "job", ErrorKind::Denied, "password");
     let good = settings(&format!("{url}?pass={SECRET}")).build().unwrap();
     works(&good, "job");
     let other = settings(&format!("{url}?pass={SECRET}")).build().unwrap();

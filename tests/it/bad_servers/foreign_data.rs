@@ -2,16 +2,16 @@
 
 use leasehold::ErrorKind;
 
-use super::{LEASE, all_verbs_fail, client, fails, works};
+use super::{LEASE, all_methods_fail, client, fails, works};
 use crate::rig::Server;
 
 #[test]
-fn a_key_of_another_type_is_told_and_left_alone() {
+fn a_key_of_another_type_is_reported_and_left_alone() {
     let server = Server::start();
     let client = client(&server);
     for make in [&["SET", "job", "v"][..], &["RPUSH", "job", "v"], &["SADD", "job", "v"], &["ZADD", "job", "1", "v"]] {
         server.cmd::<()>(make);
-        all_verbs_fail(&client, "job", ErrorKind::WrongType, "another name or a key_prefix");
+        all_methods_fail(&client, "job", ErrorKind::WrongType, "another name or a key_prefix");
         let mutex = client.mutex("job");
         fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || mutex.is_locked());
         fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || mutex.holder());
@@ -33,7 +33,7 @@ fn a_key_of_another_type_is_told_and_left_alone() {
 }
 
 #[test]
-fn a_token_key_that_is_no_number_is_told_before_anything_is_taken() {
+fn a_token_counter_that_is_no_number_is_reported_before_anything_is_acquired() {
     let server = Server::start();
     let client = client(&server);
     let token = "redisson_lock_token:{job}";
@@ -41,7 +41,7 @@ fn a_token_key_that_is_no_number_is_told_before_anything_is_taken() {
     {
         server.cmd::<()>(&["DEL", token]);
         server.cmd::<()>(make);
-        all_verbs_fail(&client, "job", ErrorKind::WrongType, "another name or a key_prefix");
+        all_methods_fail(&client, "job", ErrorKind::WrongType, "another name or a key_prefix");
         assert!(server.lock_keys().is_empty());
         server.cmd::<()>(&["DEL", token]);
         works(&client, "job");

@@ -2,7 +2,7 @@
 
 use leasehold::ErrorKind;
 
-use super::{LEASE, all_verbs_fail, client, fails, nothing_left, query, settings, works};
+use super::{LEASE, all_methods_fail, client, fails, nothing_left, query, settings, works};
 use crate::rig::{Masters, Server, logged, ms, record_logs, wait_until};
 
 #[test]
@@ -15,7 +15,7 @@ fn a_full_server_takes_no_lock_but_gives_back_those_it_has() {
     let inner = client.lock("held").unwrap();
     let _taken = client.lock("taken").unwrap();
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    all_verbs_fail(&client, "job", ErrorKind::Full, "maxmemory");
+    all_methods_fail(&client, "job", ErrorKind::Full, "maxmemory");
     assert!(!server.lock_keys().contains(&"job".to_owned()));
     // A client can still connect, find a lock taken, and hear of its release.
     let late = settings(&server.url()).build().unwrap();
@@ -52,7 +52,7 @@ fn a_server_busy_with_a_script_is_not_ready() {
             query::<String>(&mut admin, &["PING"]).is_err_and(|e| e.code() == Some("BUSY"))
         });
         fails(ErrorKind::NotReady, None, "BUSY", || settings(&server.url()).build());
-        all_verbs_fail(&client, "job", ErrorKind::NotReady, "try again later");
+        all_methods_fail(&client, "job", ErrorKind::NotReady, "try again later");
         fails(ErrorKind::NotReady, Some("held"), "BUSY", || guard.extend(LEASE * 2));
         fails(ErrorKind::NotReady, Some("held"), "BUSY", || guard.unlock());
         query::<()>(&mut admin, &["SCRIPT", "KILL"]).unwrap();
@@ -73,7 +73,7 @@ fn a_server_that_hangs_in_a_command_is_unreachable() {
     works(&client, "job");
     server.suspend();
     fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&server.url()).build());
-    all_verbs_fail(&client, "job", ErrorKind::Unreachable, "");
+    all_methods_fail(&client, "job", ErrorKind::Unreachable, "");
     server.resume();
     nothing_left(&server);
     wait_until("the lock is to be had", || client.try_lock("job").is_ok_and(|guard| guard.is_some()));
@@ -111,7 +111,7 @@ fn a_loading_server_is_not_ready() {
         }
     });
     fails(ErrorKind::NotReady, None, "LOADING", || loading.unwrap());
-    all_verbs_fail(&client, "job", ErrorKind::NotReady, "try again later");
+    all_methods_fail(&client, "job", ErrorKind::NotReady, "try again later");
     fails(ErrorKind::NotReady, Some("held"), "LOADING", || guard.unlock());
     let server = back.join().unwrap();
     for n in 0..100 {
@@ -125,11 +125,11 @@ fn a_loading_server_is_not_ready() {
 
 /// Told once for each client and server, whatever it connects.
 #[test]
-fn a_policy_that_evicts_is_told_once() {
+fn an_evicting_maxmemory_policy_is_warned_about_once() {
     record_logs();
     let server = Server::start();
     let address = server.socket().display().to_string();
-    let told = || logged(log::Level::Warn, &[&address, "allkeys-lru", "noeviction"]).len();
+    let reported = || logged(log::Level::Warn, &[&address, "allkeys-lru", "noeviction"]).len();
     let with = |maxmemory: &str, policy: &str| {
         server.cmd::<()>(&["CONFIG", "SET", "maxmemory", maxmemory]);
         server.cmd::<()>(&["CONFIG", "SET", "maxmemory-policy", policy]);
@@ -143,7 +143,7 @@ fn a_policy_that_evicts_is_told_once() {
         server.cmd::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         wait_until("it connects again", || guard.extend(LEASE * 2).is_ok());
         guard.unlock().unwrap();
-        told()
+        reported()
     };
     assert_eq!(with("0", "allkeys-lru"), 0, "without a limit nothing is evicted");
     assert_eq!(with("100mb", "noeviction"), 0);
@@ -153,8 +153,9 @@ fn a_policy_that_evicts_is_told_once() {
     masters.0[1].cmd::<()>(&["CONFIG", "SET", "maxmemory", "100mb"]);
     masters.0[1].cmd::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     drop(masters.client());
-    let told = |n: usize| logged(log::Level::Warn, &[&masters.0[n].socket().display().to_string(), "noeviction"]).len();
-    assert_eq!([0, 1, 2].map(told), [0, 1, 0]);
+    let reported =
+        |n: usize| logged(log::Level::Warn, &[&masters.0[n].socket().display().to_string(), "noeviction"]).len();
+    assert_eq!([0, 1, 2].map(reported), [0, 1, 0]);
 }
 
 /// A full server says so and ends the connection. The client still has one over which its hold can be renewed.

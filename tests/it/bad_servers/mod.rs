@@ -59,7 +59,7 @@ fn fails<T: Debug>(
 
 /// What every attempt meets on a client that is connected already.
 #[track_caller]
-fn all_verbs_fail(client: &LockClient, name: &str, kind: ErrorKind, says: &str) {
+fn all_methods_fail(client: &LockClient, name: &str, kind: ErrorKind, says: &str) {
     let (mutex, named) = (client.mutex(name), Some(name));
     fails(kind, named, says, || mutex.try_lock());
     fails(kind, named, says, || mutex.lock());

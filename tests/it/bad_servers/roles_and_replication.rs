@@ -2,7 +2,7 @@
 
 use leasehold::ErrorKind;
 
-use super::{LEASE, all_verbs_fail, client, fails, nothing_left, query, settings, works};
+use super::{LEASE, all_methods_fail, client, fails, nothing_left, query, settings, works};
 use crate::rig::{Server, wait_until};
 
 fn port_of(server: &Server) -> String {
@@ -15,7 +15,7 @@ fn a_replica_is_refused() {
     let replica = Server::start_tcp(&["--replicaof", "127.0.0.1", &port_of(&primary)]);
     let lazy = settings(&replica.url()).connect_lazily().build().unwrap();
     fails(ErrorKind::ReadOnly, None, "connect to the primary", || settings(&replica.url()).build());
-    all_verbs_fail(&lazy, "job", ErrorKind::ReadOnly, "connect to the primary");
+    all_methods_fail(&lazy, "job", ErrorKind::ReadOnly, "connect to the primary");
     replica.cmd::<()>(&["REPLICAOF", "NO", "ONE"]);
     works(&lazy, "job");
     drop(lazy);
@@ -30,7 +30,7 @@ fn a_primary_that_is_demoted_under_its_clients_and_promoted_again() {
     works(&client, "job");
     // Of a primary that is not there: it keeps its data and serves it, read-only.
     server.cmd::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-    all_verbs_fail(&client, "job", ErrorKind::ReadOnly, "connect to the primary");
+    all_methods_fail(&client, "job", ErrorKind::ReadOnly, "connect to the primary");
     fails(ErrorKind::ReadOnly, Some("held"), "connect to the primary", || guard.extend(LEASE * 2));
     fails(ErrorKind::ReadOnly, Some("held"), "connect to the primary", || guard.unlock());
     server.cmd::<()>(&["REPLICAOF", "NO", "ONE"]);
@@ -42,7 +42,7 @@ fn a_primary_that_is_demoted_under_its_clients_and_promoted_again() {
 
 /// A call that waits already puts up with it.
 #[test]
-fn a_waiting_call_rides_out_a_demotion() {
+fn a_waiting_call_survives_a_demotion() {
     let server = Server::start();
     let (a, b) = (client(&server), client(&server));
     let guard = a.lock("job").unwrap();
@@ -84,7 +84,7 @@ fn too_few_replicas_and_a_disk_that_cannot_be_written() {
         }
         let guard = client.lock("held").unwrap();
         ill();
-        all_verbs_fail(&client, "job", ErrorKind::ReadOnly, says);
+        all_methods_fail(&client, "job", ErrorKind::ReadOnly, says);
         fails(ErrorKind::ReadOnly, Some("held"), says, || guard.extend(LEASE * 2));
         fails(ErrorKind::ReadOnly, Some("held"), says, || guard.unlock());
         // A fresh client can connect: only writes are refused.

@@ -6,11 +6,11 @@ use std::time::Instant;
 use leasehold::ErrorKind;
 
 use super::fake_server::{Fake, bounded};
-use super::{LEASE, SECRET, SOON, all_verbs_fail, client, fails, nothing_left, settings, works};
+use super::{LEASE, SECRET, SOON, all_methods_fail, client, fails, nothing_left, settings, works};
 use crate::rig::{Proxy, Server, wait_until};
 
 #[test]
-fn nobody_there_is_told_at_once() {
+fn a_missing_server_is_reported_at_once() {
     let server = Server::start();
     let dead = server.dir().join("dead");
     drop(UnixListener::bind(&dead).unwrap());
@@ -22,7 +22,7 @@ fn nobody_there_is_told_at_once() {
     ] {
         fails(ErrorKind::Unreachable, None, "no server listens at", || settings(&url).build());
         let lazy = settings(&url).connect_lazily().build().unwrap();
-        all_verbs_fail(&lazy, "job", ErrorKind::Unreachable, "no server listens at");
+        all_methods_fail(&lazy, "job", ErrorKind::Unreachable, "no server listens at");
     }
     // No socket at all, but a file.
     let file = server.dir().join("file");
@@ -35,7 +35,7 @@ fn a_server_that_accepts_and_says_nothing_is_unreachable() {
     let fake = Fake::saying(b"");
     fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&fake.url()).build());
     let lazy = settings(&fake.url()).connect_lazily().build().unwrap();
-    all_verbs_fail(&lazy, "job", ErrorKind::Unreachable, "io_timeout");
+    all_methods_fail(&lazy, "job", ErrorKind::Unreachable, "io_timeout");
     drop(lazy);
     fake.assert_left();
 
@@ -68,14 +68,14 @@ fn a_server_whose_queue_is_full_is_unreachable_within_the_timeout() {
 }
 
 #[test]
-fn silence_in_the_middle_is_unreachable_and_the_client_recovers() {
+fn a_server_that_falls_silent_is_unreachable_and_the_client_recovers() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = settings(&proxy.url()).build().unwrap();
     let guard = client.lock("held").unwrap();
     works(&client, "job");
     proxy.silence(true);
-    all_verbs_fail(&client, "job", ErrorKind::Unreachable, "io_timeout");
+    all_methods_fail(&client, "job", ErrorKind::Unreachable, "io_timeout");
     fails(ErrorKind::Unreachable, Some("held"), "io_timeout", || guard.unlock());
     fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&proxy.url()).build());
     proxy.silence(false);
@@ -84,7 +84,7 @@ fn silence_in_the_middle_is_unreachable_and_the_client_recovers() {
     // The same with connections that are closed as soon as they are made.
     proxy.refuse(true);
     proxy.cut_all();
-    all_verbs_fail(&client, "job", ErrorKind::Unreachable, "");
+    all_methods_fail(&client, "job", ErrorKind::Unreachable, "");
     proxy.refuse(false);
     works(&client, "job");
     nothing_left(&server);
@@ -93,14 +93,14 @@ fn silence_in_the_middle_is_unreachable_and_the_client_recovers() {
 }
 
 #[test]
-fn a_server_that_dies_between_two_verbs_and_comes_back() {
+fn a_server_that_dies_between_two_calls_and_comes_back() {
     let mut server = Server::start();
     let client = client(&server);
     for round in 0..3 {
         works(&client, "job");
         let guard = client.lock("held").unwrap();
         server.kill();
-        all_verbs_fail(&client, "job", ErrorKind::Unreachable, "no server listens at");
+        all_methods_fail(&client, "job", ErrorKind::Unreachable, "no server listens at");
         fails(ErrorKind::Unreachable, Some("held"), "", || client.mutex("held").holder());
         fails(ErrorKind::Unreachable, Some("held"), "", || guard.extend(LEASE * 2));
         if round == 0 {

@@ -6,7 +6,7 @@ use std::path::Path;
 use leasehold::ErrorKind;
 
 use super::fake_server::{Fake, bulk};
-use super::{SECRET, all_verbs_fail, fails, settings, works};
+use super::{SECRET, all_methods_fail, fails, settings, works};
 use crate::rig::{Server, wait_until};
 
 /// Answers the handshake as Redis would, with this as its INFO.
@@ -48,7 +48,7 @@ fn a_cluster_node_is_refused() {
     let server = Server::start_with(&["--cluster-enabled", "yes", "--port", &port.to_string()]);
     fails(ErrorKind::Unsupported, None, "cluster node", || settings(&server.url()).build());
     let lazy = settings(&server.url()).connect_lazily().build().unwrap();
-    all_verbs_fail(&lazy, "job", ErrorKind::Unsupported, "cluster node");
+    all_methods_fail(&lazy, "job", ErrorKind::Unsupported, "cluster node");
 }
 
 #[test]
@@ -98,7 +98,7 @@ impl Drop for Sentinel {
 }
 
 #[test]
-fn a_database_that_does_not_exist_is_told() {
+fn a_database_that_does_not_exist_is_reported() {
     let server = Server::start();
     let url = format!("{}?db=99&user=default&pass={SECRET}", server.url());
     fails(ErrorKind::InvalidInput, None, "has no database 99", || settings(&url).build());

@@ -13,7 +13,7 @@ use super::{IO_TIMEOUT, SECRET, fails, nothing_left, settings, works};
 use crate::rig::{Fault, Proxy, Server, ms};
 
 #[test]
-fn what_does_not_speak_redis_is_told_as_such() {
+fn a_server_that_does_not_speak_redis_is_reported_as_such() {
     for words in [
         &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
         b"SSH-2.0-OpenSSH_9.6\r\n",
@@ -47,7 +47,7 @@ fn what_does_not_speak_redis_is_told_as_such() {
 }
 
 #[test]
-fn garbage_in_the_middle_is_told_and_the_client_recovers() {
+fn garbage_instead_of_a_reply_is_reported_and_the_client_recovers() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = settings(&proxy.url()).build().unwrap();
@@ -131,7 +131,7 @@ fn half_a_reply_and_then_silence_is_unreachable() {
 
 /// Every byte restarts the wait of a plain socket timeout, and an answer that has no end never ends.
 #[test]
-fn an_answer_that_trickles_without_end_is_given_up() {
+fn a_reply_that_trickles_without_end_is_given_up() {
     let fake = Fake::start(|mut stream| {
         let mut byte = b"+";
         while stream.write_all(byte).is_ok() {

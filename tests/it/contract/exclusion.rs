@@ -5,25 +5,29 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Builder, ErrorKind};
 
-use super::nouns::{Exclusive, Guard};
+use super::primitives::{Exclusive, Guard};
 use super::{LONG, SOON, count_losses, for_all};
 use crate::rig::{CAP, ms, wait_until};
 
 #[test]
 fn one_holder_at_a_time_between_clients_and_between_threads() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let (mut a, mut b) = (case.open(), case.open());
         let mut last = None;
         for _ in 0..3 {
             let guard = a.lock().unwrap();
-            assert!(guard.is_held() && guard.ensure_held().is_ok(), "{noun}: held");
-            assert!(guard.remaining() > LONG / 2 && guard.remaining() <= LONG, "{noun}: {:?}", guard.remaining());
-            assert!(b.try_lock().unwrap().is_none(), "{noun}: another client");
+            assert!(guard.is_held() && guard.ensure_held().is_ok(), "{primitive}: held");
+            assert!(guard.remaining() > LONG / 2 && guard.remaining() <= LONG, "{primitive}: {:?}", guard.remaining());
+            assert!(b.try_lock().unwrap().is_none(), "{primitive}: another client");
             let thread = std::thread::scope(|s| s.spawn(|| a.try_lock().unwrap().is_none()).join().unwrap());
-            assert!(thread, "{noun}: another thread of the same client");
-            assert_eq!(guard.token().is_some(), case.noun.has_token, "{noun}: token");
-            assert!(guard.token() > last || !case.noun.has_token, "{noun}: {:?} after {last:?}", guard.token());
+            assert!(thread, "{primitive}: another thread of the same client");
+            assert_eq!(guard.token().is_some(), case.primitive.has_token, "{primitive}: token");
+            assert!(
+                guard.token() > last || !case.primitive.has_token,
+                "{primitive}: {:?} after {last:?}",
+                guard.token()
+            );
             last = guard.token();
             guard.unlock().unwrap();
             std::mem::swap(&mut a, &mut b);
@@ -34,7 +38,7 @@ fn one_holder_at_a_time_between_clients_and_between_threads() {
 #[test]
 fn threads_of_two_clients_never_overlap_and_all_get_in() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let clients = [case.open(), case.open()];
         let (inside, turns, last) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
         std::thread::scope(|s| {
@@ -47,31 +51,31 @@ fn threads_of_two_clients_never_overlap_and_all_get_in() {
                             1 => client.try_lock_for(LONG).unwrap().expect("time enough"),
                             _ => client.try_lock_until(Instant::now() + LONG).unwrap().expect("time enough"),
                         };
-                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{noun}: two inside");
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{primitive}: two inside");
                         if let Some(token) = guard.token() {
                             let before = last.swap(token, Ordering::SeqCst);
-                            assert!(token > before, "{noun}: token {token} after {before}");
+                            assert!(token > before, "{primitive}: token {token} after {before}");
                         }
                         std::thread::yield_now();
-                        assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "{noun}: two inside");
+                        assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "{primitive}: two inside");
                         turns.fetch_add(1, Ordering::SeqCst);
                         guard.unlock().unwrap();
                     }
                 });
             }
         });
-        assert_eq!(turns.load(Ordering::SeqCst), 30, "{noun}");
+        assert_eq!(turns.load(Ordering::SeqCst), 30, "{primitive}");
     });
 }
 
 #[test]
 fn all_four_forms_take_what_is_free() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let client = case.open();
         let some = |form: &str, won: Option<Guard>| {
-            won.unwrap_or_else(|| panic!("{noun}: {form}")).unlock().unwrap();
-            assert_eq!(case.keys(), [""; 0], "{noun}: {form}");
+            won.unwrap_or_else(|| panic!("{primitive}: {form}")).unlock().unwrap();
+            assert_eq!(case.keys(), [""; 0], "{primitive}: {form}");
         };
         client.lock().unwrap().unlock().unwrap();
         some("try", client.try_lock().unwrap());
@@ -86,7 +90,7 @@ fn all_four_forms_take_what_is_free() {
 #[test]
 fn timed_forms_give_up_in_time_and_leave_nothing() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let guard = a.lock().unwrap();
         let before = case.keys();
@@ -99,10 +103,10 @@ fn timed_forms_give_up_in_time_and_leave_nothing() {
                     who.try_lock_for(ms(wait)).unwrap()
                 };
                 let took = start.elapsed();
-                assert!(won.is_none(), "{noun}: {wait} ms");
-                assert!(took >= ms(wait) && took < ms(wait) + SOON, "{noun}: {wait} ms took {took:?}");
+                assert!(won.is_none(), "{primitive}: {wait} ms");
+                assert!(took >= ms(wait) && took < ms(wait) + SOON, "{primitive}: {wait} ms took {took:?}");
                 // A place in a queue, or the sign of a waiting writer.
-                assert_eq!(case.keys(), before, "{noun}: {wait} ms left something");
+                assert_eq!(case.keys(), before, "{primitive}: {wait} ms left something");
             }
         };
         for wait in [0, 1, 30, 100] {
@@ -110,7 +114,7 @@ fn timed_forms_give_up_in_time_and_leave_nothing() {
             // On another thread: on this one a re-entrant lock is taken once more.
             std::thread::scope(|s| s.spawn(|| give_up(&*a, wait)).join().unwrap());
         }
-        assert!(guard.is_held(), "{noun}: undisturbed");
+        assert!(guard.is_held(), "{primitive}: undisturbed");
         guard.unlock().unwrap();
         case.assert_free("whoever gave up stands before nobody");
     });
@@ -139,17 +143,17 @@ fn dropping_frees_also_in_a_panic() {
 #[test]
 fn a_guard_that_moves_is_dropped_anywhere() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let Some(guard) = a.lock_to_move() else { return };
         let guard = guard.unwrap();
         // It never re-enters, so its own thread stands where everybody else does.
-        assert!(a.try_lock().unwrap().is_none(), "{noun}: its own thread");
+        assert!(a.try_lock().unwrap().is_none(), "{primitive}: its own thread");
         std::thread::spawn(move || drop(guard)).join().unwrap();
         case.assert_free("dropped on another thread");
         let guard = b.lock_to_move().unwrap().unwrap();
         let unlocked = std::thread::spawn(move || guard.unlock()).join().unwrap();
-        assert!(unlocked.is_ok(), "{noun}: {unlocked:?}");
+        assert!(unlocked.is_ok(), "{primitive}: {unlocked:?}");
         case.assert_free("unlocked on another thread");
     });
 }
@@ -158,7 +162,7 @@ fn a_guard_that_moves_is_dropped_anywhere() {
 #[test]
 fn a_release_wakes_the_next_at_once() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let patient = |builder: Builder| builder.lease(LONG).waiter_timeout(LONG);
         let other = case.open_with(patient);
         for form in 0..3 {
@@ -184,40 +188,40 @@ fn a_release_wakes_the_next_at_once() {
                     let start = Instant::now();
                     guard.unlock().unwrap();
                     let (held, woken) = waiter.join().unwrap();
-                    assert!(held, "{noun}: form {form}");
-                    assert!(woken - start < SOON, "{noun}: form {form} took {:?}", woken - start);
+                    assert!(held, "{primitive}: form {form}");
+                    assert!(woken - start < SOON, "{primitive}: form {form} took {:?}", woken - start);
                 });
                 // Two releases, and the try it was woken for; at most one more had been under way.
                 let calls = case.server().call_count("evalsha");
-                assert!(calls <= 5, "{noun}: form {form} took {calls} scripts");
+                assert!(calls <= 5, "{primitive}: form {form} took {calls} scripts");
             }
         }
     });
 }
 
 #[test]
-fn closing_frees_what_is_held_and_wakes_who_waits() {
+fn closing_releases_what_is_held_and_wakes_waiters() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let guard = a.lock().unwrap();
-        let told = count_losses(&*guard);
+        let reported = count_losses(&*guard);
         std::thread::scope(|s| {
             let waiter = s.spawn(|| b.lock().map(|guard| guard.is_held()));
             case.wait_for_a_waiter();
             b.close(SOON).unwrap();
-            assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{noun}: the waiter");
+            assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{primitive}: the waiter");
         });
-        assert!(guard.is_held(), "{noun}: another client's");
+        assert!(guard.is_held(), "{primitive}: another client's");
         a.close(SOON).unwrap();
-        assert!(!guard.is_held() && guard.wait_lost(CAP), "{noun}: freed under its holder, who is told");
+        assert!(!guard.is_held() && guard.wait_lost(CAP), "{primitive}: freed under its holder, who is notified");
         case.assert_free("closed");
-        assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Closed, "{noun}: ensure_held");
-        wait_until(&format!("{noun}: the callback has run"), || told.load(Ordering::SeqCst) == 1);
+        assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Closed, "{primitive}: ensure_held");
+        wait_until(&format!("{primitive}: the callback has run"), || reported.load(Ordering::SeqCst) == 1);
         let error = guard.unlock().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Closed, "{noun}: somebody else may have had it");
-        assert!(error.name().is_some(), "{noun}: {error}");
-        assert_eq!(a.lock().err().map(|e| e.kind()), Some(ErrorKind::Closed), "{noun}: no verb works");
-        assert_eq!(told.load(Ordering::SeqCst), 1, "{noun}: told once");
+        assert_eq!(error.kind(), ErrorKind::Closed, "{primitive}: somebody else may have had it");
+        assert!(error.name().is_some(), "{primitive}: {error}");
+        assert_eq!(a.lock().err().map(|e| e.kind()), Some(ErrorKind::Closed), "{primitive}: no method works");
+        assert_eq!(reported.load(Ordering::SeqCst), 1, "{primitive}: reported once");
     });
 }

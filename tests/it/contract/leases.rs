@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
 
-use super::nouns::{Exclusive, NOUNS};
+use super::primitives::{Exclusive, PRIMITIVES};
 use super::{Case, LONG, Network, SHORT, SOON, assert_lost, builder, count_losses, for_all, short};
 use crate::rig::{CAP, Child, Server, ms};
 
 #[test]
-fn an_unlock_tells_that_it_worked_and_no_loss() {
+fn a_successful_unlock_reports_no_loss() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let client = case.open_with(short);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..3 {
             let guard = client.lock().unwrap();
-            told.push(count_losses(&*guard));
-            assert!(!guard.wait_lost(ms(1)), "{noun}: not lost yet");
+            reported.push(count_losses(&*guard));
+            assert!(!guard.wait_lost(ms(1)), "{primitive}: not lost yet");
             guard.unlock().unwrap();
             case.assert_free("unlocked");
         }
@@ -26,23 +26,30 @@ fn an_unlock_tells_that_it_worked_and_no_loss() {
         let guard = client.lock().unwrap();
         let last = count_losses(&*guard);
         case.forget(false);
-        assert_lost(noun, guard, &last);
-        assert!(told.iter().all(|told| told.load(Ordering::SeqCst) == 0), "{noun}: an unlock is no loss");
+        assert_lost(primitive, guard, &last);
+        assert!(
+            reported.iter().all(|reported| reported.load(Ordering::SeqCst) == 0),
+            "{primitive}: an unlock is no loss"
+        );
     });
 }
 
 #[test]
-fn a_hold_that_the_server_forgot_is_told_in_every_way() {
+fn a_hold_that_the_server_forgot_is_reported_in_every_way() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let (a, b) = (case.open_with(short), case.open());
         for all in [false, true] {
             let guard = a.lock().unwrap();
-            let (told, token) = (count_losses(&*guard), guard.token());
+            let (reported, token) = (count_losses(&*guard), guard.token());
             case.forget(all);
-            assert_lost(noun, guard, &told);
-            let next = b.try_lock().unwrap().expect(noun);
-            assert!(next.token() > token || !case.noun.has_token, "{noun}: {:?} after {token:?}", next.token());
+            assert_lost(primitive, guard, &reported);
+            let next = b.try_lock().unwrap().expect(primitive);
+            assert!(
+                next.token() > token || !case.primitive.has_token,
+                "{primitive}: {:?} after {token:?}",
+                next.token()
+            );
         }
     });
 }
@@ -51,32 +58,32 @@ fn a_hold_that_the_server_forgot_is_told_in_every_way() {
 #[test]
 fn a_late_release_harms_nobody() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let stale = a.lock().unwrap();
         case.forget(false);
-        let next = b.try_lock().unwrap().expect(noun);
-        assert_eq!(stale.unlock().unwrap_err().kind(), ErrorKind::Lost, "{noun}: the release tells");
-        assert!(a.try_lock().unwrap().is_none(), "{noun}: the next one still has it");
-        next.extend(LONG).expect(noun);
-        next.unlock().expect(noun);
+        let next = b.try_lock().unwrap().expect(primitive);
+        assert_eq!(stale.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: the release tells");
+        assert!(a.try_lock().unwrap().is_none(), "{primitive}: the next one still has it");
+        next.extend(LONG).expect(primitive);
+        next.unlock().expect(primitive);
     });
 }
 
 /// The lease ends here before it ends at the server, whatever keeps us from being told.
 #[track_caller]
 fn lost_by_time(case: &Case, client: &dyn Exclusive, cut: impl Fn(), mend: impl Fn()) {
-    let noun = case.noun.label;
+    let primitive = case.primitive.label;
     let guard = client.lock().unwrap();
-    let told = count_losses(&*guard);
+    let reported = count_losses(&*guard);
     let inner = std::thread::scope(|s| s.spawn(|| client.try_lock().unwrap().is_none()).join().unwrap());
-    assert!(inner, "{noun}: held");
+    assert!(inner, "{primitive}: held");
     cut();
-    assert!(guard.wait_lost(CAP), "{noun}: time alone ends it");
+    assert!(guard.wait_lost(CAP), "{primitive}: time alone ends it");
     mend();
-    assert_lost(noun, guard, &told);
+    assert_lost(primitive, guard, &reported);
     let next = case.open().try_lock_for(SOON).unwrap();
-    assert!(next.is_some(), "{noun}: others follow");
+    assert!(next.is_some(), "{primitive}: others follow");
 }
 
 #[test]
@@ -98,7 +105,7 @@ fn a_lease_ends_in_time_while_the_network_is_silent() {
 }
 
 fn holder(case: &Case) -> Child {
-    let env = [("LEASEHOLD_TEST_URLS", &*case.servers.urls().join(" ")), ("LEASEHOLD_TEST_NOUN", case.noun.label)];
+    let env = [("LEASEHOLD_TEST_URLS", &*case.servers.urls().join(" ")), ("LEASEHOLD_TEST_NOUN", case.primitive.label)];
     let mut child = Child::spawn("contract::leases::holder_process", &env);
     child.expect("held");
     child
@@ -109,8 +116,8 @@ fn holder(case: &Case) -> Child {
 fn holder_process() {
     let (urls, label) = (std::env::var("LEASEHOLD_TEST_URLS").unwrap(), std::env::var("LEASEHOLD_TEST_NOUN").unwrap());
     let urls: Vec<String> = urls.split(' ').map(str::to_owned).collect();
-    let noun = NOUNS.iter().find(|noun| noun.label == label).unwrap();
-    let client = (noun.open)(short(builder(noun, &urls)), &format!("the-{label}"), None);
+    let primitive = PRIMITIVES.iter().find(|primitive| primitive.label == label).unwrap();
+    let client = (primitive.open)(short(builder(primitive, &urls)), &format!("the-{label}"), None);
     let guard = client.lock().unwrap();
     println!("@@held");
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -121,35 +128,38 @@ fn holder_process() {
 #[test]
 fn a_killed_holder_delays_the_next_by_no_more_than_its_lease() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let client = case.open();
         let mut child = holder(case);
-        assert!(client.try_lock().unwrap().is_none(), "{noun}: the child has it");
+        assert!(client.try_lock().unwrap().is_none(), "{primitive}: the child has it");
         child.kill();
         let start = Instant::now();
         let guard = client.lock().unwrap();
-        let (took, lease) = (start.elapsed(), SHORT + case.noun.grace);
-        assert!(guard.is_held() && took < lease + Duration::from_secs(4), "{noun}: {took:?} for a lease of {lease:?}");
+        let (took, lease) = (start.elapsed(), SHORT + case.primitive.grace);
+        assert!(
+            guard.is_held() && took < lease + Duration::from_secs(4),
+            "{primitive}: {took:?} for a lease of {lease:?}"
+        );
     });
 }
 
 /// The first instruction after it wakes up must not believe, and what it does then must not touch the next holder.
 #[test]
-fn a_suspended_holder_does_not_believe_when_it_wakes() {
+fn a_suspended_holder_knows_of_its_loss_when_it_resumes() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let client = case.open();
         let mut child = holder(case);
         child.signal("STOP");
         let mine = client.lock().unwrap();
         child.signal("CONT");
         child.say("look");
-        assert_eq!(child.expect("is_held="), "false", "{noun}");
-        assert_eq!(child.expect("unlock="), "Err(Lost)", "{noun}");
+        assert_eq!(child.expect("is_held="), "false", "{primitive}");
+        assert_eq!(child.expect("unlock="), "Err(Lost)", "{primitive}");
         child.wait();
         let other = case.open();
-        assert!(other.try_lock().unwrap().is_none(), "{noun}: the next one still has it");
-        mine.unlock().expect(noun);
+        assert!(other.try_lock().unwrap().is_none(), "{primitive}: the next one still has it");
+        mine.unlock().expect(primitive);
     });
 }
 
@@ -157,63 +167,65 @@ fn a_suspended_holder_does_not_believe_when_it_wakes() {
 #[test]
 fn a_waiter_gets_in_when_the_server_comes_back_empty() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let guard = a.lock().unwrap();
         std::thread::scope(|s| {
             let waiter = s.spawn(|| b.lock().map(|guard| guard.is_held()));
             case.wait_for_a_waiter();
             case.servers.0.iter_mut().for_each(Server::restart);
-            if !case.noun.stays.is_empty() {
+            if !case.primitive.stays.is_empty() {
                 // What it waited for is not there: it is told so, or the stage was set in time.
                 case.prepare();
             }
             match waiter.join().unwrap() {
-                Ok(held) => assert!(held, "{noun}"),
-                Err(e) => assert!(e.kind() == ErrorKind::Conflict && !case.noun.stays.is_empty(), "{noun}: {e:?}"),
+                Ok(held) => assert!(held, "{primitive}"),
+                Err(e) => {
+                    assert!(e.kind() == ErrorKind::Conflict && !case.primitive.stays.is_empty(), "{primitive}: {e:?}")
+                }
             }
         });
-        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{noun}: the first hold");
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: the first hold");
     });
 }
 
 #[test]
 fn renewal_keeps_it_for_many_leases() {
     for_all(|case| {
-        let noun = case.noun.label;
+        let primitive = case.primitive.label;
         let (a, b) = (case.open_with(short), case.open());
         let guard = a.lock().unwrap();
-        assert!(!guard.wait_lost(SHORT * 3), "{noun}: renewed");
-        assert!(guard.is_held() && guard.remaining() <= SHORT, "{noun}: {:?}", guard.remaining());
-        assert!(b.try_lock().unwrap().is_none(), "{noun}: at the server as well");
-        guard.unlock().expect(noun);
+        assert!(!guard.wait_lost(SHORT * 3), "{primitive}: renewed");
+        assert!(guard.is_held() && guard.remaining() <= SHORT, "{primitive}: {:?}", guard.remaining());
+        assert!(b.try_lock().unwrap().is_none(), "{primitive}: at the server as well");
+        guard.unlock().expect(primitive);
     });
 }
 
 #[test]
 fn a_fixed_lease_ends_unless_extended() {
     for_all(|case| {
-        let noun = case.noun.label;
-        let open = || (case.noun.open)(case.builder(), &case.name, Some(ms(300)));
+        let primitive = case.primitive.label;
+        let open = || (case.primitive.open)(case.builder(), &case.name, Some(ms(300)));
         let (a, b) = (open(), case.open());
         let guard = a.lock().unwrap();
-        let told = count_losses(&*guard);
-        assert_lost(noun, guard, &told);
+        let reported = count_losses(&*guard);
+        assert_lost(primitive, guard, &reported);
         let start = Instant::now();
-        b.lock().unwrap().unlock().expect(noun);
-        assert!(start.elapsed() < case.noun.grace + SOON, "{noun}: {:?}", start.elapsed());
+        b.lock().unwrap().unlock().expect(primitive);
+        assert!(start.elapsed() < case.primitive.grace + SOON, "{primitive}: {:?}", start.elapsed());
 
         let guard = a.lock().unwrap();
         match guard.extend(LONG) {
             Ok(()) => {
-                assert!(guard.remaining() > LONG / 2, "{noun}: {:?}", guard.remaining());
-                guard.extend(ms(300)).expect(noun);
-                assert!(guard.remaining() > LONG / 2, "{noun}: never shortened");
-                assert!(b.try_lock().unwrap().is_none(), "{noun}: at the server as well");
-                guard.unlock().expect(noun);
+                assert!(guard.remaining() > LONG / 2, "{primitive}: {:?}", guard.remaining());
+                guard.extend(ms(300)).expect(primitive);
+                assert!(guard.remaining() > LONG / 2, "{primitive}: never shortened");
+                assert!(b.try_lock().unwrap().is_none(), "{primitive}: at the server as well");
+                guard.unlock().expect(primitive);
             }
             // 300 ms went by between the two lines: it happens on a machine that does other things.
-            Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{noun}"),
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{primitive}"),
         }
     });
 }

@@ -17,7 +17,7 @@ fn a_lost_acquire_leaves_nothing_behind() {
     for_all(|case| {
         let (proxy, direct) = (Network::start(case), case.open());
         for (n, fault) in FAULTS.into_iter().enumerate() {
-            let what = format!("{}: {fault:?}", case.noun.label);
+            let what = format!("{}: {fault:?}", case.primitive.label);
             let client = case.open_through(&proxy, impatient);
             proxy.inject(&case.name, fault);
             match client.try_lock() {
@@ -39,7 +39,7 @@ fn a_lost_release_frees_all_the_same() {
     for_all(|case| {
         let (proxy, direct) = (Network::start(case), case.open());
         for (n, fault) in FAULTS.into_iter().enumerate() {
-            let what = format!("{}: {fault:?}", case.noun.label);
+            let what = format!("{}: {fault:?}", case.primitive.label);
             let client = case.open_through(&proxy, impatient);
             let guard = client.lock().unwrap();
             proxy.inject(&case.name, fault);
@@ -59,10 +59,10 @@ fn a_lost_release_frees_all_the_same() {
 fn a_waiter_whose_reply_was_lost_leaves_nothing_and_gets_in() {
     for_all(|case| {
         let (proxy, holder) = (Network::start(case), case.open());
-        let mut hits = vec![0; case.noun.masters];
+        let mut hits = vec![0; case.primitive.masters];
         for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend] {
             for skip in [0, 1] {
-                let what = format!("{}: {fault:?} after {skip}", case.noun.label);
+                let what = format!("{}: {fault:?} after {skip}", case.primitive.label);
                 let client = case.open_through(&proxy, impatient);
                 let guard = holder.lock().unwrap();
                 let before = case.keys();

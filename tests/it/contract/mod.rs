@@ -1,11 +1,11 @@
 //! What everything that can be an exclusive lock promises: one suite, run over all of them.
 //!
-//! Each point has a server for each noun, so that nothing that one leaves behind can be taken for another's.
+//! Each point has a server for each primitive, so that nothing that one leaves behind can be taken for another's.
 
 mod exclusion;
 mod leases;
 mod lost_replies;
-mod nouns;
+mod primitives;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use leasehold::{Builder, ErrorKind, LockClient};
 
-use self::nouns::{EXCEPTIONS, Exclusive, Guard, Held, NOUNS, Noun};
+use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
 use crate::rig::{CAP, Fault, Masters, Proxy, Server, ms, wait_until};
 
 /// Short enough to be waited for, long enough for its renewal on a busy machine.
@@ -24,9 +24,9 @@ const LONG: Duration = Duration::from_secs(120);
 /// Far more than anything takes that does not wait for a lease of [`LONG`].
 const SOON: Duration = Duration::from_secs(10);
 
-/// One noun on servers of its own.
+/// One primitive on servers of its own.
 struct Case {
-    noun: &'static Noun,
+    primitive: &'static Primitive,
     name: String,
     servers: Masters,
 }
@@ -56,8 +56,8 @@ impl Network {
     }
 }
 
-fn builder(noun: &Noun, urls: &[String]) -> Builder {
-    match noun.masters {
+fn builder(primitive: &Primitive, urls: &[String]) -> Builder {
+    match primitive.masters {
         1 => LockClient::builder().url(&urls[0]),
         // What they forget is told by tests of its own.
         _ => LockClient::builder().urls(urls).redlock().longest_lease(LONG).admit_fresh_nodes(),
@@ -65,16 +65,17 @@ fn builder(noun: &Noun, urls: &[String]) -> Builder {
 }
 
 impl Case {
-    fn new(noun: &'static Noun) -> Self {
-        let case = Self { noun, name: format!("the-{}", noun.label), servers: Masters::start(noun.masters) };
+    fn new(primitive: &'static Primitive) -> Self {
+        let case =
+            Self { primitive, name: format!("the-{}", primitive.label), servers: Masters::start(primitive.masters) };
         case.prepare();
         case
     }
 
     fn prepare(&self) {
-        (self.noun.prepare)(self.server(), &self.name);
-        if self.noun.masters > 1 {
-            let _client = builder(self.noun, &self.servers.urls()).build().unwrap();
+        (self.primitive.prepare)(self.server(), &self.name);
+        if self.primitive.masters > 1 {
+            let _client = builder(self.primitive, &self.servers.urls()).build().unwrap();
             self.servers.wait_until_all_vote();
         }
     }
@@ -85,7 +86,7 @@ impl Case {
     }
 
     fn builder(&self) -> Builder {
-        builder(self.noun, &self.servers.urls())
+        builder(self.primitive, &self.servers.urls())
     }
 
     /// A lock of a client of its own, which nothing ends but the test.
@@ -94,21 +95,21 @@ impl Case {
     }
 
     fn open_with(&self, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
-        (self.noun.open)(settings(self.builder()), &self.name, None)
+        (self.primitive.open)(settings(self.builder()), &self.name, None)
     }
 
     fn open_through(&self, network: &Network, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
         let urls: Vec<String> = network.0.iter().map(Proxy::url).collect();
-        (self.noun.open)(settings(builder(self.noun, &urls)), &self.name, None)
+        (self.primitive.open)(settings(builder(self.primitive, &urls)), &self.name, None)
     }
 
     /// The keys of whoever holds it or waits for it, on a majority: one of several masters may be behind.
     fn keys(&self) -> Vec<String> {
-        let stays: Vec<_> = self.noun.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
+        let stays: Vec<_> = self.primitive.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
         let mut keys: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
         keys.retain(|key| !stays.contains(key));
         keys.sort();
-        let of_most = keys.chunk_by(|a, b| a == b).filter(|same| same.len() > self.noun.masters / 2);
+        let of_most = keys.chunk_by(|a, b| a == b).filter(|same| same.len() > self.primitive.masters / 2);
         of_most.map(|same| same[0].clone()).collect()
     }
 
@@ -132,77 +133,77 @@ impl Case {
 
     /// A waiter of another client has subscribed: a fair lock's by pattern.
     fn wait_for_a_waiter(&self) {
-        wait_until(&format!("{}: somebody waits", self.noun.label), || {
+        wait_until(&format!("{}: somebody waits", self.primitive.label), || {
             !self.server().channels().is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
         });
     }
 
     #[track_caller]
     fn assert_free(&self, why: &str) {
-        assert_eq!(self.keys(), [""; 0], "{}: {why}", self.noun.label);
+        assert_eq!(self.keys(), [""; 0], "{}: {why}", self.primitive.label);
         let taken = self.open().try_lock().unwrap().is_some();
-        assert!(taken, "{}: {why}, so it can be taken", self.noun.label);
+        assert!(taken, "{}: {why}, so it can be taken", self.primitive.label);
     }
 
     fn end(self) {
-        let few = |server: &Server| server.lock_keys().len() <= self.noun.stays.len();
-        wait_until(&format!("{} leaves nothing", self.noun.label), || {
+        let few = |server: &Server| server.lock_keys().len() <= self.primitive.stays.len();
+        wait_until(&format!("{} leaves nothing", self.primitive.label), || {
             self.keys().is_empty() && self.servers.0.iter().all(few)
         });
         let left: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
-        assert!(self.noun.masters == 1 || left.is_empty(), "{} leaves {left:?}", self.noun.label);
+        assert!(self.primitive.masters == 1 || left.is_empty(), "{} leaves {left:?}", self.primitive.label);
         self.delete_keys();
         self.servers.assert_clean();
     }
 }
 
-/// Runs a point over all nouns, beside each other, and looks that nothing is left behind.
+/// Runs a point over all primitives, beside each other, and looks that nothing is left behind.
 fn for_all(point: impl Fn(&mut Case) + Sync) {
-    let run = |noun: &'static Noun| {
-        let mut case = Case::new(noun);
+    let run = |primitive: &'static Primitive| {
+        let mut case = Case::new(primitive);
         point(&mut case);
         case.end();
     };
     let failed: Vec<_> = std::thread::scope(|s| {
-        let spawn = |noun: &'static Noun| {
+        let spawn = |primitive: &'static Primitive| {
             let run = &run;
             // The name stands before whatever the thread says when it panics.
-            let thread = std::thread::Builder::new().name(noun.label.into());
-            (noun.label, thread.spawn_scoped(s, move || run(noun)).unwrap())
+            let thread = std::thread::Builder::new().name(primitive.label.into());
+            (primitive.label, thread.spawn_scoped(s, move || run(primitive)).unwrap())
         };
-        let threads: Vec<_> = NOUNS.iter().map(spawn).collect();
+        let threads: Vec<_> = PRIMITIVES.iter().map(spawn).collect();
         threads.into_iter().filter_map(|(label, thread)| thread.join().is_err().then_some(label)).collect()
     });
     assert!(failed.is_empty(), "not kept by {failed:?}");
 }
 
-/// With more patience for verbs than a quarter of the lease: nothing but the lease shall end in time.
+/// With a longer I/O timeout than a quarter of the lease: nothing but the lease shall end in time.
 fn short(builder: Builder) -> Builder {
     builder.lease(SHORT).io_timeout(ms(800))
 }
 
 /// Counts how often the loss of a hold is told.
 fn count_losses(guard: &dyn Held) -> Arc<AtomicU32> {
-    let told = Arc::new(AtomicU32::new(0));
-    let count = told.clone();
+    let reported = Arc::new(AtomicU32::new(0));
+    let count = reported.clone();
     guard.on_lost(Box::new(move || {
         count.fetch_add(1, Ordering::SeqCst);
     }));
-    told
+    reported
 }
 
 /// Looks that a hold knows of its loss in every way, and gives it up.
 #[track_caller]
-fn assert_lost(noun: &str, guard: Guard, told: &AtomicU32) {
-    assert!(guard.wait_lost(CAP), "{noun}: wait_lost");
-    assert!(!guard.is_held(), "{noun}: is_held");
-    assert_eq!(guard.remaining(), Duration::ZERO, "{noun}: remaining");
-    assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost, "{noun}: ensure_held");
-    wait_until(&format!("{noun}: the callback has run"), || told.load(Ordering::SeqCst) == 1);
+fn assert_lost(primitive: &str, guard: Guard, reported: &AtomicU32) {
+    assert!(guard.wait_lost(CAP), "{primitive}: wait_lost");
+    assert!(!guard.is_held(), "{primitive}: is_held");
+    assert_eq!(guard.remaining(), Duration::ZERO, "{primitive}: remaining");
+    assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: ensure_held");
+    wait_until(&format!("{primitive}: the callback has run"), || reported.load(Ordering::SeqCst) == 1);
     let late = count_losses(&*guard);
-    wait_until(&format!("{noun}: a late callback has run"), || late.load(Ordering::SeqCst) == 1);
-    assert_eq!(guard.extend(LONG).unwrap_err().kind(), ErrorKind::Lost, "{noun}: extend");
-    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{noun}: unlock");
+    wait_until(&format!("{primitive}: a late callback has run"), || late.load(Ordering::SeqCst) == 1);
+    assert_eq!(guard.extend(LONG).unwrap_err().kind(), ErrorKind::Lost, "{primitive}: extend");
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: unlock");
 }
 
 /// The connection or the server may fail: then nobody knows; anything else is a wrong answer.
@@ -214,27 +215,28 @@ fn assert_unasked(what: &str, error: &leasehold::Error) {
     );
 }
 
-/// Every verb that takes something is in the table, or stands among the exceptions: a new noun cannot be forgotten.
+/// Every method that waits for something is in the table or among the exceptions, so that a new primitive cannot be forgotten.
 #[test]
-fn every_verb_is_in_the_contract_or_says_why_not() {
+fn every_waiting_method_is_in_the_contract_or_excepted_with_a_reason() {
     let mut found = BTreeSet::new();
     let mut files = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
     while let Some(path) = files.pop() {
         if path.is_dir() {
             files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
         } else if path.extension().is_some_and(|e| e == "rs") {
-            found.extend(verbs(&std::fs::read_to_string(path).unwrap()));
+            found.extend(waiting_methods(&std::fs::read_to_string(path).unwrap()));
         }
     }
-    let told: BTreeSet<String> = NOUNS.iter().map(|noun| noun.verb.to_owned()).collect();
-    let except: BTreeSet<String> = EXCEPTIONS.iter().map(|(verb, _)| (*verb).to_owned()).collect();
-    assert!(told.is_disjoint(&except));
-    let known: BTreeSet<String> = told.union(&except).cloned().collect();
-    assert_eq!(found, known, "verbs of the sources (left), and of the table and its exceptions (right)");
+    let reported: BTreeSet<String> = PRIMITIVES.iter().map(|primitive| primitive.method.to_owned()).collect();
+    let except: BTreeSet<String> = EXCEPTIONS.iter().map(|(method, _)| (*method).to_owned()).collect();
+    assert!(reported.is_disjoint(&except));
+    let known: BTreeSet<String> = reported.union(&except).cloned().collect();
+    assert_eq!(found, known, "methods of the sources (left), and of the table and its exceptions (right)");
 }
 
-/// `Type.verb` for what public types have to be taken or waited for: `waiting_verb!` blocks, and methods named so.
-fn verbs(source: &str) -> Vec<String> {
+/// `Type.method` for everything in public types that waits: the methods that macros make in four forms, and those with
+/// one of these names.
+fn waiting_methods(source: &str) -> Vec<String> {
     const NAMES: [&str; 3] = ["lock", "acquire", "wait"];
     let is_word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let (mut found, mut owner, mut public) = (Vec::new(), "", BTreeSet::new());
@@ -247,12 +249,12 @@ fn verbs(source: &str) -> Vec<String> {
         }
         let line = line.trim();
         let method = line.strip_prefix("pub fn ").and_then(|rest| rest.split_once("(&self")).map(|(name, _)| name);
-        let method = method.filter(|name| NAMES.iter().any(|verb| name == verb));
-        // `verb, try_verb, ..`
+        let method = method.filter(|name| NAMES.contains(name));
+        // `name, try_name, ..`
         let block = line.split_once(", try_").map(|(name, _)| name).filter(|name| is_word(name));
-        let verb = method.or(block.filter(|_| line.contains("_until(")));
-        if let Some(verb) = verb.filter(|_| public.contains(owner)) {
-            found.push(format!("{owner}.{verb}"));
+        let method = method.or(block.filter(|_| line.contains("_until(")));
+        if let Some(method) = method.filter(|_| public.contains(owner)) {
+            found.push(format!("{owner}.{method}"));
         }
     }
     found

@@ -10,7 +10,7 @@ use super::{
 use crate::rig::{CAP, Child, PROMPT, Server, ms, wait_until};
 
 #[test]
-fn a_waiter_that_lives_is_never_swept_and_polls_little() {
+fn a_live_waiter_is_never_removed_and_polls_little() {
     let server = Server::start();
     let (a, b) = (client(&server, ms(600)), client(&server, ms(600)));
     let guard = a.fair("t").lock().unwrap();
@@ -81,7 +81,7 @@ fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
 
 /// Java was in front and had 20 s, of which 300 had been told: what is left of them in the deadlines counts for nobody.
 #[test]
-fn a_waiter_that_died_behind_java_stands_no_longer_once_java_has_left() {
+fn a_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() {
     let server = Server::start();
     let a = client(&server, ms(1000));
     let java = format!("{JAVA}:1");
@@ -107,7 +107,7 @@ fn a_waiter_that_died_behind_java_stands_no_longer_once_java_has_left() {
 }
 
 #[test]
-fn a_head_that_takes_its_wake_up_and_stops_does_not_stall_the_rest() {
+fn a_first_waiter_that_stops_after_its_wake_up_does_not_stall_the_rest() {
     let server = Server::start();
     let a = client(&server, ms(1000));
     let guard = a.fair("t").lock().unwrap();
@@ -129,7 +129,7 @@ fn a_head_that_takes_its_wake_up_and_stops_does_not_stall_the_rest() {
 
 /// It was suspended for longer than its deadline, and finds the lock free with others in the queue.
 #[test]
-fn a_waiter_that_was_swept_belongs_to_the_front() {
+fn a_waiter_that_was_removed_goes_back_to_the_front() {
     let server = Server::start();
     let a = client(&server, ms(1500));
     let guard = a.fair("t").lock().unwrap();
@@ -163,7 +163,7 @@ fn a_waiter_that_was_swept_belongs_to_the_front() {
 
 /// A Java waiter subtracts its 300 s from every deadline behind it when its turn comes.
 #[test]
-fn a_waiter_behind_java_survives_what_java_does_to_its_deadline() {
+fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let guard = a.fair("t").lock().unwrap();
@@ -184,8 +184,8 @@ fn a_waiter_behind_java_survives_what_java_does_to_its_deadline() {
         assert_eq!(queue(&server).concat(), mine);
         // Java's release.
         server.cmd::<()>(&["DEL", "t"]);
-        let heard: u32 = server.cmd(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{mine}"), "0"]);
-        assert_eq!(heard, 1);
+        let receivers: u32 = server.cmd(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{mine}"), "0"]);
+        assert_eq!(receivers, 1);
         ours.join().unwrap().unwrap();
     });
     drop((a, b));
@@ -194,7 +194,7 @@ fn a_waiter_behind_java_survives_what_java_does_to_its_deadline() {
 
 /// All deadlines have passed together: whoever asks first must not take the others for dead.
 #[test]
-fn a_server_that_stood_still_does_not_turn_the_queue_around() {
+fn a_suspended_server_does_not_reverse_the_queue() {
     let server = Server::start();
     let clients: Vec<_> =
         (0..3).map(|_| server.builder().waiter_timeout(ms(600)).ride_out(PROMPT).build().unwrap()).collect();

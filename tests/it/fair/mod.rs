@@ -56,7 +56,7 @@ fn wait_for_queue(server: &Server, length: usize) {
 }
 
 #[test]
-fn whoever_waits_gets_it_and_nobody_passes_those_who_wait() {
+fn every_waiter_gets_the_lock_and_nobody_overtakes() {
     let server = Server::start();
     let clients = [server.client(), server.client(), server.client()];
     let guard = clients[0].fair("t").lock().unwrap();
@@ -119,7 +119,7 @@ fn it_is_reentrant_and_its_hash_is_redissons() {
 }
 
 #[test]
-fn whoever_gives_up_leaves_at_once_and_the_others_move_up() {
+fn a_waiter_that_gives_up_leaves_at_once_and_the_others_move_up() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let guard = a.fair("t").lock().unwrap();
@@ -141,7 +141,7 @@ fn whoever_gives_up_leaves_at_once_and_the_others_move_up() {
 
 /// The head is woken and leaves instead of taking the lock: the wake-up must not go with it.
 #[test]
-fn a_head_that_leaves_passes_its_wake_up_on() {
+fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
     let server = Server::start();
     let (a, b) = (server.client(), client(&server, Duration::from_secs(300)));
     let guard = a.fair("t").lock().unwrap();
@@ -173,7 +173,7 @@ fn a_head_that_leaves_passes_its_wake_up_on() {
 /// The release went to the head; one that was behind it has nothing to pass on. With 200 threads that give up after some ms the
 /// head got a message from each, and was late for its turn.
 #[test]
-fn whoever_leaves_from_the_middle_wakes_nobody() {
+fn a_waiter_that_leaves_from_the_middle_wakes_nobody() {
     let server = Server::start();
     let client = client(&server, Duration::from_secs(300));
     // Nobody has the lock, and the head is slow.
@@ -185,9 +185,9 @@ fn whoever_leaves_from_the_middle_wakes_nobody() {
         include_str!("../../../src/store/redis/lua/lib/queue.lua"),
         include_str!("../../../src/store/redis/lua/fair_release.lua")
     );
-    let mut ear = server.connect();
-    let mut told = ear.as_pubsub();
-    told.subscribe(format!("redisson_lock__channel:{{t}}:{head}")).unwrap();
+    let mut subscriber = server.connect();
+    let mut messages = subscriber.as_pubsub();
+    messages.subscribe(format!("redisson_lock__channel:{{t}}:{head}")).unwrap();
     std::thread::scope(|s| {
         let behind = s.spawn(|| client.fair("t").try_lock_for(Duration::from_secs(30)).unwrap().unwrap().unlock());
         wait_for_queue(&server, 2);
@@ -197,15 +197,15 @@ fn whoever_leaves_from_the_middle_wakes_nobody() {
         assert!(leavers.into_iter().all(|leaver| leaver.join().unwrap()));
         assert_eq!(queue(&server).len(), 2);
         server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{head}"), "the first"]);
-        assert_eq!(told.get_message().unwrap().get_payload::<String>().unwrap(), "the first");
+        assert_eq!(messages.get_message().unwrap().get_payload::<String>().unwrap(), "the first");
         // The head has been told, perhaps, and leaves: the next is.
-        let (_, heard, _): (u32, u32, String) =
+        let (_, receivers, _): (u32, u32, String) =
             server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &head, "1", "redisson_lock__channel:{t}"]);
-        assert_eq!(heard, 1);
+        assert_eq!(receivers, 1);
         behind.join().unwrap().unwrap();
     });
-    drop(told);
-    drop((ear, client));
+    drop(messages);
+    drop((subscriber, client));
     server.assert_clean();
 }
 
@@ -234,7 +234,7 @@ fn one_pattern_subscription_serves_all_waiters_of_a_client() {
 
 /// One try while the lock is taken, one when the message came.
 #[test]
-fn a_wait_costs_two_tries() {
+fn a_wait_costs_two_attempts() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     // A script that the server has not seen yet is sent twice.
@@ -313,7 +313,7 @@ fn a_flush_or_a_restart_strands_nobody() {
 }
 
 #[test]
-fn forced_open_it_goes_to_the_head() {
+fn force_unlock_passes_the_lock_to_the_first_waiter() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let guard = a.fair("t").lock().unwrap();
@@ -328,7 +328,7 @@ fn forced_open_it_goes_to_the_head() {
 }
 
 #[test]
-fn another_kind_of_lock_under_its_name_is_told() {
+fn another_kind_of_lock_under_its_name_is_reported() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let guard = a.fair("t").lock().unwrap();

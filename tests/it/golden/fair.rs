@@ -15,8 +15,8 @@ fn freed_for(head: &str) -> Value {
 #[test]
 fn a_fair_lock_follows_the_vectors() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
 
     // Vector: A holds; B; C; C again: 30 000; 330 000; 30 000. Ours are told a third of their own wait, because they
     // come by to keep their place.
@@ -32,11 +32,11 @@ fn a_fair_lock_follows_the_vectors() {
         let left = bench.deadline(who) - now;
         assert_near(left, 15_000);
     }
-    assert!(bench.heard().is_empty());
+    assert!(bench.published().is_empty());
 
     // Vector: fair release A: 1, and 0 on the channel of B only.
     assert_eq!(bench.fair_release(A), freed_for(B));
-    assert_eq!(bench.heard(), messages(&[(&format!("{FAIR_CHANNEL}:{B}"), "0")]));
+    assert_eq!(bench.published(), messages(&[(&format!("{FAIR_CHANNEL}:{B}"), "0")]));
 
     // Vector: B silent, C tries repeatedly: 0, 0, 0 …, queue unchanged. Java spins on the 0; ours is told when to look
     // again, and only its own deadline moves.
@@ -65,15 +65,15 @@ fn a_fair_lock_follows_the_vectors() {
     assert_eq!(bench.fair(A), (1, 0));
     assert!(bench.queue().is_empty());
     // Nobody is passed over without being told: it may live.
-    assert_eq!(bench.heard(), messages(&[(&format!("{FAIR_CHANNEL}:{K}"), "0")]));
+    assert_eq!(bench.published(), messages(&[(&format!("{FAIR_CHANNEL}:{K}"), "0")]));
 }
 
 /// What Java does to the deadlines behind it, and what it reads in ours.
 #[test]
-fn a_fair_waiter_of_ours_outlives_java_ahead_of_it() {
+fn a_fair_waiter_outlives_redisson_ahead_of_it() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     // A fresh waiter of Java's, and one that has waited for almost all of its time.
     for (left, wanted) in [(330_000, 345_000), (20_000, 315_000)] {
         bench.cmd::<()>(&["FLUSHALL"]);
@@ -103,7 +103,7 @@ fn a_fair_waiter_of_ours_outlives_java_ahead_of_it() {
         assert_eq!(bench.fair_release(B), Value::Array(vec![Value::Int(0), Value::Int(0)]));
         assert_eq!(bench.queue(), [C, J]);
         assert_eq!([bench.deadline(C), bench.deadline(J)], behind);
-        assert!(bench.heard().is_empty(), "the lock is held");
+        assert!(bench.published().is_empty(), "the lock is held");
         // Redisson's queues have no TTL; ours had one for as long as it could die.
         assert_eq!([bench.pttl(FAIR_KEYS[1]), bench.pttl(FAIR_KEYS[2])], [-1, -1]);
     }
@@ -112,10 +112,10 @@ fn a_fair_waiter_of_ours_outlives_java_ahead_of_it() {
 /// Java counts from the waiter in front of it and takes its own wait back when it leaves; ours counts from Java's, and what it
 /// is ahead of the lock's TTL goes with it.
 #[test]
-fn deadlines_do_not_grow_while_ours_and_java_take_turns() {
+fn deadlines_do_not_grow_while_leasehold_and_redisson_alternate() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     bench.cmd::<()>(&["HSET", "F", J, "1"]);
     bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
     assert_eq!(bench.fair(B), (0, 5_000));
@@ -138,10 +138,10 @@ fn deadlines_do_not_grow_while_ours_and_java_take_turns() {
 /// What Java in front was given is still in the deadlines when it has left, most of all when its own wait was shorter than what
 /// was told: ours that died behind it would stand for that long.
 #[test]
-fn a_dead_waiter_of_ours_stands_for_its_own_wait_once_java_has_left() {
+fn a_dead_waiter_blocks_for_its_own_timeout_once_redisson_has_left() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     for (wait, left_in_it) in [(FOREIGN_WAIT, 45_000), (20_000, 295_000)] {
         bench.cmd::<()>(&["FLUSHALL"]);
         bench.cmd::<()>(&["HSET", "F", J, "1"]);
@@ -188,18 +188,18 @@ fn a_dead_waiter_of_ours_stands_for_its_own_wait_once_java_has_left() {
         assert_eq!(bench.fair(B), (0, 5_000));
         assert_near(bench.deadline(B) - now, 15_000);
         assert_near(bench.deadline(J) - now, 330_000);
-        assert!(bench.heard().is_empty());
+        assert!(bench.published().is_empty());
     }
 }
 
 /// Java's `tryLock` takes its own wait from the others, which may be longer than any that was told.
 #[test]
-fn a_patient_waiter_of_java_costs_nobody_behind_it_its_place() {
+fn a_patient_redisson_waiter_costs_nobody_behind_it_its_place() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
-    let told = ["30000", "0", "-1", "15000", "0", "5000", FAIR_CHANNEL, "0", "0"];
-    let ours = |bench: &mut Bench<'_>| bench.pair("fair_acquire", &FAIR_KEYS, &[&[B], &told[..]].concat());
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
+    let reported = ["30000", "0", "-1", "15000", "0", "5000", FAIR_CHANNEL, "0", "0"];
+    let ours = |bench: &mut Bench<'_>| bench.pair("fair_acquire", &FAIR_KEYS, &[&[B], &reported[..]].concat());
     bench.cmd::<()>(&["HSET", "F", J, "1"]);
     bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
     let (now, patience) = (bench.now(), 2 * FOREIGN_WAIT);

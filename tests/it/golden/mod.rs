@@ -1,4 +1,4 @@
-//! The golden vectors of Redisson's protocol (redisson-wire.md §20) against a real server, for every noun but the plain
+//! The golden vectors of Redisson's protocol (redisson-wire.md §20) against a real server, for every primitive but the plain
 //! lock, which `scripts.rs` has. "Vector" in a comment is what Redisson's script gives; where ours means to give something
 //! else, the comment says why. Below them: the names of all keys and channels, as the public API uses them.
 
@@ -124,8 +124,8 @@ fn level(who: &str, n: u32) -> String {
 #[test]
 fn a_read_write_lock_follows_the_vectors() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
 
     // Vector: read A 300 000, read B 30 000: nil, nil; hash TTL 300 000; a level key each.
     assert_eq!(bench.read(A, "300000"), (1, 0));
@@ -150,9 +150,9 @@ fn a_read_write_lock_follows_the_vectors() {
     bench.cmd::<()>(&["PEXPIRE", "W", "30000"]);
     assert_eq!(bench.rw_release(B, "0", "0"), (1, 0));
     assert_near(bench.pttl("W"), 300_000);
-    assert!(bench.heard().is_empty());
+    assert!(bench.published().is_empty());
     assert_eq!(bench.rw_release(A, "0", "0"), (2, 1));
-    assert_eq!(bench.heard(), messages(&[(RW_CHANNEL, "0")]));
+    assert_eq!(bench.published(), messages(&[(RW_CHANNEL, "0")]));
     assert!(server.lock_keys().is_empty());
 
     // Vector: read A lease 60 ms, read B 30 000, wait 100 ms, write C: about 29 900, still blocked.
@@ -165,7 +165,7 @@ fn a_read_write_lock_follows_the_vectors() {
     // Vector: release B: 1, hash gone although field A was present, message 0.
     assert!(bench.hash("W").contains_key(A));
     assert_eq!(bench.rw_release(B, "0", "0"), (2, 1));
-    assert_eq!(bench.heard(), messages(&[(RW_CHANNEL, "0")]));
+    assert_eq!(bench.published(), messages(&[(RW_CHANNEL, "0")]));
     assert!(server.lock_keys().is_empty());
 
     // Vector: write A twice: nil, nil; {mode: write, A:write: 2}, TTL about 60 000. Ours keeps the longer of the two.
@@ -180,19 +180,19 @@ fn a_read_write_lock_follows_the_vectors() {
     // and 00 behind it, for one of Java that was just about to wait.
     assert_eq!(bench.rw_release(A, "1", "1"), (1, 0));
     assert_eq!(bench.hash("W"), fields(&[("mode", "write"), (&writer, "1")]));
-    assert!(bench.heard().is_empty());
+    assert!(bench.published().is_empty());
     assert_eq!(bench.rw_release(A, "0", "1"), (2, 1));
     assert_eq!(bench.hash("W"), fields(&[("mode", "read"), (A, "1")]));
     assert_near(bench.pttl(&level(A, 1)), 30_000);
-    assert_eq!(bench.heard(), messages(&[(RW_CHANNEL, "1"), (RW_CHANNEL, "00")]));
+    assert_eq!(bench.published(), messages(&[(RW_CHANNEL, "1"), (RW_CHANNEL, "00")]));
 }
 
 /// Traces of a live Redisson: what our scripts make of a state that Java's made.
 #[test]
-fn a_reader_of_java_s_is_respected() {
+fn a_redisson_reader_is_respected() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     bench.cmd::<()>(&["HSET", "W", "mode", "read", J, "2"]);
     bench.cmd::<()>(&["PEXPIRE", "W", "20000"]);
     for n in [1, 2] {
@@ -205,7 +205,7 @@ fn a_reader_of_java_s_is_respected() {
     assert_near(bench.pttl("W"), 20_000);
     assert_near(bench.pttl(&level(J, 2)), 20_000);
     assert_eq!(bench.hash("W").get(J).map(String::as_str), Some("2"));
-    assert!(bench.heard().is_empty());
+    assert!(bench.published().is_empty());
     // A writer of Java's that reads as well keeps everybody out.
     bench.cmd::<()>(&["HSET", "W", "mode", "write", &format!("{J}:write"), "1"]);
     assert_near(bench.read(A, "60000").1, 20_000);
@@ -216,14 +216,14 @@ fn a_reader_of_java_s_is_respected() {
 fn a_latch_follows_the_vectors() {
     const CHANNEL: &str = "redisson_countdownlatch__channel__{L}";
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let mut ids = 0;
     // Each request has a mark of its own, which Redisson does not know.
     let mut call = |bench: &mut Bench<'_>, script: &str, args: &[&str]| {
         ids += 1;
         let pair = bench.pair(script, &["L", &format!("leasehold_once:{{L}}:{ids}")], args);
-        (pair, bench.heard())
+        (pair, bench.published())
     };
     // Vector: set 2; down; down; down: messages 1, then 0 at the second; the third leaves no key.
     assert_eq!(
@@ -239,8 +239,8 @@ fn a_latch_follows_the_vectors() {
     assert!(server.lock_keys().is_empty());
     // Section 13: Redisson's delete publishes 1, which strands whoever waits. Ours publishes 0 behind it.
     bench.cmd::<()>(&["SET", "L", "3"]);
-    let told = messages(&[(CHANNEL, "1"), (CHANNEL, "0")]);
-    assert_eq!(call(&mut bench, "latch_delete", &["60000", CHANNEL, "0"]), ((1, 0), told));
+    let reported = messages(&[(CHANNEL, "1"), (CHANNEL, "0")]);
+    assert_eq!(call(&mut bench, "latch_delete", &["60000", CHANNEL, "0"]), ((1, 0), reported));
     assert!(server.lock_keys().is_empty());
 }
 
@@ -248,21 +248,21 @@ fn a_latch_follows_the_vectors() {
 fn a_counting_semaphore_follows_the_vectors() {
     const CHANNEL: &str = "redisson_sc:{S}";
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     // Vector: release 3 on a missing key: value 3, message 3. Ours to add permits, and to give back what it took.
     assert_eq!(bench.pair("count_add", &["S", "m1"], &["3", "60000", CHANNEL, "0"]), (1, 3));
-    assert_eq!(bench.heard(), messages(&[(CHANNEL, "3")]));
+    assert_eq!(bench.published(), messages(&[(CHANNEL, "3")]));
     bench.cmd::<()>(&["DEL", "S"]);
     assert_eq!(bench.pair("count_release", &["S", "m2"], &["3", "60000", CHANNEL, "1"]), (2, 1));
-    assert_eq!(bench.heard(), messages(&[(CHANNEL, "3")]));
+    assert_eq!(bench.published(), messages(&[(CHANNEL, "3")]));
     assert_eq!(bench.cmd::<String>(&["GET", "S"]), "3");
     // Section 14: acquire takes all or none and says nothing; adding fewer than none tells nobody (18 #12).
     assert_eq!(bench.pair("count_acquire", &["S", "m3"], &["4", "60000", "0"]), (0, -1));
     assert_eq!(bench.pair("count_acquire", &["S", "m4"], &["3", "60000", "0"]), (1, 0));
     assert_eq!(bench.pair("count_add", &["S", "m5"], &["-2", "60000", CHANNEL, "0"]), (1, -2));
     assert_eq!(bench.cmd::<String>(&["GET", "S"]), "-2");
-    assert!(bench.heard().is_empty());
+    assert!(bench.published().is_empty());
 }
 
 #[test]
@@ -270,8 +270,8 @@ fn permits_with_leases_follow_the_vectors() {
     const CHANNEL: &str = "redisson_sc:{S}";
     const KEYS: [&str; 2] = ["S", "{S}:timeout"];
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let take =
         |bench: &mut Bench<'_>| bench.pair("permit_acquire", &KEYS, &["ours12345678", "1", "30000", CHANNEL, "0"]);
     // Vector: total 2, one no-expiry, one lease 300 ms, third tries: `:<score of the leased one>`. Ours is told how long.
@@ -284,17 +284,17 @@ fn permits_with_leases_follow_the_vectors() {
     if bench.now() < now + 300 {
         assert_eq!(status, 0);
         assert!((1..=301).contains(&hint), "{hint}");
-        assert!(bench.heard().is_empty());
+        assert!(bench.published().is_empty());
     }
     bench.cmd::<()>(&["ZREM", KEYS[1], "java's permit 02", "ours12345678\0\0\0\u{1}"]);
 
     // Vector: the same after 350 ms: OK, and message 1 from the sweep. Ours publishes what is left after it took, which
     // is none: nobody need come for that.
     bench.cmd::<()>(&["SET", "S", "0"]);
-    bench.heard();
+    bench.published();
     bench.cmd::<()>(&["ZADD", KEYS[1], &now.to_string(), "java's permit 02"]);
     assert_eq!(take(&mut bench), (1, 0));
-    assert!(bench.heard().is_empty());
+    assert!(bench.published().is_empty());
     // With one more that had ended, that is there for somebody else.
     bench.cmd::<()>(&["DEL", KEYS[1]]);
     for permit in ["java's permit 02", "java's permit 03"] {
@@ -302,7 +302,7 @@ fn permits_with_leases_follow_the_vectors() {
     }
     let taken = bench.now();
     assert_eq!(take(&mut bench), (1, 0));
-    assert_eq!(bench.heard(), messages(&[(CHANNEL, "1")]));
+    assert_eq!(bench.published(), messages(&[(CHANNEL, "1")]));
     assert_eq!(bench.cmd::<String>(&["GET", "S"]), "1");
     // Sections 15 and 18 #16: 16 bytes, whole milliseconds, two seconds longer than promised, because Java's clock sweeps.
     let members: Vec<(Vec<u8>, String)> = bench.cmd(&["ZRANGE", KEYS[1], "0", "-1", "WITHSCORES"]);
@@ -314,7 +314,7 @@ fn permits_with_leases_follow_the_vectors() {
     bench.cmd::<()>(&["ZADD", KEYS[1], &now.to_string(), "ours12345678\0\0\0\u{1}"]);
     let release = |bench: &mut Bench<'_>| bench.pair("permit_release", &KEYS, &["ours12345678", "1", CHANNEL]);
     assert_eq!(release(&mut bench), (0, 0));
-    assert_eq!(bench.heard(), messages(&[(CHANNEL, "2")]));
+    assert_eq!(bench.published(), messages(&[(CHANNEL, "2")]));
     assert_eq!(release(&mut bench), (0, 0));
-    assert_eq!((bench.heard(), bench.cmd::<String>(&["GET", "S"])), (vec![], "2".to_owned()));
+    assert_eq!((bench.published(), bench.cmd::<String>(&["GET", "S"])), (vec![], "2".to_owned()));
 }

@@ -14,9 +14,9 @@ fn sorted(mut keys: Vec<String>) -> Vec<String> {
 impl Bench<'_> {
     /// What was published for Redisson's ears. Clients also call themselves, and each new connection tries whether it may
     /// publish.
-    fn heard_by_redisson(&mut self) -> Messages {
+    fn published_to_redisson(&mut self) -> Messages {
         let for_redisson = |channel: &str| channel.starts_with("redisson") && !channel.contains("leasehold:probe");
-        self.heard().into_iter().filter(|(channel, _)| for_redisson(channel)).collect()
+        self.published().into_iter().filter(|(channel, _)| for_redisson(channel)).collect()
     }
 }
 
@@ -33,8 +33,8 @@ fn assert_holder(holder: &str, client: &str) {
 fn a_fair_lock_has_redisson_s_names() {
     let server = Server::start();
     let (ours, theirs) = (server.client(), server.client());
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     for (name, tag) in NAMES {
         let guard = ours.fair(name).lock().unwrap();
         assert_eq!(server.lock_keys(), [name]);
@@ -53,15 +53,15 @@ fn a_fair_lock_has_redisson_s_names() {
             assert_eq!(waiting, bench.cmd::<Vec<String>>(&["ZRANGE", &deadlines, "0", "-1"]));
             assert_holder(&waiting[0], theirs.id());
             let channel = format!("redisson_lock__channel:{tag}:{}", waiting[0]);
-            // It listens there, beside our ear: Java's release would find it.
+            // It listens there, beside our subscriber: Java's release would find it.
             wait_until("it hears its channel", || bench.cmd::<u32>(&["PUBLISH", &channel, "0"]) == 2);
-            bench.heard();
+            bench.published();
             guard.unlock().unwrap();
             waiter.join().unwrap().unlock().unwrap();
             channel
         });
         // The second release finds nobody to call.
-        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "0")]));
+        assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "0")]));
         assert!(server.lock_keys().is_empty());
     }
 }
@@ -70,8 +70,8 @@ fn a_fair_lock_has_redisson_s_names() {
 fn a_read_write_lock_has_redisson_s_names() {
     let server = Server::start();
     let (ours, theirs) = (server.client(), server.client());
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     for (name, tag) in NAMES {
         let (lock, channel) = (ours.rw_lock(name), format!("redisson_rwlock:{tag}"));
         let outer = lock.read().unwrap();
@@ -93,12 +93,12 @@ fn a_read_write_lock_has_redisson_s_names() {
             });
             assert_holder(&bench.cmd::<String>(&["GET", &marker]), theirs.id());
             inner.unlock().unwrap();
-            assert!(bench.heard_by_redisson().is_empty());
+            assert!(bench.published_to_redisson().is_empty());
             assert_eq!(sorted(server.lock_keys()), sorted(vec![name.to_owned(), levels[0].clone(), marker.clone()]));
             outer.unlock().unwrap();
             writer.join().unwrap().unlock().unwrap();
         });
-        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "0"), (&channel, "1"), (&channel, "00")]));
+        assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "0"), (&channel, "1"), (&channel, "00")]));
         assert!(server.lock_keys().is_empty());
 
         // Vector: read inside of write adds a field. Ours does not tell of it until the last write level goes.
@@ -112,9 +112,9 @@ fn a_read_write_lock_has_redisson_s_names() {
         let reader = writer.strip_suffix(":write").unwrap();
         assert_eq!(bench.hash(name), messages(&[("mode", "read"), (reader, "1")]).into_iter().collect());
         assert_eq!(bench.cmd::<u32>(&["EXISTS", &format!("{tag}:{reader}:rwlock_timeout:1")]), 1);
-        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "1"), (&channel, "00")]));
+        assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "1"), (&channel, "00")]));
         reading.unlock().unwrap();
-        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "0")]));
+        assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "0")]));
         assert!(server.lock_keys().is_empty());
     }
 }
@@ -123,8 +123,8 @@ fn a_read_write_lock_has_redisson_s_names() {
 fn a_latch_has_redisson_s_names() {
     let server = Server::start();
     let client = server.client();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     for (name, tag) in NAMES {
         // The latch's own rule: braces in any case.
         let (latch, channel) = (client.latch(name), format!("redisson_countdownlatch__channel__{{{name}}}"));
@@ -140,8 +140,8 @@ fn a_latch_has_redisson_s_names() {
         assert_eq!(latch.count_down().unwrap(), 0);
         latch.set_count(1).unwrap();
         assert!(latch.delete().unwrap());
-        let told = ["1", "0", "1", "1", "0"].map(|payload| (channel.clone(), payload.to_owned()));
-        assert_eq!(bench.heard_by_redisson(), told);
+        let reported = ["1", "0", "1", "1", "0"].map(|payload| (channel.clone(), payload.to_owned()));
+        assert_eq!(bench.published_to_redisson(), reported);
         assert_marks_only(&server, tag);
     }
 }
@@ -163,13 +163,13 @@ fn assert_marks_only(server: &Server, tag: &str) {
 fn a_semaphore_has_redisson_s_names() {
     let server = Server::start();
     let client = server.client();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     for (name, tag) in NAMES {
         let (semaphore, channel, leases) =
             (client.semaphore(name), format!("redisson_sc:{tag}"), format!("{tag}:timeout"));
         assert!(semaphore.try_set_permits(3).unwrap());
-        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "3")]));
+        assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "3")]));
         let two = semaphore.acquire_many(2).unwrap();
         assert_eq!(sorted(server.lock_keys()), sorted(vec![name.to_owned(), leases.clone()]));
         assert_eq!(bench.cmd::<String>(&["GET", name]), "1");
@@ -181,7 +181,7 @@ fn a_semaphore_has_redisson_s_names() {
             assert_near(ends - bench.now(), 32_000);
         }
         two.unlock().unwrap();
-        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "3")]));
+        assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "3")]));
 
         // The ids that Java knows them by are the members in hexadecimal digits.
         let id = semaphore.acquire_many(3).unwrap().forget();
@@ -200,7 +200,7 @@ fn a_semaphore_has_redisson_s_names() {
         assert_eq!(semaphore.acquired_permits().unwrap(), 2);
         assert!(semaphore.delete().unwrap());
         // What Java said, what was given back, and that there is none any more.
-        assert_eq!(bench.heard_by_redisson(), messages(&[(&channel, "1"), (&channel, "1"), (&channel, "1")]));
+        assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "1"), (&channel, "1"), (&channel, "1")]));
         assert_marks_only(&server, tag);
     }
 }
@@ -209,8 +209,8 @@ fn a_semaphore_has_redisson_s_names() {
 fn a_counting_semaphore_has_redisson_s_names() {
     let server = Server::start();
     let client = server.client();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     for (name, tag) in NAMES {
         let (semaphore, channel) = (client.counting_semaphore(name), format!("redisson_sc:{tag}"));
         assert!(semaphore.try_set_permits(2).unwrap());
@@ -225,8 +225,8 @@ fn a_counting_semaphore_has_redisson_s_names() {
         });
         assert_eq!(semaphore.add_permits(3).unwrap(), 5);
         assert!(semaphore.delete().unwrap());
-        let told = ["2", "2", "2", "5", "1"].map(|payload| (channel.clone(), payload.to_owned()));
-        assert_eq!(bench.heard_by_redisson(), told);
+        let reported = ["2", "2", "2", "5", "1"].map(|payload| (channel.clone(), payload.to_owned()));
+        assert_eq!(bench.published_to_redisson(), reported);
         assert_marks_only(&server, tag);
     }
 }

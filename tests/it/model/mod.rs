@@ -58,7 +58,7 @@ impl Outcome {
 
 /// The dice, the server, and what has happened so far.
 struct Run {
-    noun: &'static str,
+    primitive: &'static str,
     seed: u64,
     dice: u64,
     trace: Vec<String>,
@@ -68,13 +68,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(noun: &'static str) -> Self {
+    fn new(primitive: &'static str) -> Self {
         let seed: u64 = std::env::var("LEASEHOLD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random);
-        println!("{noun}: LEASEHOLD_SEED={seed}");
+        println!("{primitive}: LEASEHOLD_SEED={seed}");
         let server = Server::start();
         let proxy = Proxy::start(&server);
         let redis = RefCell::new(server.connect());
-        Self { noun, seed, dice: seed, trace: Vec::new(), redis, proxy, server }
+        Self { primitive, seed, dice: seed, trace: Vec::new(), redis, proxy, server }
     }
 
     fn client(&self) -> LockClient {
@@ -142,13 +142,13 @@ impl Run {
     /// What to say when something is not as it must be.
     fn story(&self) -> String {
         let from = self.trace.len().saturating_sub(40);
-        format!("{}: LEASEHOLD_SEED={} after ...\n  {}", self.noun, self.seed, self.trace[from..].join("\n  "))
+        format!("{}: LEASEHOLD_SEED={} after ...\n  {}", self.primitive, self.seed, self.trace[from..].join("\n  "))
     }
 
     /// All clients are gone, and nothing of theirs is left. `LEASEHOLD_TRACE` prints what was done.
     fn end(self) {
         if std::env::var_os("LEASEHOLD_TRACE").is_some() {
-            println!("{}:\n  {}", self.noun, self.trace.join("\n  "));
+            println!("{}:\n  {}", self.primitive, self.trace.join("\n  "));
         }
         let Self { server, proxy, redis, .. } = self;
         drop((proxy, redis));

@@ -120,8 +120,8 @@ impl Model {
     }
 }
 
-fn run<L: Lock>(noun: &'static str) {
-    let mut run = Run::new(noun);
+fn run<L: Lock>(primitive: &'static str) {
+    let mut run = Run::new(primitive);
     let clients = [run.client(), run.client(), run.client()];
     let ids = clients.each_ref().map(|client| client.id().to_owned());
     let actors = CLIENT_OF.map(|n| {
@@ -155,7 +155,7 @@ fn run<L: Lock>(noun: &'static str) {
                     (false, false) => Outcome::Busy,
                 };
                 soon = run.answered(outcome, &[wanted], broken);
-                // Nothing is sent after a lost re-entry: the next verb corrects the count.
+                // Nothing is sent after a lost re-entry: the next method corrects the count.
                 model.loose = if mine.levels > 0 && !mine.gone { soon } else { model.loose && !free };
                 if outcome == Outcome::Won {
                     model.mine[who].levels += 1;
@@ -166,19 +166,19 @@ fn run<L: Lock>(noun: &'static str) {
                 }
             }
             6..=10 if mine.levels > 0 => {
-                let (which, told) = (run.roll(mine.levels), !run.chance(3));
-                run.note(format!("{who} unlocks one of {}, gone {}, told {told}", mine.levels, mine.gone));
+                let (which, reported) = (run.roll(mine.levels), !run.chance(3));
+                run.note(format!("{who} unlocks one of {}, gone {}, reported {reported}", mine.levels, mine.gone));
                 let broken = run.maybe_break();
                 let outcome = actor.run(move |thread: &mut Thread<L>| {
                     let guard = thread.bound.swap_remove(which);
-                    if told {
+                    if reported {
                         return Outcome::of_release(L::unlock(guard));
                     }
                     drop(guard);
                     Outcome::Done
                 });
                 let allowed: &[_] = match mine.gone {
-                    _ if !told => &[Outcome::Done],
+                    _ if !reported => &[Outcome::Done],
                     false => &[Outcome::Done],
                     // Repeated, it cannot tell its own first attempt from a loss.
                     true if broken && mine.levels == 1 => &[Outcome::Done, Outcome::LOST],
@@ -187,7 +187,7 @@ fn run<L: Lock>(noun: &'static str) {
                 let unknown = run.answered(outcome, allowed, broken);
                 let mine = &mut model.mine[who];
                 mine.levels -= 1;
-                soon = unknown || (broken && !told);
+                soon = unknown || (broken && !reported);
                 if !mine.gone {
                     model.loose = soon && mine.levels > 0;
                 }

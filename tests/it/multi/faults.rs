@@ -115,8 +115,8 @@ fn the_loss_of_one_is_the_loss_of_all() {
     let client = server.builder().lease(ms(900)).io_timeout(ms(800)).build().unwrap();
     for owned in [false, true] {
         let multi = client.multi(["a", "b", "c"]);
-        let told = Arc::new(AtomicU32::new(0));
-        let count = told.clone();
+        let reported = Arc::new(AtomicU32::new(0));
+        let count = reported.clone();
         let callback = move || {
             count.fetch_add(1, Ordering::SeqCst);
         };
@@ -141,19 +141,19 @@ fn the_loss_of_one_is_the_loss_of_all() {
             lose!(multi.lock().unwrap());
         }
         wait_until("the others are free", || server.lock_keys().is_empty());
-        wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
+        wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
         // All of them at once: told once.
         let guard = multi.lock_owned().unwrap();
-        let count = told.clone();
+        let count = reported.clone();
         guard.on_lost(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
         server.cmd::<()>(&["FLUSHALL"]);
         assert!(guard.wait_lost(CAP));
-        wait_until("the callback has run", || told.load(Ordering::SeqCst) == 2);
+        wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 2);
         refused(guard.unlock(), ErrorKind::Lost, Some("a"));
         let guard = multi.lock().unwrap();
-        assert_eq!(told.load(Ordering::SeqCst), 2);
+        assert_eq!(reported.load(Ordering::SeqCst), 2);
         guard.unlock().unwrap();
     }
     drop(client);
@@ -161,7 +161,7 @@ fn the_loss_of_one_is_the_loss_of_all() {
 }
 
 #[test]
-fn closing_the_client_is_told_like_a_loss() {
+fn closing_the_client_is_reported_like_a_loss() {
     let server = Server::start();
     let client = patient(&server);
     let guard = client.multi(["a", "b"]).lock_owned().unwrap();

@@ -236,21 +236,21 @@ fn it_enters_again_what_the_thread_holds() {
     assert!(server.lock_keys().is_empty());
     // A hold that goes on is no reason to call back for a guard that is gone.
     let outer = client.lock("b").unwrap();
-    let told = std::sync::Arc::new(AtomicU32::new(0));
+    let reported = std::sync::Arc::new(AtomicU32::new(0));
     let multi = client.multi(["a", "b"]).lock().unwrap();
-    let count = told.clone();
+    let count = reported.clone();
     multi.on_lost(move || {
         count.fetch_add(1, Ordering::SeqCst);
     });
     multi.unlock().unwrap();
-    let last = told.clone();
+    let last = reported.clone();
     outer.on_lost(move || {
         last.fetch_add(10, Ordering::SeqCst);
     });
     server.cmd::<u32>(&["DEL", "b"]);
     refused(client.multi(["a", "b"]).lock(), ErrorKind::Lost, Some("b"));
-    wait_until("the other guard's is called", || told.load(Ordering::SeqCst) >= 10);
-    assert_eq!(told.load(Ordering::SeqCst), 10);
+    wait_until("the other guard's is called", || reported.load(Ordering::SeqCst) >= 10);
+    assert_eq!(reported.load(Ordering::SeqCst), 10);
     assert!(server.lock_keys().is_empty(), "nothing of a call that met a loss is kept");
     refused(outer.unlock(), ErrorKind::Lost, Some("b"));
     drop((client, other));
@@ -258,7 +258,7 @@ fn it_enters_again_what_the_thread_holds() {
 }
 
 #[test]
-fn a_lock_of_another_kind_or_no_lock_is_told_and_nothing_is_taken() {
+fn a_lock_of_another_kind_or_no_lock_is_reported_and_nothing_is_acquired() {
     let server = Server::start();
     let client = patient(&server);
     let writer = client.rw_lock("r").write().unwrap();

@@ -4,7 +4,7 @@ use crate::rig::{CAP, Masters, ms, wait_until};
 
 /// `RedissonRedLock` has another id on each master. Whoever waits for it sleeps, and operators see that it is held.
 #[test]
-fn a_hold_with_another_id_on_each_master_is_one() {
+fn a_hold_with_another_id_on_each_master_is_one_hold() {
     let masters = Masters::fresh(3);
     let client = masters.client();
     for (n, server) in masters.0.iter().enumerate() {
@@ -38,7 +38,7 @@ fn a_hold_with_another_id_on_each_master_is_one() {
 /// Java waits for one master after the other, also for the third when it has two. A vote that was in its way is taken back
 /// with a message that is none to ours: one that wakes those who took it would never end.
 #[test]
-fn a_vote_beside_java_is_taken_back_with_a_message_to_java_alone() {
+fn an_acquire_that_is_undone_beside_redisson_notifies_redisson_alone() {
     let masters = Masters::fresh(3);
     let (a, b) = (masters.client(), masters.client());
     for (n, server) in masters.0[..2].iter().enumerate() {

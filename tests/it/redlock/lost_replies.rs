@@ -47,7 +47,7 @@ fn lost_and_late_replies_leave_nothing_behind() {
 }
 
 #[test]
-fn what_a_master_runs_after_a_stall_longer_than_the_lease_is_undone_as_well() {
+fn an_acquire_that_runs_after_a_stall_longer_than_the_lease_is_undone() {
     let masters = Masters::fresh(3);
     let client = masters.builder().lease(ms(3000)).io_timeout(ms(600)).build().unwrap();
     wait_for_votes(&client, 3);
@@ -67,7 +67,7 @@ fn what_a_master_runs_after_a_stall_longer_than_the_lease_is_undone_as_well() {
 }
 
 #[test]
-fn a_call_is_not_told_that_there_is_no_quorum_because_other_calls_left_replies_owed() {
+fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
     let masters = Masters::fresh(3);
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
     let places: Vec<(usize, &Proxy)> = proxies.iter().enumerate().collect();

@@ -121,7 +121,7 @@ fn without_a_majority_a_hold_ends_in_time() {
 
 /// It was never sent anything of the locks taken since, so there is nothing to undo there.
 #[test]
-fn a_dead_master_leaves_nothing_to_be_settled() {
+fn a_dead_master_leaves_nothing_to_undo() {
     let mut masters = Masters::fresh(3);
     let client = masters.client();
     masters.0[1].kill();
@@ -133,7 +133,7 @@ fn a_dead_master_leaves_nothing_to_be_settled() {
 
 /// Over TCP the first request after it seems to be sent: the end of the connection is read behind it.
 #[test]
-fn connections_that_ended_in_their_sleep_fail_no_call() {
+fn idle_tcp_connections_that_ended_fail_no_call() {
     let masters = Masters((0..3).map(|_| Server::start_tcp(&[])).collect());
     let client = masters.builder().admit_fresh_nodes().build().unwrap();
     wait_for_votes(&client, 3);
@@ -156,7 +156,7 @@ fn connections_that_ended_in_their_sleep_fail_no_call() {
 }
 
 #[test]
-fn a_lock_that_is_held_is_busy_also_with_one_master_dead_and_one_slower() {
+fn a_held_lock_is_busy_with_one_master_dead_and_one_slow() {
     let mut masters = Masters::fresh(3);
     let slow = Proxy::start(&masters.0[2]);
     let a = masters.client();
@@ -188,7 +188,7 @@ fn a_master_that_is_down_from_the_start_costs_the_others_nothing() {
 }
 
 #[test]
-fn a_slow_master_blocks_nobody_who_looks_at_it() {
+fn a_slow_master_does_not_block_the_status_of_nodes() {
     let masters = Masters::fresh(3);
     let slow = Proxy::start(&masters.0[2]);
     let client = behind(&masters, &[(2, &slow)]).io_timeout(ms(1000)).build().unwrap();
@@ -218,7 +218,7 @@ fn a_slow_master_blocks_nobody_who_looks_at_it() {
 }
 
 #[test]
-fn connections_that_ended_while_they_lay_idle_fail_no_call() {
+fn idle_connections_that_ended_fail_no_call() {
     let masters = Masters::fresh(3);
     let client = masters.client();
     wait_for_votes(&client, 3);

@@ -126,7 +126,7 @@ const FAULTS: [Fault; 5] = [
 ];
 
 #[test]
-fn what_cannot_rest_on_several_masters_says_so() {
+fn primitives_that_need_a_single_server_are_refused() {
     let masters = Masters::fresh(3);
     let client = masters.client();
     for error in [
@@ -155,7 +155,7 @@ fn token(client: &LockClient) -> leasehold::fencing::FencingToken {
 }
 
 #[test]
-fn settings_that_do_not_fit_are_told() {
+fn settings_that_do_not_fit_are_refused() {
     let masters = Masters::start(3);
     let urls = masters.urls();
     let redlock = |urls: &[String]| LockClient::builder().urls(urls.to_vec()).redlock();

@@ -44,7 +44,7 @@ fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
 }
 
 #[test]
-fn a_flushed_master_has_no_vote_and_the_hold_is_put_there_again() {
+fn a_flushed_master_has_no_vote_and_gets_the_hold_again() {
     let masters = Masters::fresh(3);
     let (a, b) = (builder(&masters.urls()).build().unwrap(), builder(&masters.urls()).build().unwrap());
     wait_for_votes(&a, 3);

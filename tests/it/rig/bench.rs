@@ -47,15 +47,15 @@ pub(crate) type Picture = BTreeMap<String, Content>;
 
 pub(crate) struct Bench<'a> {
     con: redis::Connection,
-    ear: redis::PubSub<'a>,
+    subscriber: redis::PubSub<'a>,
     scripts: BTreeMap<&'static str, String>,
 }
 
 impl<'a> Bench<'a> {
-    pub(crate) fn new(server: &Server, ear: &'a mut redis::Connection) -> Self {
-        let mut ear = ear.as_pubsub();
-        ear.psubscribe("*").unwrap();
-        Self { con: server.connect(), ear, scripts: scripts() }
+    pub(crate) fn new(server: &Server, subscriber: &'a mut redis::Connection) -> Self {
+        let mut subscriber = subscriber.as_pubsub();
+        subscriber.psubscribe("*").unwrap();
+        Self { con: server.connect(), subscriber, scripts: scripts() }
     }
 
     pub(crate) fn cmd<T: redis::FromRedisValue>(&mut self, words: &[impl redis::ToRedisArgs]) -> T {
@@ -88,10 +88,10 @@ impl<'a> Bench<'a> {
     }
 
     /// Everything that was published since the last call. A mark tells where it ends: nothing is waited for.
-    pub(crate) fn heard(&mut self) -> Vec<(String, String)> {
+    pub(crate) fn published(&mut self) -> Vec<(String, String)> {
         self.cmd::<u32>(&["PUBLISH", "mark", ""]);
         let next = || {
-            let message = self.ear.get_message().unwrap();
+            let message = self.subscriber.get_message().unwrap();
             (message.get_channel_name().to_owned(), message.get_payload().unwrap())
         };
         std::iter::repeat_with(next).take_while(|(channel, _): &(String, String)| channel != "mark").collect()

@@ -279,14 +279,14 @@ fn kilo(left: i64) -> String {
 /// A server with one connection that runs scripts and one that hears all that is published.
 struct Bench<'a> {
     con: redis::Connection,
-    ear: redis::PubSub<'a>,
+    subscriber: redis::PubSub<'a>,
 }
 
 impl<'a> Bench<'a> {
-    fn new(server: &Server, ear: &'a mut redis::Connection) -> Self {
-        let mut ear = ear.as_pubsub();
-        ear.psubscribe("*").unwrap();
-        Self { con: server.connect(), ear }
+    fn new(server: &Server, subscriber: &'a mut redis::Connection) -> Self {
+        let mut subscriber = subscriber.as_pubsub();
+        subscriber.psubscribe("*").unwrap();
+        Self { con: server.connect(), subscriber }
     }
 
     fn cmd<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
@@ -331,10 +331,10 @@ impl<'a> Bench<'a> {
     }
 
     /// Everything that was published since the last call. A mark tells where it ends: nothing is waited for.
-    fn heard(&mut self) -> Vec<(String, String)> {
+    fn published(&mut self) -> Vec<(String, String)> {
         self.cmd::<u32>(&["PUBLISH", "mark", ""]);
         let next = || {
-            let message = self.ear.get_message().unwrap();
+            let message = self.subscriber.get_message().unwrap();
             (message.get_channel_name().to_owned(), message.get_payload().unwrap())
         };
         std::iter::repeat_with(next).take_while(|(channel, _): &(String, String)| channel != "mark").collect()
@@ -387,7 +387,7 @@ impl<'a> Bench<'a> {
         let (answer, channel) = world.expect(call);
         let messages: Vec<_> = channel.map(|c| (c.to_owned(), "0".to_owned())).into_iter().collect();
         let wanted = (answer, messages, world.picture());
-        let got = (self.run(call), self.heard(), self.picture());
+        let got = (self.run(call), self.published(), self.picture());
         (wanted != got).then(|| format!("{call:?}\n  in {before:?}\n  gave   {got:?}\n  wanted {wanted:?}"))
     }
 

@@ -12,8 +12,8 @@ use crate::rig::Server;
 #[test]
 fn golden_vectors() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let release = (CHANNEL.to_owned(), "0".to_owned());
     type Row<'a> = (&'a str, &'a [&'a str], &'a str, Option<(&'a str, i64)>);
     let rows: [Row<'_>; 9] = [
@@ -27,22 +27,26 @@ fn golden_vectors() {
         ("release", &["A", "1"], "[0 0]", None),
         ("release", &["C", "1"], "[0 0]", None),
     ];
-    for (verb, args, answer, after) in rows {
-        let reply = if verb == "acquire" {
+    for (operation, args, answer, after) in rows {
+        let reply = if operation == "acquire" {
             bench.eval(lua!("mutex_acquire", "grant"), &[LOCK, TOKEN], &[args, &["-1", "0", "0"]].concat())
         } else {
             bench.eval(lua!("mutex_release"), &[LOCK], &[args, &[CHANNEL]].concat())
         };
-        assert_eq!(show(&reply), answer, "{verb} {args:?}");
-        assert_eq!(bench.heard(), if answer == "[2 1]" { vec![release.clone()] } else { vec![] }, "{verb} {args:?}");
+        assert_eq!(show(&reply), answer, "{operation} {args:?}");
+        assert_eq!(
+            bench.published(),
+            if answer == "[2 1]" { vec![release.clone()] } else { vec![] },
+            "{operation} {args:?}"
+        );
         let fields: Vec<(String, String)> = bench.cmd(&["HGETALL", LOCK]);
         let left: i64 = bench.cmd(&["PTTL", LOCK]);
         match after {
             Some((count, ttl)) => {
-                assert_eq!(fields, [("A".to_owned(), count.to_owned())], "{verb} {args:?}");
-                assert!((ttl - 5_000..=ttl).contains(&left), "{verb} {args:?}: {left}");
+                assert_eq!(fields, [("A".to_owned(), count.to_owned())], "{operation} {args:?}");
+                assert!((ttl - 5_000..=ttl).contains(&left), "{operation} {args:?}: {left}");
             }
-            None => assert!(bench.picture().is_empty(), "{verb} {args:?}"),
+            None => assert!(bench.picture().is_empty(), "{operation} {args:?}"),
         }
     }
 }
@@ -51,8 +55,8 @@ fn golden_vectors() {
 #[test]
 fn every_call_twice_in_every_state() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let locks = [
         World::EMPTY,
         World::held(&[("A", 1)], 2),
@@ -109,8 +113,8 @@ fn every_call_twice_in_every_state() {
 #[test]
 fn a_full_server() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let off = Call::Acquire { who: "A".to_owned(), lease: 2, held: 0, rule: -1, floor: LOW, not_after: 0 };
     let held = |count| World::held(&[("A", count)], 2);
     let refused = [
@@ -128,7 +132,7 @@ fn a_full_server() {
             assert_eq!(bench.run(&call), "!OOM", "{call:?} in {world:?}");
             assert_eq!(bench.picture(), world.picture());
         }
-        assert!(bench.heard().is_empty());
+        assert!(bench.published().is_empty());
         bench.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     }
     let served = [Call::release("A", 1), Call::renew("A", 3), Call::Inspect, Call::Force, Call::Probe];
@@ -157,8 +161,8 @@ fn random_interleavings() {
     println!("LEASEHOLD_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let mut world = World::EMPTY;
     let mut players = ["A", "B", "C"].map(|letter| Player { name: format!("{letter}:0"), held: 0, last: None });
     let (mut grants, mut last_token) = (0, 0);

@@ -8,8 +8,8 @@ use crate::rig::Server;
 #[test]
 fn a_renewal_answers_for_each_lock() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     bench.cmd::<()>(&["SET", "wrong", "x"]);
     for (key, who) in [("a", "A"), ("b", "A"), ("c", "B"), ("d", "A"), ("e", "A")] {
         bench.cmd::<()>(&["HSET", key, who, "1"]);
@@ -25,7 +25,7 @@ fn a_renewal_answers_for_each_lock() {
         // Raised, foreign, not shortened, another's, free, only looked at, and one that would never have ended.
         assert_eq!(ttls, ["3ks", "-1", "2ks", "2ks", "-2", "2ks", "3ks"]);
     }
-    assert!(bench.heard().is_empty());
+    assert!(bench.published().is_empty());
     assert_eq!(show(&bench.eval(lua!("lease_renew"), &[], &[])), "[]");
 }
 
@@ -33,8 +33,8 @@ fn a_renewal_answers_for_each_lock() {
 #[test]
 fn the_probe_names_what_is_refused() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     #[rustfmt::skip]
     let names = [
         "hexists", "hget", "hdel", "hgetall", "hlen", "exists", "get", "del", "pttl", "pexpire", "pexpireat", "persist",
@@ -71,8 +71,8 @@ fn the_probe_names_what_is_refused() {
 fn fences_compare_numbers_and_may_be_asked_twice() {
     type Fenced = (Option<u64>, Option<&'static str>);
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let picture = |(token, value): Fenced| -> BTreeMap<String, String> {
         let fields =
             [token.map(|t| ("token".to_owned(), t.to_string())), value.map(|v| ("value".to_owned(), v.to_owned()))];

@@ -6,8 +6,8 @@ use crate::rig::Server;
 #[test]
 fn tokens_are_exact_and_never_repeat() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let mut last = 0;
     let day = "86400000";
     // Floors as connections bring them (their server's time) and one of a clock that has been stepped back since.
@@ -41,8 +41,8 @@ fn tokens_are_exact_and_never_repeat() {
 #[test]
 fn a_counter_that_is_kept_loses_the_ttl_that_an_earlier_acquire_gave_it() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let now = bench.micros();
     bench.token("86400000", now);
     assert!(bench.cmd::<i64>(&["PTTL", TOKEN]) > 0);

@@ -1,4 +1,4 @@
-//! Every script of the nouns, sent twice in every state of its keys: the second run answers what its header promises to a
+//! Every script of the primitives, sent twice in every state of its keys: the second run answers what its header promises to a
 //! repeat, changes nothing and publishes nothing. The scripts of the plain lock have a model of their own in `scripts.rs`.
 //!
 //! The tables are written from the headers in `src/store/redis/lua`. A row is a state, as the commands that make it, and the answer
@@ -39,7 +39,7 @@ const KEYS: [(&str, &str); 11] = [
     ("node", "leasehold:node"),
 ];
 
-struct Noun {
+struct Primitive {
     calls: &'static [&'static str],
     /// The commands that make each state, and the first answer to each call.
     states: &'static [(&'static str, &'static str)],
@@ -122,7 +122,7 @@ fn run(bench: &mut Bench<'_>, call: &str) -> String {
     let (keys, args) = call.split_once('|').expect("a bar between keys and arguments");
     let words = |text: &str| -> Vec<Vec<u8>> { text.split_whitespace().map(|word| expand(word, now)).collect() };
     let mut answer = show(&bench.eval(script_of(call), &words(keys)[1..], &words(args)));
-    for (channel, payload) in bench.heard() {
+    for (channel, payload) in bench.published() {
         let waiter = shorten(channel.strip_prefix("channel").expect("no other channel")).replace(':', "@");
         write!(answer, ">{payload}{waiter}").unwrap();
     }
@@ -262,15 +262,15 @@ fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'
 }
 
 /// Each call in each state, twice.
-fn every_call_twice(noun: &Noun) {
+fn every_call_twice(primitive: &Primitive) {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let mut failures = Vec::new();
-    for (state, answers) in noun.states {
+    for (state, answers) in primitive.states {
         let wanted: Vec<_> = answers.split_whitespace().collect();
         let mut got = Vec::new();
-        for call in noun.calls {
+        for call in primitive.calls {
             let mut fail = |what: String| failures.push(format!("{call}\n  in {state}\n  {what}"));
             bench.cmd::<()>(&["FLUSHALL"]);
             send(&mut bench, state);
@@ -351,8 +351,8 @@ fn a_repeat_on_a_latch_changes_nothing() {
 #[test]
 fn a_repeat_after_others_came_leaves_them_alone() {
     let server = Server::start();
-    let mut ear = server.connect();
-    let mut bench = Bench::new(&server, &mut ear);
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
     let b_reads = "DEL L; HSET L mode read $B 1; PEXPIRE L 2ks; SET $B.1 1 PX 2ks";
     let b_writes = "DEL L; HSET L mode write $B:write 1; PEXPIRE L 2ks";
     let b_has_m = "DEL M; HSET M $B 1; PEXPIRE M 2ks";
@@ -436,7 +436,8 @@ fn a_repeat_after_others_came_leaves_them_alone() {
 #[test]
 fn no_script_is_left_out() {
     let plain = [include_str!("../scripts/mod.rs"), include_str!("../scripts/renew_probe_fence.rs")].concat();
-    let calls = [&FAIR, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH].map(|noun| noun.calls).concat();
+    let calls =
+        [&FAIR, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH].map(|primitive| primitive.calls).concat();
     let all = scripts();
     assert!(all.len() > 20, "the table was not read: {all:?}");
     for name in all.keys() {

@@ -1,8 +1,8 @@
 //! The tables: the calls of each primitive, and the first answer of each call in each state.
 
-use super::Noun;
+use super::Primitive;
 
-pub(super) const FAIR: Noun = Noun {
+pub(super) const FAIR: Primitive = Primitive {
     calls: &[
         "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks channel 0 0",
         "fair_acquire L queue deadlines token | $A 2ks 0 9ks 0 0 300ks channel 0 0",
@@ -88,7 +88,7 @@ pub(super) const FAIR: Noun = Noun {
     ],
 };
 
-pub(super) const MULTI: Noun = Noun {
+pub(super) const MULTI: Primitive = Primitive {
     calls: &[
         "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 1 0 0",
         "multi_acquire L M token token2 | $A $A 0 0 2ks 9ks channel 0 0 0",
@@ -154,7 +154,7 @@ pub(super) const MULTI: Noun = Noun {
     ],
 };
 
-pub(super) const REDLOCK: Noun = Noun {
+pub(super) const REDLOCK: Primitive = Primitive {
     calls: &[
         "redlock_acquire L token node | $A 2ks 0 9ks 50 run 0",
         "redlock_acquire L token node | $A 2ks 0 -1 50 run 0",
@@ -192,7 +192,7 @@ pub(super) const REDLOCK: Noun = Noun {
     ],
 };
 
-pub(super) const READ_WRITE: Noun = Noun {
+pub(super) const READ_WRITE: Primitive = Primitive {
     calls: &[
         "read_acquire L marker | $A 2ks 0 tag 0",
         "read_acquire L marker | $A 2ks 1 tag 0",
@@ -314,7 +314,7 @@ pub(super) const READ_WRITE: Noun = Noun {
     ],
 };
 
-pub(super) const PERMITS: Noun = Noun {
+pub(super) const PERMITS: Primitive = Primitive {
     calls: &[
         "permit_acquire L leases | %P 1 2ks channel 0",
         "permit_acquire L leases | %R 2 2ks channel 0",
@@ -361,7 +361,7 @@ pub(super) const PERMITS: Noun = Noun {
     ],
 };
 
-pub(super) const COUNTS: Noun = Noun {
+pub(super) const COUNTS: Primitive = Primitive {
     calls: &[
         "count_acquire L mark | 1 1ks 0",
         "count_acquire L mark | 2 1ks 0",
@@ -402,7 +402,7 @@ pub(super) const COUNTS: Noun = Noun {
     ],
 };
 
-pub(super) const LATCH: Noun = Noun {
+pub(super) const LATCH: Primitive = Primitive {
     calls: &[
         "count_set L mark | 2 1ks channel 1 0",
         "count_set L mark | 2 1ks channel 1 1",

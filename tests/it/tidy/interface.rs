@@ -72,11 +72,11 @@ fn send_and_sync_are_promised() {
 
     let asserted = include_str!("interface.rs");
     for name in exports("src/lib.rs").keys().chain(exports("src/fencing/mod.rs").keys()) {
-        let told = ["both", "sync", "borrowing"].iter().any(|list| {
+        let listed = ["both", "sync", "borrowing"].iter().any(|list| {
             let mark = format!("    {list}::<{name}");
             asserted.lines().any(|line| line.strip_prefix(&*mark).is_some_and(|rest| rest.starts_with(['>', '<'])))
         });
-        assert!(told, "whether {name} is Send and Sync is not asserted here");
+        assert!(listed, "whether {name} is Send and Sync is not asserted here");
     }
 }
 

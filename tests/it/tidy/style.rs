@@ -34,14 +34,14 @@ fn script_headers_tell_all_arguments() {
                 let after = lines.iter().flat_map(|(_, line)| line.split(table).skip(1));
                 after.map(|rest| rest.split(']').next().unwrap().to_owned()).collect()
             };
-            let (told, used) = (used(&header), used(&body));
-            assert_eq!(told, used, "{}: {table}...] in header and body", path.display());
+            let (declared, used) = (used(&header), used(&body));
+            assert_eq!(declared, used, "{}: {table}...] in header and body", path.display());
             // No gaps, except where it takes any number of them.
-            let numbers: Vec<usize> = told.iter().filter_map(|index| index.parse().ok()).collect();
-            let variadic = told.contains("i") && numbers.is_empty();
+            let numbers: Vec<usize> = declared.iter().filter_map(|index| index.parse().ok()).collect();
+            let variadic = declared.contains("i") && numbers.is_empty();
             assert!(
-                variadic || (numbers.len() == told.len() && (1..=told.len()).all(|n| numbers.contains(&n))),
-                "{told:?}"
+                variadic || (numbers.len() == declared.len() && (1..=declared.len()).all(|n| numbers.contains(&n))),
+                "{declared:?}"
             );
         }
     }

@@ -132,7 +132,7 @@ fn side_by_side(cases: &[Case], check: impl Fn(Case) + Sync) {
 
 /// Neither the lock nor our belief in it ends with Java, however long our lease is beside Java's.
 #[test]
-fn a_read_hold_outlives_the_java_reader_that_cut_its_lock() {
+fn a_read_hold_outlives_the_redisson_reader_that_shortened_its_lock() {
     let cases = [
         CASE,
         Case { java_first: true, take: fixed, ..CASE },
@@ -164,7 +164,7 @@ fn a_read_hold_outlives_the_java_reader_that_cut_its_lock() {
 /// The server cannot be asked any more, and Java dies soon after: the lock ends some time after Java's last renewal, and nobody believes
 /// in it by then.
 #[test]
-fn a_read_hold_that_cannot_be_looked_at_ends_before_java_s_cut_frees_the_lock() {
+fn a_read_hold_that_cannot_be_checked_ends_before_the_shortened_lock_is_free() {
     let early = Case { java_first: true, alive: ms(600), ..CASE };
     let cases = [
         CASE,
@@ -185,10 +185,10 @@ fn a_read_hold_that_cannot_be_looked_at_ends_before_java_s_cut_frees_the_lock() 
             wait_until("Java has renewed", || server.pttl("w") <= watchdog);
             drop(kill);
             std::thread::scope(|s| {
-                let told = s.spawn(|| guard.wait_lost(Duration::from_secs(20)));
+                let reported = s.spawn(|| guard.wait_lost(Duration::from_secs(20)));
                 wait_until("a writer could be in", || server.pttl("w") == -2);
                 assert!(!guard.is_held(), "it still believes for {:?}", guard.remaining());
-                assert!(told.join().unwrap());
+                assert!(reported.join().unwrap());
             });
             proxy.silence(false);
             proxy.cut_all();
@@ -205,7 +205,7 @@ fn a_read_hold_that_cannot_be_looked_at_ends_before_java_s_cut_frees_the_lock() 
 
 /// Readers of ours alone believe in their own leases, whatever the others' are.
 #[test]
-fn a_read_hold_beside_a_shorter_one_of_ours_is_as_long_as_its_own_lease() {
+fn a_read_hold_beside_a_shorter_one_lasts_as_long_as_its_own_lease() {
     let server = Server::start();
     let short = server.builder().lease(ms(2100)).build().unwrap();
     let _short = short.rw_lock("w").read_owned().unwrap();

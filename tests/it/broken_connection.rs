@@ -29,7 +29,7 @@ fn a_subscriber_that_is_half_open_is_replaced_soon() {
 
 /// The pings are ten seconds apart here; a waiter whose time is over without a message asks at once.
 #[test]
-fn a_waiter_that_was_not_told_of_a_release_has_its_subscriber_looked_at() {
+fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = LockClient::open(&proxy.url()).unwrap();
@@ -53,7 +53,7 @@ fn a_waiter_that_was_not_told_of_a_release_has_its_subscriber_looked_at() {
 
 /// The head of the line pauses before it tries again; the server is healthy all the while.
 #[test]
-fn whoever_comes_after_a_connection_was_cut_is_not_told_an_old_error() {
+fn a_call_after_a_connection_was_cut_gets_no_stale_error() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = LockClient::open(&proxy.url()).unwrap();
@@ -81,7 +81,7 @@ fn whoever_comes_after_a_connection_was_cut_is_not_told_an_old_error() {
 }
 
 #[test]
-fn whoever_comes_while_the_server_is_down_is_told_at_once_and_whoever_waits_waits_on() {
+fn new_calls_fail_at_once_while_the_server_is_down_and_waiters_wait_on() {
     let mut server = Server::start();
     let client = server.builder().lease(ms(20_000)).build().unwrap();
     let other = server.client();
@@ -115,8 +115,8 @@ fn a_waiter_that_gives_up_says_after_how_long_and_why() {
         let waiter = s.spawn(|| client.lock("job").map(|_| ()).unwrap_err().to_string());
         wait_until("it listens", || !server.channels().is_empty());
         server.kill();
-        let told = waiter.join().unwrap();
-        assert!(told.contains("given up after") && told.contains("ride_out"), "{told}");
+        let reported = waiter.join().unwrap();
+        assert!(reported.contains("given up after") && reported.contains("ride_out"), "{reported}");
     });
     drop(held);
 }

@@ -25,7 +25,7 @@ pub(super) trait Held: Sync {
 pub(super) type Guard = Box<dyn Held>;
 pub(super) type MovableGuard = Box<dyn Held + Send>;
 
-/// A lock of one client: its waiting verb in the four forms.
+/// A lock of one client: its waiting method in the four forms.
 pub(super) trait Exclusive: Send + Sync {
     fn lock(&self) -> Result<Guard>;
     fn try_lock(&self) -> Result<Option<Guard>>;
@@ -38,12 +38,12 @@ pub(super) trait Exclusive: Send + Sync {
 }
 
 /// A row of the table.
-pub(super) struct Noun {
+pub(super) struct Primitive {
     pub(super) label: &'static str,
     /// On how many servers it rests.
     pub(super) masters: usize,
-    /// `Type.verb`, as the sources have it.
-    pub(super) verb: &'static str,
+    /// `Type.method`, as the sources have it.
+    pub(super) method: &'static str,
     /// A client of its own with this lock; the lease, if there is one, is fixed.
     pub(super) open: fn(Builder, &str, Option<Duration>) -> Box<dyn Exclusive>,
     /// What must stand in Redis before anybody can have it.
@@ -123,10 +123,10 @@ macro_rules! movable {
     };
 }
 
-macro_rules! noun {
+macro_rules! primitive {
     (
         $label:literal, $type:ident by $made:expr,
-        $verb:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident,
+        $method:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident,
         $has_token:expr, $prepare:expr, $stays:expr, $grace:expr
     ) => {{
         struct Open {
@@ -140,7 +140,7 @@ macro_rules! noun {
 
         impl Exclusive for Open {
             fn lock(&self) -> Result<Guard> {
-                self.lock.$verb().map(boxed)
+                self.lock.$method().map(boxed)
             }
 
             fn try_lock(&self) -> Result<Option<Guard>> {
@@ -156,7 +156,7 @@ macro_rules! noun {
             }
 
             fn lock_to_move(&self) -> Option<Result<MovableGuard>> {
-                movable!($moves, self.lock.$verb())
+                movable!($moves, self.lock.$method())
             }
 
             fn close(&self, timeout: Duration) -> Result<()> {
@@ -174,10 +174,10 @@ macro_rules! noun {
             Box::new(Open { client, lock })
         }
 
-        Noun {
+        Primitive {
             label: $label,
             masters: 1,
-            verb: concat!(stringify!($type), ".", stringify!($verb)),
+            method: concat!(stringify!($type), ".", stringify!($method)),
             open,
             prepare: $prepare,
             stays: $stays,
@@ -191,12 +191,12 @@ macro_rules! noun {
 macro_rules! lock {
     (
         $label:literal, $type:ident by $made:expr,
-        $verb:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident
+        $method:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident
     ) => {
-        noun!(
+        primitive!(
             $label,
             $type by $made,
-            $verb, $try, $try_for, $try_until -> $guard $moves,
+            $method, $try, $try_for, $try_until -> $guard $moves,
             true,
             |_, _| {},
             &[],
@@ -210,7 +210,7 @@ fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
 
-pub(super) static NOUNS: [Noun; 11] = [
+pub(super) static PRIMITIVES: [Primitive; 11] = [
     lock!("plain", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
     lock!(
         "plain-owned",
@@ -235,7 +235,7 @@ pub(super) static NOUNS: [Noun; 11] = [
         MultiLock by two,
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until -> OwnedMultiLockGuard moves
     ),
-    noun!(
+    primitive!(
         "semaphore-of-1",
         Semaphore by LockClient::semaphore,
         acquire, try_acquire, try_acquire_for, try_acquire_until -> SemaphorePermit moves,
@@ -245,12 +245,12 @@ pub(super) static NOUNS: [Noun; 11] = [
         // Java sweeps by its own clock: permits come back two seconds after their lease.
         ms(2000)
     ),
-    Noun {
+    Primitive {
         label: "redlock",
         masters: 3,
         ..lock!("", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays)
     },
-    Noun {
+    Primitive {
         label: "redlock-owned",
         masters: 3,
         ..lock!(
