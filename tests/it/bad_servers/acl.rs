@@ -7,18 +7,18 @@ use leasehold::{ErrorKind, LockClient};
 use super::{LEASE, SECRET, SOON, all_methods_fail, fails, nothing_left, settings, works};
 use crate::rig::{Fault, Proxy, Server, acl_rule, ms, wait_until};
 
-/// Without any of these something fails.
+/// Without any one of these something fails.
 #[rustfmt::skip]
 const NEEDED: [&str; 36] = [
     "hset", "hget", "hdel", "hexists", "hgetall", "hlen", "exists", "del", "get", "set", "incr", "incrby", "decrby",
     "pttl", "pexpire", "pexpireat", "persist", "time", "lindex", "lrange", "rpush", "lpop", "lrem", "zadd", "zrem",
     "zscore", "zmscore", "zcard", "zcount", "zrange", "zrangebyscore", "publish", "eval", "evalsha", "script|load", "subscribe",
 ];
-/// Without these everything works, some of it less well.
+/// Without these everything works, but some of it less well.
 #[rustfmt::skip]
 const HELPFUL: [&str; 8] = [
     "unsubscribe", "psubscribe", "punsubscribe", "ping", "client|setname", "client|info", "info",
-    // For a fair waiter whose place was lost.
+    // For a fair waiter that was removed from the queue.
     "linsert",
 ];
 const TO_KILL: &str = "client|kill";
@@ -28,16 +28,17 @@ struct Acl<'s> {
 }
 
 impl Acl<'_> {
-    /// The user `u` from scratch, with these rules.
+    /// Makes the user `u` anew with these rules. Returns the user's URL.
     fn set(&self, rules: &[&str]) -> String {
         let password = format!(">{SECRET}");
         self.server.cmd::<()>(&[&["ACL", "SETUSER", "u", "reset", "on", &password, "resetchannels"], rules].concat());
         format!("{}?user=u&pass={SECRET}", self.server.url())
     }
 
-    /// The user `u` from scratch, with the documented rule and then these changes.
+    /// Makes the user `u` anew with the documented rule and then these changes. Returns the user's
+    /// URL.
     fn user(&self, changes: &[&str]) -> String {
-        // Left out rather than taken away again: Redis 6.2 cannot take away a subcommand.
+        // Commands are left out and not removed afterwards: Redis 6.2 cannot remove a subcommand.
         let (left_out, changes): (Vec<&str>, Vec<&str>) = changes.iter().partition(|word| word.starts_with('-'));
         let allowed: Vec<String> = NEEDED
             .iter()
@@ -56,7 +57,7 @@ impl Acl<'_> {
     }
 }
 
-/// The other primitives, each waited for once.
+/// Uses the other primitives, with one wait for each.
 fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<()> {
     let named = |kind: &str| format!("{name}-{kind}");
     let (fair, rw) = (named("fair"), named("rw"));
@@ -68,7 +69,7 @@ fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<(
         });
         let unlocked = guard.unlock();
         if unlocked.is_err() {
-            // Or the waiter would wait for the end of the lease.
+            // Otherwise the waiter would wait until the lease ends.
             let _ = b.close(ms(100));
         }
         let waited = waiter.join().unwrap();
@@ -105,7 +106,8 @@ fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<(
     latch.delete().map(drop)
 }
 
-/// Everything that a lock can do, once. The name is fresh, so that the token counter is made as well.
+/// Does everything that a lock can do, once. The name is new, so that the token counter is created
+/// too.
 fn whole_life(server: &Server, url: &str, name: &str) -> leasehold::Result<()> {
     let build = || settings(url).key_prefix("app:").build();
     let (a, b) = (build()?, build()?);
@@ -119,7 +121,7 @@ fn whole_life(server: &Server, url: &str, name: &str) -> leasehold::Result<()> {
         wait_until("the waiter listens, or has failed", || !server.channels().is_empty() || waiter.is_finished());
         let unlocked = outer.unlock();
         if unlocked.is_err() {
-            // Or the waiter would wait for the end of the lease.
+            // Otherwise the waiter would wait until the lease ends.
             let _ = b.close(ms(100));
         }
         let waited = waiter.join().unwrap();
@@ -147,7 +149,7 @@ fn the_documented_acl_rule_is_enough() {
     let url = acl.set(&documented.iter().map(String::as_str).collect::<Vec<_>>());
     whole_life(&server, &url, "job").unwrap();
     whole_life(&server, &url, "a{b}c").unwrap();
-    // Renewed: the TTL goes up by itself.
+    // A renewal raises the TTL.
     let short = settings(&url).key_prefix("app:").lease(ms(1500)).build().unwrap();
     let guard = short.lock("renewed").unwrap();
     let mut least = i64::MAX;
@@ -160,13 +162,14 @@ fn the_documented_acl_rule_is_enough() {
     drop((guard, short));
     server.assert_clean();
     let log: Vec<redis::Value> = server.cmd(&["ACL", "LOG"]);
-    // A pattern must be permitted word for word, which one with a client's id cannot be: fair waiters then listen one by
-    // one.
+    // An ACL permits a pattern only word for word, which is impossible for a pattern with a
+    // client's id: fair waiters then subscribe one by one.
     let pattern = |entry: &redis::Value| format!("{entry:?}").contains("redisson_lock__channel:*:");
     assert!(log.iter().all(pattern), "the server refused something: {log:?}");
 }
 
-/// The keys of a name with braces are its own, without braces around it.
+/// The other keys of a name that contains braces begin with the name itself, without braces around
+/// it.
 #[test]
 fn the_documented_acl_rule_serves_single_names() {
     let server = Server::start();
@@ -185,7 +188,7 @@ fn the_documented_acl_rule_serves_single_names() {
 fn a_command_that_is_not_permitted_is_reported_when_connecting() {
     let server = Server::start();
     let acl = Acl { server: &server };
-    // Redis 6.2 has no way to ask for these without writing.
+    // On Redis 6.2 only a write can show whether these are permitted.
     let asked = if server.major() >= 7 { &["hset", "incr", "rpush"][..] } else { &[] };
     let probed = ["hget", "del", "pexpire", "incrby", "zadd", "publish", "evalsha"];
     for command in asked.iter().chain(&probed) {
@@ -222,7 +225,8 @@ fn fails_somehow(server: &Server, url: &str, command: &str) {
     assert!(e.to_string().contains("ACL"), "without {command}: {e}");
     server.cmd::<()>(&["CLIENT", "KILL", "USER", "u"]);
     wait_until(&format!("nothing is left without {command}"), || {
-        // What cannot be released without the permission may stand until its lease ends, but not for ever.
+        // Without the permission a lock that cannot be released may remain until its lease ends,
+        // but not for ever.
         server.lock_keys().iter().all(|key| server.pttl(key) != -1)
     });
     server.cmd::<()>(&["FLUSHALL"]);
@@ -258,14 +262,14 @@ fn a_missing_permission_to_publish_or_for_a_key_is_reported() {
     let server = Server::start();
     let acl = Acl { server: &server };
     let build = |url: &str| settings(url).key_prefix("app:").build();
-    // No channels: told at connect, before a script can fail half-way.
+    // No channels: this is reported when connecting, before a script can fail half-way.
     let url = acl.user(&["resetchannels"]);
     fails(ErrorKind::Denied, None, "publish", || build(&url));
     for pattern in ["&other:*", "&redisson_lock__channel"] {
         let url = acl.user(&["resetchannels", pattern]);
         fails(ErrorKind::Denied, None, "publish", || build(&url));
     }
-    // The lock's key, and the token's.
+    // The permission for the lock's key is missing, then that for the token's.
     for pattern in ["~redisson_lock_token:*", "~other:*", "~app:*"] {
         let url = acl.user(&["resetkeys", pattern]);
         let client = build(&url).unwrap();
@@ -277,7 +281,8 @@ fn a_missing_permission_to_publish_or_for_a_key_is_reported() {
     server.assert_clean();
 }
 
-/// A rule that gives each application its own token keys and channels is stricter than the documented one, and enough.
+/// A rule that permits each application only its own token keys and channels is stricter than the
+/// documented one, and enough.
 #[test]
 fn keys_and_channels_of_one_prefix_are_enough() {
     let server = Server::start();
@@ -294,7 +299,8 @@ fn keys_and_channels_of_one_prefix_are_enough() {
     ];
     let url = acl.user(&strict);
     whole_life(&server, &url, "strict keys").unwrap();
-    // The connect cannot probe with a key of its own here, so each must hold by itself.
+    // This user has no key that the probe at connect could use, so every script must be safe by
+    // itself.
     for command in ["pexpire", "hdel", "publish"] {
         let url = acl.user(&[&strict[..], &[&format!("-{command}")]].concat());
         fails_somehow(&server, &url, command);

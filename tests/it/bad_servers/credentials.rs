@@ -13,7 +13,7 @@ fn a_wrong_password_is_denied_and_the_right_one_works() {
     let open_before = client(&server);
     works(&open_before, "before");
     let lazy = settings(&server.url()).connect_lazily().build().unwrap();
-    // Logged in before there was a password, so it stays logged in.
+    // This connection was made before there was a password, so it stays logged in.
     let mut admin = server.connect();
     query::<()>(&mut admin, &["CONFIG", "SET", "requirepass", SECRET]).unwrap();
 
@@ -36,7 +36,7 @@ fn a_wrong_password_is_denied_and_the_right_one_works() {
     server.assert_clean();
 }
 
-/// `b` waits for the lock that `a` has, and gets it by message.
+/// `b` waits for the lock that `a` holds, and a message wakes it.
 #[track_caller]
 fn waits_and_is_woken(a: &LockClient, b: &LockClient, name: &str, mut listens: impl FnMut() -> bool) {
     let guard = a.lock(name).unwrap();

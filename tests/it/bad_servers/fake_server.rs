@@ -1,4 +1,4 @@
-//! A listener that is no server, whose connections each run a function of the test.
+//! A listener that is no server: each connection runs a function of the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::rig::{CAP, wait_until};
 
-/// A listener whose connections are each served by `serve`, and that knows how many are open.
+/// A listener that runs `serve` for each connection and counts the open ones.
 pub(super) struct Fake {
     dir: PathBuf,
     open: Arc<AtomicU32>,
@@ -23,7 +23,7 @@ impl Fake {
         let listener = UnixListener::bind(dir.join("s")).unwrap();
         let open = Arc::new(AtomicU32::new(0));
         let (serve, count) = (Arc::new(serve), open.clone());
-        // Ends with the process: nobody connects once the file is gone.
+        // The thread ends with the process: nobody connects once the file is gone.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (serve, count) = (serve.clone(), count.clone());
@@ -37,7 +37,7 @@ impl Fake {
         Self { dir, open }
     }
 
-    /// Answers each request.
+    /// Answers each request with what `answer` returns.
     pub(super) fn answering(answer: impl Fn(&[String]) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::start(move |mut stream| {
             let mut requests = BufReader::new(stream.try_clone().unwrap());
@@ -49,7 +49,7 @@ impl Fake {
         })
     }
 
-    /// Says this at once, and then listens until the client goes.
+    /// Sends these bytes at once, then reads until the client disconnects.
     pub(super) fn saying(words: &[u8]) -> Self {
         let words = words.to_vec();
         Self::start(move |mut stream| {
@@ -96,7 +96,7 @@ pub(super) fn bulk(text: &str) -> Vec<u8> {
     format!("${}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-/// What a call that might never return gives; `None`: it failed, or did not return.
+/// Runs a call that might never return. `None` if it panicked or did not return in time.
 pub(super) fn bounded<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(call()));

@@ -20,7 +20,7 @@ fn a_key_of_another_type_is_reported_and_left_alone() {
         server.cmd::<()>(&["DEL", "job"]);
         works(&client, "job");
     }
-    // Put in its place while it is held.
+    // The key is replaced while the lock is held.
     let guard = client.lock("job").unwrap();
     server.cmd::<()>(&["SET", "job", "v"]);
     fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || guard.extend(LEASE * 2));
@@ -46,7 +46,8 @@ fn a_token_counter_that_is_no_number_is_reported_before_anything_is_acquired() {
         server.cmd::<()>(&["DEL", token]);
         works(&client, "job");
     }
-    // Numbers that no counter of ours reaches: an error or a larger token, but never the same one twice.
+    // Numbers that no counter of leasehold reaches: an error or a larger token is fine, but never
+    // the same token twice.
     for far in ["9223372036854775807", "9007199254740992", "100000000000000000", "-5"] {
         server.cmd::<()>(&["SET", token, far]);
         let next = || client.try_lock("job").map(|guard| guard.unwrap().fencing_token().unwrap().get());

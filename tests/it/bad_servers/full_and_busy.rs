@@ -17,18 +17,19 @@ fn a_full_server_takes_no_lock_but_gives_back_those_it_has() {
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     all_methods_fail(&client, "job", ErrorKind::Full, "maxmemory");
     assert!(!server.lock_keys().contains(&"job".to_owned()));
-    // A client can still connect, find a lock taken, and hear of its release.
+    // A client can still connect, find a lock taken, and learn of its release.
     let late = settings(&server.url()).build().unwrap();
     assert!(late.try_lock("taken").unwrap().is_none());
     held.extend(LEASE * 2).unwrap();
-    // An inner level may be refused, as its count takes memory; the lock itself must come free.
+    // An inner release may be refused, because writing the count takes memory. The lock itself must
+    // come free.
     if let Err(e) = inner.unlock() {
         assert_eq!((e.kind(), e.name()), (ErrorKind::Full, Some("held")));
     }
     held.unlock().unwrap();
     std::thread::spawn(move || owned.unlock()).join().unwrap().unwrap();
     assert!(late.mutex("taken").force_unlock().unwrap());
-    // Over the whole of its lease, so it is renewed.
+    // Still held after a whole lease, so it was renewed.
     assert!(!renewed.wait_lost(ms(1800)));
     renewed.unlock().unwrap();
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -65,7 +66,7 @@ fn a_server_busy_with_a_script_is_not_ready() {
     server.assert_clean();
 }
 
-/// Not yet answering even BUSY: the client gives up by its own clock.
+/// The server does not even answer BUSY yet, so the client gives up by its own clock.
 #[test]
 fn a_server_that_hangs_in_a_command_is_unreachable() {
     let server = Server::start();
@@ -84,10 +85,10 @@ fn a_server_that_hangs_in_a_command_is_unreachable() {
 #[test]
 fn a_loading_server_is_not_ready() {
     if Server::start().major() < 7 {
-        // It has no setting that makes loading slow enough to be met.
+        // Redis 6.2 has no setting that makes loading slow enough for this test.
         return;
     }
-    // Slow to load, and answering meanwhile.
+    // The server loads slowly and answers meanwhile.
     let args = ["--key-load-delay", "40000", "--loading-process-events-interval-bytes", "1024"];
     let mut server = Server::start_with(&args);
     let (client, url) = (client(&server), server.url());
@@ -123,7 +124,7 @@ fn a_loading_server_is_not_ready() {
     server.assert_clean();
 }
 
-/// Told once for each client and server, whatever it connects.
+/// The warning is logged once for each client and server, however many connections are made.
 #[test]
 fn an_evicting_maxmemory_policy_is_warned_about_once() {
     record_logs();
@@ -136,7 +137,7 @@ fn an_evicting_maxmemory_policy_is_warned_about_once() {
         let client = client(&server);
         let guard = client.lock("job").unwrap();
         std::thread::scope(|s| {
-            // Connections of the locks, of the watchdog, and one more for each that was cut.
+            // Connections for the locks, for the watchdog, and a new one for each that was cut.
             s.spawn(|| works(&client, "other"));
             s.spawn(|| works(&client, "third"));
         });
@@ -158,7 +159,8 @@ fn an_evicting_maxmemory_policy_is_warned_about_once() {
     assert_eq!([0, 1, 2].map(reported), [0, 1, 0]);
 }
 
-/// A full server says so and ends the connection. The client still has one over which its hold can be renewed.
+/// A server at its limit reports it and closes the new connection. The client still has one
+/// connection over which it can renew its hold.
 #[test]
 fn at_maxclients_a_hold_is_renewed_over_the_connection_that_is_there() {
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! Servers that refuse, cannot, or are none: a typed error at once, nothing left behind, and the same client works
-//! again when the server does.
+//! Servers that refuse requests, cannot run them, or are no servers: the client reports a typed
+//! error at once, leaves nothing behind, and works again when the server does.
 
 mod acl;
 mod credentials;
@@ -21,9 +21,9 @@ use crate::rig::{Server, ms, wait_until};
 
 const SECRET: &str = "s3cr3t-pw";
 const IO_TIMEOUT: Duration = ms(500);
-/// Long: no test may pass because a lease ended.
+/// So long that no test can pass because a lease ended.
 const LEASE: Duration = Duration::from_secs(60);
-/// "Within the I/O timeout", for a machine that is busy with other tests.
+/// A generous bound for "within the I/O timeout" on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 fn settings(url: &str) -> Builder {
@@ -34,7 +34,8 @@ fn client(server: &Server) -> LockClient {
     settings(&server.url()).build().unwrap()
 }
 
-/// The call fails soon, so, of this lock, says this of the cause, and keeps the password to itself.
+/// The call fails soon, with this kind of error for this lock. The message contains `says` and
+/// never the password.
 #[track_caller]
 fn fails<T: Debug>(
     kind: ErrorKind,
@@ -57,7 +58,7 @@ fn fails<T: Debug>(
     e
 }
 
-/// What every attempt meets on a client that is connected already.
+/// Every acquiring method fails like this on a client that is already connected.
 #[track_caller]
 fn all_methods_fail(client: &LockClient, name: &str, kind: ErrorKind, says: &str) {
     let (mutex, named) = (client.mutex(name), Some(name));
@@ -70,7 +71,7 @@ fn all_methods_fail(client: &LockClient, name: &str, kind: ErrorKind, says: &str
 #[track_caller]
 fn works(client: &LockClient, name: &str) {
     let guard = match client.try_lock(name) {
-        // Once: a machine that is busy with other tests may take longer than that.
+        // Repeated once: a busy machine may take longer than the I/O timeout.
         Err(e) if e.to_string().contains("did not answer within the I/O timeout") => client.try_lock(name),
         outcome => outcome,
     };

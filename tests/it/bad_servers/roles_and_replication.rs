@@ -28,7 +28,7 @@ fn a_primary_that_is_demoted_under_its_clients_and_promoted_again() {
     let client = client(&server);
     let guard = client.lock("held").unwrap();
     works(&client, "job");
-    // Of a primary that is not there: it keeps its data and serves it, read-only.
+    // A replica of a primary that does not exist: it keeps its data and serves it read-only.
     server.cmd::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
     all_methods_fail(&client, "job", ErrorKind::ReadOnly, "connect to the primary");
     fails(ErrorKind::ReadOnly, Some("held"), "connect to the primary", || guard.extend(LEASE * 2));
@@ -40,7 +40,7 @@ fn a_primary_that_is_demoted_under_its_clients_and_promoted_again() {
     server.assert_clean();
 }
 
-/// A call that waits already puts up with it.
+/// A call that is already waiting goes on through the demotion.
 #[test]
 fn a_waiting_call_survives_a_demotion() {
     let server = Server::start();
@@ -79,7 +79,7 @@ fn too_few_replicas_and_a_disk_that_cannot_be_written() {
         [("NOREPLICAS", &few as &dyn Fn(), &enough as &dyn Fn()), ("MISCONF", &cannot_save, &can_save)]
     {
         if says == "NOREPLICAS" && server.major() < 7 {
-            // Redis 6.2 does not ask for replicas inside scripts.
+            // Redis 6.2 does not check the number of replicas inside scripts.
             continue;
         }
         let guard = client.lock("held").unwrap();

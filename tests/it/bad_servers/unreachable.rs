@@ -24,7 +24,7 @@ fn a_missing_server_is_reported_at_once() {
         let lazy = settings(&url).connect_lazily().build().unwrap();
         all_methods_fail(&lazy, "job", ErrorKind::Unreachable, "no server listens at");
     }
-    // No socket at all, but a file.
+    // A file that is no socket.
     let file = server.dir().join("file");
     std::fs::write(&file, "").unwrap();
     fails(ErrorKind::Unreachable, None, "", || settings(&format!("redis+unix://{}", file.display())).build());
@@ -39,7 +39,7 @@ fn a_server_that_accepts_and_says_nothing_is_unreachable() {
     drop(lazy);
     fake.assert_left();
 
-    // Not even accepted: it lies in the kernel's queue.
+    // The connection is not even accepted: it stays in the kernel's queue.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://127.0.0.1:{}/", listener.local_addr().unwrap().port());
     fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build());
@@ -47,7 +47,7 @@ fn a_server_that_accepts_and_says_nothing_is_unreachable() {
     fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build());
 }
 
-/// On a unix socket a connect to a server with a full queue blocks, and has no timeout of its own.
+/// A connect to a Unix socket whose queue is full blocks, and has no timeout of its own.
 #[test]
 fn a_server_whose_queue_is_full_is_unreachable_within_the_timeout() {
     let server = Server::start_with(&["--tcp-backlog", "1"]);
@@ -117,7 +117,8 @@ fn a_server_that_dies_between_two_calls_and_comes_back() {
     server.assert_clean();
 }
 
-/// Dropped while nobody answers: nothing hangs, and the server is clean when it is back.
+/// Dropping the client while the server does not answer must not hang, and the server is clean once
+/// it is back.
 #[test]
 fn a_client_that_is_dropped_while_the_server_is_away_leaves_no_thread() {
     let server = Server::start();

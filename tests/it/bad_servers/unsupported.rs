@@ -9,7 +9,7 @@ use super::fake_server::{Fake, bulk};
 use super::{SECRET, all_methods_fail, fails, settings, works};
 use crate::rig::{Server, wait_until};
 
-/// Answers the handshake as Redis would, with this as its INFO.
+/// Answers the handshake like Redis, with this reply to INFO.
 fn fake_redis(info: &'static str) -> Fake {
     Fake::answering(move |words| match &*words[0] {
         "INFO" => bulk(info),
@@ -39,7 +39,7 @@ fn servers_that_are_too_old_or_of_another_kind_say_so() {
 
 #[test]
 fn a_cluster_node_is_refused() {
-    // Its bus listens 10 000 above its port, which must exist.
+    // The cluster bus listens 10 000 above the port, which must be a valid port too.
     let port = (0..200)
         .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port())
         .chain(20_000..21_000)
@@ -68,7 +68,7 @@ struct Sentinel(std::process::Child);
 
 impl Sentinel {
     fn start(dir: &Path, socket: &Path) -> Self {
-        // It writes its state into its configuration, so it needs a file.
+        // A sentinel writes its state into its configuration file, so it needs one.
         let file = dir.join("sentinel.conf");
         std::fs::write(&file, format!("port 0\nunixsocket {}\ndir {}\n", socket.display(), dir.display())).unwrap();
         let named = std::env::var("LEASEHOLD_SERVER").ok();

@@ -33,11 +33,11 @@ fn a_server_that_does_not_speak_redis_is_reported_as_such() {
         drop(lazy);
         fake.assert_left();
     }
-    // What a TLS port says.
+    // The reply of a TLS port.
     let fake = Fake::saying(b"\x15\x03\x03\x00\x02\x02\x50");
     fails(ErrorKind::Protocol, None, "but TLS", || settings(&fake.url()).build());
     fake.assert_left();
-    // Redis' grammar, but no Redis.
+    // Valid RESP, but not the answers of Redis.
     for answer in ["+OK\r\n", ":1\r\n", "*0\r\n", "$-1\r\n", "-ERR unknown command\r\n"] {
         let fake = Fake::answering(|_| answer.into());
         let e = settings(&fake.url()).build().unwrap_err();
@@ -52,7 +52,8 @@ fn garbage_instead_of_a_reply_is_reported_and_the_client_recovers() {
     let proxy = Proxy::start(&server);
     let client = settings(&proxy.url()).build().unwrap();
     for round in 1..4 {
-        // A name for each, because what is undone in the background bears the name of its lock as well.
+        // Each round has names of its own, because the undo that runs in the background also
+        // contains the name of its lock.
         let (taking, giving, waiting) = (format!("taking{round}"), format!("giving{round}"), format!("waiting{round}"));
         proxy.inject(&taking, Fault::Garbage);
         fails(ErrorKind::Protocol, Some(&taking), "does not speak the Redis protocol", || client.try_lock(&taking));
@@ -66,7 +67,7 @@ fn garbage_instead_of_a_reply_is_reported_and_the_client_recovers() {
         nothing_left(&server);
         works(&client, &giving);
 
-        // While it waits: an outage like any other.
+        // During a wait this is an outage like any other.
         let other = settings(&server.url()).build().unwrap();
         let guard = other.lock(&waiting).unwrap();
         proxy.inject_after(&waiting, 1, Fault::Garbage);
@@ -92,7 +93,8 @@ fn half_a_reply_and_then_silence_is_unreachable() {
         fake.assert_left();
     }
 
-    // In the middle: once armed, three bytes of whatever the server says next pass, and then no more.
+    // Later in the conversation: once armed, the fake passes three bytes of the next reply and then
+    // nothing more.
     let server = Server::start();
     let (upstream, armed) = (server.socket(), Arc::new(AtomicBool::new(false)));
     let arm = armed.clone();
@@ -129,7 +131,7 @@ fn half_a_reply_and_then_silence_is_unreachable() {
     server.assert_clean();
 }
 
-/// Every byte restarts the wait of a plain socket timeout, and an answer that has no end never ends.
+/// Every byte restarts a plain socket timeout, and this reply has no end.
 #[test]
 fn a_reply_that_trickles_without_end_is_given_up() {
     let fake = Fake::start(|mut stream| {
@@ -145,10 +147,10 @@ fn a_reply_that_trickles_without_end_is_given_up() {
     fake.assert_left();
 }
 
-/// A server that sends its answers piece by piece has the I/O timeout for all of them together.
+/// The I/O timeout covers all replies of a handshake together.
 #[test]
 fn a_handshake_that_trickles_has_one_deadline() {
-    // Each answer alone is in time. Without a password, and with one: the log-in has its share of the same time.
+    // Each reply alone is in time. With a password as well: the login shares the same deadline.
     let fake = Fake::answering(|words| {
         std::thread::sleep(IO_TIMEOUT * 3 / 4);
         match &*words[0] {

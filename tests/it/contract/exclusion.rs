@@ -105,13 +105,13 @@ fn timed_forms_give_up_in_time_and_leave_nothing() {
                 let took = start.elapsed();
                 assert!(won.is_none(), "{primitive}: {wait} ms");
                 assert!(took >= ms(wait) && took < ms(wait) + SOON, "{primitive}: {wait} ms took {took:?}");
-                // A place in a queue, or the sign of a waiting writer.
+                // For example an entry in a queue, or the marker of a waiting writer.
                 assert_eq!(case.keys(), before, "{primitive}: {wait} ms left something");
             }
         };
         for wait in [0, 1, 30, 100] {
             give_up(&*b, wait);
-            // On another thread: on this one a re-entrant lock is taken once more.
+            // On another thread, because on this one a re-entrant lock would be entered again.
             std::thread::scope(|s| s.spawn(|| give_up(&*a, wait)).join().unwrap());
         }
         assert!(guard.is_held(), "{primitive}: undisturbed");
@@ -147,7 +147,7 @@ fn a_guard_that_moves_is_dropped_anywhere() {
         let (a, b) = (case.open(), case.open());
         let Some(guard) = a.lock_to_move() else { return };
         let guard = guard.unwrap();
-        // It never re-enters, so its own thread stands where everybody else does.
+        // An owned guard is never re-entered, so even its own thread finds the lock taken.
         assert!(a.try_lock().unwrap().is_none(), "{primitive}: its own thread");
         std::thread::spawn(move || drop(guard)).join().unwrap();
         case.assert_free("dropped on another thread");
@@ -158,7 +158,8 @@ fn a_guard_that_moves_is_dropped_anywhere() {
     });
 }
 
-/// By the message, or inside the client: every timer that could do it instead is too late for this test.
+/// A message wakes the waiter, or the client does so internally: every timer that could do it
+/// instead is too late for this test.
 #[test]
 fn a_release_wakes_the_next_at_once() {
     for_all(|case| {
@@ -179,7 +180,8 @@ fn a_release_wakes_the_next_at_once() {
                         (won.unwrap().is_some_and(|guard| guard.is_held()), Instant::now())
                     });
                     if local {
-                        // Nothing at the server tells that it waits. If it does not yet, it finds the lock free.
+                        // Nothing on the server shows that this thread waits. If it does not wait
+                        // yet, it finds the lock free.
                         std::thread::sleep(ms(20));
                     } else {
                         case.wait_for_a_waiter();
@@ -191,7 +193,8 @@ fn a_release_wakes_the_next_at_once() {
                     assert!(held, "{primitive}: form {form}");
                     assert!(woken - start < SOON, "{primitive}: form {form} took {:?}", woken - start);
                 });
-                // Two releases, and the try it was woken for; at most one more had been under way.
+                // Two releases, and the attempt after the wake-up. At most one more attempt was
+                // already under way.
                 let calls = case.server().call_count("evalsha");
                 assert!(calls <= 5, "{primitive}: form {form} took {calls} scripts");
             }

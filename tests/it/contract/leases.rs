@@ -22,7 +22,8 @@ fn a_successful_unlock_reports_no_loss() {
             guard.unlock().unwrap();
             case.assert_free("unlocked");
         }
-        // The thread that calls back has looked at the leases of the first three when it has told of this one.
+        // When the callback thread reports this loss, it has also checked the leases of the first
+        // three.
         let guard = client.lock().unwrap();
         let last = count_losses(&*guard);
         case.forget(false);
@@ -54,7 +55,7 @@ fn a_hold_that_the_server_forgot_is_reported_in_every_way() {
     });
 }
 
-/// The release of one who does not know yet that it has lost the lock must not touch the hold of the next.
+/// A holder that has lost its lock without knowing it must not release the hold of the next.
 #[test]
 fn a_late_release_harms_nobody() {
     for_all(|case| {
@@ -70,7 +71,7 @@ fn a_late_release_harms_nobody() {
     });
 }
 
-/// The lease ends here before it ends at the server, whatever keeps us from being told.
+/// The lease ends in the client before it ends at the server, even when the client cannot ask.
 #[track_caller]
 fn lost_by_time(case: &Case, client: &dyn Exclusive, cut: impl Fn(), mend: impl Fn()) {
     let primitive = case.primitive.label;
@@ -143,7 +144,8 @@ fn a_killed_holder_delays_the_next_by_no_more_than_its_lease() {
     });
 }
 
-/// The first instruction after it wakes up must not believe, and what it does then must not touch the next holder.
+/// The first check after the process resumes must report the loss, and what the process then does
+/// must not touch the next holder.
 #[test]
 fn a_suspended_holder_knows_of_its_loss_when_it_resumes() {
     for_all(|case| {
@@ -163,7 +165,7 @@ fn a_suspended_holder_knows_of_its_loss_when_it_resumes() {
     });
 }
 
-/// The waiter was told of a lease of two minutes, and nobody is left who could release it.
+/// The waiter knows of a lease of two minutes, and the holder that could release it is gone.
 #[test]
 fn a_waiter_gets_in_when_the_server_comes_back_empty() {
     for_all(|case| {
@@ -175,7 +177,8 @@ fn a_waiter_gets_in_when_the_server_comes_back_empty() {
             case.wait_for_a_waiter();
             case.servers.0.iter_mut().for_each(Server::restart);
             if !case.primitive.stays.is_empty() {
-                // What it waited for is not there: it is told so, or the stage was set in time.
+                // The semaphore no longer exists: the waiter gets that error, unless the test
+                // created it again in time.
                 case.prepare();
             }
             match waiter.join().unwrap() {
@@ -224,7 +227,7 @@ fn a_fixed_lease_ends_unless_extended() {
                 assert!(b.try_lock().unwrap().is_none(), "{primitive}: at the server as well");
                 guard.unlock().expect(primitive);
             }
-            // 300 ms went by between the two lines: it happens on a machine that does other things.
+            // 300 ms passed between the two lines, which happens on a busy machine.
             Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{primitive}"),
         }
     });

@@ -22,7 +22,8 @@ fn a_lost_acquire_leaves_nothing_behind() {
             proxy.inject(&case.name, fault);
             match client.try_lock() {
                 Err(e) => assert_unasked(&what, &e),
-                // The connection was taken for one that had ended in its sleep, and the request was repeated.
+                // The client took the connection for one that had ended while idle, and repeated
+                // the request.
                 Ok(Some(guard)) => guard.unlock().unwrap(),
                 Ok(None) => panic!("{what}: nobody else has it"),
             }
@@ -54,7 +55,8 @@ fn a_lost_release_frees_all_the_same() {
     });
 }
 
-/// A waiter whose first or second try is lost gives up, or gets in: it neither stays in a queue nor keeps readers out.
+/// A waiter whose first or second attempt is lost either fails or gets the lock. It neither stays
+/// in a queue nor keeps readers out.
 #[test]
 fn a_waiter_whose_reply_was_lost_leaves_nothing_and_gets_in() {
     for_all(|case| {
@@ -71,7 +73,8 @@ fn a_waiter_whose_reply_was_lost_leaves_nothing_and_gets_in() {
                     Ok(won) => assert!(won.is_none(), "{what}: somebody else has it"),
                     Err(e) => assert_unasked(&what, &e),
                 }
-                // A waiting try asks at least twice, once more or to leave the queue, unless its time was over before.
+                // A waiting call sends at least two requests (another attempt, or one to leave the
+                // queue), unless its time was over before.
                 proxy.0.iter().zip(&mut hits).for_each(|(proxy, hits)| *hits += u32::from(!proxy.disarm()));
                 proxy.0.iter().zip(&hits).for_each(|(proxy, hits)| proxy.wait_hits(*hits));
                 wait_until(&format!("{what} leaves nothing"), || case.keys() == before);

@@ -1,6 +1,8 @@
-//! What everything that can be an exclusive lock promises: one suite, run over all of them.
+//! What every primitive that can be an exclusive lock promises: one suite that runs over all of
+//! them.
 //!
-//! Each point has a server for each primitive, so that nothing that one leaves behind can be taken for another's.
+//! Each test has a server for each primitive, so that what one leaves behind cannot be mistaken for
+//! another's.
 
 mod exclusion;
 mod leases;
@@ -17,11 +19,11 @@ use leasehold::{Builder, ErrorKind, LockClient};
 use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
 use crate::rig::{CAP, Fault, Masters, Proxy, Server, ms, wait_until};
 
-/// Short enough to be waited for, long enough for its renewal on a busy machine.
+/// Short enough to wait for, long enough to be renewed on a busy machine.
 const SHORT: Duration = ms(900);
-/// No point may be kept because a lease ended.
+/// So long that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
-/// Far more than anything takes that does not wait for a lease of [`LONG`].
+/// Far more time than anything takes that does not wait for a lease of [`LONG`].
 const SOON: Duration = Duration::from_secs(10);
 
 /// One primitive on servers of its own.
@@ -59,7 +61,7 @@ impl Network {
 fn builder(primitive: &Primitive, urls: &[String]) -> Builder {
     match primitive.masters {
         1 => LockClient::builder().url(&urls[0]),
-        // What they forget is told by tests of its own.
+        // Tests of their own cover masters that lost their data.
         _ => LockClient::builder().urls(urls).redlock().longest_lease(LONG).admit_fresh_nodes(),
     }
 }
@@ -80,7 +82,7 @@ impl Case {
         }
     }
 
-    /// The first, or only one.
+    /// The first or only server.
     fn server(&self) -> &Server {
         &self.servers.0[0]
     }
@@ -89,7 +91,7 @@ impl Case {
         builder(self.primitive, &self.servers.urls())
     }
 
-    /// A lock of a client of its own, which nothing ends but the test.
+    /// A lock of a new client with a lease that outlasts the test.
     fn open(&self) -> Box<dyn Exclusive> {
         self.open_with(|builder| builder.lease(LONG))
     }
@@ -103,7 +105,7 @@ impl Case {
         (self.primitive.open)(settings(builder(self.primitive, &urls)), &self.name, None)
     }
 
-    /// The keys of whoever holds it or waits for it, on a majority: one of several masters may be behind.
+    /// The keys of holders and waiters, on a majority: one of several masters may lag behind.
     fn keys(&self) -> Vec<String> {
         let stays: Vec<_> = self.primitive.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
         let mut keys: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
@@ -121,7 +123,8 @@ impl Case {
         }
     }
 
-    /// As after a failover to a replica that lagged: what the holder had is gone, what stays was restored.
+    /// As after a failover to a replica that lagged: the holder's keys are gone, the prepared keys
+    /// are restored.
     fn forget(&self, all: bool) {
         if all {
             self.servers.0.iter().for_each(|server| server.cmd::<()>(&["FLUSHALL"]));
@@ -131,7 +134,7 @@ impl Case {
         self.prepare();
     }
 
-    /// A waiter of another client has subscribed: a fair lock's by pattern.
+    /// Waits until a waiter of another client has subscribed; a fair lock subscribes to a pattern.
     fn wait_for_a_waiter(&self) {
         wait_until(&format!("{}: somebody waits", self.primitive.label), || {
             !self.server().channels().is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
@@ -157,7 +160,7 @@ impl Case {
     }
 }
 
-/// Runs a point over all primitives, beside each other, and looks that nothing is left behind.
+/// Runs a test over all primitives in parallel, and checks that nothing is left behind.
 fn for_all(point: impl Fn(&mut Case) + Sync) {
     let run = |primitive: &'static Primitive| {
         let mut case = Case::new(primitive);
@@ -167,7 +170,7 @@ fn for_all(point: impl Fn(&mut Case) + Sync) {
     let failed: Vec<_> = std::thread::scope(|s| {
         let spawn = |primitive: &'static Primitive| {
             let run = &run;
-            // The name stands before whatever the thread says when it panics.
+            // A panic message begins with the name of its thread.
             let thread = std::thread::Builder::new().name(primitive.label.into());
             (primitive.label, thread.spawn_scoped(s, move || run(primitive)).unwrap())
         };
@@ -177,12 +180,13 @@ fn for_all(point: impl Fn(&mut Case) + Sync) {
     assert!(failed.is_empty(), "not kept by {failed:?}");
 }
 
-/// With a longer I/O timeout than a quarter of the lease: nothing but the lease shall end in time.
+/// With a longer I/O timeout than the default of a quarter of the lease: the lease must be the
+/// first to end.
 fn short(builder: Builder) -> Builder {
     builder.lease(SHORT).io_timeout(ms(800))
 }
 
-/// Counts how often the loss of a hold is told.
+/// Counts how often the loss of a hold is reported.
 fn count_losses(guard: &dyn Held) -> Arc<AtomicU32> {
     let reported = Arc::new(AtomicU32::new(0));
     let count = reported.clone();
@@ -192,7 +196,7 @@ fn count_losses(guard: &dyn Held) -> Arc<AtomicU32> {
     reported
 }
 
-/// Looks that a hold knows of its loss in every way, and gives it up.
+/// Checks that a hold reports its loss in every way, and unlocks it.
 #[track_caller]
 fn assert_lost(primitive: &str, guard: Guard, reported: &AtomicU32) {
     assert!(guard.wait_lost(CAP), "{primitive}: wait_lost");
@@ -206,7 +210,8 @@ fn assert_lost(primitive: &str, guard: Guard, reported: &AtomicU32) {
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: unlock");
 }
 
-/// The connection or the server may fail: then nobody knows; anything else is a wrong answer.
+/// A failure of the connection or the server leaves the outcome unknown; any other error would be a
+/// wrong answer.
 #[track_caller]
 fn assert_unasked(what: &str, error: &leasehold::Error) {
     assert!(

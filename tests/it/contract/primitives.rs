@@ -1,4 +1,4 @@
-//! The table of everything that can be an exclusive lock, behind one interface.
+//! The table of all primitives that can be an exclusive lock, behind one interface.
 
 use std::time::{Duration, Instant};
 
@@ -25,13 +25,13 @@ pub(super) trait Held: Sync {
 pub(super) type Guard = Box<dyn Held>;
 pub(super) type MovableGuard = Box<dyn Held + Send>;
 
-/// A lock of one client: its waiting method in the four forms.
+/// A lock of one client: its waiting method in four forms.
 pub(super) trait Exclusive: Send + Sync {
     fn lock(&self) -> Result<Guard>;
     fn try_lock(&self) -> Result<Option<Guard>>;
     fn try_lock_for(&self, timeout: Duration) -> Result<Option<Guard>>;
     fn try_lock_until(&self, deadline: Instant) -> Result<Option<Guard>>;
-    /// `None`: its guards are bound to their threads.
+    /// `None` if its guards are bound to their threads.
     fn lock_to_move(&self) -> Option<Result<MovableGuard>>;
     /// Closes the client.
     fn close(&self, timeout: Duration) -> Result<()>;
@@ -40,17 +40,17 @@ pub(super) trait Exclusive: Send + Sync {
 /// A row of the table.
 pub(super) struct Primitive {
     pub(super) label: &'static str,
-    /// On how many servers it rests.
+    /// The number of servers it needs.
     pub(super) masters: usize,
-    /// `Type.method`, as the sources have it.
+    /// `Type.method`, as in the sources.
     pub(super) method: &'static str,
-    /// A client of its own with this lock; the lease, if there is one, is fixed.
+    /// Opens a client of its own with this lock. If a lease is given, it is fixed.
     pub(super) open: fn(Builder, &str, Option<Duration>) -> Box<dyn Exclusive>,
-    /// What must stand in Redis before anybody can have it.
+    /// Creates what must exist in Redis before anybody can acquire it.
     pub(super) prepare: fn(&Server, &str),
-    /// The keys that stay when nobody has it, for names to be put in.
+    /// The keys that exist while nobody holds it; `{}` stands for the name.
     pub(super) stays: &'static [&'static str],
-    /// How long after its lease a hold that nobody renews is given to others.
+    /// How long after its lease a hold that is not renewed is given to others.
     pub(super) grace: Duration,
     pub(super) has_token: bool,
 }
@@ -58,7 +58,7 @@ pub(super) struct Primitive {
 /// `$token`: how to read its fencing token.
 macro_rules! held {
     ($guard:ident, $token:expr) => {
-        // Inherent methods come before those of the trait.
+        // Inherent methods take precedence over those of the trait.
         impl Held for $guard {
             fn is_held(&self) -> bool {
                 self.is_held()
@@ -187,7 +187,7 @@ macro_rules! primitive {
     }};
 }
 
-/// A lock: it has a token, needs nothing before it is taken, and leaves nothing.
+/// A lock: it has a token, needs no preparation, and leaves no key.
 macro_rules! lock {
     (
         $label:literal, $type:ident by $made:expr,
@@ -205,7 +205,7 @@ macro_rules! lock {
     };
 }
 
-/// Two names as one; the first of them is the one that the suite knows.
+/// Two names locked as one. The suite uses the first of them.
 fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
@@ -242,7 +242,8 @@ pub(super) static PRIMITIVES: [Primitive; 11] = [
         false,
         |server, name| assert!(server.client().semaphore(name).try_set_permits(1).unwrap()),
         &["{}"],
-        // Java sweeps by its own clock: permits come back two seconds after their lease.
+        // Redisson removes expired permits by its own clock, so permits come back two seconds after
+        // their lease.
         ms(2000)
     ),
     Primitive {
@@ -261,7 +262,7 @@ pub(super) static PRIMITIVES: [Primitive; 11] = [
     },
 ];
 
-/// Verbs that wait for something and are no exclusive lock, each with the reason.
+/// Methods that wait but take no exclusive lock, each with the reason.
 pub(super) const EXCEPTIONS: [(&str, &str); 7] = [
     ("LockClient.lock", "short for ReentrantMutex.lock, which is in the table"),
     ("RwLock.read", "many readers hold it at once"),

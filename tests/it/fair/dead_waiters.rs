@@ -1,4 +1,4 @@
-//! Waiters that die, stop, are removed from the queue or stand behind a Redisson client.
+//! Waiters that die, are suspended, are removed from the queue, or wait behind a Redisson client.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,8 @@ fn a_live_waiter_is_never_removed_and_polls_little() {
             assert!(server.pttl(QUEUE) > 0 && server.pttl(DEADLINES) > 0, "a queue nobody keeps must end");
             std::thread::sleep(ms(50));
         }
-        // Two waiters, a third of 600 ms each; renewals of the hold are few beside them.
+        // Two waiters that each poll every third of 600 ms. There are few renewals of the hold
+        // beside that.
         let tries = server.call_count("evalsha") - before;
         assert!(tries <= 2 * 13 + 4, "{tries} tries in 2.4 s");
         guard.unlock().unwrap();
@@ -52,7 +53,8 @@ fn spawn_waiter(server: &Server, place: usize) -> Child {
     child
 }
 
-/// At the head, and in the middle: the others wait for seconds, in order, and nobody polls faster meanwhile.
+/// One dead waiter at the front and one in the middle: the others wait for seconds, keep their
+/// order, and do not poll faster meanwhile.
 #[test]
 fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
     let server = Server::start();
@@ -79,7 +81,8 @@ fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
     server.assert_clean();
 }
 
-/// Java was in front and had 20 s, of which 300 had been told: what is left of them in the deadlines counts for nobody.
+/// The Redisson waiter in front had 20 s, but the deadlines behind it allowed for 300 s. What
+/// remains of that must not count once Redisson has left.
 #[test]
 fn a_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() {
     let server = Server::start();
@@ -95,11 +98,11 @@ fn a_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() 
             dead.kill();
             guard.unlock().unwrap();
             java_acquires(&server, &java, 20_000);
-            // Its release tells the one that is dead.
+            // Redisson's release notifies the dead waiter.
             server.cmd::<()>(&["DEL", "t"]);
             assert!(behind.join().unwrap(), "a dead waiter holds it up for minutes");
         });
-        // Where nobody waits, a try from time to time does as well.
+        // Without a waiter, an attempt from time to time has the same effect.
         wait_until("it is free", || a.fair("t").try_lock().unwrap().is_some());
     }
     drop(a);
@@ -119,7 +122,7 @@ fn a_first_waiter_that_stops_after_its_wake_up_does_not_stall_the_rest() {
         guard.unlock().unwrap();
         next.join().unwrap().unwrap();
     });
-    // It was swept meanwhile, and gets its turn all the same.
+    // The suspended waiter was removed meanwhile, and gets its turn all the same.
     head.signal("CONT");
     head.expect("locked");
     head.wait();
@@ -127,7 +130,8 @@ fn a_first_waiter_that_stops_after_its_wake_up_does_not_stall_the_rest() {
     server.assert_clean();
 }
 
-/// It was suspended for longer than its deadline, and finds the lock free with others in the queue.
+/// The waiter was suspended for longer than its deadline, and finds the lock free with others in
+/// the queue.
 #[test]
 fn a_waiter_that_was_removed_goes_back_to_the_front() {
     let server = Server::start();
@@ -137,7 +141,7 @@ fn a_waiter_that_was_removed_goes_back_to_the_front() {
         let swept = s.spawn(|| a.fair("t").lock().unwrap().fencing_token());
         wait_for_queue(&server, 1);
         server.cmd::<()>(&["DEL", QUEUE, DEADLINES]);
-        // Java's, for the next hours, and Java does not come.
+        // A Redisson waiter with a deadline in some hours, which never comes.
         let java = format!("{JAVA}:1");
         let late = (server_millis(&server) + 36_000_000).to_string();
         server.cmd::<()>(&["ZADD", DEADLINES, &late, &java]);
@@ -145,7 +149,8 @@ fn a_waiter_that_was_removed_goes_back_to_the_front() {
         guard.unlock().unwrap();
         swept.join().unwrap();
         assert_eq!(queue(&server).concat(), java);
-        // Behind Java it lines up, with a TTL; and while a Java waiter came behind it, the TTL goes with it.
+        // Behind Redisson it queues up, and the queue gets a TTL. When it leaves and only Redisson
+        // waiters remain, the TTL is removed.
         let behind = s.spawn(|| a.fair("t").try_lock_for(ms(300)).unwrap().is_some());
         wait_for_queue(&server, 2);
         assert!(server.pttl(QUEUE) > 0);
@@ -161,7 +166,7 @@ fn a_waiter_that_was_removed_goes_back_to_the_front() {
     server.assert_clean();
 }
 
-/// A Java waiter subtracts its 300 s from every deadline behind it when its turn comes.
+/// When its turn comes, a Redisson waiter subtracts its 300 s from every deadline behind it.
 #[test]
 fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
     let server = Server::start();
@@ -174,7 +179,8 @@ fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
         let ours = s.spawn(|| b.fair("t").lock().unwrap().unlock());
         wait_for_queue(&server, 2);
         let mine = queue(&server)[1].clone();
-        // Its own 5 s and Java's 300, and not before Java's deadline and its own 5 s.
+        // Its own 5 s and Redisson's 300 s, and not earlier than Redisson's deadline plus its own 5
+        // s.
         let deadline = deadlines(&server)[&mine];
         assert!((now + 334_000..now + 345_000).contains(&deadline), "{}", deadline - now);
         wait_until("it listens", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
@@ -182,7 +188,7 @@ fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
         java_acquires(&server, &java, 300_000);
         assert!(a.fair("t").try_lock().unwrap().is_none(), "a try sweeps");
         assert_eq!(queue(&server).concat(), mine);
-        // Java's release.
+        // Redisson's release.
         server.cmd::<()>(&["DEL", "t"]);
         let receivers: u32 = server.cmd(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{mine}"), "0"]);
         assert_eq!(receivers, 1);
@@ -192,7 +198,8 @@ fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
     server.assert_clean();
 }
 
-/// All deadlines have passed together: whoever asks first must not take the others for dead.
+/// All deadlines passed while the server was suspended: the first waiter that asks must not take
+/// the others for dead.
 #[test]
 fn a_suspended_server_does_not_reverse_the_queue() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! The fair lock: order, whatever becomes of those who wait.
+//! The fair lock: the order of its waiters, whatever happens to them.
 
 mod dead_waiters;
 
@@ -11,7 +11,8 @@ use crate::rig::{Server, ms, wait_until};
 
 const QUEUE: &str = "redisson_lock_queue:{t}";
 const DEADLINES: &str = "redisson_lock_timeout:{t}";
-/// Ids of version 4, as Java makes them. Their deadlines are written before their places: a place without one is swept.
+/// Redisson makes client ids of version 4. A test writes their deadlines before their queue
+/// entries, because a waiter without a deadline is removed.
 const JAVA: &str = "11111111-2222-4333-8444-555555555555";
 
 fn client(server: &Server, waiter_timeout: Duration) -> LockClient {
@@ -32,14 +33,15 @@ fn server_millis(server: &Server) -> u64 {
     seconds * 1000 + micros / 1000
 }
 
-/// A Java waiter that waits for as long as `wait` stands behind a lock held for another 30 s.
+/// Queues a Redisson waiter with the timeout `wait` behind a lock that is held for another 30 s.
 fn java_queues(server: &Server, java: &str, wait: u64) {
     let deadline = (server_millis(server) + 30_000 + wait).to_string();
     server.cmd::<()>(&["ZADD", DEADLINES, &deadline, java]);
     server.cmd::<()>(&["RPUSH", QUEUE, java]);
 }
 
-/// Java's acquire as the head of the queue, by the wire document; in one, because a waiter of ours may look at any time.
+/// Acquires the lock as the first waiter of Redisson does. One script, because a waiter of
+/// leasehold may look at any time.
 fn java_acquires(server: &Server, java: &str, wait: u64) {
     let script = "redis.call('lpop', KEYS[2])
         redis.call('zrem', KEYS[3], ARGV[1])
@@ -71,7 +73,7 @@ fn every_waiter_gets_the_lock_and_nobody_overtakes() {
         }
         assert_eq!(clients[2].fair("t").position().unwrap(), Some(2));
         assert_eq!(clients[2].fair("t").queue_len().unwrap(), 12);
-        // Nobody passes those who wait.
+        // Nobody overtakes the waiters.
         assert!(clients[0].fair("t").try_lock_owned().unwrap().is_none());
         guard.unlock().unwrap();
     });
@@ -79,7 +81,7 @@ fn every_waiter_gets_the_lock_and_nobody_overtakes() {
     server.assert_clean();
 }
 
-/// Tokens grow with every grant, so they tell the order without a race.
+/// Tokens grow with every grant, so they show the order without a race.
 #[test]
 fn tokens_are_given_in_the_order_of_the_queue() {
     let server = Server::start();
@@ -97,7 +99,7 @@ fn tokens_are_given_in_the_order_of_the_queue() {
         tokens.extend(waiters.into_iter().map(|waiter| waiter.join().unwrap()));
     });
     assert!(tokens.is_sorted(), "{tokens:?}");
-    // A release does not let its own thread in before those who wait.
+    // A thread that releases the lock cannot acquire it again before the waiters.
     assert!(clients[0].fair("t").lock().unwrap().fencing_token().unwrap() > tokens[10]);
 }
 
@@ -139,14 +141,15 @@ fn a_waiter_that_gives_up_leaves_at_once_and_the_others_move_up() {
     server.assert_clean();
 }
 
-/// The head is woken and leaves instead of taking the lock: the wake-up must not go with it.
+/// The first waiter is woken and leaves instead of taking the lock: the wake-up must go to the
+/// next.
 #[test]
 fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
     let server = Server::start();
     let (a, b) = (server.client(), client(&server, Duration::from_secs(300)));
     let guard = a.fair("t").lock().unwrap();
     std::thread::scope(|s| {
-        // It stands in the queue, but nobody listens for it.
+        // The first waiter is in the queue, but nobody receives its messages.
         let head = format!("{}:77", b.id());
         let late = (server_millis(&server) + 3_600_000).to_string();
         server.cmd::<()>(&["ZADD", DEADLINES, &late, &head]);
@@ -154,7 +157,7 @@ fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
         let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
         wait_for_queue(&server, 2);
         guard.unlock().unwrap();
-        // What its giving up sends.
+        // What a client sends when this waiter gives up.
         let script = concat!(
             include_str!("../../../src/store/redis/lua/lib/queue.lua"),
             include_str!("../../../src/store/redis/lua/fair_release.lua")
@@ -170,13 +173,14 @@ fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
     server.assert_clean();
 }
 
-/// The release went to the head; one that was behind it has nothing to pass on. With 200 threads that give up after some ms the
-/// head got a message from each, and was late for its turn.
+/// The release notified the first waiter; one that was behind it has nothing to pass on. Otherwise,
+/// with 200 threads that give up after some ms, the first waiter got a message from each and was
+/// late for its turn.
 #[test]
 fn a_waiter_that_leaves_from_the_middle_wakes_nobody() {
     let server = Server::start();
     let client = client(&server, Duration::from_secs(300));
-    // Nobody has the lock, and the head is slow.
+    // Nobody holds the lock, and the first waiter is slow.
     let head = format!("{}:77", client.id());
     let late = (server_millis(&server) + 200_000).to_string();
     server.cmd::<()>(&["ZADD", DEADLINES, &late, &head]);
@@ -198,7 +202,7 @@ fn a_waiter_that_leaves_from_the_middle_wakes_nobody() {
         assert_eq!(queue(&server).len(), 2);
         server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{head}"), "the first"]);
         assert_eq!(messages.get_message().unwrap().get_payload::<String>().unwrap(), "the first");
-        // The head has been told, perhaps, and leaves: the next is.
+        // The first waiter may have been notified, and leaves: the next one is notified.
         let (_, receivers, _): (u32, u32, String) =
             server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &head, "1", "redisson_lock__channel:{t}"]);
         assert_eq!(receivers, 1);
@@ -232,12 +236,12 @@ fn one_pattern_subscription_serves_all_waiters_of_a_client() {
     server.assert_clean();
 }
 
-/// One try while the lock is taken, one when the message came.
+/// One attempt while the lock is taken, and one after the message.
 #[test]
 fn a_wait_costs_two_attempts() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
-    // A script that the server has not seen yet is sent twice.
+    // A script that the server does not know yet is sent twice.
     a.fair("t").lock().unwrap().unlock().unwrap();
     assert_eq!(a.fair("t").queue_len().unwrap(), 0);
     for round in 0..3 {
@@ -247,7 +251,8 @@ fn a_wait_costs_two_attempts() {
             let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
             wait_for_queue(&server, 1);
             wait_until("it listens", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
-            // The first round subscribes, which costs one more try: what was said before nobody heard.
+            // The first round subscribes, which costs one more attempt: a message before the
+            // subscription would have been missed.
             if round == 0 {
                 wait_until("it looked again", || server.call_count("evalsha") == before + 2);
             }
@@ -270,7 +275,8 @@ fn closing_and_failing_leave_the_queue() {
         b.close(Duration::from_secs(5)).unwrap();
         assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
         assert!(queue(&server).is_empty());
-        // A key of another type under its feet: the error is told, and the place is given back.
+        // The key changes its type during the wait: the waiter reports the error and leaves the
+        // queue.
         let waiter = s.spawn(|| a.fair("t").lock_owned().unwrap_err().kind());
         wait_for_queue(&server, 1);
         let holder = queue(&server).concat();
@@ -294,7 +300,8 @@ fn a_flush_or_a_restart_strands_nobody() {
                 let fair = clients[n % 2].fair("t");
                 s.spawn(move || match fair.lock() {
                     Ok(guard) => guard.unlock().unwrap(),
-                    // It stands in the queue before it has read that it does: a first attempt is told of the restart.
+                    // The waiter is in the queue before its client has read the reply, so the first
+                    // attempt can fail with the restart.
                     Err(e) if e.kind() == ErrorKind::Unreachable => fair.lock().unwrap().unlock().unwrap(),
                     Err(e) => panic!("{e}"),
                 });

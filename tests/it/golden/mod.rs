@@ -1,6 +1,6 @@
-//! The golden vectors of Redisson's protocol (redisson-wire.md §20) against a real server, for every primitive but the plain
-//! lock, which `scripts.rs` has. "Vector" in a comment is what Redisson's script gives; where ours means to give something
-//! else, the comment says why. Below them: the names of all keys and channels, as the public API uses them.
+//! Golden vectors of Redisson's protocol against a real server, for every primitive except the
+//! plain lock, which `scripts` has. "Vector" in a comment is what Redisson's script gives. Where
+//! leasehold's script gives something else on purpose, the comment says why.
 
 mod fair;
 mod names;
@@ -15,13 +15,13 @@ const A: &str = "aaaaaaaa-aaaa-8aaa-8aaa-aaaaaa003a98:1";
 const B: &str = "bbbbbbbb-bbbb-8bbb-8bbb-bbbbbb003a98:1";
 
 const C: &str = "cccccccc-cccc-8ccc-8ccc-cccccc003a98:1";
-/// Java's: its client ids are UUIDs of version 4.
+/// Redisson clients, whose ids are UUIDs of version 4.
 const J: &str = "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57";
 const K: &str = "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee:58";
 
-/// What Redisson adds for every waiter of its own.
+/// The timeout of each Redisson waiter, in ms.
 const FOREIGN_WAIT: i64 = 300_000;
-/// Slower than this no machine is, and every difference that counts is greater.
+/// No machine is slower than this, and every difference that matters is greater.
 const SLACK: i64 = 5_000;
 
 #[track_caller]
@@ -37,7 +37,7 @@ fn messages(list: &[(&str, &str)]) -> Messages {
 
 impl Bench<'_> {
     fn pair(&mut self, script: &str, keys: &[&str], args: &[&str]) -> (i64, i64) {
-        // A fair grant says as well who waits next.
+        // The reply to a fair acquire also has the next waiter.
         let mut parts: Vec<redis::Value> = redis::from_redis_value(self.eval(script, keys, args).unwrap()).unwrap();
         parts.truncate(2);
         redis::from_redis_value(redis::Value::Array(parts)).unwrap()
@@ -51,7 +51,7 @@ impl Bench<'_> {
         self.cmd(&["HGETALL", key])
     }
 
-    /// A try of a fair lock that waits; the own wait is 15 s.
+    /// One attempt of a waiter of the fair lock, with a timeout of 15 s.
     fn fair(&mut self, who: &str) -> (i64, i64) {
         self.pair(
             "fair_acquire",
@@ -72,13 +72,14 @@ impl Bench<'_> {
         self.cmd(&["ZSCORE", FAIR_KEYS[2], who])
     }
 
-    /// A waiter of Java's queues up as its script does.
+    /// Queues a Redisson waiter as Redisson's script does.
     fn java_queues(&mut self, who: &str, deadline: i64) {
         self.cmd::<()>(&["RPUSH", FAIR_KEYS[1], who]);
         self.cmd::<()>(&["ZADD", FAIR_KEYS[2], &deadline.to_string(), who]);
     }
 
-    /// Java's head acquires as its script does: it takes its wait off everybody's deadline.
+    /// The first waiter, a Redisson client, acquires as Redisson's script does: it subtracts its
+    /// timeout from every other deadline.
     fn java_acquires(&mut self, who: &str) {
         self.java_acquires_with(who, FOREIGN_WAIT);
     }
@@ -135,11 +136,12 @@ fn a_read_write_lock_follows_the_vectors() {
     assert_near(bench.pttl(&level(B, 1)), 30_000);
     assert_eq!(bench.cmd::<String>(&["GET", &level(A, 1)]), "1");
 
-    // Vector: renew B: 1, and the hash TTL is 30 000, A's level key untouched. Ours shortens nobody's lock.
+    // Vector: renew B: 1, and the hash TTL is 30 000, A's level key untouched. Leasehold shortens
+    // no lock.
     assert_eq!(bench.rw_renew(B, "30000"), [1]);
     assert_near(bench.pttl("W"), 300_000);
     assert_near(bench.pttl(&level(A, 1)), 300_000);
-    // Where Java has renewed, ours lifts the lock to its own level again.
+    // After Redisson's renewal, leasehold raises the lock's TTL to its own level's again.
     bench.cmd::<()>(&["PEXPIRE", "W", "30000"]);
     let cut = bench.rw_renew(A, "0")[0];
     assert_near(cut, 30_000);
@@ -168,16 +170,18 @@ fn a_read_write_lock_follows_the_vectors() {
     assert_eq!(bench.published(), messages(&[(RW_CHANNEL, "0")]));
     assert!(server.lock_keys().is_empty());
 
-    // Vector: write A twice: nil, nil; {mode: write, A:write: 2}, TTL about 60 000. Ours keeps the longer of the two.
+    // Vector: write A twice: nil, nil; {mode: write, A:write: 2}, TTL about 60 000. Leasehold keeps
+    // the longer of the two leases.
     assert_eq!(bench.write(A, "0"), (1, 0));
     assert_eq!(bench.write(A, "1"), (1, 0));
     let writer = format!("{A}:write");
     let fields = |list: &[(&str, &str)]| messages(list).into_iter().collect::<BTreeMap<_, _>>();
     assert_eq!(bench.hash("W"), fields(&[("mode", "write"), (&writer, "2")]));
     assert_near(bench.pttl("W"), 30_000);
-    // Vector: read A inside: nil, adds A: 1. Ours sends nothing then; the last write release says what it reads.
-    // Vector: write release ×2: 0, 1; {mode: read, A: 1}, no message. Ours publishes 1: the readers that wait may come in;
-    // and 00 behind it, for one of Java that was just about to wait.
+    // Vector: read A inside: nil, adds A: 1. Leasehold sends nothing then; the last write release
+    // writes the reads. Vector: write release ×2: 0, 1; {mode: read, A: 1}, no message. Leasehold
+    // publishes 1, because waiting readers may enter, and 00 behind it for a Redisson reader that
+    // was just about to wait.
     assert_eq!(bench.rw_release(A, "1", "1"), (1, 0));
     assert_eq!(bench.hash("W"), fields(&[("mode", "write"), (&writer, "1")]));
     assert!(bench.published().is_empty());
@@ -187,7 +191,7 @@ fn a_read_write_lock_follows_the_vectors() {
     assert_eq!(bench.published(), messages(&[(RW_CHANNEL, "1"), (RW_CHANNEL, "00")]));
 }
 
-/// Traces of a live Redisson: what our scripts make of a state that Java's made.
+/// Traces of a live Redisson: what leasehold's scripts do with a state that Redisson made.
 #[test]
 fn a_redisson_reader_is_respected() {
     let server = Server::start();
@@ -201,12 +205,12 @@ fn a_redisson_reader_is_respected() {
     assert_near(bench.write(C, "0").1, 20_000);
     assert_eq!(bench.read(A, "60000"), (1, 0));
     assert_eq!(bench.rw_release(A, "0", "0"), (1, 0));
-    // Java's keys stand as they stood, and the lock ends with them.
+    // Redisson's keys are unchanged, and the lock ends with them.
     assert_near(bench.pttl("W"), 20_000);
     assert_near(bench.pttl(&level(J, 2)), 20_000);
     assert_eq!(bench.hash("W").get(J).map(String::as_str), Some("2"));
     assert!(bench.published().is_empty());
-    // A writer of Java's that reads as well keeps everybody out.
+    // A Redisson writer that also reads keeps everybody out.
     bench.cmd::<()>(&["HSET", "W", "mode", "write", &format!("{J}:write"), "1"]);
     assert_near(bench.read(A, "60000").1, 20_000);
     assert_near(bench.write(A, "0").1, 20_000);
@@ -219,7 +223,7 @@ fn a_latch_follows_the_vectors() {
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
     let mut ids = 0;
-    // Each request has a mark of its own, which Redisson does not know.
+    // Each request has an idempotency key, which Redisson does not know.
     let mut call = |bench: &mut Bench<'_>, script: &str, args: &[&str]| {
         ids += 1;
         let pair = bench.pair(script, &["L", &format!("leasehold_once:{{L}}:{ids}")], args);
@@ -237,7 +241,7 @@ fn a_latch_follows_the_vectors() {
     assert_eq!(call(&mut bench, "latch_count_down", &["60000", CHANNEL, "0"]), ((1, 0), messages(&[(CHANNEL, "0")])));
     assert_eq!(call(&mut bench, "latch_count_down", &["60000", CHANNEL, "0"]), ((0, 0), vec![]));
     assert!(server.lock_keys().is_empty());
-    // Section 13: Redisson's delete publishes 1, which strands whoever waits. Ours publishes 0 behind it.
+    // Redisson's delete publishes 1, which leaves waiters asleep. Leasehold publishes 0 behind it.
     bench.cmd::<()>(&["SET", "L", "3"]);
     let reported = messages(&[(CHANNEL, "1"), (CHANNEL, "0")]);
     assert_eq!(call(&mut bench, "latch_delete", &["60000", CHANNEL, "0"]), ((1, 0), reported));
@@ -250,14 +254,16 @@ fn a_counting_semaphore_follows_the_vectors() {
     let server = Server::start();
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
-    // Vector: release 3 on a missing key: value 3, message 3. Ours to add permits, and to give back what it took.
+    // Vector: release 3 on a missing key: value 3, message 3. Leasehold does so to add permits, and
+    // to return permits that it took.
     assert_eq!(bench.pair("count_add", &["S", "m1"], &["3", "60000", CHANNEL, "0"]), (1, 3));
     assert_eq!(bench.published(), messages(&[(CHANNEL, "3")]));
     bench.cmd::<()>(&["DEL", "S"]);
     assert_eq!(bench.pair("count_release", &["S", "m2"], &["3", "60000", CHANNEL, "1"]), (2, 1));
     assert_eq!(bench.published(), messages(&[(CHANNEL, "3")]));
     assert_eq!(bench.cmd::<String>(&["GET", "S"]), "3");
-    // Section 14: acquire takes all or none and says nothing; adding fewer than none tells nobody (18 #12).
+    // Acquire takes all permits or none and publishes nothing; adding a negative number notifies
+    // nobody.
     assert_eq!(bench.pair("count_acquire", &["S", "m3"], &["4", "60000", "0"]), (0, -1));
     assert_eq!(bench.pair("count_acquire", &["S", "m4"], &["3", "60000", "0"]), (1, 0));
     assert_eq!(bench.pair("count_add", &["S", "m5"], &["-2", "60000", CHANNEL, "0"]), (1, -2));
@@ -274,13 +280,14 @@ fn permits_with_leases_follow_the_vectors() {
     let mut bench = Bench::new(&server, &mut subscriber);
     let take =
         |bench: &mut Bench<'_>| bench.pair("permit_acquire", &KEYS, &["ours12345678", "1", "30000", CHANNEL, "0"]);
-    // Vector: total 2, one no-expiry, one lease 300 ms, third tries: `:<score of the leased one>`. Ours is told how long.
+    // Vector: total 2, one no-expiry, one lease 300 ms, third tries: `:<score of the leased one>`.
+    // Leasehold returns the remaining time.
     let now = bench.now();
     bench.cmd::<()>(&["SET", "S", "0"]);
     bench.cmd::<()>(&["ZADD", KEYS[1], "922337203685477", "java's permit 01"]);
     bench.cmd::<()>(&["ZADD", KEYS[1], &(now + 300).to_string(), "java's permit 02"]);
     let (status, hint) = take(&mut bench);
-    // On a machine so slow that the lease had ended, it was granted.
+    // On a machine so slow that the lease had ended, the permit was granted.
     if bench.now() < now + 300 {
         assert_eq!(status, 0);
         assert!((1..=301).contains(&hint), "{hint}");
@@ -288,14 +295,15 @@ fn permits_with_leases_follow_the_vectors() {
     }
     bench.cmd::<()>(&["ZREM", KEYS[1], "java's permit 02", "ours12345678\0\0\0\u{1}"]);
 
-    // Vector: the same after 350 ms: OK, and message 1 from the sweep. Ours publishes what is left after it took, which
-    // is none: nobody need come for that.
+    // Vector: the same after 350 ms: OK, and message 1 from removing the expired permit. Leasehold
+    // publishes the number that is free after its own acquire; that is none, so it publishes
+    // nothing.
     bench.cmd::<()>(&["SET", "S", "0"]);
     bench.published();
     bench.cmd::<()>(&["ZADD", KEYS[1], &now.to_string(), "java's permit 02"]);
     assert_eq!(take(&mut bench), (1, 0));
     assert!(bench.published().is_empty());
-    // With one more that had ended, that is there for somebody else.
+    // One more expired permit is free for somebody else.
     bench.cmd::<()>(&["DEL", KEYS[1]]);
     for permit in ["java's permit 02", "java's permit 03"] {
         bench.cmd::<()>(&["ZADD", KEYS[1], &now.to_string(), permit]);
@@ -304,7 +312,8 @@ fn permits_with_leases_follow_the_vectors() {
     assert_eq!(take(&mut bench), (1, 0));
     assert_eq!(bench.published(), messages(&[(CHANNEL, "1")]));
     assert_eq!(bench.cmd::<String>(&["GET", "S"]), "1");
-    // Sections 15 and 18 #16: 16 bytes, whole milliseconds, two seconds longer than promised, because Java's clock sweeps.
+    // 16 bytes and whole milliseconds, two seconds longer than promised, because Redisson removes
+    // expired permits by its own clock.
     let members: Vec<(Vec<u8>, String)> = bench.cmd(&["ZRANGE", KEYS[1], "0", "-1", "WITHSCORES"]);
     assert_eq!(members[0].0, b"ours12345678\0\0\0\x01");
     let lease = members[0].1.parse::<i64>().unwrap() - taken;

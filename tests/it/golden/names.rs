@@ -3,7 +3,7 @@
 use super::{Messages, assert_near, messages};
 use crate::rig::{Bench, Server, wait_until};
 
-/// Each name with the tag that its other keys share.
+/// Each name with the hash tag that its other keys share.
 const NAMES: [(&str, &str); 2] = [("foo", "{foo}"), ("a{b}c", "a{b}c")];
 
 fn sorted(mut keys: Vec<String>) -> Vec<String> {
@@ -12,15 +12,16 @@ fn sorted(mut keys: Vec<String>) -> Vec<String> {
 }
 
 impl Bench<'_> {
-    /// What was published for Redisson's ears. Clients also call themselves, and each new connection tries whether it may
-    /// publish.
+    /// What was published on Redisson's channels. Clients also notify themselves, and each new
+    /// connection probes whether it may publish.
     fn published_to_redisson(&mut self) -> Messages {
         let for_redisson = |channel: &str| channel.starts_with("redisson") && !channel.contains("leasehold:probe");
         self.published().into_iter().filter(|(channel, _)| for_redisson(channel)).collect()
     }
 }
 
-/// A holder id: a UUID that Java's scripts cannot tell from their own, and ours can, and a number.
+/// Checks a holder id: a UUID that Redisson's scripts take for one of their own, and leasehold's
+/// can tell apart, and a number.
 #[track_caller]
 fn assert_holder(holder: &str, client: &str) {
     let (id, number) = holder.rsplit_once(':').unwrap();
@@ -53,14 +54,14 @@ fn a_fair_lock_has_redisson_s_names() {
             assert_eq!(waiting, bench.cmd::<Vec<String>>(&["ZRANGE", &deadlines, "0", "-1"]));
             assert_holder(&waiting[0], theirs.id());
             let channel = format!("redisson_lock__channel:{tag}:{}", waiting[0]);
-            // It listens there, beside our subscriber: Java's release would find it.
+            // The waiter is subscribed there, beside the test: Redisson's release would reach it.
             wait_until("it hears its channel", || bench.cmd::<u32>(&["PUBLISH", &channel, "0"]) == 2);
             bench.published();
             guard.unlock().unwrap();
             waiter.join().unwrap().unlock().unwrap();
             channel
         });
-        // The second release finds nobody to call.
+        // The second release has nobody to notify.
         assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "0")]));
         assert!(server.lock_keys().is_empty());
     }
@@ -84,7 +85,8 @@ fn a_read_write_lock_has_redisson_s_names() {
         assert_eq!(sorted(server.lock_keys()), sorted(vec![name.to_owned(), levels[0].clone(), levels[1].clone()]));
         assert_eq!(bench.cmd::<String>(&["GET", &levels[1]]), "1");
 
-        // A writer that waits listens there, and leaves our own marker beside Redisson's keys.
+        // A waiting writer subscribes there, and leaves leasehold's own marker beside Redisson's
+        // keys.
         let marker = format!("leasehold_writer:{tag}");
         std::thread::scope(|s| {
             let writer = s.spawn(|| theirs.rw_lock(name).write_owned().unwrap());
@@ -101,7 +103,8 @@ fn a_read_write_lock_has_redisson_s_names() {
         assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "0"), (&channel, "1"), (&channel, "00")]));
         assert!(server.lock_keys().is_empty());
 
-        // Vector: read inside of write adds a field. Ours does not tell of it until the last write level goes.
+        // Vector: read inside of write adds a field. Leasehold writes it when the last write hold
+        // is released.
         let writing = [lock.write().unwrap(), lock.write().unwrap()];
         let reading = lock.read().unwrap();
         let fields = bench.hash(name);
@@ -126,7 +129,7 @@ fn a_latch_has_redisson_s_names() {
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
     for (name, tag) in NAMES {
-        // The latch's own rule: braces in any case.
+        // The channel of a latch always has braces.
         let (latch, channel) = (client.latch(name), format!("redisson_countdownlatch__channel__{{{name}}}"));
         latch.set_count(2).unwrap();
         assert_eq!((bench.cmd::<String>(&["GET", name]), bench.pttl(name)), ("2".to_owned(), -1));
@@ -146,7 +149,7 @@ fn a_latch_has_redisson_s_names() {
     }
 }
 
-/// What is left are answers that expire.
+/// Only idempotency keys are left, and they expire.
 #[track_caller]
 fn assert_marks_only(server: &Server, tag: &str) {
     assert!(server.lock_keys().is_empty());
@@ -183,7 +186,7 @@ fn a_semaphore_has_redisson_s_names() {
         two.unlock().unwrap();
         assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "3")]));
 
-        // The ids that Java knows them by are the members in hexadecimal digits.
+        // Redisson's ids of these permits are the members in hexadecimal digits.
         let id = semaphore.acquire_many(3).unwrap().forget();
         let members: Vec<Vec<u8>> = bench.cmd(&["ZRANGE", &leases, "0", "-1"]);
         let hex = |member: &Vec<u8>| member.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -191,7 +194,7 @@ fn a_semaphore_has_redisson_s_names() {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| semaphore.acquire().unwrap());
             wait_until("it waits", || server.channels().contains(&channel));
-            // Java gives one back by its id, as its script does.
+            // Redisson returns one by its id, as its script does.
             bench.cmd::<()>(&[b"ZREM", leases.as_bytes(), &members[1]]);
             bench.cmd::<()>(&["INCR", name]);
             bench.cmd::<()>(&["PUBLISH", &channel, "1"]);
@@ -199,7 +202,8 @@ fn a_semaphore_has_redisson_s_names() {
         });
         assert_eq!(semaphore.acquired_permits().unwrap(), 2);
         assert!(semaphore.delete().unwrap());
-        // What Java said, what was given back, and that there is none any more.
+        // The message of Redisson, the one for the returned permit, and the one that the semaphore
+        // is deleted.
         assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "1"), (&channel, "1"), (&channel, "1")]));
         assert_marks_only(&server, tag);
     }

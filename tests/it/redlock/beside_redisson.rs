@@ -2,7 +2,8 @@
 
 use crate::rig::{CAP, Masters, ms, wait_until};
 
-/// `RedissonRedLock` has another id on each master. Whoever waits for it sleeps, and operators see that it is held.
+/// `RedissonRedLock` uses another id on each master. A waiter for such a lock sleeps, and operators
+/// see that it is held.
 #[test]
 fn a_hold_with_another_id_on_each_master_is_one_hold() {
     let masters = Masters::fresh(3);
@@ -27,7 +28,7 @@ fn a_hold_with_another_id_on_each_master_is_one_hold() {
         }
         assert!(waiter.join().unwrap().unwrap());
     });
-    // Of several threads none has a majority.
+    // Several threads, none of which has a majority.
     for (n, server) in masters.0.iter().enumerate() {
         server.cmd::<()>(&["HSET", "m", &format!("a8a5ef81-b5b7-4d39-a987-611a1db5d2f{n}:{n}"), "1"]);
     }
@@ -35,8 +36,9 @@ fn a_hold_with_another_id_on_each_master_is_one_hold() {
     assert!(client.try_lock("m").unwrap().is_none());
 }
 
-/// Java waits for one master after the other, also for the third when it has two. A vote that was in its way is taken back
-/// with a message that is none to ours: one that wakes those who took it would never end.
+/// Redisson waits for one master after the other, even for the third when it has two. A leasehold
+/// acquire that was in its way is undone with a message that leasehold clients ignore: a message
+/// that wakes them would make them try again without end.
 #[test]
 fn an_acquire_that_is_undone_beside_redisson_notifies_redisson_alone() {
     let masters = Masters::fresh(3);
@@ -54,7 +56,7 @@ fn an_acquire_that_is_undone_beside_redisson_notifies_redisson_alone() {
         masters.0[1].cmd::<()>(&["CONFIG", "RESETSTAT"]);
         for _ in 0..50 {
             assert!(a.try_lock("l").unwrap().is_none());
-            // A number to Java, and the number is 0.
+            // Redisson parses the message as a number, and gets 0.
             assert_eq!(java.get_message().unwrap().get_payload::<String>().unwrap(), "00");
         }
         let calls = masters.0[1].call_count("evalsha");

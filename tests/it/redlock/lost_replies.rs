@@ -7,7 +7,8 @@ use leasehold::{ErrorKind, LockClient, NodeState};
 use super::{FAULTS, behind};
 use crate::rig::{Fault, Masters, Proxy, Server, ms, wait_for_votes, wait_until};
 
-/// On one, two and all masters, of the acquire and of the release: nothing stays anywhere, and the next gets it.
+/// Faults on one, two and all masters, during the acquire and the release: no key remains anywhere,
+/// and the next client gets the lock.
 #[test]
 fn lost_and_late_replies_leave_nothing_behind() {
     let masters = Masters::fresh(3);
@@ -73,7 +74,7 @@ fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
     let places: Vec<(usize, &Proxy)> = proxies.iter().enumerate().collect();
     let client = behind(&masters, &places).io_timeout(ms(2000)).build().unwrap();
     wait_for_votes(&client, 3);
-    // Two connections to each of them.
+    // Makes two connections to each master.
     proxies.iter().for_each(|proxy| proxy.inject_times("warm", 2, Fault::StallReply(ms(100))));
     std::thread::scope(|s| {
         s.spawn(|| client.lock("warm1").unwrap().unlock().unwrap());
@@ -81,12 +82,12 @@ fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
     });
     wait_until("nothing stands", || masters.holding("warm1") + masters.holding("warm2") == 0);
     std::thread::sleep(ms(300));
-    // Each is owed one reply, which nobody waits for.
+    // One reply of each master is pending, and nobody waits for it.
     proxies[0].inject("late0", Fault::StallReply(ms(1500)));
     let _first = client.lock("late0").unwrap();
     proxies[1].inject("late1", Fault::StallReply(ms(1500)));
     let _second = client.lock("late1").unwrap();
-    // And their other connections are in use.
+    // The other connections are in use.
     proxies[0].inject("busy", Fault::StallReply(ms(600)));
     proxies[1].inject("busy", Fault::StallReply(ms(600)));
     std::thread::scope(|s| {

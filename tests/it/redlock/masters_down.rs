@@ -23,7 +23,7 @@ fn a_minority_may_be_dead_from_the_start_and_a_majority_not() {
         let down = client.nodes().iter().filter(|node| node.state() == NodeState::Down).count();
         assert_eq!(down, dead);
         assert!(client.nodes()[0].last_error().is_some());
-        // They come back, and vote.
+        // The masters come back and vote.
         for server in &mut masters.0[..dead] {
             server.start_again();
         }
@@ -42,10 +42,10 @@ fn a_minority_may_be_dead_from_the_start_and_a_majority_not() {
     }
 }
 
-/// Something done to the first of three masters, which has a proxy in front.
+/// An action on the first of three masters, which has a proxy in front.
 type Step = fn(&mut Masters, &Proxy);
 
-/// What happens to it, and is over again.
+/// What happens to that master, and how it ends.
 fn troubles() -> [(&'static str, Step, Step); 4] {
     [
         ("stopped", |masters, _| masters.0[0].suspend(), |masters, _| masters.0[0].resume()),
@@ -55,7 +55,8 @@ fn troubles() -> [(&'static str, Step, Step); 4] {
     ]
 }
 
-/// Locks are taken, kept and given back meanwhile, and once it is over it has no lock of theirs, and votes.
+/// Clients acquire, hold and release locks meanwhile. Afterwards the master has none of the
+/// released locks, and votes.
 #[test]
 fn one_master_in_trouble_stops_nobody() {
     std::thread::scope(|s| {
@@ -66,7 +67,7 @@ fn one_master_in_trouble_stops_nobody() {
 }
 
 fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
-    // Far more than a healthy master needs on a busy machine.
+    // Far more time than a healthy master needs on a busy machine.
     let lease = ms(4000);
     let mut masters = Masters::fresh(3);
     let proxy = Proxy::start(&masters.0[0]);
@@ -86,7 +87,7 @@ fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
         guard.unlock().unwrap();
         rounds += 1;
     }
-    // It is waited for once, and not in every call.
+    // Clients wait for this master once, and not in every call.
     assert!(rounds > 5, "{trouble}: {rounds} rounds, and waiting each time leaves time for 4");
     assert!(kept.is_held(), "{trouble}: renewed by the others");
     assert!(b.try_lock("kept").unwrap().is_none(), "{trouble}");
@@ -100,7 +101,8 @@ fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
     masters.assert_clean();
 }
 
-/// The hold ends in time and the waiter follows, when there is no majority any more.
+/// Without a majority the hold ends in time; once there is a majority again, the next client gets
+/// the lock.
 #[test]
 fn without_a_majority_a_hold_ends_in_time() {
     let masters = Masters::fresh(3);
@@ -119,7 +121,7 @@ fn without_a_majority_a_hold_ends_in_time() {
     masters.assert_clean();
 }
 
-/// It was never sent anything of the locks taken since, so there is nothing to undo there.
+/// The dead master never received the requests for these locks, so there is nothing to undo there.
 #[test]
 fn a_dead_master_leaves_nothing_to_undo() {
     let mut masters = Masters::fresh(3);
@@ -131,7 +133,8 @@ fn a_dead_master_leaves_nothing_to_undo() {
     client.close(CAP).unwrap();
 }
 
-/// Over TCP the first request after it seems to be sent: the end of the connection is read behind it.
+/// Over TCP the first request after the end of a connection seems to be sent: only the read notices
+/// the end.
 #[test]
 fn idle_tcp_connections_that_ended_fail_no_call() {
     let masters = Masters((0..3).map(|_| Server::start_tcp(&[])).collect());

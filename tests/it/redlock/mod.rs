@@ -65,7 +65,7 @@ fn contenders_do_not_split_the_vote_for_ever() {
     masters.assert_clean();
 }
 
-/// One that is free is given to somebody, also when all try at once and nobody waits.
+/// A free lock is given to somebody, even when all clients try at once and nobody waits.
 #[test]
 fn somebody_wins_when_all_try_at_once() {
     let masters = Masters::fresh(3);
@@ -88,7 +88,7 @@ fn somebody_wins_when_all_try_at_once() {
     }
 }
 
-/// The majorities of the two have one master in common, which keeps them apart.
+/// The majorities of the two clients have one master in common, which keeps the holds apart.
 #[test]
 fn two_clients_whose_majorities_meet_in_one_master() {
     let masters = Masters::fresh(3);
@@ -167,7 +167,7 @@ fn settings_that_do_not_fit_are_refused() {
     refused(redlock(&urls[..2]));
     refused(redlock(&[urls[0].clone(), urls[1].clone(), urls[0].clone()]));
     refused(redlock(&urls).lease(ms(2000)).longest_lease(ms(1000)));
-    // One server under two names.
+    // One server with two URLs.
     let tcp = Server::start_tcp(&[]);
     let named = tcp.url().replace("127.0.0.1", "localhost");
     refused(redlock(&[urls[0].clone(), tcp.url(), named]));
@@ -178,7 +178,7 @@ fn settings_that_do_not_fit_are_refused() {
     assert_eq!(masters.holding("l"), 0);
 }
 
-/// Operators see it, and can free it.
+/// Operators can see a hold and release it.
 #[test]
 fn operators_see_and_free() {
     let masters = Masters::fresh(3);
@@ -189,7 +189,7 @@ fn operators_see_and_free() {
     assert!(b.mutex("l").force_unlock().unwrap() && !b.mutex("l").force_unlock().unwrap());
     assert!(b.lock("l").unwrap().is_held());
     assert!(guard.wait_lost(CAP));
-    // Somebody's who has no majority is nobody's.
+    // A hold on a minority of masters is no hold.
     masters.0[0].cmd::<()>(&["HSET", "l", "somebody", "1"]);
     assert!(!b.mutex("l").is_locked().unwrap());
     let _ours = b.lock("l").unwrap();
@@ -222,7 +222,8 @@ fn counting_process() {
                 let mut redis = redis::Client::open(&*url).unwrap().get_connection().unwrap();
                 for _ in 0..20 {
                     let guard = client.lock("job").unwrap();
-                    // Read and write apart: only the lock keeps the counter exact.
+                    // Read and write are separate commands, so only the lock keeps the counter
+                    // exact.
                     let old: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
                     redis::cmd("SET").arg("counter").arg(old + 1).exec(&mut redis).unwrap();
                     guard.unlock().unwrap();
@@ -234,7 +235,7 @@ fn counting_process() {
     println!("@@done");
 }
 
-/// What the crate docs say that a user needs more than for one server.
+/// The permissions that the crate docs list for Redlock beyond those for one server.
 #[test]
 fn a_user_with_an_acl_can_use_it() {
     let masters = Masters::fresh(3);
@@ -260,7 +261,7 @@ fn a_user_with_an_acl_can_use_it() {
     assert_eq!(masters.holding("l"), 0);
 }
 
-/// A client that takes it again on the spot lets another in now and then.
+/// A client that acquires the lock again at once lets another client in from time to time.
 #[test]
 fn no_client_keeps_it_for_itself() {
     let masters = Masters::fresh(3);
@@ -286,7 +287,7 @@ fn builder(urls: &[String]) -> Builder {
     LockClient::builder().urls(urls.to_vec()).redlock().lease(LONGEST).longest_lease(LONGEST)
 }
 
-/// A client that holds `l` on the first two of three masters only: it has never seen the third.
+/// A client that can reach only the first two of three masters: it has never seen the third.
 fn holds_on_two(masters: &Masters) -> (LockClient, Proxy) {
     let proxy = Proxy::start(&masters.0[2]);
     proxy.refuse(true);
@@ -297,7 +298,7 @@ fn holds_on_two(masters: &Masters) -> (LockClient, Proxy) {
     (client, proxy)
 }
 
-/// Over the masters, with proxies in front of those at the places given.
+/// A builder for these masters, with proxies in front of those at the given places.
 fn behind(masters: &Masters, proxies: &[(usize, &Proxy)]) -> Builder {
     let mut urls = masters.urls();
     for (at, proxy) in proxies {

@@ -7,8 +7,8 @@ use leasehold::{ErrorKind, NodeState};
 use super::{LONGEST, builder, holds_on_two};
 use crate::rig::{CAP, Masters, Server, ms, wait_for_votes, wait_until};
 
-/// With admission the lock stays with its holder. Without it the same steps give it to a second one, so it is the
-/// admission that is tested here.
+/// With the quarantine the lock stays with its holder. Without it the same steps give the lock to a
+/// second holder, so the test does test the quarantine.
 #[test]
 fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
     for admission in [true, false] {
@@ -36,7 +36,8 @@ fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
             quarantined |= matches!(b.nodes()[1].state(), NodeState::Quarantined { remaining: Some(_) });
         }
         assert!(quarantined, "it was seen to be");
-        // Renewed on one master and confirmed by no other, it was lost when its lease ended, or put again in time.
+        // The hold was renewed on one master only: it was lost when its lease ended, or written
+        // again in time.
         masters.wait_until_all_vote();
         drop(guard);
         assert!(b.lock("l").unwrap().is_held());
@@ -83,7 +84,7 @@ fn all_flushed_the_hold_is_lost_and_nobody_has_the_lock_for_the_longest_lease() 
     assert!(client.lock("l").unwrap().fencing_token().unwrap() > before);
 }
 
-/// A first installation: a lock call says what is missing, and the option skips the wait.
+/// On a first installation a lock call says what is missing, and the option skips the wait.
 #[test]
 fn a_first_installation_waits_once_or_says_that_it_is_one() {
     let masters = Masters::start(3);
@@ -93,12 +94,13 @@ fn a_first_installation_waits_once_or_says_that_it_is_one() {
     assert!(client.nodes().iter().all(|node| matches!(node.state(), NodeState::Quarantined { remaining: Some(_) })));
     wait_for_votes(&client, 3);
     assert!(client.lock("l").unwrap().is_held());
-    // Whoever comes later finds them admitted.
+    // A later client finds the masters admitted.
     let later = builder(&masters.urls()).build().unwrap();
     assert!(later.try_lock("l").unwrap().is_some());
 }
 
-/// Emptied twice: the second time begins anew, for a client that saw only the first as well.
+/// When a master is emptied a second time its quarantine begins again, also for a client that saw
+/// only the first time.
 #[test]
 fn a_master_that_is_emptied_twice_waits_twice() {
     let mut masters = Masters::fresh(3);
@@ -130,11 +132,11 @@ fn durable_masters_vote_at_once_when_they_come_back_with_their_data() {
     masters.0[0].restart();
     masters.0[1].restart();
     wait_until("they answer", || client.nodes().iter().all(|node| node.state() != NodeState::Down));
-    // Noticed by whoever asks next.
+    // The next call notices it.
     drop(client.lock("other"));
     masters.wait_until_all_vote();
     assert!(guard.is_held() && masters.holding("l") == 3);
-    // Without its data one has forgotten.
+    // A master without its data has forgotten something.
     masters.0[0].cmd::<()>(&["FLUSHALL"]);
     drop(client.lock("other").unwrap());
     wait_until("no vote", || matches!(client.nodes()[0].state(), NodeState::Quarantined { .. }));
@@ -146,7 +148,7 @@ fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
     let mut masters = Masters((0..3).map(|_| Server::start_tcp(&["--dbfilename", "old.rdb"])).collect());
     wait_for_votes(&masters.builder().admit_fresh_nodes().build().unwrap(), 3);
     let (a, b) = (masters.client(), masters.client());
-    // Its connections lie idle from here on.
+    // The client's connections are idle from here on.
     b.lock("other").unwrap().unlock().unwrap();
     wait_until("nothing stands", || masters.holding("other") == 0);
     wait_for_votes(&b, 3);

@@ -7,7 +7,8 @@ use leasehold::LockClient;
 use super::{FAULTS, behind};
 use crate::rig::{Fault, Masters, Proxy, ms, wait_for_votes, wait_until};
 
-/// A renewal whose replies are lost or late, on any number of masters, ends nothing, and is repeated in time.
+/// A renewal whose replies are lost or late, on any number of masters, ends no hold, and is
+/// repeated in time.
 #[test]
 fn lost_renewals_shorten_nothing() {
     let masters = Masters::fresh(3);
@@ -23,7 +24,7 @@ fn lost_renewals_shorten_nothing() {
                 proxy.inject("kept", fault);
                 *hits += 1;
             }
-            // The next renewals meet it.
+            // The fault hits the next renewals.
             proxies.iter().zip(hits).for_each(|(proxy, hits)| proxy.wait_hits(hits));
             wait_until(&format!("{fault:?} on {broken}: renewed"), || guard.remaining() > ms(1150));
         }

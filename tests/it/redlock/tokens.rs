@@ -3,7 +3,7 @@
 use super::{builder, holds_on_two};
 use crate::rig::{CAP, Masters, ms, wait_for_votes, wait_until};
 
-/// Whatever the clocks: those of the masters and of the clients count for nothing once a higher token was given.
+/// The clocks of masters and clients do not matter once a higher token was given.
 #[test]
 fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
     let mut masters = Masters::fresh(3);
@@ -13,7 +13,7 @@ fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
     let (a, b) = (open(), open());
     wait_for_votes(&a, 3);
     wait_for_votes(&b, 3);
-    // As after a client whose clock is an hour ahead: to it all others are an hour behind.
+    // As after a client whose clock is an hour ahead: from its view all others are an hour behind.
     let hour: u64 = 3_600_000_000;
     let now = a.lock("l").unwrap().fencing_token().unwrap().get();
     let ahead = (now + hour).to_string();
@@ -26,15 +26,15 @@ fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
         let victim = round % 3;
         match round {
             0..2 => masters.0[victim].restart(),
-            // And what comes back from an old disk is older than what was given since.
+            // A counter from an old disk is lower than the tokens given since.
             2..4 => {
                 masters.0[victim].cmd::<()>(&["FLUSHALL"]);
                 masters.0[victim].cmd::<()>(&["SET", "redisson_lock_token:{l}", "5"]);
             }
-            // Each in its turn, so that a majority remembers.
+            // One after the other, so that a majority remembers.
             _ => masters.0[victim].kill(),
         }
-        // One that has just come knows of no token.
+        // A new client knows of no token.
         for client in [&open(), &a, &b] {
             let guard = client.try_lock_for("l", CAP).unwrap().expect("two are enough");
             let token = guard.fencing_token().unwrap().get();
@@ -52,7 +52,7 @@ fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
     assert!(a.token_rounds() > 0, "some took a second round");
 }
 
-/// A token that only one master knew of is known to a majority before anybody gets it.
+/// A token that only one master knew of is written to a majority before anybody gets it.
 #[test]
 fn a_token_is_written_back_before_it_is_used() {
     let mut masters = Masters::fresh(3);
@@ -61,7 +61,7 @@ fn a_token_is_written_back_before_it_is_used() {
     let first = other.lock("l").unwrap().fencing_token().unwrap().get();
     let ahead = first + 3_600_000_000;
     masters.0[0].cmd::<()>(&["SET", "redisson_lock_token:{l}", &ahead.to_string()]);
-    // Its majority is this master and one that knows nothing of it.
+    // The majority of this client is this master and one that knows nothing of the token.
     let (client, _proxy) = holds_on_two(&masters);
     let last = client.lock("l").unwrap().fencing_token().unwrap().get();
     assert_eq!((last, client.token_rounds()), (ahead + 1, 1));
@@ -69,8 +69,8 @@ fn a_token_is_written_back_before_it_is_used() {
     assert!(other.lock("l").unwrap().fencing_token().unwrap().get() > last);
 }
 
-/// Two masters lose their memory one after the other, with counters from an old disk, and the third dies: nobody is left
-/// who was there when the last token was given.
+/// Two masters lose their data one after the other and get counters from an old disk, and the third
+/// dies: no master is left that was there when the last token was given.
 #[test]
 fn a_master_that_is_admitted_gives_no_older_token() {
     let mut masters = Masters::fresh(3);
@@ -78,7 +78,7 @@ fn a_master_that_is_admitted_gives_no_older_token() {
     let open = || builder(&urls).lease(ms(1500)).longest_lease(ms(1500)).build().unwrap();
     let client = open();
     wait_for_votes(&client, 3);
-    // Its renewals notice who has no vote.
+    // The renewals of this hold notice which masters do not vote.
     let kept = client.lock("kept").unwrap();
     let ahead = (kept.fencing_token().unwrap().get() + 3_600_000_000).to_string();
     for server in &masters.0 {

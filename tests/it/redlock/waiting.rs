@@ -16,7 +16,7 @@ fn a_waiter_is_woken_by_the_release() {
             let start = Instant::now();
             guard.unlock().unwrap();
             assert!(waiter.join().unwrap().unwrap());
-            // Far below the lease, after which it would have looked.
+            // Far shorter than the lease, after which it would have polled.
             assert!(start.elapsed() < Duration::from_secs(10));
         });
     }
@@ -48,7 +48,7 @@ fn a_waiter_is_woken_while_a_master_is_dead_and_when_it_is_back() {
     }
 }
 
-/// While it is quiet, and while one is down, the masters are left alone.
+/// While nothing happens, and while one master is down, clients leave the masters alone.
 #[test]
 fn a_waiter_and_a_dead_master_cost_little() {
     let mut masters = Masters::fresh(3);

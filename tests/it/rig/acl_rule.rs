@@ -25,7 +25,8 @@ pub(crate) fn acl_rule(names: &[&str]) -> Vec<String> {
     rule.split_whitespace().flat_map(with_names).collect()
 }
 
-/// All that the section permits, what only some settings need included, but no names of locks.
+/// Everything the section permits, including what only some settings need, but without the names of
+/// locks.
 pub(crate) fn acl_words() -> Vec<String> {
     let section = section();
     let words = section.split(|c: char| c.is_whitespace() || "`.,();".contains(c));

@@ -1,7 +1,8 @@
-//! The Lua scripts themselves, sent as EVAL to a real server: what they answer, what they leave behind, what they
+//! The Lua scripts, sent as EVAL to a real server: what they answer, what they write, what they
 //! publish, and that a repeat changes nothing.
 //!
-//! What is expected comes from [`World::expect`], which is written from the headers in `src/store/redis/lua`, not from the bodies.
+//! [`World::expect`] gives the expected result. It is written from the headers in
+//! `src/store/redis/lua` and not from the scripts.
 
 mod mutex;
 mod renew_probe_fence;
@@ -27,16 +28,16 @@ macro_rules! lua {
 }
 use lua;
 
-/// TTLs are whole kiloseconds and compared rounded up: no machine is so slow that it changes an outcome.
+/// TTLs are whole kiloseconds and compared rounded up, so that a slow machine changes no result.
 const MILLIS: i64 = 1_000_000;
-/// A PTTL of a key that has no TTL.
+/// The PTTL of a key without a TTL.
 const NEVER: i64 = -1;
 /// Server times in microseconds of 1970 and of 2096.
 const PAST: i64 = 1;
 const FUTURE: i64 = 4_000_000_000_000_000;
-/// A floor that some of the counters below are above.
+/// A floor below some of the counters in these tests.
 const LOW: i64 = 100;
-/// No server's clock shows less.
+/// Earlier than the clock of any server.
 const CLOCK: i64 = 1_700_000_000_000_000;
 
 fn rule_ttl(rule: i64) -> String {
@@ -47,7 +48,7 @@ fn ttl(millis: i64) -> String {
     if millis < 0 { millis.to_string() } else { format!("{}ks", (millis + MILLIS - 1) / MILLIS) }
 }
 
-/// A counter: the clock's microseconds are not known beforehand, anything else is.
+/// A counter as text: the clock's microseconds are not known beforehand, everything else is.
 fn number(text: &str) -> String {
     match text.parse::<i64>() {
         Ok(n) if (CLOCK..FUTURE).contains(&n) => "clock".to_owned(),
@@ -57,7 +58,8 @@ fn number(text: &str) -> String {
 
 fn show(reply: &RedisResult<Value>) -> String {
     let error = |text: String| {
-        // Redis 6.2 wraps what a command inside a script said, so the code word may stand anywhere.
+        // Redis 6.2 wraps the error of a command inside a script, so the error code may be anywhere
+        // in it.
         let code = ["WRONGTYPE", "OOM"].into_iter().find(|code| text.contains(code));
         format!("!{}", code.unwrap_or("ERR"))
     };
@@ -78,7 +80,7 @@ fn show(reply: &RedisResult<Value>) -> String {
 
 #[derive(Debug, Clone)]
 enum Call {
-    /// `rule`: -1 no token, 0 kept for ever, else a TTL in kiloseconds.
+    /// `rule`: -1 for no token, 0 for a counter that never expires, else its TTL in kiloseconds.
     Acquire {
         who: String,
         lease: i64,
@@ -113,7 +115,7 @@ impl Call {
         Self::Renew { who: who.to_owned(), lease }
     }
 
-    /// All that we ever send for holder A.
+    /// Every call that leasehold sends for holder A.
     fn all_of_a() -> Vec<Self> {
         let mut calls = vec![Self::Inspect, Self::Force, Self::Probe];
         calls.extend((1..=3).map(|held| Self::release("A", held)));
@@ -132,9 +134,9 @@ impl Call {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Lock {
     Free,
-    /// Holder → count, and the TTL in kiloseconds.
+    /// Each holder with its count, and the TTL in kiloseconds.
     Held(BTreeMap<String, i64>, i64),
-    /// Somebody else's string.
+    /// A string that is no lock.
     Foreign,
 }
 
@@ -143,11 +145,11 @@ enum Counter {
     At(i64),
     /// The server's time in microseconds when it was set, or a little more.
     Clock,
-    /// What INCR refuses.
+    /// A value that INCR refuses.
     Junk(&'static str),
 }
 
-/// What stands in Redis: the lock, and the token counter with its TTL in kiloseconds.
+/// The keys in Redis: the lock, and the token counter with its TTL in kiloseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct World {
     lock: Lock,
@@ -165,13 +167,13 @@ impl World {
         Self { lock: Lock::Held(fields, ttl), token: None }
     }
 
-    /// What the headers promise: the answer, and the channel that is published on.
+    /// What the headers promise: the answer, and the channel of the message.
     fn expect(&mut self, call: &Call) -> (String, Option<&'static str>) {
         let answer = |text: &str| (text.to_owned(), None);
         if matches!(call, Call::Probe) {
             return ("[]".to_owned(), Some("probe"));
         }
-        // A look at a free lock finds no fields.
+        // Reading a free lock finds no fields.
         let mut empty = (BTreeMap::new(), NEVER);
         let (fields, left) = match &mut self.lock {
             Lock::Foreign if matches!(call, Call::Renew { .. }) => return answer("[!WRONGTYPE]"),
@@ -183,10 +185,10 @@ impl World {
         match call {
             Call::Acquire { who, held, .. } if *held > 0 && !fields.contains_key(who) => answer("[2 0]"),
             Call::Acquire { who, .. } if !free && !fields.contains_key(who) => answer(&format!("[0 {}]", kilo(*left))),
-            // A re-entry is not undone and not repeated, so it may also be late.
+            // A re-entry is neither undone nor repeated, so it may also be late.
             Call::Acquire { held: 0, not_after: PAST, .. } => answer("[3 0]"),
             Call::Acquire { who, lease, held, rule, floor, .. } => {
-                // A hash without a TTL is given one: a lock that never ends is nobody's wish.
+                // A hash without a TTL gets one: nobody wants a lock that never ends.
                 let (mut fields, left) = (fields.clone(), (*left).max(*lease));
                 let token = if *held > 0 { Some("0".to_owned()) } else { self.next_token(*rule, *floor) };
                 let Some(token) = token else { return answer("!ERR") };
@@ -238,7 +240,7 @@ impl World {
             Counter::Clock => (Counter::Clock, floor == FUTURE),
             Counter::Junk(_) => return None,
         };
-        // Kept for ever by the rule, or because a counter without a TTL is Java's.
+        // The counter never expires by its rule, or because Redisson made it without a TTL.
         let kept = rule == 0 || left == NEVER;
         let next = if below { (Counter::Clock, if kept { NEVER } else { rule }) } else { (new, left) };
         self.token = Some(next);
@@ -276,7 +278,7 @@ fn kilo(left: i64) -> String {
     if left < 0 { left.to_string() } else { format!("{left}ks") }
 }
 
-/// A server with one connection that runs scripts and one that hears all that is published.
+/// One connection that runs scripts, and one that receives everything that is published.
 struct Bench<'a> {
     con: redis::Connection,
     subscriber: redis::PubSub<'a>,
@@ -297,7 +299,8 @@ impl<'a> Bench<'a> {
     fn eval(&mut self, script: &str, keys: &[&str], args: &[&str]) -> RedisResult<Value> {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(script).arg(keys.len()).arg(keys).arg(args);
-        // Not `query`: that turns the whole list of answers into an error when one of them is.
+        // Not `query`, which turns a whole list of replies into an error when one of them is an
+        // error.
         self.con.req_packed_command(&cmd.get_packed_command())
     }
 
@@ -317,7 +320,7 @@ impl<'a> Bench<'a> {
             Call::Inspect => {
                 let mut reply = self.eval(lua!("mutex_inspect"), &[LOCK], &[]);
                 if let Ok(Value::Array(parts)) = &mut reply {
-                    // The order of the fields is Redis' own affair.
+                    // Redis returns the fields in any order.
                     let mut pairs: Vec<_> = parts.split_off(1).chunks(2).map(<[Value]>::to_vec).collect();
                     pairs.sort_by_key(|pair| format!("{pair:?}"));
                     parts.extend(pairs.into_iter().flatten());
@@ -330,7 +333,8 @@ impl<'a> Bench<'a> {
         show(&reply)
     }
 
-    /// Everything that was published since the last call. A mark tells where it ends: nothing is waited for.
+    /// Everything that was published since the last call. A marker message shows where it ends, so
+    /// nothing is waited for.
     fn published(&mut self) -> Vec<(String, String)> {
         self.cmd::<u32>(&["PUBLISH", "mark", ""]);
         let next = || {
@@ -360,7 +364,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// All keys of the server, so that nothing is left behind unseen.
+    /// All keys of the server, so that a test notices everything that is left behind.
     fn picture(&mut self) -> Picture {
         const LOOK: &str = "local out = {}
             for _, key in ipairs(redis.call('keys', '*')) do
@@ -381,7 +385,8 @@ impl<'a> Bench<'a> {
         keys.into_iter().map(line).collect()
     }
 
-    /// Runs the call and compares answer, messages and state; returns what differs.
+    /// Runs the call and compares answer, messages and state with the model. Returns the
+    /// difference.
     fn differs(&mut self, world: &mut World, call: &Call) -> Option<String> {
         let before = world.clone();
         let (answer, channel) = world.expect(call);
@@ -398,13 +403,13 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The server's own clock, in the microseconds of a token.
+    /// The server's clock in microseconds, as in a token.
     fn micros(&mut self) -> i64 {
         let (seconds, micros): (i64, i64) = self.cmd(&["TIME"]);
         seconds * 1_000_000 + micros
     }
 
-    /// An outermost acquire for a holder that gives the lock up again: the token, as answered and as stored.
+    /// Acquires and releases the lock for a holder. Returns its token, as answered and as stored.
     fn token(&mut self, rule: &str, floor: i64) -> (i64, String) {
         let args = ["T", "1000000", "0", rule, &floor.to_string(), "0"];
         let reply = self.eval(lua!("mutex_acquire", "grant"), &[LOCK, TOKEN], &args).unwrap();

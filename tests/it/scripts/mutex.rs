@@ -8,7 +8,8 @@ use rand::{Rng, SeedableRng};
 use super::{Bench, CHANNEL, Call, Counter, LOCK, LOW, Lock, NEVER, TOKEN, World, lua, show};
 use crate::rig::Server;
 
-/// The plain lock of redisson-wire.md §20. Two rows differ there: Redisson shortens the TTL and adds to the count.
+/// The plain lock in the golden vectors. Two rows differ from Redisson, which shortens the TTL and
+/// adds to the count.
 #[test]
 fn golden_vectors() {
     let server = Server::start();
@@ -51,7 +52,7 @@ fn golden_vectors() {
     }
 }
 
-/// Every call in every state gives what its header says, and once more leaves what it left.
+/// Every call in every state gives what its header says. A repeat changes nothing.
 #[test]
 fn every_call_twice_in_every_state() {
     let server = Server::start();
@@ -83,7 +84,7 @@ fn every_call_twice_in_every_state() {
         for token in &tokens {
             for call in Call::all_of_a() {
                 let start = World { lock: lock.lock.clone(), token: *token };
-                // Only an outermost acquire has to do with the token.
+                // Only an outermost acquire uses the token counter.
                 if *token != tokens[1] && !matches!(call, Call::Acquire { .. }) {
                     continue;
                 }
@@ -92,8 +93,8 @@ fn every_call_twice_in_every_state() {
                 failures.extend(bench.differs(&mut once, &call));
                 let mut twice = once.clone();
                 failures.extend(bench.differs(&mut twice, &call).map(|f| format!("the second time: {f}")));
-                // Not by the model alone: a repeat changes nothing, but that a repeated outermost acquire may
-                // give a higher token.
+                // Checked without the model: a repeat changes nothing, except that a repeated
+                // outermost acquire may give a higher token.
                 if matches!(call, Call::Acquire { held: 0, rule: 0.., .. }) {
                     once.token = twice.token;
                 }
@@ -109,7 +110,7 @@ fn every_call_twice_in_every_state() {
     );
 }
 
-/// A full server takes no new lock and leaves nothing half-taken; what is held can be kept and given up.
+/// A full server grants no new lock and leaves nothing half done; holds can be kept and released.
 #[test]
 fn a_full_server() {
     let server = Server::start();
@@ -122,7 +123,8 @@ fn a_full_server() {
         (World { token: Some((Counter::At(5), NEVER)), ..World::EMPTY }, Call::acquire("A", 0)),
         (World::EMPTY, off),
         (held(1), Call::acquire("A", 1)),
-        // HSET wants memory even for the same field; the last release takes it away whatever count stands there.
+        // HSET needs memory even for an existing field. The last release deletes the field whatever
+        // its count.
         (held(2), Call::release("A", 2)),
     ];
     for (world, call) in refused {
@@ -146,7 +148,8 @@ fn a_full_server() {
     }
 }
 
-/// One of three who want the lock: who it is now, how often it has the lock, and what it asked last.
+/// One of three clients that want the lock: its current holder id, its hold count, and its last
+/// call.
 struct Player {
     name: String,
     held: i64,
@@ -167,7 +170,7 @@ fn random_interleavings() {
     let mut players = ["A", "B", "C"].map(|letter| Player { name: format!("{letter}:0"), held: 0, last: None });
     let (mut grants, mut last_token) = (0, 0);
     for step in 0..STEPS {
-        // Behind everybody's back.
+        // A key is deleted without the players knowing.
         if rng.random_bool(0.05) {
             let key = if rng.random_bool(0.7) { LOCK } else { TOKEN };
             bench.cmd::<()>(&["DEL", key]);
@@ -205,13 +208,14 @@ fn random_interleavings() {
             Call::Release { who, held } if *who == player.name && *held > 1 && stands.is_some() => {
                 player.held = held - 1;
             }
-            // Given up, or lost: a holder is never used again.
+            // Released, or lost: a holder id is never used again.
             Call::Acquire { who, held: 1.., .. } | Call::Release { who, .. } if *who == player.name => {
                 *player = Player { name: format!("{}:{step}", &who[..1]), held: 0, last: Some(call) };
             }
             _ => {}
         }
-        // Of the lock itself, and not of the model: one holder, and the count that it believes in.
+        // Checked on the lock itself, without the model: one holder, with the count that it
+        // expects.
         let fields: BTreeMap<String, i64> = bench.cmd(&["HGETALL", LOCK]);
         assert!(fields.len() <= 1, "LEASEHOLD_SEED={seed}, step {step}: two holders: {fields:?}");
         for (who, count) in fields {

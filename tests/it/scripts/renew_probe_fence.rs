@@ -22,14 +22,15 @@ fn a_renewal_answers_for_each_lock() {
         let reply = bench.eval(lua!("lease_renew"), &keys, &[["A"; 7], leases].concat());
         assert_eq!(show(&reply), "[1 !WRONGTYPE 1 0 0 1 1]");
         let ttls: Vec<_> = keys.iter().map(|key| ttl(bench.cmd(&["PTTL", key]))).collect();
-        // Raised, foreign, not shortened, another's, free, only looked at, and one that would never have ended.
+        // In this order: raised, of another type, not shortened, held by another, free, only read,
+        // and one without a TTL.
         assert_eq!(ttls, ["3ks", "-1", "2ks", "2ks", "-2", "2ks", "3ks"]);
     }
     assert!(bench.published().is_empty());
     assert_eq!(show(&bench.eval(lua!("lease_renew"), &[], &[])), "[]");
 }
 
-/// The probe names each command that the user may not run, and only those.
+/// The probe names each command that the user may not run, and no other.
 #[test]
 fn the_probe_names_what_is_refused() {
     let server = Server::start();
@@ -41,7 +42,7 @@ fn the_probe_names_what_is_refused() {
         "set", "time", "publish", "lindex", "lrange", "lpop", "lrem", "zscore", "zmscore", "zcard", "zcount", "zrange",
         "zrangebyscore", "zrem", "zadd", "incrby", "decrby",
     ];
-    // Redis 6.2 cannot be asked for what would write.
+    // On Redis 6.2 only a write can show whether these are permitted.
     let writes = if server.major() >= 7 { &["hset", "incr", "rpush"][..] } else { &[] };
     for name in names.iter().chain(writes) {
         bench.cmd::<()>(&[
@@ -66,7 +67,7 @@ fn the_probe_names_what_is_refused() {
     }
 }
 
-/// A model of the two fence scripts, with numbers where they compare text.
+/// A model of the two fence scripts: it compares numbers where they compare text.
 #[test]
 fn fences_compare_numbers_and_may_be_asked_twice() {
     type Fenced = (Option<u64>, Option<&'static str>);

@@ -10,7 +10,8 @@ fn tokens_are_exact_and_never_repeat() {
     let mut bench = Bench::new(&server, &mut subscriber);
     let mut last = 0;
     let day = "86400000";
-    // Floors as connections bring them (their server's time) and one of a clock that has been stepped back since.
+    // Floors as connections send them (the time of their server), and the floor of a clock that was
+    // set back since.
     let floors = [|now| now, |now| now - 1_000_000, |_| FUTURE];
     let losses: [&[&str]; 5] = [&["PING"], &["FLUSHALL"], &["DEL", TOKEN], &["SET", TOKEN, "1"], &["SET", TOKEN, "0"]];
     for loss in losses.into_iter().chain([losses[1], losses[0]]) {
@@ -25,19 +26,20 @@ fn tokens_are_exact_and_never_repeat() {
             last = token;
         }
     }
-    // Above the floor it counts on, and is no clock: that would cost every acquire a TIME.
+    // Above the floor the counter adds one and does not read the clock, which would cost every
+    // acquire a TIME.
     let (next, _) = bench.token(day, last - 1);
     assert_eq!(next, last + 1);
-    // A Java counter may stand anywhere below 2^53.
+    // A counter of Redisson may have any value below 2^53.
     let far = (1_i64 << 53) - 2;
     bench.cmd::<()>(&["SET", TOKEN, &far.to_string()]);
     assert_eq!(bench.token(day, CLOCK), (far + 1, (far + 1).to_string()));
-    // Even when the floor lies ahead of it and the clock behind.
+    // The counter is not lowered even when the floor is ahead of it and the clock behind.
     bench.cmd::<()>(&["SET", TOKEN, &(CLOCK * 2).to_string()]);
     assert_eq!(bench.token(day, FUTURE).0, CLOCK * 2 + 1);
 }
 
-/// Where Java's fenced lock shares the counter, it must never expire: Java would begin again at 1.
+/// A counter that Redisson's fenced lock shares must never expire: Redisson would begin again at 1.
 #[test]
 fn a_counter_that_is_kept_loses_the_ttl_that_an_earlier_acquire_gave_it() {
     let server = Server::start();
@@ -46,7 +48,7 @@ fn a_counter_that_is_kept_loses_the_ttl_that_an_earlier_acquire_gave_it() {
     let now = bench.micros();
     bench.token("86400000", now);
     assert!(bench.cmd::<i64>(&["PTTL", TOKEN]) > 0);
-    // At the latest a second after the last grant, the floor has passed the counter.
+    // At the latest a second after the last grant, the floor is above the counter.
     let later = bench.micros() + 1_000_000;
     bench.token("0", later);
     assert_eq!(bench.cmd::<i64>(&["PTTL", TOKEN]), NEVER);

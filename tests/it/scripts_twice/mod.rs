@@ -1,11 +1,13 @@
-//! Every script of the primitives, sent twice in every state of its keys: the second run answers what its header promises to a
-//! repeat, changes nothing and publishes nothing. The scripts of the plain lock have a model of their own in `scripts.rs`.
+//! Every script of the primitives, sent twice in every state of its keys: the second run answers
+//! what the header promises for a repeat, changes nothing and publishes nothing. The scripts of the
+//! plain lock have a model of their own in `scripts`.
 //!
-//! The tables are written from the headers in `src/store/redis/lua`. A row is a state, as the commands that make it, and the answer
-//! to each call; a call is a script, its KEYS, and behind `|` its ARGV. In both, `2ks` is a time of 2000 s, `@2ks` one
-//! that far ahead of the server's clock, `$A` a holder, `$A.1` the key of its first read level, `%P` an acquisition of
-//! permits and `%P1` its first permit; keys have the names that their headers give them. In answers `>0` is a message
-//! `0`, `>0@B` one to the channel of waiter B.
+//! The tables are written from the headers in `src/store/redis/lua`. A row is a state, given by the
+//! commands that make it, and the answer to each call. A call is a script, its KEYS and, after `|`,
+//! its ARGV. In both, `2ks` is a time of 2000 s, `@2ks` one that far ahead of the server's clock,
+//! `$A` a holder, `$A.1` the key of its first read level, `%P` an acquisition of permits and `%P1`
+//! its first permit; keys have the names that the headers give them. In answers `>0` is a message
+//! `0`, and `>0@B` one to the channel of waiter B.
 
 mod tables;
 
@@ -17,7 +19,7 @@ use redis::{RedisResult, Value};
 use self::tables::{COUNTS, FAIR, LATCH, MULTI, PERMITS, READ_WRITE, REDLOCK};
 use crate::rig::{Bench, Content, MILLIS, Picture, Server, kilo, scripts};
 
-/// Three holders of ours, and one of Java's: the version of its UUID is 4.
+/// Three leasehold holders, and a Redisson holder: the version of its UUID is 4.
 const HOLDERS: [(&str, &str); 4] = [
     ("$A", "aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa:1"),
     ("$B", "bbbbbbbb-bbbb-8bbb-8bbb-bbbbbbbbbbbb:1"),
@@ -45,7 +47,7 @@ struct Primitive {
     states: &'static [(&'static str, &'static str)],
 }
 
-/// A word of a table, as it is sent.
+/// A word of a table as it is sent.
 fn expand(word: &str, now: i64) -> Vec<u8> {
     if let Some(number) = word.strip_suffix("ks") {
         let (from, number) = number.strip_prefix('@').map_or((0, number), |number| (now, number));
@@ -70,13 +72,14 @@ fn expand(word: &str, now: i64) -> Vec<u8> {
     HOLDERS.iter().fold(word, |word, (short, id)| word.replace(short, id)).into_bytes()
 }
 
-/// Holders by their letters.
+/// Replaces holder ids by their letters.
 fn shorten(text: &str) -> String {
     HOLDERS.iter().fold(text.to_owned(), |text, (short, id)| text.replace(id, &short[1..]))
 }
 
 fn show(reply: &RedisResult<Value>) -> String {
-    // Redis 6.2 wraps what a command inside a script said, so the code word may stand anywhere.
+    // Redis 6.2 wraps the error of a command inside a script, so the error code may be anywhere in
+    // it.
     let error = |text: String| {
         let codes = [("WRONGTYPE", "!TYPE"), ("not an integer", "!INT")];
         codes.into_iter().find(|(code, _)| text.contains(code)).map_or(format!("!{text}"), |(_, s)| s.to_owned())
@@ -93,7 +96,7 @@ fn show(reply: &RedisResult<Value>) -> String {
     }
 }
 
-/// Without the numbers of tokens: a repeated grant may have a higher one.
+/// Without the values of tokens: a repeated grant may have a higher one.
 fn without_token(mut picture: Picture) -> Picture {
     for (_, token) in picture.iter_mut().filter(|(key, _)| key.starts_with("redisson_lock_token:")) {
         token.body.clear();
@@ -116,7 +119,7 @@ fn script_of(call: &str) -> &str {
     call.split_whitespace().next().expect("a call begins with its script")
 }
 
-/// The answer, and behind it the messages.
+/// The answer, followed by the messages.
 fn run(bench: &mut Bench<'_>, call: &str) -> String {
     let now = bench.now();
     let (keys, args) = call.split_once('|').expect("a bar between keys and arguments");
@@ -129,7 +132,7 @@ fn run(bench: &mut Bench<'_>, call: &str) -> String {
     answer
 }
 
-/// What a header promises to a repeat that follows the first run at once.
+/// The answer that a header promises for a repeat that follows the first run at once.
 fn second_answer(call: &str, first: &str, after: &Picture) -> String {
     let script = script_of(call);
     let answer = first.split('>').next().unwrap_or_default();
@@ -137,10 +140,11 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
         after.get("L").is_some_and(|lock| lock.body.iter().any(|(holder, _)| holder.trim_end_matches(":write") == who))
     };
     match (script, answer.split(',').next().unwrap_or_default()) {
-        // Given up, or left the queue: now it is not there.
+        // Released, or left the queue: now it is not there.
         ("fair_release", "0" | "2") => "0,0".to_owned(),
         ("permit_release", "2") => "0,0".to_owned(),
-        // Known to have been taken, it is back; otherwise there is nothing that could be.
+        // Permits that are known to have been taken have been returned; otherwise there is nothing
+        // to return.
         ("count_release", "2") => if call.ends_with('1') { "2,0" } else { "0,0" }.to_owned(),
         ("rw_release", "1" | "2") => if stands("A") { "1,0" } else { "0,0" }.to_owned(),
         ("fair_force_unlock" | "rw_force_unlock" | "redlock_admit", "1") => "0".to_owned(),
@@ -149,7 +153,7 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
             let again = answer.split(',').skip(1).map(number).map(|token| if token > 0 { token + 1 } else { 0 });
             again.fold("1".to_owned(), |answer, token| format!("{answer},{token}"))
         }
-        // Lock by lock: what was given up is not there now.
+        // Lock by lock: what the first run released is not there now.
         ("multi_release", _) => answer
             .split(',')
             .collect::<Vec<_>>()
@@ -160,14 +164,14 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
             })
             .collect::<Vec<_>>()
             .join(","),
-        // Every grant has a token of its own.
+        // Every grant has its own token.
         ("fair_acquire" | "write_acquire" | "redlock_acquire", "1")
             if answer != "1,0" && !answer.starts_with("1,0,") =>
         {
             let (token, next) =
                 answer[2..].split_once(',').map_or((&answer[2..], None), |(token, next)| (token, Some(next)));
             let token = token.parse::<i64>().expect("a token") + 1;
-            // A fair lock's grant says as well who waits next, which stays so.
+            // The answer to a fair acquire also has the next waiter, which stays the same.
             next.map_or_else(|| format!("1,{token}"), |next| format!("1,{token},{next}"))
         }
         _ => answer.to_owned(),
@@ -182,7 +186,7 @@ fn members(picture: &Picture, key: &str) -> Vec<String> {
     picture.get(key).map_or_else(Vec::new, |content| content.body.iter().map(|(member, _)| member.clone()).collect())
 }
 
-/// The level keys that there are, and those that the counts in the lock demand.
+/// The level keys that exist, and those that the counts in the lock require.
 fn levels(picture: &Picture) -> (BTreeSet<String>, BTreeSet<String>) {
     let there = picture.keys().filter(|key| key.contains(":rwlock_timeout:")).cloned().collect();
     let fields = picture.get("L").map_or(&[][..], |lock| &lock.body);
@@ -203,20 +207,20 @@ fn longest_level(picture: &Picture, of: &str) -> i64 {
     picture.iter().filter_map(ends).max().unwrap_or(-1)
 }
 
-/// Whether the lock stands at least as long as the longest of its readers.
+/// Whether the lock lasts at least as long as its longest reader.
 fn outlives_its_readers(picture: &Picture) -> bool {
     let ttl = picture.get("L").map_or("-1", |lock| lock.pttl.trim_end_matches("ks"));
     ttl.parse::<i64>().expect("a TTL") >= longest_level(picture, "")
 }
 
-/// Whether everybody in the queue has a deadline and stands there once, and nobody else has one.
+/// Whether every waiter is in the queue once and has a deadline, and nobody else has a deadline.
 fn is_in_step(picture: &Picture) -> bool {
     let [queue, deadlines] = ["queue", "timeout"].map(|key| members(picture, &format!("redisson_lock_{key}:{{L}}")));
     let waiters: BTreeSet<_> = queue.iter().collect();
     waiters.len() == queue.len() && waiters == deadlines.iter().collect()
 }
 
-/// Permits, free or held; `None` where there is no semaphore.
+/// The number of permits, free or held; `None` if there is no semaphore.
 fn permits(picture: &Picture) -> Option<i64> {
     number(picture, "L").map(|free| free + i64::try_from(members(picture, "{L}:timeout").len()).unwrap())
 }
@@ -225,12 +229,13 @@ fn has_a(picture: &Picture, lock: &str) -> bool {
     members(picture, lock).iter().any(|holder| holder == "A")
 }
 
-/// What no call may break, whatever it answers.
+/// The rules that no call may break, whatever it answers.
 fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'static str> {
     let script = script_of(call);
     let (was_there, was_demanded) = levels(before);
     let (there, demanded) = levels(after);
-    // No client believes in more levels than stand there: its count goes up after an answer, and down before a request.
+    // No client counts more levels than there are: its count goes up after an answer, and down
+    // before a request.
     let counted = was_demanded.iter().filter(|key| key.contains(":A:")).count();
     let held = if script == "read_acquire" { call.split_whitespace().nth(6) } else { None };
     let may_be = held.is_none_or(|held| held.parse::<usize>().unwrap() <= counted);
@@ -261,7 +266,7 @@ fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'
     rules.into_iter().filter_map(|(broken, rule)| broken.then_some(rule)).collect()
 }
 
-/// Each call in each state, twice.
+/// Sends each call in each state twice.
 fn every_call_twice(primitive: &Primitive) {
     let server = Server::start();
     let mut subscriber = server.connect();
@@ -279,10 +284,10 @@ fn every_call_twice(primitive: &Primitive) {
             let once = bench.picture(shorten);
             let second = run(&mut bench, call);
             let twice = bench.picture(shorten);
-            // A release does what it can, whichever key is broken: a lock would stand for its whole lease otherwise, and
-            // a place in the queue until its deadline.
+            // A release does as much as it can even if one key is broken: otherwise a lock would
+            // last for its whole lease, and an entry in the queue until its deadline.
             let does_what_it_can = ["fair_release", "multi_release"].contains(&script_of(call));
-            // Tokens are drawn before anything is taken, and one that was not used is a gap.
+            // Tokens are drawn before anything is acquired; one that is not used is a gap.
             let changed = match script_of(call) {
                 "multi_acquire" => without_token(once.clone()) != without_token(before.clone()),
                 _ => once != before,
@@ -347,7 +352,7 @@ fn a_repeat_on_a_latch_changes_nothing() {
     every_call_twice(&LATCH);
 }
 
-/// A repeat that comes when others have been there since leaves what is theirs as it is, and says nothing to anybody.
+/// A repeat that runs after other clients acquired changes none of their keys and notifies nobody.
 #[test]
 fn a_repeat_after_others_came_leaves_them_alone() {
     let server = Server::start();
@@ -357,7 +362,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
     let b_writes = "DEL L; HSET L mode write $B:write 1; PEXPIRE L 2ks";
     let b_has_m = "DEL M; HSET M $B 1; PEXPIRE M 2ks";
     let b_takes = "DEL L; HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $C; ZADD deadlines @3ks $C";
-    // What stood there, the call, what happens then, the answer to the repeat.
+    // The state before, the call, what happens then, the answer to the repeat.
     let rows = [
         ("HSET L $A 1; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 1 channel", b_takes, "0,0"),
         ("HSET L $A 2; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 2 channel", b_takes, "0,0"),
@@ -415,7 +420,8 @@ fn a_repeat_after_others_came_leaves_them_alone() {
         ("SET L 1", "count_acquire L mark | 1 1ks 0", "SET L 5", "1,0"),
         ("SET L 1", "count_add L mark | 2 1ks channel 0", "SET L 9", "1,3"),
         ("", "count_set L mark | 2 1ks channel 1 0", "DEL L", "1,2"),
-        // A second latch under the name of the first: a 0 that is published now makes Java's waiters spin.
+        // A second latch with the name of the first: a 0 that is published now makes Redisson's
+        // waiters spin.
         ("SET L 1", "latch_count_down L mark | 1ks channel 0", "SET L 3", "1,0"),
         ("SET L 2", "latch_count_down L mark | 1ks channel 0", "SET L 7", "1,1"),
         ("", "latch_count_down L mark | 1ks channel 0", "SET L 1", "0,0"),
@@ -432,7 +438,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
     }
 }
 
-/// A script without a test here or in `scripts.rs` is one that nobody has run twice.
+/// Every script is run twice, here or in `scripts`.
 #[test]
 fn no_script_is_left_out() {
     let plain = [include_str!("../scripts/mod.rs"), include_str!("../scripts/renew_probe_fence.rs")].concat();

@@ -21,7 +21,8 @@ pub(super) const FAIR: Primitive = Primitive {
         ("HSET L $A 3; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1"),
         ("HSET L $B 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
         ("HSET L $J 2; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1"),
-        // We wait first, last, and behind Java, while it is held and while it is free.
+        // A waits first, last, and behind a Redisson client, while the lock is held and while it is
+        // free.
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $A $C; ZADD deadlines @3ks $A @3ks $C",
             "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0",
@@ -40,19 +41,22 @@ pub(super) const FAIR: Primitive = Primitive {
         ),
         ("RPUSH queue $C; ZADD deadlines @3ks $C", "0,1ks 0,-2 1,0,C 2,0 3,0 0,0 0,0 0 1,-1"),
         ("RPUSH queue $J $A; ZADD deadlines @5ks $J @8ks $A", "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 2,1"),
-        // The lock is ours, and others wait.
+        // A holds the lock, and others wait.
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $J; ZADD deadlines @3ks $B @5ks $J",
             "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 2,-1",
         ),
-        // What Java had, which has left, is taken out of the deadlines, ours at the head or another's.
+        // The timeout of a Redisson waiter that has left is taken out of the deadlines, whether A
+        // is first or another.
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $A $J; ZADD deadlines @50ks $A @350ks $J",
             "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0",
         ),
         ("RPUSH queue $C $J $A; ZADD deadlines @50ks $C @350ks $J @353ks $A", "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 3,2"),
-        // Heads that are dead (or all stood still: with nobody left who lives, a release calls the first, and sweeps nobody):
-        // another's, which is told if it is free; our own, Java's without a deadline; one who is dead stands behind one who lives.
+        // First waiters that are dead. (If all waiters look dead, the server may have been
+        // suspended: a release notifies the first and removes nobody.) The dead one is another's,
+        // which is notified if the lock is free; A itself; a Redisson client without a deadline;
+        // one in front of a live waiter.
         ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1"),
         (
             "RPUSH queue $B $C $A; ZADD deadlines 1 $B @3ks $C @3ks $A",
@@ -68,9 +72,9 @@ pub(super) const FAIR: Primitive = Primitive {
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines 1 $B @3ks $C",
             "1,0,C 1,1,C 1,0,C 1,0 3,0 1,0 2,1,C>0@C 1>0@C 2,-1",
         ),
-        // An entry of the zset only blocks nobody.
+        // An entry that is only in the sorted set blocks nobody.
         ("ZADD deadlines @3ks $B", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1"),
-        // Another kind of lock, other types, a counter that is none.
+        // Another kind of lock, other types, a counter that is no number.
         ("HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 1 0,-1"),
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1"),
         ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1"),
@@ -92,7 +96,7 @@ pub(super) const MULTI: Primitive = Primitive {
     calls: &[
         "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 1 0 0",
         "multi_acquire L M token token2 | $A $A 0 0 2ks 9ks channel 0 0 0",
-        // The first and the last are repeats; A of L is entered once more, C of M is fresh.
+        // The first and the last call are repeats; A enters L once more, C acquires M anew.
         "multi_acquire L M token token2 | $A $C 1 0 3ks 9ks channel 0 0 0",
         "multi_acquire L M token token2 | $A $A 2 1 1ks 9ks channel 0 0 1",
         "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 1 0 1",
@@ -102,7 +106,7 @@ pub(super) const MULTI: Primitive = Primitive {
     ],
     states: &[
         ("", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
-        // Ours, wholly or not; counts that are not what we believe.
+        // A holds all of it or a part; counts that differ from what the client expects.
         ("HSET L $A 1; PEXPIRE L 2ks", "1,0,0 1,1,1 1,0,1 2,0,2 3,0,0 2,1,0,0>0 1,0,0,0 0,0,0,0"),
         ("HSET M $A 1; PEXPIRE M 2ks", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M"),
         (
@@ -117,7 +121,7 @@ pub(super) const MULTI: Primitive = Primitive {
             "HSET L $A 1; PEXPIRE L 2ks; HSET M $C 1; PEXPIRE M 2ks",
             "0,2ks,2>0{L} 0,2ks,2 1,0,1 2,0,2 0,2ks,2>0{L} 2,1,0,0>0 1,0,0,0 0,0,0,0",
         ),
-        // Another's, and what an earlier run of ours took beside it.
+        // Held by another, and what an earlier run of A's request acquired beside it.
         ("HSET L $B 1; PEXPIRE L 2ks", "0,2ks,1 0,2ks,1 2,0,1 2,0,1 0,2ks,1 0,0,0,0 0,0,0,0 0,0,0,0"),
         ("HSET M $J 1; PEXPIRE M 4ks", "0,4ks,2 0,4ks,2 2,0,1 2,0,1 0,4ks,2 0,0,0,0 0,0,0,0 0,0,0,0"),
         (
@@ -136,7 +140,7 @@ pub(super) const MULTI: Primitive = Primitive {
             "HSET L $C 3; PEXPIRE L 4ks; HSET M $A 1; PEXPIRE M 2ks",
             "0,4ks,1>0{M} 0,4ks,1 2,0,1 2,0,1 0,4ks,1>0{M} 0,0,2,1>0M 0,0,2,1>0M 2,1,1,0>0M",
         ),
-        // Tokens: Java's without an end, our own; one that is none.
+        // Tokens: Redisson's without a TTL, leasehold's, and one that is no number.
         ("SET token 5; SET token2 7 PX 9ks", "1,0,0 1,6,8 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
         ("SET token 5; SET token2 x", "1,0,0 !INT 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
         // Another kind of lock, other types.
@@ -167,24 +171,26 @@ pub(super) const REDLOCK: Primitive = Primitive {
         "redlock_admit node | run run:0 90",
     ],
     states: &[
-        // No vote: new, restarted with its data, and marked by us, by another process, before a restart.
+        // No vote: a new master, one restarted with its data, and one with a quarantine begun by
+        // this client, by another process, or before a restart.
         ("", "5,0 5,0 5,0 5,0 none none 0 0,,run:1 0"),
         ("HSET node boot old floor 60 max 80; HSET L $A 1; PEXPIRE L 2ks", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
         ("HSET node pending run:0", "5,0 5,0 5,0 5,0 none none 0 0,,run:0 1"),
         ("HSET node boot old floor 60 max 99 pending run:0", "5,0 5,0 5,0 5,0 none none 0 0,99,run:0 1"),
         ("HSET node pending run:2", "5,0 5,0 5,0 5,0 none none 0 0,,run:2 0"),
         ("HSET node max 80 pending old:0", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
-        // Free: the token is the proposal, or above this name's last, above every name's, above the floor.
+        // Free: the token is the proposal, or above the last of this name, above that of every
+        // name, above the floor.
         ("HSET node boot run", "1,50 1,0 2,0 3,0 0 0 0 1,, 0"),
         ("HSET node boot run max 80; SET token 55", "1,56 1,0 2,0 3,0 0 0 0 1,80, 0"),
         ("HSET node boot run max 80", "1,81 1,0 2,0 3,0 0 0 0 1,80, 0"),
         ("HSET node boot run floor 60 max 60; SET token 20", "1,61 1,0 2,0 3,0 0 0 0 1,60, 0"),
-        // Ours, another's, Java's.
+        // Held by A, by another, by Redisson.
         ("HSET node boot run; HSET L $A 1; PEXPIRE L 2ks; SET token 50", "1,51 1,0 1,0 3,0 1 1 1 1,, 0"),
         ("HSET node boot run; HSET L $A 2; PEXPIRE L 4ks; SET token 80", "1,81 1,0 1,0 3,0 1 1 1 1,, 0"),
         ("HSET node boot run; HSET L $B 1; PEXPIRE L 2ks", "0,2ks,B 0,2ks,B 2,0 0,2ks,B 0 0 0 1,, 0"),
         ("HSET node boot run; HSET L $J 3; PEXPIRE L 2ks", "0,2ks,J 0,2ks,J 2,0 0,2ks,J 0 0 0 1,, 0"),
-        // Another kind of lock, other types, a counter that is none.
+        // Another kind of lock, other types, a counter that is no number.
         ("HSET node boot run; HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
         ("HSET node boot run; SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 1,, 0"),
         ("HSET node boot run; HSET L $A 1; PEXPIRE L 2ks; SET token x", "!INT 1,0 1,0 3,0 1 1 !INT 1,, 0"),
@@ -215,7 +221,7 @@ pub(super) const READ_WRITE: Primitive = Primitive {
         ("", "1,0 2,0 2,0 3,0 1,1 1,0 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 0"),
         ("SET marker $A PX 3ks", "0,3ks 2,0 2,0 0,3ks 1,1 1,0 2,0 3,0 0,0>1 0,0 0,0 0,0 0,0 0 0 0"),
         ("SET marker $B PX 3ks", "0,3ks 2,0 2,0 0,3ks 1,1 1,0 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 0"),
-        // We read.
+        // A reads.
         (
             "HSET L mode read $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks",
             "1,0 1,0 1,0 1,0 0,2ks 0,1ks 2,0 3,0 2,1>0 1,0 1,0 0,0 0,0 1 1 1>0",
@@ -232,7 +238,7 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "HSET L mode read $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks; SET marker $B PX 3ks",
             "1,0 1,0 1,0 1,0 0,2ks 0,1ks 2,0 3,0 2,1>0 1,0 1,0 0,0 0,0 1 1 1>0",
         ),
-        // An inner level has the longer lease, also when the outer one's has ended.
+        // An inner level has the longer lease, also when the lease of the outer one has ended.
         (
             "HSET L mode read $A 2; PEXPIRE L 5ks; SET $A.1 1 PX 2ks; SET $A.2 1 PX 5ks",
             "1,0 1,0 1,0 1,0 0,5ks 0,1ks 2,0 3,0 2,1>0 1,0 1,0 0,0 0,0 1 1 1>0",
@@ -241,7 +247,7 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "HSET L mode read $A 2; PEXPIRE L 5ks; SET $A.2 1 PX 5ks",
             "1,0 1,0 1,0 1,0 0,5ks 0,1ks 2,0 3,0 2,1>0 1,0 1,0 0,0 0,0 1 1 1>0",
         ),
-        // Others read: without us, beside us, Java; ours may have ended, and theirs.
+        // Others read: without A, beside A, Redisson; leases of A or of the others may have ended.
         (
             "HSET L mode read $B 1; PEXPIRE L 4ks; SET $B.1 1 PX 4ks",
             "1,0 2,0 2,0 3,0 0,4ks 0,1ks 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 1>0",
@@ -266,12 +272,13 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "HSET L mode read $A 1 $B 1; PEXPIRE L 4ks; SET $A.1 1 PX 4ks",
             "1,0 1,0 1,0 1,0 0,4ks 0,1ks 2,0 3,0 2,1>0 1,0 1,0 0,0 0,0 1 1 1>0",
         ),
-        // Java's renewal has set the TTL flat, below our level's.
+        // Redisson's renewal has set the TTL of the whole lock, below that of A's level.
         (
             "HSET L mode read $A 1 $J 1; PEXPIRE L 1ks; SET $A.1 1 PX 5ks; SET $J.1 1 PX 1ks",
             "1,0 1,0 1,0 1,0 0,1ks 0,1ks 2,0 3,0 1,0 1,0 1,0 0,0 0,0 1ks 1ks 1>0",
         ),
-        // We write; what we read besides stands there only as Java's, or after a downgrade in doubt.
+        // A writes; its reads are written there only by Redisson, or after a downgrade of unknown
+        // outcome.
         (
             "HSET L mode write $A:write 1; PEXPIRE L 2ks",
             "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>00 2,1>1>00 2,1>1>00 1,0 1,0 1 1 1>1>00",
@@ -305,7 +312,7 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "HSET L mode read $B 1; PEXPIRE L 2ks; SET $B.1 1 PX 2ks; SET marker $A PX 3ks",
             "0,3ks 2,0 2,0 0,3ks 0,2ks 0,1ks 2,0 3,0 0,0>1 0,0 0,0 0,0 0,0 0 0 1>0",
         ),
-        // Another kind of lock, other types, a counter that is none.
+        // Another kind of lock, other types, a counter that is no number.
         ("HSET L $B 1; PEXPIRE L 2ks", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
         ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
@@ -333,17 +340,17 @@ pub(super) const PERMITS: Primitive = Primitive {
         ("SET L 1", "1,0 4,1 3,0 0,0 0,0 0 0 0 1,0 1,0>1 3,0"),
         ("SET L 2", "1,0 1,0 3,0 0,0 0,0 0 0 0 2,0 1,0>1 3,0"),
         ("SET L 2 PX 6ks", "1,0 1,0 3,0 0,0 0,0 0 0 0 2,0 1,0>1 3,0"),
-        // Fewer than none: some were taken away for good.
+        // A negative number: permits were removed for good.
         ("SET L -1; ZADD leases @2ks %B1 @2ks %B2", "0,2ks 4,1 3,0 0,0 0,0 0 0 0 -1,2 1,0>1 3,0"),
-        // Ours.
+        // Held by A.
         ("SET L 1; ZADD leases @2ks %P1", "1,0 0,2ks 1,0 2,1>2 0,0 1 0 1 1,1 1,0>1 3,0"),
         ("SET L 0; ZADD leases @2ks %R1 @2ks %R2", "0,2ks 1,0 3,0 0,0 2,1>2 0 1 0 0,2 1,0>1 3,0"),
         ("SET L 0; ZADD leases @2ks %P1 @2ks %R1 @2ks %R2", "1,0 1,0 1,0 2,1>1 2,1>2 1 1 1 0,3 1,0>1 3,0"),
-        // Ours whose leases have ended, or of which Java gave one back.
+        // A's permits whose leases have ended, or of which Redisson returned one.
         ("SET L 0; ZADD leases 1 %P1", "1,0 4,1>1 1,0 0,0>1 0,0 0 0 0 1,0>1 1,0>1 3,0"),
         ("SET L 0; ZADD leases 1 %R1 1 %R2", "1,0>1 1,0 3,0 0,0 0,0>2 0 0 0 2,0>2 1,0>1 3,0"),
         ("SET L 1; ZADD leases @2ks %R1", "1,0 1,0 3,0 0,0 0,0>2 0 0 0 1,1 1,0>1 3,0"),
-        // Others': live, ended, Java's without an end.
+        // Permits of others: with a live lease, with an ended one, Redisson's without a lease.
         ("SET L 0; ZADD leases @2ks %B1 @4ks %B2", "0,2ks 0,2ks 3,0 0,0 0,0 0 0 0 0,2 1,0>1 3,0"),
         ("SET L 0; ZADD leases 1 %B1 @4ks %B2", "1,0 0,4ks>1 3,0 0,0 0,0 0 0 0 1,1>1 1,0>1 3,0"),
         ("SET L 0; ZADD leases 1 %B1 1 %B2 1 %B3", "1,0>2 1,0>1 3,0 0,0 0,0 0 0 0 3,0>3 1,0>1 3,0"),
@@ -351,7 +358,7 @@ pub(super) const PERMITS: Primitive = Primitive {
         ("SET L 0; ZADD leases 1 %B1 922337203685477 %J1", "1,0 0,-1>1 3,0 0,0 0,0 0 0 0 1,1>1 1,0>1 3,0"),
         // The answers of earlier requests.
         ("SET L 2; SET mark 1:0 PX 1ks", "1,0 1,0 3,0 0,0 0,0 0 0 0 2,0 1,0 1,0"),
-        // Without its number; other types, and numbers that are none to Redis.
+        // Without its number of permits; other types, and numbers that Redis does not accept.
         ("ZADD leases @2ks %P1", "1,0 4,0 1,0 2,1>1 0,0 1 0 1 0,0 1,0>1 3,0"),
         ("RPUSH L x; ZADD leases 1 %B1 @2ks %P1", "1,0 !TYPE 1,0 !TYPE !TYPE 1 0 1 !TYPE !TYPE 3,0"),
         ("SET L abc; ZADD leases 1 %B1 @2ks %P1", "1,0 !INT 1,0 !INT !INT 1 0 1 !INT !INT 3,0"),
@@ -382,18 +389,18 @@ pub(super) const COUNTS: Primitive = Primitive {
         ("SET L 1", "1,0 0,-1 3,0 2,1>2 0,0 0,1 3,0 1,3>3 1,-1 5,1 3,0 1,0>1"),
         ("SET L 3", "1,0 1,0 3,0 2,1>4 0,0 0,3 3,0 1,5>5 1,1 5,3 3,0 1,0>1"),
         ("SET L -2", "0,-1 0,-1 3,0 2,0 0,0 0,-2 3,0 1,0 1,-4 1,2147483645>2147483645 3,0 1,0>1"),
-        // No message can say more than 2^31 - 1.
+        // No message can hold more than 2^31 - 1.
         (
             "SET L 2147483647",
             "1,0 1,0 3,0 2,1>2147483647 0,0 0,2147483647 3,0 5,2147483647 1,2147483645 5,2147483647 3,0 1,0>1",
         ),
-        // An acquisition that took, and one that is not to take any more.
+        // An acquisition that has taken permits, and one that must not take any more.
         ("SET L 2; SET mark taken PX 1ks", "1,0 1,0 1,0 2,1>3 2,1>4 0,2 3,0 1,4>4 1,0 5,2 3,0 1,0>1"),
         ("SET L 2; SET mark back PX 1ks", "2,0 2,0 2,0 2,0 0,0 0,2 3,0 1,4>4 1,0 5,2 3,0 1,0>1"),
         // Requests that were answered before.
         ("SET L 2; SET done 1:7 PX 1ks", "1,0 1,0 3,0 2,1>3 0,0 1,7 1,7 1,7 1,7 1,7 1,7 1,7"),
         ("SET L 2; SET done 5:-7 PX 1ks", "1,0 1,0 3,0 2,1>3 0,0 5,-7 5,-7 5,-7 5,-7 5,-7 5,-7 5,-7"),
-        // Other types, and numbers that are none to Redis.
+        // Other types, and numbers that Redis does not accept.
         ("RPUSH L x", "!TYPE !TYPE 3,0 !TYPE 0,0 !TYPE 3,0 !TYPE !TYPE !TYPE 3,0 !TYPE"),
         ("SET L abc", "!INT !INT 3,0 !INT 0,0 !INT 3,0 !INT !INT !INT 3,0 !INT"),
         ("SET L 1e3", "!INT !INT 3,0 !INT 0,0 !INT 3,0 !INT !INT !INT 3,0 !INT"),
@@ -416,13 +423,13 @@ pub(super) const LATCH: Primitive = Primitive {
         ("SET L 1", "0,1 3,0 1,0>0 3,0 1,0>1>0 3,0"),
         ("SET L 2", "0,2 3,0 1,1 3,0 1,0>1>0 3,0"),
         ("SET L 3", "0,3 3,0 1,2 3,0 1,0>1>0 3,0"),
-        // Java's count of 0, and what should not be.
+        // A count of 0 by Redisson, and one that should not exist.
         ("SET L 0", "0,0 3,0 0,0 3,0 1,0>1>0 3,0"),
         ("SET L -1", "0,-1 3,0 0,0 3,0 1,0>1>0 3,0"),
         // Answered before, and set anew since.
         ("SET L 2; SET mark 1:0 PX 1ks", "1,0 1,0 1,0 1,0 1,0 1,0"),
         ("SET mark 0:0 PX 1ks", "0,0 0,0 0,0 0,0 0,0 0,0"),
-        // Other types, and numbers that are none to Redis.
+        // Other types, and numbers that Redis does not accept.
         ("RPUSH L x", "!TYPE 3,0 !TYPE 3,0 !TYPE 3,0"),
         ("SET L abc", "!INT 3,0 !INT 3,0 !INT 3,0"),
         ("SET L 1e3", "!INT 3,0 !INT 3,0 !INT 3,0"),
