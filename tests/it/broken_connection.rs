@@ -1,4 +1,4 @@
-//! One connection of a client is broken and the server is fine: what the callers notice of it.
+//! One connection of a client is broken while the server is fine: what callers notice.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use leasehold::LockClient;
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 
-/// Its timers alone would find that out after a lease, and with the pings of a lease of 30 s after 13 s.
+/// Timers alone would notice it after a lease, and the pings for a lease of 30 s after 13 s.
 #[test]
 fn a_subscriber_that_is_half_open_is_replaced_soon() {
     let server = Server::start();
@@ -27,7 +27,8 @@ fn a_subscriber_that_is_half_open_is_replaced_soon() {
     client.close(ms(2_000)).unwrap();
 }
 
-/// The pings are ten seconds apart here; a waiter whose time is over without a message asks at once.
+/// Here the pings are ten seconds apart; a waiter whose time is over without a message checks the
+/// connection at once.
 #[test]
 fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     let server = Server::start();
@@ -41,7 +42,7 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
         held.unlock().unwrap();
-        // Its message is lost; when the time of the first is over, the waiter finds this one.
+        // The message is lost; when the time of the first hold is over, the waiter finds this one.
         let next = other.lock("job").unwrap();
         wait_until("it listens on another connection", || proxy.subscribers() == 2);
         assert!(began.elapsed() < ms(8_000), "after {:?}", began.elapsed());
@@ -51,7 +52,7 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     client.close(ms(2_000)).unwrap();
 }
 
-/// The head of the line pauses before it tries again; the server is healthy all the while.
+/// The leader of the queue pauses before it tries again, while the server is healthy.
 #[test]
 fn a_call_after_a_connection_was_cut_gets_no_stale_error() {
     let server = Server::start();
@@ -90,7 +91,7 @@ fn new_calls_fail_at_once_while_the_server_is_down_and_waiters_wait_on() {
         let head = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
         wait_until("the head listens", || !server.channels().is_empty());
         server.kill();
-        // Whoever queues up before the head has noticed waits like the head.
+        // A thread that queues up before the leader has noticed the outage waits like the leader.
         wait_until("the head has noticed", || client.try_lock_for("job", ms(1)).is_err());
         for _ in 0..5 {
             let began = Instant::now();

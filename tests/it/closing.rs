@@ -1,4 +1,4 @@
-//! `close`: who is told, what it answers, and what it leaves.
+//! `close`: who is notified, what it returns, and what it leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use leasehold::{Error, ErrorKind, LockClient};
 
 use crate::rig::{CAP, Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 
-/// No test may pass because a lease ended.
+/// So long that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(60);
 
 fn patient(url: String) -> LockClient {
@@ -45,7 +45,7 @@ fn a_guard_that_a_close_released_reports_it_at_every_hold_count() {
     client.close(CAP).unwrap();
     assert!([outer.is_held(), both.is_held(), writes.is_held(), reads.is_held(), reader.is_held()] == [false; 5]);
     assert!(inner.wait_lost(CAP) && both.wait_lost(CAP) && reads.wait_lost(CAP));
-    // Late callbacks too, each of them.
+    // Callbacks that are set late run too, each of them.
     for _ in 0..3 {
         let (reported, callback) = counter();
         reader.on_lost(callback);
@@ -63,7 +63,7 @@ fn a_guard_that_a_close_released_reports_it_at_every_hold_count() {
     assert_eq!(server.lock_keys(), ["count"]);
 }
 
-/// The holder's job runs on: it must know before another can have the lock.
+/// The holder's job runs on: it must know before another can acquire the lock.
 #[test]
 fn holders_are_notified_before_their_locks_are_released() {
     let server = Server::start();
@@ -92,7 +92,7 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
     let gone = client.lock("gone").unwrap();
     let over = client.mutex("over").with_lease(ms(50)).lock().unwrap();
     server.cmd::<u32>(&["DEL", "gone"]);
-    // One that nobody has seen to be lost before the close does.
+    // A loss that nobody has noticed before the close does.
     let unseen = client.mutex("unseen").with_lease(LONG).lock().unwrap();
     server.cmd::<u32>(&["DEL", "unseen"]);
     assert!(gone.wait_lost(CAP) && over.wait_lost(CAP));
@@ -101,11 +101,11 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
     assert_eq!(gone.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(unseen.unlock().unwrap_err().kind(), ErrorKind::Closed);
 
-    // A lease that is simply over needs no server to be over.
+    // A lease that has run out needs no server to end.
     let client = server.client();
     let over = client.mutex("over").with_lease(ms(50)).lock().unwrap();
     assert!(over.wait_lost(CAP));
-    // With what is allowed for clocks that differ.
+    // Including the allowance for different clocks.
     std::thread::sleep(ms(1200));
     server.kill();
     client.close(CAP).unwrap();
@@ -124,7 +124,7 @@ fn a_close_reports_what_is_not_confirmed_and_for_how_long_it_may_last() {
     let (_, rest) = text.split_once("for ").unwrap();
     let seconds: f64 = rest.split(' ').next().unwrap().parse().unwrap();
     assert!((50.0..=62.0).contains(&seconds), "{text}");
-    // The same to whoever asks again.
+    // A second call gets the same answer.
     assert_eq!(client.close(CAP).unwrap_err().to_string(), text);
     drop(guards);
 }
@@ -168,7 +168,7 @@ fn a_second_close_waits_for_the_first() {
     drop(guard);
 }
 
-/// The watchdog is at a renewal when the time is up: what it uses is not kept for later.
+/// The watchdog is renewing when the time is up: its connection is not kept for later.
 #[test]
 fn a_close_that_runs_out_of_time_leaves_no_socket() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Every example runs against a real server and says that all went well.
+//! Every example runs against a real server and reports success.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -61,7 +61,7 @@ fn the_pool_goes_on_when_a_master_is_killed() {
     assert_eq!(run("three_masters", None), "exact on two of three masters");
 }
 
-/// A new example has to be put on the list above.
+/// A new example must be added to the list above.
 #[test]
 fn no_example_is_left_out() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");

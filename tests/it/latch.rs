@@ -1,4 +1,4 @@
-//! The count-down latch: everybody goes on at zero, once, whatever is lost on the way.
+//! The count-down latch: all waiters continue at zero, once, whatever is lost on the way.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{l}";
 
-/// What is published on the latch's channel while `work` is done.
+/// The messages on the latch's channel while `work` runs.
 fn messages(server: &Server, work: impl FnOnce()) -> Vec<String> {
     let mut connection = server.connect();
     let mut subscriber = connection.as_pubsub();
@@ -73,7 +73,8 @@ fn deleting_lets_all_waiters_continue() {
     server.assert_clean();
 }
 
-/// Counted once, and said once: a `0` beside a positive count would make Java's waiters spin.
+/// Counted once and published once: a `0` beside a positive count would make Redisson's waiters
+/// spin.
 #[test]
 fn a_count_whose_reply_is_lost_counts_once() {
     let server = Server::start();
@@ -98,7 +99,7 @@ fn a_count_whose_reply_is_lost_counts_once() {
     proxy.wait_hits(24);
 }
 
-/// It reaches the server after the caller was told that it could not be asked: it does not run then.
+/// The request reaches the server after the caller got an error: it must not run then.
 #[test]
 fn a_late_count_is_not_counted_twice() {
     let server = Server::start();
@@ -116,12 +117,13 @@ fn a_late_count_is_not_counted_twice() {
 #[test]
 fn a_missed_message_delays_a_waiter_and_strands_nobody() {
     let mut server = Server::start();
-    // It looks at least once a lease, and a restart may take longer than that on a busy machine.
+    // A waiter polls at least once in a lease, and a restart may take longer than that on a busy
+    // machine.
     let a = server.builder().lease(ms(600)).ride_out(Duration::from_secs(15)).build().unwrap();
     let b = server.client();
     for round in ["deleted by hand", "flushed", "restarted", "connections killed"] {
         b.latch("l").set_count(1).unwrap();
-        // Else the one of the round before is taken for it.
+        // Otherwise the subscription of the previous round would be taken for this one.
         wait_until("nobody listens", || server.channels().is_empty());
         std::thread::scope(|s| {
             let waiter = s.spawn(|| a.latch("l").wait());
@@ -171,7 +173,7 @@ fn a_closed_client_and_another_type_are_reported() {
     assert_eq!(a.latch("a{").wait().unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
-/// As many as there are: no thread of a client is forgotten when its first one goes on.
+/// All threads of a client are woken, not only the first.
 #[test]
 fn fifty_threads_cost_little_and_all_continue() {
     let server = Server::start();
@@ -185,12 +187,14 @@ fn fifty_threads_cost_little_and_all_continue() {
         b.latch("l").count_down().unwrap();
     });
     assert_eq!(b.latch("l").count().unwrap(), 0);
-    // Each looks when it comes and when it goes, and the first of them once more after it has subscribed.
+    // Each polls at the beginning and at the end, and the first of them once more after it has
+    // subscribed.
     let looks = server.call_count("get");
     assert!(looks <= 50 * 3 + 10, "{looks} looks");
 }
 
-/// The request was held up, its caller was told that it may have counted, and by then the name is another latch's.
+/// The request was held up, its caller got an unknown outcome, and by now the name belongs to
+/// another latch.
 #[test]
 fn a_count_of_unknown_outcome_does_not_run_on_the_next_latch() {
     let server = Server::start();
@@ -205,7 +209,7 @@ fn a_count_of_unknown_outcome_does_not_run_on_the_next_latch() {
         assert_eq!(count.join().unwrap().unwrap_err().kind(), ErrorKind::Unreachable);
     });
     proxy.refuse(false);
-    // Beside the mark of the count that was set.
+    // Beside the idempotency key of the count that was set.
     wait_until("it is settled", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{l}:*"]).len() == 2);
     b.latch("l").delete().unwrap();
     b.latch("l").set_count(1).unwrap();

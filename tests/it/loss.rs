@@ -1,4 +1,4 @@
-//! Loss: the guard knows, and the user is told, by polling, by blocking and by callback.
+//! Loss: the guard reports it by polling, by blocking and by callback.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +48,7 @@ fn a_deleted_lock_is_reported_in_three_ways() {
         late.fetch_add(10, Ordering::SeqCst);
     });
     wait_until("a callback set after the loss runs", || reported.load(Ordering::SeqCst) == 11);
-    // Never quietly taken again, until every guard is gone.
+    // The lock is never acquired again silently while a guard exists.
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(inner.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(client.try_lock("job").unwrap_err().kind(), ErrorKind::Lost);
@@ -87,7 +87,7 @@ fn a_fixed_lease_ends_unless_extended() {
     assert!(guard.wait_lost(Duration::from_secs(10)));
     assert_eq!(guard.extend(ms(100)).unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    // We stop believing a margin before the server forgets.
+    // The hold ends in the client a margin before it ends at the server.
     assert!(server.client().try_lock_for("job", Duration::from_secs(5)).unwrap().is_some());
 }
 
@@ -150,7 +150,7 @@ fn a_server_that_stays_away_ends_every_hold_in_time() {
     assert!(client.lock("n1").unwrap().is_held());
 }
 
-/// One key that has become something else must not keep the others from being renewed.
+/// One key that changed its type must not keep the others from being renewed.
 #[test]
 fn one_broken_lock_harms_no_other() {
     let server = Server::start();
@@ -164,7 +164,7 @@ fn one_broken_lock_harms_no_other() {
     server.cmd::<u32>(&["DEL", "broken"]);
 }
 
-/// The process is suspended past its lease: the first instruction after it must not believe.
+/// The process is suspended past its lease: the first check after it must report the loss.
 #[test]
 fn a_suspended_holder_knows_of_its_loss_when_it_resumes() {
     let server = Server::start();
@@ -208,7 +208,8 @@ fn holder_process() {
     println!("@@unlock={:?}", guard.unlock().unwrap_err().kind());
 }
 
-/// The callback of a hold that is never lost owns the last handle of the client: dropping it must hang nothing.
+/// The callback of a hold that is never lost owns the last handle of the client: dropping it must
+/// not hang.
 #[test]
 fn a_callback_may_own_the_client() {
     let server = Server::start();
@@ -222,7 +223,8 @@ fn a_callback_may_own_the_client() {
     server.assert_clean();
 }
 
-/// The hold that a thread of the same client waits for is gone long before its lease would have ended.
+/// A thread of the same client waits for a hold that is gone long before its lease would have
+/// ended.
 #[test]
 fn a_local_waiter_follows_a_hold_that_was_forced_out() {
     let server = Server::start();
@@ -237,7 +239,7 @@ fn a_local_waiter_follows_a_hold_that_was_forced_out() {
     drop(guard);
 }
 
-/// Renewal counts from when the lock was asked for: an answer that took its time has used up some of the lease.
+/// Renewal counts from the request: a slow reply has used up some of the lease.
 #[test]
 fn a_grant_that_was_answered_late_is_renewed_in_time() {
     let server = Server::start();
@@ -250,7 +252,7 @@ fn a_grant_that_was_answered_late_is_renewed_in_time() {
     proxy.wait_hits(1);
 }
 
-/// A callback that counts, and the count; the callback is gone when the count has one owner.
+/// A callback that counts, and its counter; the callback is dropped when the counter has one owner.
 fn counter() -> (Arc<AtomicU32>, impl FnOnce() + Send + 'static) {
     let count = Arc::new(AtomicU32::new(0));
     let reported = count.clone();
@@ -259,7 +261,7 @@ fn counter() -> (Arc<AtomicU32>, impl FnOnce() + Send + 'static) {
     })
 }
 
-/// No renewal, no timer and no other guard sees the loss: the guard's own end does.
+/// No renewal, timer or other guard notices the loss: the end of the guard itself does.
 #[test]
 fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
     let server = Server::start();
@@ -292,7 +294,7 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
         client.rw_lock("rw").write_owned().unwrap(),
         client.semaphore("s").acquire().unwrap(),
     );
-    // One that is lost as a writer does not go on as a reader.
+    // A hold that is lost as a writer does not go on as a reader.
     let write = client.rw_lock("rw").write().unwrap();
     let (reported, callback) = counter();
     write.on_lost(callback);
@@ -330,7 +332,8 @@ fn a_callback_ends_with_the_guard_it_was_set_through() {
     assert_eq!(lost.load(Ordering::SeqCst), 1, "once");
 }
 
-/// Callbacks that block or panic take a bounded number of threads, and keep no lease from being renewed.
+/// Callbacks that block or panic take a bounded number of threads, and keep no lease from being
+/// renewed.
 #[test]
 fn many_losses_at_once_take_few_threads() {
     const LEASES: u32 = 400;
@@ -349,7 +352,7 @@ fn many_losses_at_once_take_few_threads() {
             most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             let _ = door.recv();
             running.fetch_sub(1, Ordering::SeqCst);
-            // It may use the client.
+            // A callback may use the client.
             assert!(n >= 20 || client.try_lock("from a callback").is_err(), "some of them panic");
             done.fetch_add(1, Ordering::SeqCst);
         });
@@ -364,7 +367,8 @@ fn many_losses_at_once_take_few_threads() {
     server.assert_clean();
 }
 
-/// The logger is foreign code: one that blocks takes the watchdog with it, and no callback of another lease.
+/// The logger is foreign code: one that blocks stops the watchdog, but no callback of another
+/// lease.
 #[test]
 fn a_logger_that_blocks_keeps_no_callback_from_running() {
     let server = Server::start();

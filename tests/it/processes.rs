@@ -34,7 +34,8 @@ fn counting_process() {
                 let mut redis = redis::Client::open(&*url).unwrap().get_connection().unwrap();
                 for _ in 0..20 {
                     let guard = client.lock("job").unwrap();
-                    // Read and write apart: only the lock keeps the counter exact.
+                    // Read and write are separate commands, so only the lock keeps the counter
+                    // exact.
                     let old: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
                     redis::cmd("SET").arg("counter").arg(old + 1).exec(&mut redis).unwrap();
                     guard.unlock().unwrap();
@@ -63,7 +64,7 @@ fn forking_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::builder().url(url).lease(ms(500)).build().unwrap();
     let guard = client.lock("job").unwrap();
-    // Whatever a callback captured is the parent's.
+    // What a callback captured belongs to the parent.
     static DROPPED: AtomicBool = AtomicBool::new(false);
     struct Captured;
     impl Drop for Captured {
@@ -83,7 +84,7 @@ fn forking_process() {
         }
         fork::Fork::Parent(pid) => {
             let _ = fork::waitpid(pid);
-            // Longer than a lease: renewal goes on.
+            // Longer than a lease, so the lock is renewed.
             std::thread::sleep(ms(900));
             println!("@@parent held={}", guard.is_held());
             guard.unlock().unwrap();
@@ -141,7 +142,7 @@ fn forking_into_a_namespace() {
     }
 }
 
-/// A mutex that another thread of the parent has locked at the fork stays locked in the child for ever.
+/// A mutex that another thread of the parent held at the fork stays locked in the child for ever.
 #[test]
 fn a_forked_child_can_print_the_client_and_ask_for_its_nodes() {
     let server = Server::start();
@@ -170,7 +171,8 @@ fn forking_while_others_are_busy() {
             match fork::fork().unwrap() {
                 fork::Fork::Child => {
                     assert!(client.nodes().is_empty() && format!("{client:?}").contains("forked"));
-                    // Not by exit, which would run what the threads of the parent left half done.
+                    // Not by `exit`, which would run code on state that the parent's threads left
+                    // half changed.
                     let _ =
                         std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
                 }
@@ -217,7 +219,8 @@ fn locking_in_destructors() {
     let at_the_end = |last: Last| {
         let c = client.clone();
         std::thread::spawn(move || {
-            // What a thread uses first is destroyed last: whatever thread-locals these calls use are gone by then.
+            // Thread-locals are destroyed in reverse order of first use: those that these calls use
+            // are gone by then.
             LAST.with_borrow_mut(|list| list.push(AtTheEnd(Some(last))));
             let guard = c.lock("early").unwrap();
             c.semaphore("permits").try_acquire().unwrap().unwrap().unlock().unwrap();
@@ -259,7 +262,8 @@ fn locking_in_destructors() {
     client.semaphore("permits").delete().unwrap();
 }
 
-/// A logger that writes to a database, say, under a lock of the same client, and takes its time.
+/// A logger that writes to a database, for example, under a lock of the same client, and takes its
+/// time.
 #[test]
 fn a_logger_that_blocks_and_uses_the_client_stalls_nothing() {
     let server = Server::start();

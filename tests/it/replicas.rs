@@ -22,14 +22,15 @@ impl Pair {
     }
 
     fn wait_until_it_follows(&self) {
-        // WAIT is about the writes of its own connection.
+        // WAIT covers the writes of its own connection.
         let mut connection = self.primary.connect();
         let mut followed = |millis: u32| {
             redis::cmd("SET").arg("follow").arg(1).exec(&mut connection).unwrap();
             redis::cmd("WAIT").arg(1).arg(millis).query::<u32>(&mut connection).unwrap() == 1
         };
         wait_until("the replica has the data", || followed(100));
-        // That may have come with the snapshot: the stream of commands begins up to a second later.
+        // That write may have come with the snapshot: the command stream begins up to a second
+        // later.
         assert!(followed(10_000));
         self.primary.cmd::<u32>(&["DEL", "follow"]);
     }
@@ -81,7 +82,7 @@ fn a_grant_that_too_few_replicas_have_is_undone() {
     pair.replica.resume();
     pair.wait_until_it_follows();
     assert!(client.lock("l").unwrap().is_held());
-    // Somebody else's hold is told as one, whatever the replica does.
+    // The hold of another is reported as such, whatever the replica does.
     let other = pair.primary.client();
     let _guard = other.lock("l").unwrap();
     pair.replica.suspend();
@@ -102,7 +103,7 @@ fn a_renewal_that_too_few_replicas_have_does_not_count() {
     pair.replica.resume();
 }
 
-/// A call that waits rides it out.
+/// A waiting call goes on through it.
 #[test]
 fn a_waiting_call_goes_on_when_the_replica_is_back() {
     let pair = Pair::start();
@@ -120,7 +121,7 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
     });
 }
 
-/// What the option is for: the replica that takes over knows the hold.
+/// The purpose of the option: the replica that takes over knows the hold.
 #[test]
 fn a_failover_to_the_replica_keeps_the_hold() {
     let mut pair = Pair::start();
@@ -140,7 +141,8 @@ fn settings_that_do_not_fit_are_refused() {
     let urls = vec![server.url(); 3];
     let both = LockClient::builder().urls(urls).redlock().replicas(1).build();
     assert_eq!(both.unwrap_err().kind(), ErrorKind::InvalidInput);
-    // Without any replica nobody acknowledges. Half of the I/O timeout goes there, the other half is for a busy machine.
+    // Without a replica nobody acknowledges. That takes half of the I/O timeout; the other half
+    // allows for a busy machine.
     let alone = server.builder().replicas(1).io_timeout(ms(1500)).build().unwrap();
     assert_eq!(alone.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);
     drop(alone);

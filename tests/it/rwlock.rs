@@ -1,4 +1,5 @@
-//! The read-write lock: who excludes whom, who goes first, and what a reader's lease is worth beside others'.
+//! The read-write lock: who excludes whom, who goes first, and how long a reader's lease lasts
+//! beside others'.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -79,13 +80,13 @@ fn both_sides_are_reentrant_and_guards_drop_in_any_order() {
     server.assert_clean();
 }
 
-/// On the wire they would share the holder with one another, and the late undo of one would remove the next.
+/// In Redis these reads would share one holder, and the late undo of one would remove the next.
 #[test]
 fn reading_inside_a_write_hold_costs_nothing() {
     let server = Server::start();
     let client = server.client();
     let rw = client.rw_lock("w");
-    // A script that the server has not seen yet is sent twice.
+    // A script that the server does not know yet is sent twice.
     rw.write().unwrap().unlock().unwrap();
     let write = rw.write().unwrap();
     let before = server.call_count("evalsha");
@@ -138,7 +139,7 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
         assert!(read.is_held() && reader.is_held());
         assert!(c.rw_lock("w").try_write().unwrap().is_none());
     });
-    // A write guard that goes before its thread's read guards does the same.
+    // A write guard that is dropped before its thread's read guards does the same.
     let rw = a.rw_lock("w");
     let (write, read, inner) = (rw.write().unwrap(), rw.read().unwrap(), rw.read().unwrap());
     assert!(c.rw_lock("w").try_read().unwrap().is_none());
@@ -157,7 +158,7 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
     server.assert_clean();
 }
 
-/// Whichever of the two fields stands at the server, the hold is kept, and other readers get in.
+/// Whichever of the two fields the server has, the hold is kept, and other readers get in.
 #[test]
 fn a_downgrade_of_unknown_outcome_keeps_the_hold_and_is_resolved() {
     let server = Server::start();
@@ -198,11 +199,11 @@ fn each_reader_has_a_lease_of_its_own() {
     assert_eq!(ends.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert!(kept.is_held() && server.pttl("w") > 290_000);
     kept.unlock().unwrap();
-    // Its field may still be there, until somebody frees the lock or the undo has run.
+    // Its field may still be there until the lock is released or the undo has run.
     assert!(short.rw_lock("w").try_write_for(ms(2000)).unwrap().is_some());
 }
 
-/// A reader that died does not live on the renewals of those who read beside it.
+/// The renewals of other readers do not keep a dead reader alive.
 #[test]
 fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
     let server = Server::start();
@@ -219,7 +220,8 @@ fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
     server.assert_clean();
 }
 
-/// Java's renewal of a reader sets the lock's TTL flat, below what ours was promised.
+/// Redisson's renewal of a reader sets the TTL of the whole lock, below the lease of the leasehold
+/// reader.
 #[test]
 fn a_reader_with_a_fixed_lease_survives_redissons_renewal() {
     let server = Server::start();
@@ -249,7 +251,8 @@ fn an_inner_hold_passes_its_longer_lease_to_the_outer_one() {
     server.assert_clean();
 }
 
-/// Readers that always overlap, in this process and in another client: without the marker no writer would ever get in.
+/// Readers that always overlap, in this process and in another client: without the marker no writer
+/// would ever get in.
 #[test]
 fn readers_in_a_tight_loop_do_not_starve_a_writer() {
     let server = Server::start();
@@ -296,7 +299,7 @@ fn a_writer_that_gives_up_lets_the_readers_in_at_once() {
         let inner = a.rw_lock("w").read().unwrap();
         let waiting = s.spawn(|| c.rw_lock("w").try_read_for(Duration::from_secs(4)).unwrap().is_some());
         assert!(!writer.join().unwrap());
-        // Well before the marker would have ended by itself.
+        // Well before the marker would have expired.
         assert!(waiting.join().unwrap());
         drop(inner);
     });
@@ -330,7 +333,7 @@ fn a_writer_that_dies_waiting_keeps_readers_out_for_its_timeout() {
     server.assert_clean();
 }
 
-/// Two writers and readers that come all the time: everybody has turns.
+/// Two writers, and readers that come all the time: everybody gets turns.
 #[test]
 fn writers_do_not_starve_readers_either() {
     let server = Server::start();
@@ -392,7 +395,7 @@ fn another_kind_of_lock_under_its_name_is_reported() {
     server.assert_clean();
 }
 
-/// An inner release that was never applied leaves a level that was promised longer than the next one asks for.
+/// An inner release that never ran leaves a level with a longer lease than the next read asks for.
 #[test]
 fn a_reader_that_reenters_after_a_lost_release_keeps_its_lease() {
     let server = Server::start();

@@ -15,7 +15,7 @@ fn a_plain_lock_behind_a_fair_hold_of_its_client_is_woken() {
     });
 }
 
-/// `x` in braces has the same channel as `x`.
+/// `{x}` has the same channel as `x`.
 #[test]
 fn two_locks_that_share_a_channel_are_both_notified() {
     let server = Server::start();
