@@ -16,10 +16,10 @@ fn a_subscriber_that_is_half_open_is_replaced_soon() {
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
-        wait_until("it listens on another connection", || proxy.subscribers() == 2);
+        wait_until("it is subscribed over another connection", || proxy.subscribers() == 2);
         assert!(began.elapsed() < ms(6_000), "after {:?}", began.elapsed());
         held.unlock().unwrap();
         waiter.join().unwrap();
@@ -38,13 +38,13 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     let held = other.mutex("job").with_lease(ms(800)).lock().unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
         held.unlock().unwrap();
         // The message is lost; when the time of the first hold is over, the waiter finds this one.
         let next = other.lock("job").unwrap();
-        wait_until("it listens on another connection", || proxy.subscribers() == 2);
+        wait_until("it is subscribed over another connection", || proxy.subscribers() == 2);
         assert!(began.elapsed() < ms(8_000), "after {:?}", began.elapsed());
         next.unlock().unwrap();
         waiter.join().unwrap();
@@ -61,8 +61,8 @@ fn a_call_after_a_connection_was_cut_gets_no_stale_error() {
     let other = server.client();
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
-        let head = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
-        wait_until("the head listens", || !server.channels().is_empty());
+        let leader = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+        wait_until("the leader is subscribed", || !server.channels().is_empty());
         for round in 1..=8 {
             proxy.inject("job", Fault::CutAfterApplied);
             server.cmd::<i64>(&["PUBLISH", "redisson_lock__channel:{job}", "0"]);
@@ -74,7 +74,7 @@ fn a_call_after_a_connection_was_cut_gets_no_stale_error() {
             }
         }
         held.unlock().unwrap();
-        head.join().unwrap();
+        leader.join().unwrap();
     });
     client.close(ms(2_000)).unwrap();
     drop(other);
@@ -88,19 +88,19 @@ fn new_calls_fail_at_once_while_the_server_is_down_and_waiters_wait_on() {
     let other = server.client();
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
-        let head = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
-        wait_until("the head listens", || !server.channels().is_empty());
+        let leader = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+        wait_until("the leader is subscribed", || !server.channels().is_empty());
         server.kill();
         // A thread that queues up before the leader has noticed the outage waits like the leader.
-        wait_until("the head has noticed", || client.try_lock_for("job", ms(1)).is_err());
+        wait_until("the leader has noticed", || client.try_lock_for("job", ms(1)).is_err());
         for _ in 0..5 {
             let began = Instant::now();
             client.try_lock_for("job", ms(10_000)).map(|_| ()).unwrap_err();
-            assert!(began.elapsed() < ms(5_000), "it did not wait for the head");
+            assert!(began.elapsed() < ms(5_000), "it did not wait for the leader");
             std::thread::sleep(ms(20));
         }
         server.start_again();
-        head.join().unwrap();
+        leader.join().unwrap();
     });
     drop(held);
     client.close(ms(5_000)).unwrap();
@@ -114,7 +114,7 @@ fn a_waiter_that_gives_up_says_after_how_long_and_why() {
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").map(|_| ()).unwrap_err().to_string());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         server.kill();
         let reported = waiter.join().unwrap();
         assert!(reported.contains("given up after") && reported.contains("ride_out"), "{reported}");

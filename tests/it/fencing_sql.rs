@@ -257,6 +257,6 @@ fn threads_whose_leases_end_early_lose_no_update() {
         assert!(refused > 0, "no holder was late, so nothing was tested");
         assert_eq!(account.read(), 10 + THREADS * INCREMENTS);
         let taken = (THREADS * INCREMENTS) as u64;
-        assert_eq!(*last_token.lock().unwrap(), taken + refused, "each try had its own token");
+        assert_eq!(*last_token.lock().unwrap(), taken + refused, "each attempt had its own token");
     }
 }

@@ -40,7 +40,9 @@ fn all_waiters_continue_at_zero() {
                 )
             })
             .collect();
-        wait_until("all clients listen", || server.cmd::<Vec<(String, u32)>>(&["PUBSUB", "NUMSUB", CHANNEL])[0].1 == 3);
+        wait_until("all clients are subscribed", || {
+            server.cmd::<Vec<(String, u32)>>(&["PUBSUB", "NUMSUB", CHANNEL])[0].1 == 3
+        });
         assert_eq!(clients[2].latch("l").count_down().unwrap(), 1);
         assert!(!latch.try_wait().unwrap());
         assert!(!latch.wait_for(ms(20)).unwrap());
@@ -62,7 +64,7 @@ fn deleting_lets_all_waiters_continue() {
     latch.set_count(7).unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.latch("l").wait());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         let said = messages(&server, || assert!(latch.delete().unwrap()));
         assert_eq!(said, ["1", "0"], "1 alone wakes no Java waiter");
         waiter.join().unwrap().unwrap();
@@ -124,10 +126,10 @@ fn a_missed_message_delays_a_waiter_and_strands_nobody() {
     for round in ["deleted by hand", "flushed", "restarted", "connections killed"] {
         b.latch("l").set_count(1).unwrap();
         // Otherwise the subscription of the previous round would be taken for this one.
-        wait_until("nobody listens", || server.channels().is_empty());
+        wait_until("nobody is subscribed", || server.channels().is_empty());
         std::thread::scope(|s| {
             let waiter = s.spawn(|| a.latch("l").wait());
-            wait_until("it listens", || !server.channels().is_empty());
+            wait_until("it is subscribed", || !server.channels().is_empty());
             match round {
                 "deleted by hand" => server.cmd::<()>(&["DEL", "l"]),
                 "flushed" => server.cmd::<()>(&["FLUSHALL"]),
@@ -151,7 +153,7 @@ fn a_closed_client_and_another_type_are_reported() {
     a.latch("l").set_count(1).unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.latch("l").wait().unwrap_err().kind());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         b.close(Duration::from_secs(5)).unwrap();
         assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
     });
@@ -183,7 +185,7 @@ fn fifty_threads_cost_little_and_all_continue() {
         for _ in 0..50 {
             s.spawn(|| a.latch("l").wait().unwrap());
         }
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         b.latch("l").count_down().unwrap();
     });
     assert_eq!(b.latch("l").count().unwrap(), 0);
@@ -210,7 +212,7 @@ fn a_count_of_unknown_outcome_does_not_run_on_the_next_latch() {
     });
     proxy.refuse(false);
     // Beside the idempotency key of the count that was set.
-    wait_until("it is settled", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{l}:*"]).len() == 2);
+    wait_until("it is resolved", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{l}:*"]).len() == 2);
     b.latch("l").delete().unwrap();
     b.latch("l").set_count(1).unwrap();
     proxy.release_held();

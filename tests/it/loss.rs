@@ -141,7 +141,7 @@ fn a_server_that_stays_away_ends_every_hold_in_time() {
         });
     }
     server.kill();
-    wait_until("nobody believes in a lock", || guards.iter().all(|g| !g.is_held()));
+    wait_until("no hold counts as held", || guards.iter().all(|g| !g.is_held()));
     wait_until("every holder is notified", || reported.load(Ordering::SeqCst) == 10);
     server.start_again();
     for guard in guards {

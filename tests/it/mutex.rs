@@ -84,7 +84,9 @@ fn a_waiter_is_woken_by_the_release() {
             let guard = b.lock("job").unwrap();
             (Instant::now(), guard.is_held())
         });
-        wait_until("the waiter listens", || server.channels().iter().any(|c| c == "redisson_lock__channel:{job}"));
+        wait_until("the waiter is subscribed", || {
+            server.channels().iter().any(|c| c == "redisson_lock__channel:{job}")
+        });
         let released = Instant::now();
         drop(guard);
         let (woken, held) = waiter.join().unwrap();
@@ -279,7 +281,7 @@ fn closing_releases_wakes_and_joins() {
     });
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("taken").map(drop));
-        wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{taken}")));
+        wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{taken}")));
         client.close(Duration::from_secs(5)).unwrap();
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });

@@ -106,9 +106,9 @@ fn an_acquire_that_arrives_late_leaves_no_lock() {
     proxy.inject("late", Fault::Hold);
     assert_eq!(client.try_lock("late").unwrap_err().kind(), ErrorKind::Unreachable);
     // One is the permission probe of the background connection, the other is the undo.
-    wait_until("the undo has been settled", || server.call_count("hdel") >= 2);
+    wait_until("the undo has been resolved", || server.call_count("hdel") >= 2);
     proxy.release_held();
-    assert!(server.lock_keys().is_empty(), "its connection was killed before anything was said of the lock");
+    assert!(server.lock_keys().is_empty(), "its connection was killed before any request about the lock");
     assert!(client.try_lock("late").unwrap().is_some());
 }
 
@@ -161,7 +161,7 @@ fn a_grant_that_is_read_after_its_lease_is_no_hold() {
     proxy.inject_after("job", 1, Fault::StallReply(ms(250)));
     std::thread::scope(|s| {
         let waiter = s.spawn(|| mutex.lock().map(|guard| guard.is_held()));
-        wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{job}")));
+        wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{job}")));
         drop(holder);
         assert!(waiter.join().unwrap().unwrap(), "a waiting call tries again");
     });
@@ -190,7 +190,7 @@ fn a_waiting_call_survives_a_lost_reply_and_a_restart() {
     let guard = a.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock("job").map(|guard| guard.is_held()));
-        wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{job}")));
+        wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{job}")));
         server.kill();
         std::thread::sleep(ms(400));
         server.start_again();
@@ -211,7 +211,7 @@ fn every_reply_of_a_waiting_call_may_be_lost() {
             proxy.inject_after("job", skip, fault);
             std::thread::scope(|s| {
                 let waiting = s.spawn(|| waiter.lock("job").map(|g| g.unlock().is_ok()));
-                wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{job}")));
+                wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{job}")));
                 drop(guard);
                 let outcome = waiting.join().unwrap();
                 assert!(outcome.is_ok(), "{fault:?} after {skip}: {outcome:?}");

@@ -8,7 +8,7 @@ use leasehold::{LockClient, OwnedRwLockReadGuard};
 
 use crate::rig::{Proxy, Server, ms, wait_until};
 
-const JAVA: &str = "11111111-2222-4333-8444-555555555555:1";
+const REDISSON: &str = "11111111-2222-4333-8444-555555555555:1";
 const WATCHDOG: Duration = ms(3000);
 
 /// Redisson's script, with the steps that matter here.
@@ -41,7 +41,7 @@ const RENEW_BEFORE_4_4: &str = "
 
 fn run(connection: &mut redis::Connection, script: &str, name: &str) {
     let millis = WATCHDOG.as_millis().to_string();
-    redis::cmd("EVAL").arg(script).arg(&["1", name, JAVA, &millis]).exec(connection).unwrap();
+    redis::cmd("EVAL").arg(script).arg(&["1", name, REDISSON, &millis]).exec(connection).unwrap();
 }
 
 /// Reads and renews until it is stopped.
@@ -155,7 +155,7 @@ fn a_read_hold_outlives_the_redisson_reader_that_shortened_its_lock() {
                 std::thread::sleep(ms(10));
             }
             // Nobody can shorten it any more.
-            wait_until("it believes in its own lease again", || guard.remaining() > Duration::from_secs(15));
+            wait_until("its own lease counts again", || guard.remaining() > Duration::from_secs(15));
             assert!(server.pttl("w") >= i64::try_from(guard.remaining().as_millis()).unwrap());
         });
         drop(client);
@@ -189,7 +189,7 @@ fn a_read_hold_that_cannot_be_checked_ends_before_the_shortened_lock_is_free() {
             std::thread::scope(|s| {
                 let reported = s.spawn(|| guard.wait_lost(Duration::from_secs(20)));
                 wait_until("a writer could be in", || server.pttl("w") == -2);
-                assert!(!guard.is_held(), "it still believes for {:?}", guard.remaining());
+                assert!(!guard.is_held(), "the hold still counts for {:?}", guard.remaining());
                 assert!(reported.join().unwrap());
             });
             proxy.silence(false);

@@ -112,7 +112,7 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
     let guard = other.lock("l").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("l").map(|guard| guard.is_held()));
-        wait_until("it listens", || !pair.primary.channels().is_empty());
+        wait_until("it is subscribed", || !pair.primary.channels().is_empty());
         pair.replica.suspend();
         guard.unlock().unwrap();
         wait_until("it has been refused", || pair.primary.call_count("wait") > 2);

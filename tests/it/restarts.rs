@@ -62,7 +62,7 @@ fn a_missed_release_is_found_after_the_reconnect() {
         let guard = holder.lock("job").unwrap();
         std::thread::scope(|s| {
             let waiting = s.spawn(|| waiter.lock("job").map(|g| g.unlock()));
-            wait_until("the waiter listens", || !server.channels().is_empty());
+            wait_until("the waiter is subscribed", || !server.channels().is_empty());
             server.cmd::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             let start = Instant::now();
             drop(guard);
@@ -78,9 +78,9 @@ fn a_missed_release_is_found_after_the_reconnect() {
 #[test]
 fn a_waiter_that_receives_no_messages_polls() {
     let server = Server::start();
-    server.cmd::<()>(&["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe"]);
+    server.cmd::<()>(&["ACL", "SETUSER", "unsubscribed", "on", ">pw", "~*", "&*", "+@all", "-subscribe"]);
     let holder = server.client();
-    let url = format!("{}?user=deaf&pass=pw", server.url());
+    let url = format!("{}?user=unsubscribed&pass=pw", server.url());
     let waiter = leasehold::LockClient::open(&url).unwrap();
     let guard = holder.lock("job").unwrap();
     std::thread::scope(|s| {

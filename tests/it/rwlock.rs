@@ -48,7 +48,7 @@ fn readers_share_and_a_writer_is_alone() {
     let owned = b.rw_lock("w");
     std::thread::scope(|s| {
         let reader = s.spawn(|| owned.read_owned().unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         write.unlock().unwrap();
         let reader = reader.join().unwrap();
         s.spawn(move || reader.unlock().unwrap());
@@ -129,7 +129,7 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
     let write = a.rw_lock("w").write().unwrap();
     std::thread::scope(|s| {
         let reader = s.spawn(|| b.rw_lock("w").read_owned().unwrap());
-        wait_until("it listens", || server.channels() == [CHANNEL]);
+        wait_until("it is subscribed", || server.channels() == [CHANNEL]);
         let start = Instant::now();
         let read = write.downgrade().unwrap();
         let reader = reader.join().unwrap();

@@ -37,7 +37,7 @@ fn as_many_get_in_as_there_are_permits() {
     assert_eq!(server.cmd::<u32>(&["ZCARD", LEASES]), 3);
     std::thread::scope(|s| {
         let many = s.spawn(|| other.acquire_many(3).unwrap());
-        wait_until("it listens", || server.channels() == ["redisson_sc:{s}"]);
+        wait_until("it is subscribed", || server.channels() == ["redisson_sc:{s}"]);
         drop(two);
         third.unlock().unwrap();
         let many = many.join().unwrap();
@@ -96,7 +96,7 @@ fn permits_can_be_added_and_taken_away() {
     let held = semaphore.acquire_many(2).unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| semaphore.acquire().unwrap().unlock().unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         assert_eq!(semaphore.add_permits(1).unwrap(), 1);
         waiter.join().unwrap();
     });
@@ -144,7 +144,7 @@ fn the_permits_of_a_dead_process_come_back() {
     child.expect("holding");
     std::thread::scope(|s| {
         let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, Duration::from_secs(10)).unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         let before = server.call_count("evalsha");
         child.kill();
         assert!(waiter.join().unwrap().is_some());
@@ -182,7 +182,7 @@ fn redisson_permits_and_leasehold_permits_count_together() {
     let soon = (server_millis(&server) + 400).to_string();
     server.cmd::<()>(&["DECRBY", "s", "2"]);
     server.cmd::<()>(&["ZADD", LEASES, &soon, "0123456789abcdef", "922337203685477", "fedcba9876543210"]);
-    let ours = semaphore.acquire().unwrap();
+    let permit = semaphore.acquire().unwrap();
     assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (0, 3));
     // The one with a lease comes back by itself.
     let second = semaphore.try_acquire_for(Duration::from_secs(5)).unwrap().unwrap();
@@ -193,7 +193,7 @@ fn redisson_permits_and_leasehold_permits_count_together() {
         (0..16).map(|n| u8::from_str_radix(&id.redisson_ids()[0][2 * n..2 * n + 2], 16).unwrap()).collect();
     let removed: u32 = redis::cmd("ZREM").arg(LEASES).arg(bytes).query(&mut server.connect()).unwrap();
     assert_eq!(removed, 1);
-    ours.unlock().unwrap();
+    permit.unlock().unwrap();
     assert_eq!(server.cmd::<u32>(&["ZCARD", LEASES]), 1);
 }
 
@@ -246,7 +246,9 @@ fn a_late_acquire_of_a_counting_semaphore_takes_nothing() {
     proxy.inject("leasehold_once:{c}", Fault::Hold);
     assert!(client.counting_semaphore("c").try_acquire().is_err());
     // Beside the idempotency key of the permits that were set.
-    wait_until("its mark stands", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{c}:*"]).len() == 2);
+    wait_until("its idempotency key exists", || {
+        server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{c}:*"]).len() == 2
+    });
     proxy.release_held();
     assert_eq!(direct.available_permits().unwrap(), 2);
 }
@@ -259,7 +261,7 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
     std::thread::scope(|s| {
         // The semaphore has no permits yet: the call waits for the first ones.
         let waiter = s.spawn(|| other.acquire_many(2).unwrap());
-        wait_until("it listens", || server.channels() == ["redisson_sc:{c}"]);
+        wait_until("it is subscribed", || server.channels() == ["redisson_sc:{c}"]);
         assert_eq!(one.add_permits(1).unwrap(), 1);
         assert_eq!(one.add_permits(1).unwrap(), 2);
         let held = waiter.join().unwrap();
@@ -290,7 +292,7 @@ fn deleting_a_semaphore_is_reported_to_its_waiters() {
     let held = semaphore.acquire().unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.semaphore("s").acquire().unwrap_err().kind());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         assert!(semaphore.delete().unwrap());
         assert_eq!(waiter.join().unwrap(), ErrorKind::Conflict);
     });
@@ -400,7 +402,7 @@ fn a_call_that_yielded_to_others_asks_again() {
         let (a, b) = (LockClient::builder().url(proxy.url()).build().unwrap(), server.client());
         b.semaphore("s").try_set_permits(2).unwrap();
         let held = b.semaphore("s").acquire().unwrap();
-        // Another subscriber, so that the client counts towards fairness.
+        // Another subscriber, so that the client counts its turns for fairness.
         let mut connection = server.connect();
         let mut subscriber = connection.as_pubsub();
         subscriber.subscribe("redisson_sc:{s}").unwrap();

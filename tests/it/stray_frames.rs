@@ -55,7 +55,7 @@ fn a_stray_frame_costs_its_call_and_nothing_after_it() {
             assert!(matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Server), "{frame:?}: {error}");
             answers_are_right(&client, "held", "free2");
         }
-        wait_until("what was in doubt is undone", || !other.mutex("free").is_locked().unwrap());
+        wait_until("the request of unknown outcome is undone", || !other.mutex("free").is_locked().unwrap());
         client.close(ms(2000)).unwrap();
     }
 }
@@ -132,7 +132,7 @@ fn a_stray_frame_costs_a_multi_lock_no_panic() {
         proxy.inject("one", Fault::Stray(frame));
         client.multi(["one", "two"]).try_lock().map(|guard| guard.is_some()).unwrap_err();
         answers_are_right(&client, "held", "free");
-        wait_until("what was in doubt is undone", || !other.mutex("one").is_locked().unwrap());
+        wait_until("the request of unknown outcome is undone", || !other.mutex("one").is_locked().unwrap());
         client.close(ms(2000)).unwrap();
     }
 }

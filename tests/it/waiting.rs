@@ -23,12 +23,12 @@ fn two_locks_that_share_a_channel_are_both_notified() {
     let (one, other) = (b.mutex("x").lock_owned().unwrap(), b.mutex("{x}").lock_owned().unwrap());
     std::thread::scope(|s| {
         let first = s.spawn(|| a.mutex("x").try_lock_for(PROMPT).unwrap().is_some());
-        wait_until("it listens", || server.channels().len() == 1);
+        wait_until("it is subscribed", || server.channels().len() == 1);
         std::thread::sleep(ms(30));
         let second = s.spawn(|| a.mutex("{x}").try_lock_for(PROMPT).unwrap().is_some());
         std::thread::sleep(ms(30));
         one.unlock().unwrap();
-        assert!(first.join().unwrap(), "deaf since the other listens");
+        assert!(first.join().unwrap(), "not notified since the other subscribed");
         other.unlock().unwrap();
         assert!(second.join().unwrap());
     });

@@ -118,7 +118,7 @@ fn whole_life(server: &Server, url: &str, name: &str) -> leasehold::Result<()> {
     assert_eq!(b.mutex(name).holder()?.map(|h| h.hold_count()), Some(1));
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock(name)?.unlock());
-        wait_until("the waiter listens, or has failed", || !server.channels().is_empty() || waiter.is_finished());
+        wait_until("the waiter is subscribed, or has failed", || !server.channels().is_empty() || waiter.is_finished());
         let unlocked = outer.unlock();
         if unlocked.is_err() {
             // Otherwise the waiter would wait until the lease ends.

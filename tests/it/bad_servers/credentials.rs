@@ -46,7 +46,7 @@ fn waits_and_is_woken(a: &LockClient, b: &LockClient, name: &str, mut listens: i
             b.lock(name).and_then(|guard| guard.unlock()).unwrap();
             start.elapsed()
         });
-        wait_until("the waiter listens", &mut listens);
+        wait_until("the waiter is subscribed", &mut listens);
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap() < LEASE / 2, "woken by the timer");
     });

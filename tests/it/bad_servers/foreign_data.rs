@@ -16,7 +16,7 @@ fn a_key_of_another_type_is_reported_and_left_alone() {
         fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || mutex.is_locked());
         fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || mutex.holder());
         fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || mutex.force_unlock());
-        assert_eq!(server.cmd::<u32>(&["EXISTS", "job"]), 1, "somebody else's data is not ours to delete");
+        assert_eq!(server.cmd::<u32>(&["EXISTS", "job"]), 1, "another application's data must not be deleted");
         server.cmd::<()>(&["DEL", "job"]);
         works(&client, "job");
     }

@@ -77,7 +77,7 @@ fn a_server_that_hangs_in_a_command_is_unreachable() {
     all_methods_fail(&client, "job", ErrorKind::Unreachable, "");
     server.resume();
     nothing_left(&server);
-    wait_until("the lock is to be had", || client.try_lock("job").is_ok_and(|guard| guard.is_some()));
+    wait_until("the lock can be acquired", || client.try_lock("job").is_ok_and(|guard| guard.is_some()));
     drop(client);
     server.assert_clean();
 }

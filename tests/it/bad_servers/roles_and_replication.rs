@@ -1,4 +1,5 @@
-//! Servers that accept no writes at present: replicas, demoted primaries, too few replicas, a disk that cannot be written.
+//! Servers that accept no writes at present: replicas, demoted primaries, too few replicas, a disk
+//! that cannot be written.
 
 use leasehold::ErrorKind;
 
@@ -48,7 +49,7 @@ fn a_waiting_call_survives_a_demotion() {
     let guard = a.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock("job").and_then(|guard| guard.unlock()));
-        wait_until("the waiter listens", || !server.channels().is_empty());
+        wait_until("the waiter is subscribed", || !server.channels().is_empty());
         server.cmd::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
         fails(ErrorKind::ReadOnly, Some("job"), "primary", || guard.unlock());
         server.cmd::<()>(&["REPLICAOF", "NO", "ONE"]);

@@ -64,7 +64,7 @@ fn a_server_whose_queue_is_full_is_unreachable_within_the_timeout() {
     server.resume();
     assert_eq!(returned, Some(()), "a connect blocks beyond its timeout");
     nothing_left(&server);
-    wait_until("the lock is to be had", || client.try_lock("job").is_ok_and(|guard| guard.is_some()));
+    wait_until("the lock can be acquired", || client.try_lock("job").is_ok_and(|guard| guard.is_some()));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Servers that are not supported: too old, cluster nodes, sentinels, a database that does not exist.
+//! Servers that are not supported: too old, cluster nodes, sentinels, a database that does not
+//! exist.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;

@@ -116,7 +116,7 @@ fn timed_forms_give_up_in_time_and_leave_nothing() {
         }
         assert!(guard.is_held(), "{primitive}: undisturbed");
         guard.unlock().unwrap();
-        case.assert_free("whoever gave up stands before nobody");
+        case.assert_free("a waiter that gave up blocks nobody");
     });
 }
 
@@ -222,7 +222,7 @@ fn closing_releases_what_is_held_and_wakes_waiters() {
         assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Closed, "{primitive}: ensure_held");
         wait_until(&format!("{primitive}: the callback has run"), || reported.load(Ordering::SeqCst) == 1);
         let error = guard.unlock().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Closed, "{primitive}: somebody else may have had it");
+        assert_eq!(error.kind(), ErrorKind::Closed, "{primitive}: another may have held it");
         assert!(error.name().is_some(), "{primitive}: {error}");
         assert_eq!(a.lock().err().map(|e| e.kind()), Some(ErrorKind::Closed), "{primitive}: no method works");
         assert_eq!(reported.load(Ordering::SeqCst), 1, "{primitive}: reported once");

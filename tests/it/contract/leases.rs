@@ -64,7 +64,7 @@ fn a_late_release_harms_nobody() {
         let stale = a.lock().unwrap();
         case.forget(false);
         let next = b.try_lock().unwrap().expect(primitive);
-        assert_eq!(stale.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: the release tells");
+        assert_eq!(stale.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: the release reports it");
         assert!(a.try_lock().unwrap().is_none(), "{primitive}: the next one still has it");
         next.extend(LONG).expect(primitive);
         next.unlock().expect(primitive);
@@ -184,7 +184,8 @@ fn a_waiter_gets_in_when_the_server_comes_back_empty() {
             match waiter.join().unwrap() {
                 Ok(held) => assert!(held, "{primitive}"),
                 Err(e) => {
-                    assert!(e.kind() == ErrorKind::Conflict && !case.primitive.stays.is_empty(), "{primitive}: {e:?}")
+                    assert_eq!(e.kind(), ErrorKind::Conflict, "{primitive}: {e:?}");
+                    assert!(!case.primitive.stays.is_empty(), "{primitive}: {e:?}");
                 }
             }
         });

@@ -136,7 +136,7 @@ impl Case {
 
     /// Waits until a waiter of another client has subscribed; a fair lock subscribes to a pattern.
     fn wait_for_a_waiter(&self) {
-        wait_until(&format!("{}: somebody waits", self.primitive.label), || {
+        wait_until(&format!("{}: a waiter is subscribed", self.primitive.label), || {
             !self.server().channels().is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
         });
     }
@@ -220,7 +220,8 @@ fn assert_unasked(what: &str, error: &leasehold::Error) {
     );
 }
 
-/// Every method that waits for something is in the table or among the exceptions, so that a new primitive cannot be forgotten.
+/// Every method that waits for something is in the table or among the exceptions, so that a new
+/// primitive cannot be forgotten.
 #[test]
 fn every_waiting_method_is_in_the_contract_or_excepted_with_a_reason() {
     let mut found = BTreeSet::new();
@@ -239,8 +240,8 @@ fn every_waiting_method_is_in_the_contract_or_excepted_with_a_reason() {
     assert_eq!(found, known, "methods of the sources (left), and of the table and its exceptions (right)");
 }
 
-/// `Type.method` for everything in public types that waits: the methods that macros make in four forms, and those with
-/// one of these names.
+/// `Type.method` for everything in public types that waits: the methods that macros make in four
+/// forms, and those with one of these names.
 fn waiting_methods(source: &str) -> Vec<String> {
     const NAMES: [&str; 3] = ["lock", "acquire", "wait"];
     let is_word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');

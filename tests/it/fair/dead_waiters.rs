@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use leasehold::LockClient;
 
 use super::{
-    DEADLINES, JAVA, QUEUE, client, deadlines, java_acquires, java_queues, queue, server_millis, wait_for_queue,
+    DEADLINES, QUEUE, REDISSON, client, deadlines, queue, redisson_acquires, redisson_queues, server_millis,
+    wait_for_queue,
 };
 use crate::rig::{CAP, Child, PROMPT, Server, ms, wait_until};
 
@@ -29,7 +30,7 @@ fn a_live_waiter_is_never_removed_and_polls_little() {
         // Two waiters that each poll every third of 600 ms. There are few renewals of the hold
         // beside that.
         let tries = server.call_count("evalsha") - before;
-        assert!(tries <= 2 * 13 + 4, "{tries} tries in 2.4 s");
+        assert!(tries <= 2 * 13 + 4, "{tries} attempts in 2.4 s");
         guard.unlock().unwrap();
         assert!(first.join().unwrap() < second.join().unwrap());
     });
@@ -61,13 +62,13 @@ fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
     let (a, b) = (client(&server, ms(1000)), client(&server, ms(1000)));
     let guard = a.fair("t").lock().unwrap();
     std::thread::scope(|s| {
-        let mut head = spawn_waiter(&server, 1);
+        let mut first = spawn_waiter(&server, 1);
         let second = s.spawn(|| a.fair("t").lock().unwrap().fencing_token());
         wait_for_queue(&server, 2);
         let mut middle = spawn_waiter(&server, 3);
         let last = s.spawn(|| b.fair("t").lock().unwrap().fencing_token());
         wait_for_queue(&server, 4);
-        head.kill();
+        first.kill();
         middle.kill();
         let before = server.call_count("evalsha");
         let start = Instant::now();
@@ -75,7 +76,7 @@ fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
         assert!(second.join().unwrap() < last.join().unwrap());
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         let tries = server.call_count("evalsha") - before;
-        assert!(tries < 40, "{tries} tries while a dead head stood in front");
+        assert!(tries < 40, "{tries} attempts while a dead waiter was first");
     });
     drop((a, b));
     server.assert_clean();
@@ -87,17 +88,17 @@ fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
 fn a_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() {
     let server = Server::start();
     let a = client(&server, ms(1000));
-    let java = format!("{JAVA}:1");
+    let java = format!("{REDISSON}:1");
     for waits in [true, false] {
         let guard = a.fair("t").lock().unwrap();
-        java_queues(&server, &java, 20_000);
+        redisson_queues(&server, &java, 20_000);
         let mut dead = spawn_waiter(&server, 2);
         std::thread::scope(|s| {
             let behind = s.spawn(|| !waits || a.fair("t").try_lock_for(CAP).unwrap().is_some());
             wait_for_queue(&server, if waits { 3 } else { 2 });
             dead.kill();
             guard.unlock().unwrap();
-            java_acquires(&server, &java, 20_000);
+            redisson_acquires(&server, &java, 20_000);
             // Redisson's release notifies the dead waiter.
             server.cmd::<()>(&["DEL", "t"]);
             assert!(behind.join().unwrap(), "a dead waiter holds it up for minutes");
@@ -114,18 +115,18 @@ fn a_first_waiter_that_stops_after_its_wake_up_does_not_stall_the_rest() {
     let server = Server::start();
     let a = client(&server, ms(1000));
     let guard = a.fair("t").lock().unwrap();
-    let mut head = spawn_waiter(&server, 1);
+    let mut first = spawn_waiter(&server, 1);
     std::thread::scope(|s| {
         let next = s.spawn(|| a.fair("t").lock().unwrap().unlock());
         wait_for_queue(&server, 2);
-        head.signal("STOP");
+        first.signal("STOP");
         guard.unlock().unwrap();
         next.join().unwrap().unwrap();
     });
     // The suspended waiter was removed meanwhile, and gets its turn all the same.
-    head.signal("CONT");
-    head.expect("locked");
-    head.wait();
+    first.signal("CONT");
+    first.expect("locked");
+    first.wait();
     drop(a);
     server.assert_clean();
 }
@@ -142,7 +143,7 @@ fn a_waiter_that_was_removed_goes_back_to_the_front() {
         wait_for_queue(&server, 1);
         server.cmd::<()>(&["DEL", QUEUE, DEADLINES]);
         // A Redisson waiter with a deadline in some hours, which never comes.
-        let java = format!("{JAVA}:1");
+        let java = format!("{REDISSON}:1");
         let late = (server_millis(&server) + 36_000_000).to_string();
         server.cmd::<()>(&["ZADD", DEADLINES, &late, &java]);
         server.cmd::<()>(&["RPUSH", QUEUE, &java]);
@@ -154,7 +155,7 @@ fn a_waiter_that_was_removed_goes_back_to_the_front() {
         let behind = s.spawn(|| a.fair("t").try_lock_for(ms(300)).unwrap().is_some());
         wait_for_queue(&server, 2);
         assert!(server.pttl(QUEUE) > 0);
-        let last = format!("{JAVA}:2");
+        let last = format!("{REDISSON}:2");
         server.cmd::<()>(&["ZADD", DEADLINES, &late, &last]);
         server.cmd::<()>(&["RPUSH", QUEUE, &last]);
         assert!(!behind.join().unwrap());
@@ -172,27 +173,27 @@ fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let guard = a.fair("t").lock().unwrap();
-    let java = format!("{JAVA}:1");
+    let java = format!("{REDISSON}:1");
     let now = server_millis(&server);
-    java_queues(&server, &java, 300_000);
+    redisson_queues(&server, &java, 300_000);
     std::thread::scope(|s| {
-        let ours = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+        let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
         wait_for_queue(&server, 2);
         let mine = queue(&server)[1].clone();
         // Its own 5 s and Redisson's 300 s, and not earlier than Redisson's deadline plus its own 5
         // s.
         let deadline = deadlines(&server)[&mine];
         assert!((now + 334_000..now + 345_000).contains(&deadline), "{}", deadline - now);
-        wait_until("it listens", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+        wait_until("it is subscribed", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
         guard.unlock().unwrap();
-        java_acquires(&server, &java, 300_000);
-        assert!(a.fair("t").try_lock().unwrap().is_none(), "a try sweeps");
+        redisson_acquires(&server, &java, 300_000);
+        assert!(a.fair("t").try_lock().unwrap().is_none(), "an attempt removes dead waiters");
         assert_eq!(queue(&server).concat(), mine);
         // Redisson's release.
         server.cmd::<()>(&["DEL", "t"]);
         let receivers: u32 = server.cmd(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{mine}"), "0"]);
         assert_eq!(receivers, 1);
-        ours.join().unwrap().unwrap();
+        waiter.join().unwrap().unwrap();
     });
     drop((a, b));
     server.assert_clean();

@@ -13,7 +13,7 @@ const QUEUE: &str = "redisson_lock_queue:{t}";
 const DEADLINES: &str = "redisson_lock_timeout:{t}";
 /// Redisson makes client ids of version 4. A test writes their deadlines before their queue
 /// entries, because a waiter without a deadline is removed.
-const JAVA: &str = "11111111-2222-4333-8444-555555555555";
+const REDISSON: &str = "11111111-2222-4333-8444-555555555555";
 
 fn client(server: &Server, waiter_timeout: Duration) -> LockClient {
     server.builder().waiter_timeout(waiter_timeout).ride_out(Duration::from_secs(15)).build().unwrap()
@@ -34,7 +34,7 @@ fn server_millis(server: &Server) -> u64 {
 }
 
 /// Queues a Redisson waiter with the timeout `wait` behind a lock that is held for another 30 s.
-fn java_queues(server: &Server, java: &str, wait: u64) {
+fn redisson_queues(server: &Server, java: &str, wait: u64) {
     let deadline = (server_millis(server) + 30_000 + wait).to_string();
     server.cmd::<()>(&["ZADD", DEADLINES, &deadline, java]);
     server.cmd::<()>(&["RPUSH", QUEUE, java]);
@@ -42,7 +42,7 @@ fn java_queues(server: &Server, java: &str, wait: u64) {
 
 /// Acquires the lock as the first waiter of Redisson does. One script, because a waiter of
 /// leasehold may look at any time.
-fn java_acquires(server: &Server, java: &str, wait: u64) {
+fn redisson_acquires(server: &Server, java: &str, wait: u64) {
     let script = "redis.call('lpop', KEYS[2])
         redis.call('zrem', KEYS[3], ARGV[1])
         for _, waiter in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do
@@ -150,10 +150,10 @@ fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
     let guard = a.fair("t").lock().unwrap();
     std::thread::scope(|s| {
         // The first waiter is in the queue, but nobody receives its messages.
-        let head = format!("{}:77", b.id());
+        let first = format!("{}:77", b.id());
         let late = (server_millis(&server) + 3_600_000).to_string();
-        server.cmd::<()>(&["ZADD", DEADLINES, &late, &head]);
-        server.cmd::<()>(&["RPUSH", QUEUE, &head]);
+        server.cmd::<()>(&["ZADD", DEADLINES, &late, &first]);
+        server.cmd::<()>(&["RPUSH", QUEUE, &first]);
         let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
         wait_for_queue(&server, 2);
         guard.unlock().unwrap();
@@ -164,7 +164,7 @@ fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
         );
         let channel = "redisson_lock__channel:{t}";
         let (status, _, next): (u32, u32, String) =
-            server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &head, "1", channel]);
+            server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &first, "1", channel]);
         assert_eq!(status, 0);
         assert!(next.starts_with(b.id()));
         waiter.join().unwrap().unwrap();
@@ -181,30 +181,30 @@ fn a_waiter_that_leaves_from_the_middle_wakes_nobody() {
     let server = Server::start();
     let client = client(&server, Duration::from_secs(300));
     // Nobody holds the lock, and the first waiter is slow.
-    let head = format!("{}:77", client.id());
+    let first = format!("{}:77", client.id());
     let late = (server_millis(&server) + 200_000).to_string();
-    server.cmd::<()>(&["ZADD", DEADLINES, &late, &head]);
-    server.cmd::<()>(&["RPUSH", QUEUE, &head]);
+    server.cmd::<()>(&["ZADD", DEADLINES, &late, &first]);
+    server.cmd::<()>(&["RPUSH", QUEUE, &first]);
     let script = concat!(
         include_str!("../../../src/store/redis/lua/lib/queue.lua"),
         include_str!("../../../src/store/redis/lua/fair_release.lua")
     );
     let mut subscriber = server.connect();
     let mut messages = subscriber.as_pubsub();
-    messages.subscribe(format!("redisson_lock__channel:{{t}}:{head}")).unwrap();
+    messages.subscribe(format!("redisson_lock__channel:{{t}}:{first}")).unwrap();
     std::thread::scope(|s| {
         let behind = s.spawn(|| client.fair("t").try_lock_for(Duration::from_secs(30)).unwrap().unwrap().unlock());
         wait_for_queue(&server, 2);
-        wait_until("it listens", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+        wait_until("it is subscribed", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
         let give_up = || client.fair("t").try_lock_for(ms(50)).unwrap().is_none();
         let leavers: Vec<_> = (0..20).map(|_| s.spawn(give_up)).collect();
         assert!(leavers.into_iter().all(|leaver| leaver.join().unwrap()));
         assert_eq!(queue(&server).len(), 2);
-        server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{head}"), "the first"]);
+        server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{first}"), "the first"]);
         assert_eq!(messages.get_message().unwrap().get_payload::<String>().unwrap(), "the first");
         // The first waiter may have been notified, and leaves: the next one is notified.
         let (_, receivers, _): (u32, u32, String) =
-            server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &head, "1", "redisson_lock__channel:{t}"]);
+            server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &first, "1", "redisson_lock__channel:{t}"]);
         assert_eq!(receivers, 1);
         behind.join().unwrap().unwrap();
     });
@@ -250,11 +250,11 @@ fn a_wait_costs_two_attempts() {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
             wait_for_queue(&server, 1);
-            wait_until("it listens", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+            wait_until("it is subscribed", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
             // The first round subscribes, which costs one more attempt: a message before the
             // subscription would have been missed.
             if round == 0 {
-                wait_until("it looked again", || server.call_count("evalsha") == before + 2);
+                wait_until("it tried again", || server.call_count("evalsha") == before + 2);
             }
             guard.unlock().unwrap();
             waiter.join().unwrap().unwrap();

@@ -9,8 +9,8 @@ use crate::rig::{Bench, Server};
 /// 15 s for the others, 5 minutes here.
 const D: &str = "dddddddd-dddd-8ddd-8ddd-dddddd0493e0:1";
 
-fn freed_for(head: &str) -> Value {
-    Value::Array(vec![Value::Int(2), Value::Int(1), Value::BulkString(head.into())])
+fn freed_for(first: &str) -> Value {
+    Value::Array(vec![Value::Int(2), Value::Int(1), Value::BulkString(first.into())])
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn a_fair_lock_follows_the_vectors() {
     // Vector: lock expired, queue B, C: C tries, B tries: 0; nil.
     bench.cmd::<()>(&["FLUSHALL"]);
     let now = bench.now();
-    bench.java_queues(B, now + 15_000);
-    bench.java_queues(C, now + 15_000);
+    bench.redisson_queues(B, now + 15_000);
+    bench.redisson_queues(C, now + 15_000);
     assert_eq!(bench.fair(C), (0, 5_000));
     assert_eq!(bench.fair(B), (1, 0));
 
@@ -83,20 +83,20 @@ fn a_fair_waiter_outlives_redisson_ahead_of_it() {
         bench.cmd::<()>(&["HSET", "F", J, "1"]);
         bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
         let now = bench.now();
-        bench.java_queues(K, now + left);
+        bench.redisson_queues(K, now + left);
         assert_eq!(bench.fair(B), (0, 5_000));
-        let ours = bench.deadline(B);
-        assert_near(ours - now, wanted);
+        let deadline = bench.deadline(B);
+        assert_near(deadline - now, wanted);
         // Another leasehold waiter behind it adds nothing; a Redisson waiter adds its own timeout.
         assert_eq!(bench.fair(C), (0, 5_000));
         assert_near(bench.deadline(C) - now, wanted);
         let last = bench.deadline(C);
-        bench.java_queues(J, last + FOREIGN_WAIT);
+        bench.redisson_queues(J, last + FOREIGN_WAIT);
 
         // Trace: after Redisson in front has acquired, the deadline is 300 000 lower, and still in
         // the future.
-        bench.java_acquires(K);
-        assert_eq!(bench.deadline(B), ours - FOREIGN_WAIT);
+        bench.redisson_acquires(K);
+        assert_eq!(bench.deadline(B), deadline - FOREIGN_WAIT);
         assert!(bench.deadline(B) > bench.now());
         // Its next attempt corrects the deadline: no Redisson waiter is before it now.
         assert_eq!(bench.fair(B), (0, 5_000));
@@ -130,14 +130,14 @@ fn deadlines_do_not_grow_while_leasehold_and_redisson_alternate() {
     for _ in 0..50 {
         // A leasehold waiter, a Redisson waiter, a leasehold waiter: the queue is never empty.
         let deadline = bench.deadline(first);
-        bench.java_queues(K, deadline + FOREIGN_WAIT);
+        bench.redisson_queues(K, deadline + FOREIGN_WAIT);
         assert_eq!(bench.fair(last), (0, 5_000));
         let now = bench.now();
         let ahead = bench.deadline(last) - now;
         assert!(ahead <= 30_000 + FOREIGN_WAIT + 2 * 15_000, "{ahead}");
         bench.cmd::<()>(&["DEL", "F"]);
         assert_eq!(bench.fair(first), (1, 0));
-        bench.java_acquires(K);
+        bench.redisson_acquires(K);
         (first, last) = (last, first);
     }
 }
@@ -155,15 +155,15 @@ fn a_dead_waiter_blocks_for_its_own_timeout_once_redisson_has_left() {
         bench.cmd::<()>(&["HSET", "F", J, "1"]);
         bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
         let now = bench.now();
-        bench.java_queues(K, now + 30_000 + wait);
+        bench.redisson_queues(K, now + 30_000 + wait);
         assert_eq!(bench.fair(B), (0, 5_000));
         let patient = [D, "30000", "0", "-1", "300000", "0", "300000", FAIR_CHANNEL, "0", "0"];
         assert_eq!(bench.pair("fair_acquire", &FAIR_KEYS, &patient).0, 0);
         assert_eq!(bench.fair(C), (0, 5_000));
         let last = bench.deadline(C);
-        bench.java_queues(J, last + FOREIGN_WAIT);
+        bench.redisson_queues(J, last + FOREIGN_WAIT);
         assert_eq!(bench.fair(A), (0, 5_000));
-        bench.java_acquires_with(K, wait);
+        bench.redisson_acquires_with(K, wait);
         assert_near(bench.deadline(B) - now, left_in_it);
         assert!(bench.deadline(D) - now > 300_000 + 2 * SLACK);
 
@@ -210,17 +210,17 @@ fn a_patient_redisson_waiter_costs_nobody_behind_it_its_place() {
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
     let reported = ["30000", "0", "-1", "15000", "0", "5000", FAIR_CHANNEL, "0", "0"];
-    let ours = |bench: &mut Bench<'_>| bench.pair("fair_acquire", &FAIR_KEYS, &[&[B], &reported[..]].concat());
+    let attempt = |bench: &mut Bench<'_>| bench.pair("fair_acquire", &FAIR_KEYS, &[&[B], &reported[..]].concat());
     bench.cmd::<()>(&["HSET", "F", J, "1"]);
     bench.cmd::<()>(&["PEXPIRE", "F", "30000"]);
     let (now, patience) = (bench.now(), 2 * FOREIGN_WAIT);
-    bench.java_queues(K, now + 30_000 + patience);
-    assert_eq!(ours(&mut bench), (0, 5_000));
+    bench.redisson_queues(K, now + 30_000 + patience);
+    assert_eq!(attempt(&mut bench), (0, 5_000));
     assert_near(bench.deadline(B) - now, 30_000 + patience + 15_000);
     let last = bench.deadline(B);
-    bench.java_queues(J, last + FOREIGN_WAIT);
+    bench.redisson_queues(J, last + FOREIGN_WAIT);
     // The patient waiter has its turn.
-    bench.java_acquires(K);
+    bench.redisson_acquires(K);
     for _ in 1..patience / FOREIGN_WAIT {
         for behind in [B, J] {
             bench.cmd::<()>(&["ZINCRBY", FAIR_KEYS[2], &(-FOREIGN_WAIT).to_string(), behind]);
@@ -230,7 +230,7 @@ fn a_patient_redisson_waiter_costs_nobody_behind_it_its_place() {
     // Then the leasehold waiter, whose deadline was 15 s ahead of the one that the Redisson waiter
     // behind it may have.
     bench.cmd::<()>(&["DEL", "F"]);
-    assert_eq!(ours(&mut bench), (1, 0));
+    assert_eq!(attempt(&mut bench), (1, 0));
     assert_near(bench.deadline(J) - bench.now(), 30_000 + FOREIGN_WAIT);
     assert_eq!(bench.queue(), [J]);
 }

@@ -73,18 +73,18 @@ impl Bench<'_> {
     }
 
     /// Queues a Redisson waiter as Redisson's script does.
-    fn java_queues(&mut self, who: &str, deadline: i64) {
+    fn redisson_queues(&mut self, who: &str, deadline: i64) {
         self.cmd::<()>(&["RPUSH", FAIR_KEYS[1], who]);
         self.cmd::<()>(&["ZADD", FAIR_KEYS[2], &deadline.to_string(), who]);
     }
 
     /// The first waiter, a Redisson client, acquires as Redisson's script does: it subtracts its
     /// timeout from every other deadline.
-    fn java_acquires(&mut self, who: &str) {
-        self.java_acquires_with(who, FOREIGN_WAIT);
+    fn redisson_acquires(&mut self, who: &str) {
+        self.redisson_acquires_with(who, FOREIGN_WAIT);
     }
 
-    fn java_acquires_with(&mut self, who: &str, wait: i64) {
+    fn redisson_acquires_with(&mut self, who: &str, wait: i64) {
         assert_eq!(self.cmd::<String>(&["LPOP", FAIR_KEYS[1]]), who);
         self.cmd::<()>(&["ZREM", FAIR_KEYS[2], who]);
         for waiter in self.queue() {
@@ -148,7 +148,8 @@ fn a_read_write_lock_follows_the_vectors() {
     assert_near(bench.pttl("W"), 300_000);
     assert_eq!(bench.rw_renew(A, "0"), [1]);
 
-    // Vector: release B: 0, hash TTL back to A's level key's, no message. Release A: 1, key gone, message 0.
+    // Vector: release B: 0, hash TTL back to A's level key's, no message. Release A: 1, key gone,
+    // message 0.
     bench.cmd::<()>(&["PEXPIRE", "W", "30000"]);
     assert_eq!(bench.rw_release(B, "0", "0"), (1, 0));
     assert_near(bench.pttl("W"), 300_000);

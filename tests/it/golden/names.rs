@@ -55,7 +55,7 @@ fn a_fair_lock_has_redisson_s_names() {
             assert_holder(&waiting[0], theirs.id());
             let channel = format!("redisson_lock__channel:{tag}:{}", waiting[0]);
             // The waiter is subscribed there, beside the test: Redisson's release would reach it.
-            wait_until("it hears its channel", || bench.cmd::<u32>(&["PUBLISH", &channel, "0"]) == 2);
+            wait_until("it receives its channel", || bench.cmd::<u32>(&["PUBLISH", &channel, "0"]) == 2);
             bench.published();
             guard.unlock().unwrap();
             waiter.join().unwrap().unlock().unwrap();

@@ -92,7 +92,7 @@ fn a_fair_lock_is_given_in_the_order_of_its_model() {
                     model.mine[who].levels = usize::from(got == Outcome::Won);
                 } else {
                     let before = model.queue.len();
-                    wait_until(&format!("{who} stands in the queue\n{}", run.story()), || {
+                    wait_until(&format!("{who} is in the queue\n{}", run.story()), || {
                         in_queue(&run, &model.dead).len() > before
                     });
                     let holder = in_queue(&run, &model.dead).pop().unwrap();

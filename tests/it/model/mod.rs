@@ -182,7 +182,7 @@ impl Run {
     #[track_caller]
     fn stands<T: PartialEq + Debug>(&self, soon: bool, wanted: &T, look: impl Fn() -> T) {
         if soon {
-            wait_until(&format!("{wanted:?} stands in Redis\n{}", self.story()), || look() == *wanted);
+            wait_until(&format!("{wanted:?} is in Redis\n{}", self.story()), || look() == *wanted);
         } else {
             self.same("in Redis", &look(), wanted);
         }

@@ -1,4 +1,5 @@
-//! The read-write lock: readers beside each other, reads inside a write hold, downgrades, refused upgrades.
+//! The read-write lock: readers beside each other, reads inside a write hold, downgrades, refused
+//! upgrades.
 
 use leasehold::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -172,7 +172,7 @@ fn closing_the_client_is_reported_like_a_loss() {
         let waiter = s.spawn(|| guard.wait_lost(LONG));
         client.close(SOON).unwrap();
         let start = Instant::now();
-        assert!(waiter.join().unwrap(), "whoever waits for a loss");
+        assert!(waiter.join().unwrap(), "a thread that waits for a loss");
         assert!(start.elapsed() < SOON);
     });
     refused(guard.ensure_held(), ErrorKind::Closed, Some("a"));

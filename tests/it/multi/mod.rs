@@ -104,7 +104,7 @@ fn nobody_ever_sees_half_of_it() {
         over.store(true, Ordering::SeqCst);
         assert!(ended.iter().all(Result::is_ok));
     });
-    assert!(seen.load(Ordering::SeqCst) > 0, "it was held while somebody looked");
+    assert!(seen.load(Ordering::SeqCst) > 0, "it was held when it was checked");
     assert!(server.lock_keys().is_empty());
 }
 

@@ -17,7 +17,7 @@ fn a_hold_with_another_id_on_each_master_is_one_hold() {
     assert!(client.mutex("l").is_locked().unwrap());
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.try_lock_for("l", CAP).map(|got| got.is_some()));
-        wait_until("it listens", || masters.0.iter().all(|server| !server.channels().is_empty()));
+        wait_until("it is subscribed", || masters.0.iter().all(|server| !server.channels().is_empty()));
         masters.0[1].cmd::<()>(&["CONFIG", "RESETSTAT"]);
         std::thread::sleep(ms(1000));
         let calls = masters.0[1].call_count("evalsha") + masters.0[1].call_count("eval");
@@ -52,7 +52,7 @@ fn an_acquire_that_is_undone_beside_redisson_notifies_redisson_alone() {
     java.subscribe("redisson_lock__channel:{l}").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.try_lock_for("l", CAP).map(|got| got.is_some()));
-        wait_until("it listens", || masters.0.iter().all(|server| !server.channels().is_empty()));
+        wait_until("it is subscribed", || masters.0.iter().all(|server| !server.channels().is_empty()));
         masters.0[1].cmd::<()>(&["CONFIG", "RESETSTAT"]);
         for _ in 0..50 {
             assert!(a.try_lock("l").unwrap().is_none());

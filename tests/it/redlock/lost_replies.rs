@@ -64,7 +64,7 @@ fn an_acquire_that_runs_after_a_stall_longer_than_the_lease_is_undone() {
             && masters.0[0].client_lines().len() > 1
             && client.nodes().iter().all(|node| node.state() == NodeState::Voting)
     });
-    assert!(start.elapsed() < ms(2500), "it stood for {:?}, as long as its lease", start.elapsed());
+    assert!(start.elapsed() < ms(2500), "it remained for {:?}, as long as its lease", start.elapsed());
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
         s.spawn(|| client.lock("warm1").unwrap().unlock().unwrap());
         s.spawn(|| client.lock("warm2").unwrap().unlock().unwrap());
     });
-    wait_until("nothing stands", || masters.holding("warm1") + masters.holding("warm2") == 0);
+    wait_until("nothing is held", || masters.holding("warm1") + masters.holding("warm2") == 0);
     std::thread::sleep(ms(300));
     // One reply of each master is pending, and nobody waits for it.
     proxies[0].inject("late0", Fault::StallReply(ms(1500)));

@@ -1,4 +1,5 @@
-//! Masters that have forgotten something do not vote until every lease they may have forgotten has ended.
+//! Masters that have forgotten something do not vote until every lease they may have forgotten has
+//! ended.
 
 use std::time::Instant;
 
@@ -150,7 +151,7 @@ fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
     let (a, b) = (masters.client(), masters.client());
     // The client's connections are idle from here on.
     b.lock("other").unwrap().unlock().unwrap();
-    wait_until("nothing stands", || masters.holding("other") == 0);
+    wait_until("nothing is held", || masters.holding("other") == 0);
     wait_for_votes(&b, 3);
     masters.0[..2].iter().for_each(|server| server.cmd::<()>(&["SAVE"]));
     let guard = a.lock("l").unwrap();
@@ -173,5 +174,5 @@ fn a_durable_master_votes_at_once_also_while_another_is_dead() {
     client.lock("l").unwrap().unlock().unwrap();
     masters.0[0].kill();
     masters.0[1].restart();
-    wait_until("a lock can be had", || client.lock("l").is_ok());
+    wait_until("a lock can be acquired", || client.lock("l").is_ok());
 }

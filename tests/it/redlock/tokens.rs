@@ -1,4 +1,5 @@
-//! Fencing tokens over several masters: they grow whatever the masters forget and whatever their clocks say.
+//! Fencing tokens over several masters: they grow whatever the masters forget and whatever their
+//! clocks say.
 
 use super::{builder, holds_on_two};
 use crate::rig::{CAP, Masters, ms, wait_for_votes, wait_until};

@@ -12,7 +12,7 @@ fn a_waiter_is_woken_by_the_release() {
         let guard = a.lock("l").unwrap();
         std::thread::scope(|s| {
             let waiter = s.spawn(|| b.lock("l").map(|guard| guard.is_held()));
-            wait_until("it listens", || masters.0.iter().all(|server| !server.channels().is_empty()));
+            wait_until("it is subscribed", || masters.0.iter().all(|server| !server.channels().is_empty()));
             let start = Instant::now();
             guard.unlock().unwrap();
             assert!(waiter.join().unwrap().unwrap());
@@ -38,13 +38,15 @@ fn a_waiter_is_woken_while_a_master_is_dead_and_when_it_is_back() {
         let guard = a.lock("l").unwrap();
         std::thread::scope(|s| {
             let waiter = s.spawn(|| b.lock("l").map(|guard| guard.is_held()));
-            wait_until("it listens", || !masters.0[1].channels().is_empty() && !masters.0[2].channels().is_empty());
+            wait_until("it is subscribed", || {
+                !masters.0[1].channels().is_empty() && !masters.0[2].channels().is_empty()
+            });
             let start = Instant::now();
             guard.unlock().unwrap();
             assert!(waiter.join().unwrap().unwrap());
             assert!(start.elapsed() < Duration::from_secs(10), "by the message");
         });
-        wait_until("it listens no more", || masters.0[1].channels().is_empty());
+        wait_until("it is no longer subscribed", || masters.0[1].channels().is_empty());
     }
 }
 
@@ -57,7 +59,7 @@ fn a_waiter_and_a_dead_master_cost_little() {
     let guard = a.lock("l").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock("l").map(|guard| guard.is_held()));
-        wait_until("it listens", || !masters.0[1].channels().is_empty());
+        wait_until("it is subscribed", || !masters.0[1].channels().is_empty());
         masters.0[1].cmd::<()>(&["CONFIG", "RESETSTAT"]);
         std::thread::sleep(ms(1500));
         let calls = masters.0[1].call_count("evalsha") + masters.0[1].call_count("eval");
@@ -76,13 +78,13 @@ fn a_waiter_sleeps_while_a_minority_is_free() {
     masters.0[2].cmd::<()>(&["DEL", "l"]);
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock("l").map(|guard| guard.is_held()));
-        wait_until("it listens", || masters.0.iter().all(|server| !server.channels().is_empty()));
+        wait_until("it is subscribed", || masters.0.iter().all(|server| !server.channels().is_empty()));
         std::thread::sleep(ms(200));
         let before = masters.0[0].call_count("evalsha");
         std::thread::sleep(ms(1000));
         let tries = masters.0[0].call_count("evalsha") - before;
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
-        assert!(tries < 20, "{tries} tries in a second");
+        assert!(tries < 20, "{tries} attempts in a second");
     });
 }

@@ -201,8 +201,8 @@ fn levels(picture: &Picture) -> (BTreeSet<String>, BTreeSet<String>) {
 /// The latest end of a read level, of all readers or of one.
 fn longest_level(picture: &Picture, of: &str) -> i64 {
     let ends = |(key, content): (&String, &Content)| {
-        let ours = key.contains(":rwlock_timeout:") && key.contains(of);
-        ours.then(|| content.pttl.trim_end_matches("ks").parse::<i64>().unwrap_or(-1))
+        let matches = key.contains(":rwlock_timeout:") && key.contains(of);
+        matches.then(|| content.pttl.trim_end_matches("ks").parse::<i64>().unwrap_or(-1))
     };
     picture.iter().filter_map(ends).max().unwrap_or(-1)
 }
@@ -246,7 +246,7 @@ fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'
     let half = |picture: &Picture| has_a(picture, "L") != has_a(picture, "M");
     let partly = script == "multi_acquire" && call.contains("$A $A 0 0") && half(after) && !half(before);
     let rules = [
-        (["L", "M"].iter().any(for_ever), "a lock stands without a TTL"),
+        (["L", "M"].iter().any(for_ever), "a lock has no TTL"),
         (partly, "one of two locks was taken"),
         (was_there == was_demanded && may_be && there != demanded, "the level keys are not 1 to each reader's count"),
         (has_lock && outlives_its_readers(before) && !outlives_its_readers(after), "a lock ends before its readers"),

@@ -1,5 +1,5 @@
-//! No import circles: in each folder of `src`, its files and folders can be put in an order in which each imports only
-//! from those before it.
+//! No import circles: in each folder of `src`, its files and folders can be put in an order in
+//! which each imports only from those before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,9 @@ use super::Source;
 /// A builder makes a client, and a client gives its users a builder.
 const ALLOWED: &str = "builder <-> client";
 
-/// Circles that are still to be removed; a new one is not to be added. `folder: a <-> b` for two files or folders that
-/// import each other, or more of them for a longer circle; `mod` is the folder's own `mod.rs`.
+/// Circles that are still to be removed; a new one is not to be added. `folder: a <-> b` for two
+/// files or folders that import each other, or more of them for a longer circle; `mod` is the
+/// folder's own `mod.rs`.
 const KNOWN_CIRCLES: [&str; 8] = [
     "session: hold <-> mod <-> thread_exit",
     "store/redis/wire: connection <-> connector <-> mod <-> poll <-> stream",
@@ -26,12 +27,13 @@ type Path = Vec<String>;
 
 /// A module that is a file.
 struct Module {
-    /// Of its folder, and its name there: `mod` for a `mod.rs`.
+    /// The path of its file: of its folder, and its name there, which is `mod` for a `mod.rs`.
     place: Path,
-    /// What it imports, and by which name; a name that it gives to others by `pub use` in particular.
+    /// Its imports by the names they have in this module.
     imports: BTreeMap<String, Path>,
     given: BTreeSet<String>,
-    /// All paths in its code that begin with the name of a module, as they are written, and all single words.
+    /// All paths in its code that begin with the name of a module, as they are written, and all
+    /// single words.
     paths: Vec<Path>,
     words: BTreeSet<String>,
 }
@@ -79,7 +81,7 @@ fn without_uses(code: &str) -> (Vec<(bool, String)>, String) {
         };
         let Some(tree) = after.strip_prefix("use ") else {
             if !after.starts_with("mod ") {
-                // Without what stands in quotes.
+                // Without string literals.
                 rest.extend(line.split('"').step_by(2));
                 rest.push('\n');
             }
@@ -94,7 +96,8 @@ fn without_uses(code: &str) -> (Vec<(bool, String)>, String) {
     (uses, rest)
 }
 
-/// `a::{b, c::{self, d as e}}` as `a::b`, `a::c` and `a::c::d`, each with the name that it has from then on.
+/// `a::{b, c::{self, d as e}}` as `a::b`, `a::c` and `a::c::d`, each with the name that it has from
+/// then on.
 fn flatten(tree: &str) -> Vec<(Path, String)> {
     let (front, inner) = match tree.split_once('{') {
         Some((front, inner)) => (front, inner.trim_end().strip_suffix('}').expect("braces in pairs")),
@@ -136,8 +139,8 @@ impl Crate {
         Self(sources.iter().map(Module::read).collect())
     }
 
-    /// The module whose file has what is called `path` in the module `from`, by way of whatever re-exports it; `None` for
-    /// what is of another crate or of no module.
+    /// The module whose file has what is called `path` in the module `from`, by way of whatever
+    /// re-exports it; `None` for what is of another crate or of no module.
     fn target(&self, from: &Path, path: &[String]) -> Option<&Path> {
         let (first, rest) = path.split_first()?;
         let mut at = from.clone();
@@ -178,7 +181,8 @@ impl Crate {
         self.0.get_key_value(&at).map(|(path, _)| path)
     }
 
-    /// Which modules a module needs. What a `mod.rs` only hands on from its own folder it does not need.
+    /// Which modules a module needs. What a `mod.rs` only hands on from its own folder it does not
+    /// need.
     fn needs(&self, path: &Path, module: &Module) -> BTreeSet<&Path> {
         let own_folder = |target: &&Path| target.starts_with(path) && target.len() > path.len();
         let handed_on = |name: &String| module.given.contains(name) && !module.words.contains(name);
@@ -205,7 +209,7 @@ impl Crate {
     }
 }
 
-/// Whoever can be reached from `from`.
+/// All nodes that can be reached from `from`.
 fn reachable<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];

@@ -1,4 +1,5 @@
-//! Folders are floors: a file imports from its own floor and from those below, and few files know the `redis` crate.
+//! Folders are floors: a file imports from its own floor and from those below, and few files know
+//! the `redis` crate.
 
 use super::{Source, exports};
 
@@ -6,7 +7,8 @@ use super::{Source, exports};
 const FLOORS: [&[&str]; 6] =
     [&["base"], &["store"], &["background"], &["session"], &["sync", "fencing"], &["client", "builder", "interop"]];
 
-/// Where the `redis` crate may be seen: what reads its URLs, what dials, what computes a script's hash.
+/// Where the `redis` crate may be seen: what reads its URLs, what dials, what computes a script's
+/// hash.
 const KNOW_REDIS: [&str; 4] = [
     "store/redis/script/mod.rs",
     "store/redis/wire/connector.rs",
@@ -19,7 +21,7 @@ fn imports_go_down_the_floors() {
     let exported = exports("src/lib.rs");
     let floor = |module: &str| FLOORS.iter().position(|floor| floor.contains(&module));
     for file in Source::all().iter().filter(|file| file.path != "lib.rs") {
-        let own = floor(&file.module).unwrap_or_else(|| panic!("src/{} stands on no floor: add it", file.path));
+        let own = floor(&file.module).unwrap_or_else(|| panic!("src/{} is on no floor: add it", file.path));
         for (place, word) in file.words_after("crate::") {
             // What the crate exports can also be named without its module.
             let module = exported.get(word).map_or(word, String::as_str);

@@ -1,4 +1,5 @@
-//! How sources look: sizes, file layout, names of threads, script headers, words and widths of comments.
+//! How sources look: sizes, file layout, names of threads, script headers, words and widths of
+//! comments.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +8,8 @@ use super::{Source, files, root};
 
 const MAX_LINES: usize = 500;
 
-/// A thread without a name cannot be told apart in a dump, and `spawn` panics where a builder can fail.
+/// A thread without a name cannot be identified in a dump, and `spawn` panics where a builder
+/// returns an error.
 #[test]
 fn threads_have_names() {
     Source::all().iter().for_each(|file| file.lacks("thread::spawn("));
@@ -20,7 +22,8 @@ fn files_stay_readable() {
     }
 }
 
-/// What a script's header says of KEYS and ARGV is what its body uses: no number missing, none too many.
+/// What a script's header says of KEYS and ARGV is what its body uses: no number missing, none too
+/// many.
 #[test]
 fn script_headers_tell_all_arguments() {
     let scripts = files(&root().join("src/store/redis/lua"), "lua");
@@ -47,11 +50,12 @@ fn script_headers_tell_all_arguments() {
     }
 }
 
-/// Columns of the widest comment in `src` today. It is to be 100: lower it whenever it can be lowered.
+/// Columns of the widest comment in `src` today. It is to be 100: lower it whenever it can be
+/// lowered.
 const MAX_COMMENT_WIDTH: usize = 188;
 
-/// Files above `store/` that name Redis outside of what `may_name_redis` permits. A file that no longer does must leave
-/// this list.
+/// Files above `store/` that name Redis outside of what `may_name_redis` permits. A file that no
+/// longer does must leave this list.
 const STILL_NAME_REDIS: [&str; 10] = [
     "background/grant.rs",
     "background/local_queue.rs",
@@ -77,7 +81,8 @@ fn comments_wrap() {
     }
 }
 
-/// One style for modules with children, of sources and tests: `name/mod.rs`, and no `name.rs` beside `name/`.
+/// One style for modules with children, of sources and tests: `name/mod.rs`, and no `name.rs`
+/// beside `name/`.
 #[test]
 fn a_module_with_children_is_one_folder() {
     for folder in ["src", "tests", "benches", "examples"] {
@@ -87,7 +92,8 @@ fn a_module_with_children_is_one_folder() {
     }
 }
 
-/// Redis is one store of several. What the floors above the stores share with Redisson alone is said where users choose it.
+/// Redis is one store of several. What the floors above the stores share with Redisson alone is
+/// said where users choose it.
 #[test]
 fn nothing_above_the_stores_names_redis() {
     let below = ["base/", "store/"];
