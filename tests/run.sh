@@ -190,6 +190,58 @@ check_dependencies() {
     fi
 }
 
+# Compiles for other platforms, as far as their standard library is installed:
+# nothing here may download one.
+check_platforms() {
+    installed=$(rustup target list --installed 2>/dev/null) || installed=
+    for platform in x86_64-pc-windows-gnu x86_64-unknown-linux-musl; do
+        if printf '%s\n' "$installed" | grep -qx "$platform"; then
+            step "check for $platform" cargo check --all-features --target "$platform"
+        else
+            skip "check for $platform" "not installed (rustup target add $platform)"
+        fi
+    done
+}
+
+# Sets nightly, if there is a toolchain: `cargo +nightly` may download one.
+find_nightly() {
+    nightly=$(rustup toolchain list 2>/dev/null | sed -n 's/^\(nightly-[^ ]*\).*/\1/p' | head -n 1)
+    [ -n "$nightly" ]
+}
+
+# A copy of the manifest with the oldest version of each dependency that it permits,
+# fetched. Always in the same place, so that what was compiled is used again.
+fetch_minimal_versions() {
+    mkdir -p target/minimal || return 1
+    for path in src tests benches examples README.md; do
+        ln -sfn "$PWD/$path" "target/minimal/$path" || return 1
+    done
+    cp Cargo.toml Cargo.lock target/minimal/ || return 1
+    (
+        cd target/minimal || exit 1
+        rustup run "$nightly" cargo update -Z direct-minimal-versions || exit 1
+        rustup run "$nightly" cargo fetch --target "$(rustc -vV | sed -n 's/^host: //p')"
+    )
+}
+
+check_minimal_versions() {
+    (cd target/minimal && rustup run "$nightly" cargo check --all-features --target-dir target)
+}
+
+test_minimal_versions() {
+    name='check minimal versions'
+    if ! find_nightly; then
+        skip "$name" 'no nightly toolchain'
+    elif fetch_minimal_versions >"$work/minimal" 2>&1; then
+        step "$name" check_minimal_versions
+    elif grep -q 'failed to select a version' "$work/minimal"; then
+        cat "$work/minimal"
+        fail "$name" 0
+    else
+        skip "$name" "$(tail -n 1 "$work/minimal")"
+    fi
+}
+
 # ---- everything ------------------------------------------------------------
 
 if ! command -v cargo >/dev/null 2>&1; then
@@ -205,6 +257,7 @@ step 'find a server' find_servers
 step_with_component fmt 'format' cargo fmt --check
 step_with_component clippy 'clippy' cargo clippy --all-targets --all-features -- -D warnings
 step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
+step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
 # Three steps, because cargo stops at the first of them that fails.
 step 'unit tests' cargo test --all-features --lib
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
@@ -224,6 +277,8 @@ if find_msrv_cargo; then
 else
     skip "check on Rust $msrv" "no $msrv toolchain"
 fi
+check_platforms
+test_minimal_versions
 if [ -f examples/try.sh ]; then
     step 'see it work' sh examples/try.sh
 else

@@ -1,4 +1,4 @@
-//! One queue with waiters of both sides.
+//! One queue with waiters of both libraries.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn turns_are_in_the_order_of_the_queue() {
 }
 
 #[test]
-fn whoever_gives_up_leaves_the_queue_to_the_others() {
+fn a_waiter_that_gives_up_leaves_the_queue_to_the_others() {
     let Some(world) = world() else { return };
     let (client, java, patient) = (world.client(), world.jvm.thread(), world.jvm.thread());
     let fair = client.fair("leave");
@@ -77,10 +77,11 @@ fn waiting_process() {
     drop(client.fair("killed").lock().unwrap());
 }
 
-/// A dead process of each side stands in front of the living, in either order. Java's deadline is that of its predecessor and
-/// its timeout for waiters, which is short here and minutes in a service.
+/// A dead process of each library is in front of the live waiters, in either order. The deadline of
+/// a Redisson waiter is that of its predecessor plus its own timeout, which is short here and
+/// minutes in a service.
 #[test]
-fn waiters_that_were_killed_hold_up_the_others_for_a_while_only() {
+fn killed_waiters_hold_up_the_others_only_for_a_while() {
     let Some(world) = World::with(&["fairWait=3000"]) else { return };
     for first in ["ours", "Java"] {
         let Some(doomed) = Jvm::start(&world.server, &["fairWait=3000"]) else { return };
@@ -116,10 +117,11 @@ fn waiters_that_were_killed_hold_up_the_others_for_a_while_only() {
     }
 }
 
-/// What Java in front was given stays in the deadlines behind it when it has left: ours that died there would stand for as long
-/// as Java's lease and longer, with the lock free. Java behind ours is told when its turn has come.
+/// The timeout of a Redisson waiter in front stays in the deadlines behind it when it has left: a
+/// leasehold waiter that died there would block the free lock for as long as Redisson's lease and
+/// longer. A Redisson waiter behind it is notified when its turn has come.
 #[test]
-fn ours_that_died_behind_java_stands_no_longer_once_java_has_left() {
+fn a_leasehold_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() {
     let Some(world) = world() else { return };
     let client = patience(world.server.builder()).build().unwrap();
     let (java, last) = (world.jvm.thread(), world.jvm.thread());

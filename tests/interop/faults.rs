@@ -1,5 +1,5 @@
-//! The stress of both sides on all primitives at once, while connections are cut, scripts are forgotten, the server is started
-//! again, and processes of each side are killed.
+//! Stress with both libraries on all primitives at once, while connections are cut, scripts are
+//! flushed, the server is restarted, and processes of each library are killed.
 
 use std::path::PathBuf;
 
@@ -9,25 +9,26 @@ use crate::rig::{Server, ms};
 use crate::stress::{Javas, LEASE, client, java, judge, length, set_up};
 use crate::world::World;
 
-/// Without plain counts: those of a Java thread whose reply was lost, or of any that was killed, are gone.
-const NOUNS: [&str; 6] = ["lock", "fenced", "fair", "rw", "multi", "permits"];
-/// Threads of each process on each noun.
+/// Without plain counts: permits of a Redisson thread whose reply was lost, or of any that was
+/// killed, are lost.
+const PRIMITIVES: [&str; 6] = ["lock", "fenced", "fair", "rw", "multi", "permits"];
+/// Threads in each process for each primitive.
 const THREADS: usize = 2;
 
-/// Those of Java. An `RMultiLock` waits for one lock while it holds another, and after a lost reply, not always in the order in
-/// which it takes them: two of them have been seen to wait for each other.
-fn java_threads(noun: &str) -> usize {
-    if noun == "multi" { 1 } else { THREADS }
+/// The same for Redisson. An `RMultiLock` waits for one lock while it holds another, and after a
+/// lost reply it does not always keep its order: two of them have been seen to wait for each other.
+fn java_threads(primitive: &str) -> usize {
+    if primitive == "multi" { 1 } else { THREADS }
 }
 
 fn cut_all(server: &Server) {
-    // Those of the subscriptions too: who waits is told of no release meanwhile.
+    // Subscriptions are cut too: waiters miss the releases meanwhile.
     for kind in ["normal", "pubsub"] {
         server.cmd::<u32>(&["CLIENT", "KILL", "TYPE", kind]);
     }
 }
 
-/// Stops everybody, also after a panic: the scope waits for ours.
+/// Stops all players, also after a panic, because the scope waits for the leasehold threads.
 struct StopAll<'a>(&'a [(PathBuf, Counter)]);
 
 impl Drop for StopAll<'_> {
@@ -36,23 +37,26 @@ impl Drop for StopAll<'_> {
     }
 }
 
-/// All primitives at once, for as long as the trouble takes. A process of each side stays to the end.
+/// All primitives at once, for as long as the faults last. A process of each library stays to the
+/// end.
 fn in_trouble(server: &mut Server, jvm: &Jvm, mode: Mode, trouble: impl FnOnce(&mut Server, &dyn Fn(&str) -> String)) {
     let client = client(server);
-    let counters = NOUNS.map(|noun| set_up(server, &client, noun));
-    let path_of = |noun: &str| {
-        let at = NOUNS.iter().position(|n| *n == noun).unwrap();
+    let counters = PRIMITIVES.map(|primitive| set_up(server, &client, primitive));
+    let path_of = |primitive: &str| {
+        let at = PRIMITIVES.iter().position(|n| *n == primitive).unwrap();
         counters[at].0.to_str().unwrap().to_owned()
     };
-    let javas: Vec<_> =
-        NOUNS.iter().map(|noun| Javas::begin(jvm, noun, path_of(noun).as_ref(), mode, java_threads(noun))).collect();
+    let javas: Vec<_> = PRIMITIVES
+        .iter()
+        .map(|primitive| Javas::begin(jvm, primitive, path_of(primitive).as_ref(), mode, java_threads(primitive)))
+        .collect();
     let tallies: Vec<(Tally, Tally)> = std::thread::scope(|s| {
-        let ours: Vec<_> = NOUNS
+        let ours: Vec<_> = PRIMITIVES
             .iter()
-            .map(|noun| {
-                let path = path_of(noun);
+            .map(|primitive| {
+                let path = path_of(primitive);
                 let client = &client;
-                s.spawn(move || play(client, noun, path.as_ref(), mode, THREADS))
+                s.spawn(move || play(client, primitive, path.as_ref(), mode, THREADS))
             })
             .collect();
         let stop = StopAll(&counters);
@@ -63,18 +67,19 @@ fn in_trouble(server: &mut Server, jvm: &Jvm, mode: Mode, trouble: impl FnOnce(&
         ours.into_iter().map(|thread| thread.join().unwrap()).zip(theirs).collect()
     });
     for (n, (ours, theirs)) in tallies.into_iter().enumerate() {
-        assert!(!counters[n].1.is_broken(), "{}: two inside", NOUNS[n]);
+        assert!(!counters[n].1.is_broken(), "{}: two inside", PRIMITIVES[n]);
         match mode {
-            // A waiter of Java that misses a message sleeps for a lease: it may have had no turn at all.
-            Mode::Count => judge(NOUNS[n], &counters[n].1, ours, theirs),
-            Mode::Mark => assert!(ours.turns > 0, "{}: {ours:?}, {theirs:?}", NOUNS[n]),
+            // A Redisson waiter that misses a message sleeps for a lease: it may have had no turn
+            // at all.
+            Mode::Count => judge(PRIMITIVES[n], &counters[n].1, ours, theirs),
+            Mode::Mark => assert!(ours.turns > 0, "{}: {ours:?}, {theirs:?}", PRIMITIVES[n]),
         }
     }
 }
 
 #[test]
-fn connections_are_cut_scripts_forgotten_and_the_server_started_again() {
-    // What it said is on the disk: nothing that was held is forgotten.
+fn connections_are_cut_scripts_flushed_and_the_server_restarted() {
+    // What the server acknowledged is on its disk: no hold is forgotten.
     let args = ["--appendonly", "yes", "--appendfsync", "always"];
     let Some(World { jvm, mut server }) = World::on(&args, &[&format!("watchdog={LEASE}"), "fairWait=2000"]) else {
         return;
@@ -94,20 +99,21 @@ fn connections_are_cut_scripts_forgotten_and_the_server_started_again() {
     drop(server);
 }
 
-/// In the middle of it, with whatever they hold: their leases end, and the others go on.
+/// The processes are killed during their turns with whatever they hold: their leases end, and the
+/// others go on.
 #[test]
-fn processes_of_both_sides_are_killed() {
+fn processes_of_both_libraries_are_killed() {
     let Some(World { jvm, mut server }) = World::with(&[&format!("watchdog={LEASE}"), "fairWait=2000"]) else { return };
     in_trouble(&mut server, &jvm, Mode::Mark, |server, path_of| {
         for _ in 0..2 {
             let doomed_java = java(server).unwrap();
             let mut doomed = Process::start(server, LEASE);
-            let _javas: Vec<_> = NOUNS
+            let _javas: Vec<_> = PRIMITIVES
                 .iter()
-                .map(|noun| {
-                    let path = path_of(noun);
-                    doomed.begin(noun, path.as_ref(), Mode::Mark, THREADS);
-                    Javas::begin(&doomed_java, noun, path.as_ref(), Mode::Mark, java_threads(noun))
+                .map(|primitive| {
+                    let path = path_of(primitive);
+                    doomed.begin(primitive, path.as_ref(), Mode::Mark, THREADS);
+                    Javas::begin(&doomed_java, primitive, path.as_ref(), Mode::Mark, java_threads(primitive))
                 })
                 .collect();
             std::thread::sleep(ms(700));

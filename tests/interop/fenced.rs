@@ -1,10 +1,10 @@
-//! Fencing tokens of both sides come from one counter.
+//! The fencing tokens of both libraries come from one counter.
 
 use crate::rig::ms;
 use crate::world::world;
 
 #[test]
-fn tokens_grow_across_both_sides() {
+fn tokens_grow_across_both_libraries() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let ours = client.mutex("tokens").keep_token();
@@ -28,9 +28,10 @@ fn tokens_grow_across_both_sides() {
     assert_eq!(world.server.pttl("redisson_lock_token:{tokens}"), -1, "it is kept for ever");
 }
 
-/// Both only grow, whichever lock object of Java is used: a plain one does not advance it, and does not set it back.
+/// Both only grow, whichever lock object of Redisson is used: a plain one neither advances the
+/// counter nor sets it back.
 #[test]
-fn java_without_tokens_does_no_harm() {
+fn redisson_without_tokens_does_no_harm() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let ours = client.mutex("tokens2").keep_token();

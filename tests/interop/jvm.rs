@@ -1,4 +1,4 @@
-//! The Java program: built when there is a reason to, started, driven line by line.
+//! The Java program: builds it when needed, starts it, and talks to it line by line.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -13,13 +13,14 @@ use parking_lot::Mutex;
 
 use crate::rig::{CAP, Server, ms, wait_until};
 
-/// Newest of all, unless another one is asked for.
+/// The newest version, unless another one is asked for.
 fn version() -> String {
     std::env::var("LEASEHOLD_REDISSON").unwrap_or_else(|_| "4.7.0".to_owned())
 }
 
-/// The program, ready to run, when `LEASEHOLD_INTEROP=1` asks for it. Where it cannot be had it says why, and `None` lets the
-/// test pass; unless `LEASEHOLD_REQUIRE_INTEROP=1` says that it must run.
+/// The program, ready to run, if `LEASEHOLD_INTEROP=1` asks for it. If it cannot be built, prints
+/// the reason and returns `None`, which lets the test pass, unless `LEASEHOLD_REQUIRE_INTEROP=1`
+/// says that it must run.
 pub(crate) fn program() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
@@ -38,7 +39,7 @@ pub(crate) fn program() -> Option<&'static Path> {
     }
 }
 
-/// Maven runs only when something changed: later runs need no network, and take no time.
+/// Maven runs only when something has changed: later runs need no network and no time.
 fn build() -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop");
     let version = version();
@@ -75,13 +76,13 @@ fn run(what: &str, command: &mut Command) -> Result<(), String> {
 pub(crate) struct Jvm {
     process: Mutex<Child>,
     stdin: Mutex<Option<ChildStdin>>,
-    /// By the name of the thread they are meant for.
+    /// The pending answers by the names of their threads.
     answers: Arc<Mutex<HashMap<String, Sender<String>>>>,
     next: AtomicU32,
 }
 
 impl Jvm {
-    /// `settings`: as the program's arguments, `watchdog=3000`.
+    /// `settings` as arguments of the program, for example `watchdog=3000`.
     pub(crate) fn start(server: &Server, settings: &[&str]) -> Option<Self> {
         Self::start_on(std::slice::from_ref(server), settings)
     }
@@ -109,16 +110,16 @@ impl Jvm {
         std::thread::spawn(move || {
             for line in lines {
                 let (thread, answer) = line.split_once(' ').expect("THREAD ANSWER");
-                // Whoever asked may have gone away.
+                // The thread that asked may have gone away.
                 let _ = receivers.lock()[thread].send(answer.to_owned());
             }
-            // Those who wait for an answer learn that there will be none.
+            // Threads that wait for an answer learn that there will be none.
             receivers.lock().clear();
         });
         Some(Self { process: Mutex::new(process), stdin, answers, next: AtomicU32::new(0) })
     }
 
-    /// A new thread of it, which can hold locks.
+    /// A new thread of this process, which can hold locks.
     pub(crate) fn thread(&self) -> JavaThread<'_> {
         let name = format!("t{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (sender, answers) = unbounded();
@@ -136,7 +137,7 @@ impl Jvm {
 
 impl Drop for Jvm {
     fn drop(&mut self) {
-        // The end of its input; most threads in it still wait for something when a test has failed.
+        // Ends its input. After a failed test most of its threads still wait for something.
         self.stdin.lock().take();
         for _ in 0..250 {
             if matches!(self.process.get_mut().try_wait(), Ok(Some(_))) {
@@ -149,7 +150,7 @@ impl Drop for Jvm {
     }
 }
 
-/// One thread of Java: a holder, to Redisson.
+/// One thread of the Java process: a holder, to Redisson.
 pub(crate) struct JavaThread<'a> {
     jvm: &'a Jvm,
     name: String,
@@ -159,14 +160,14 @@ pub(crate) struct JavaThread<'a> {
 }
 
 impl JavaThread<'_> {
-    /// `NOUN NAME VERB [ARGUMENTS]`; the answer comes later.
+    /// Sends the command `PRIMITIVE NAME METHOD [ARGUMENTS]`; the answer comes later.
     pub(crate) fn begin(&self, command: &str) {
         command.clone_into(&mut self.asked.lock());
         let mut stdin = self.jvm.stdin.lock();
         writeln!(stdin.as_mut().unwrap(), "{} {command}", self.name).unwrap();
     }
 
-    /// The answer to what was begun.
+    /// The answer to the last command.
     #[track_caller]
     pub(crate) fn answer(&self) -> String {
         self.answer_within(CAP)
@@ -186,7 +187,7 @@ impl JavaThread<'_> {
         self.answer()
     }
 
-    /// The exception, of a command that must fail.
+    /// The exception of a command that must fail.
     #[track_caller]
     pub(crate) fn fail(&self, command: &str) -> String {
         self.begin(command);
@@ -194,27 +195,27 @@ impl JavaThread<'_> {
         answer.strip_prefix('!').unwrap_or_else(|| panic!("{command}: {answer}, and no exception")).to_owned()
     }
 
-    /// Whether what was begun has no answer yet.
+    /// Whether the last command has no answer yet.
     pub(crate) fn waits(&self) -> bool {
         self.answers.is_empty()
     }
 
-    /// Begins a command that has to wait, until the server shows that it does.
+    /// Sends a command that has to wait, and returns when the server shows that it waits.
     #[track_caller]
     pub(crate) fn begin_waiting(&self, server: &Server, command: &str, name: &str, shown: Waits) {
         self.begin(command);
         wait_until(&format!("{command} waits"), || !self.waits() || shown(server, name));
-        // Redisson tries once more and only then waits: a message `1`, of a Java writer, that comes between the two wakes
-        // nobody, and nothing on the server shows when that is over.
+        // Redisson tries once more and only then waits: a message `1` of a Redisson writer between
+        // the two wakes nobody, and nothing on the server shows when that is over.
         std::thread::sleep(ms(300));
         assert!(self.waits(), "{command} did not wait: {:?}", self.answers.try_recv());
     }
 }
 
-/// Whether somebody waits for the name.
+/// Whether there is a waiter for the name.
 pub(crate) type Waits = fn(&Server, &str) -> bool;
 
-/// How many listen on a channel.
+/// The number of subscribers of a channel.
 pub(crate) fn listeners(server: &Server, channel: &str) -> u32 {
     let (_, count): (String, u32) = server.cmd(&["PUBSUB", "NUMSUB", channel]);
     count

@@ -1,4 +1,4 @@
-//! The latch, counted down from both sides.
+//! The latch, counted down by both libraries.
 
 use crate::jvm::listeners;
 use crate::rig::{CAP, Server, ms, wait_until};
@@ -9,7 +9,7 @@ fn waits(server: &Server, name: &str) -> bool {
 }
 
 #[test]
-fn both_sides_count_and_both_wait() {
+fn both_libraries_count_and_both_wait() {
     let Some(world) = world() else { return };
     let (client, java, counter) = (world.client(), world.jvm.thread(), world.jvm.thread());
     for (last, name) in [("ours", "l1"), ("Java", "l2")] {
@@ -45,7 +45,7 @@ fn both_sides_count_and_both_wait() {
 }
 
 #[test]
-fn a_wait_that_is_timed_ends() {
+fn a_timed_wait_ends() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let latch = client.latch("l3");
@@ -55,9 +55,9 @@ fn a_wait_that_is_timed_ends() {
     latch.count_down().unwrap();
 }
 
-/// Redisson's own `delete` strands everybody; ours does not.
+/// Redisson's own `delete` leaves waiters asleep; leasehold's does not.
 #[test]
-fn our_delete_frees_those_who_wait_in_java() {
+fn leaseholds_delete_wakes_redissons_waiters() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let latch = client.latch("l4");

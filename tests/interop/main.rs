@@ -1,7 +1,9 @@
-//! Against a live Redisson: both sides on the same names of one server. `LEASEHOLD_INTEROP=1` asks for it, and it needs Java 17
-//! and Maven; where they are missing every test says so and passes, unless `LEASEHOLD_REQUIRE_INTEROP=1`.
+//! Tests against a live Redisson: both libraries use the same names on one server.
+//! `LEASEHOLD_INTEROP=1` asks for them. They need Java 17 and Maven; where these are missing every
+//! test says so and passes, unless `LEASEHOLD_REQUIRE_INTEROP=1`.
 //!
-//! `LEASEHOLD_REDISSON=3.52.0` takes another version than the newest; `LEASEHOLD_LONG=1` makes the stress tests long.
+//! `LEASEHOLD_REDISSON=3.52.0` takes another version than the newest; `LEASEHOLD_LONG=1` makes the
+//! stress tests long.
 
 #![allow(missing_docs, reason = "tests")]
 

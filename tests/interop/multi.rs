@@ -9,7 +9,7 @@ fn waits(server: &Server, name: &str) -> bool {
 }
 
 #[test]
-fn all_of_ours_keep_javas_out() {
+fn a_leasehold_multi_lock_keeps_redissons_out() {
     let Some(world) = world() else { return };
     let (client, java, single) = (world.client(), world.jvm.thread(), world.jvm.thread());
     let guard = client.multi(["m1", "m2", "m3"]).lock_owned().unwrap();
@@ -27,7 +27,7 @@ fn all_of_ours_keep_javas_out() {
 }
 
 #[test]
-fn we_wait_for_all_of_javas() {
+fn leasehold_waits_for_every_name_of_redissons_multi_lock() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     java.call("multi n1,n2 lock");

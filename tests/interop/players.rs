@@ -1,5 +1,6 @@
-//! Threads of ours that take turns with those of Java (`Turns.java`) at a file that only the lock protects: a number, a byte
-//! that tells all of them to stop, and one that says that two were inside, for those who are killed before they can.
+//! Leasehold threads that take turns with those of Redisson (`Turns.java`) on a file that only the
+//! lock protects. It has a number, a byte that tells all of them to stop, and a byte that says that
+//! two were inside, for players that are killed before they can report it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,14 +18,15 @@ const BROKEN: u64 = 9;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Each turn adds one: exact only if never two were inside.
+    /// Each turn adds one: the number is exact only if two were never inside together.
     Count,
-    /// For those who may be killed in the middle: each turn leaves a mark, and nobody else may leave one meanwhile.
+    /// For players that may be killed during a turn: each turn leaves a mark, and nobody else may
+    /// leave one meanwhile.
     Mark,
 }
 
 impl Mode {
-    /// As Java calls it.
+    /// Its name in the Java program.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Count => "write",
@@ -45,14 +47,15 @@ impl Counter {
         Self(OpenOptions::new().read(true).write(true).open(path).unwrap())
     }
 
-    /// As Java writes a `long`.
+    /// A `long` as Java writes it.
     pub(crate) fn read(&self) -> u64 {
         let mut bytes = [0; 8];
         self.0.read_exact_at(&mut bytes, 0).unwrap();
         u64::from_be_bytes(bytes)
     }
 
-    /// Those of Java; ours go on, and tell those of Java who have lost their places.
+    /// Stops the Redisson threads; leasehold threads go on, to notify Redisson waiters that have
+    /// lost their places.
     pub(crate) fn stop_java(&self) {
         self.0.write_all_at(&[1], STOP).unwrap();
     }
@@ -65,7 +68,7 @@ impl Counter {
         self.byte(STOP) == 2
     }
 
-    /// Somebody found somebody else inside.
+    /// A player found another inside.
     pub(crate) fn is_broken(&self) -> bool {
         self.byte(BROKEN) != 0
     }
@@ -105,10 +108,10 @@ impl Counter {
     }
 }
 
-/// What somebody did until the end.
+/// What a player did until the end.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Tally {
-    /// The turns that wrote.
+    /// The number of turns that wrote.
     pub(crate) turns: u64,
     pub(crate) longest_wait: Duration,
 }
@@ -119,26 +122,31 @@ impl Tally {
         self.longest_wait = self.longest_wait.max(other.longest_wait);
     }
 
-    /// TURNS MILLISECONDS, as Java and a process of ours say it.
+    /// TURNS MILLISECONDS, as the Java program and a leasehold process print it.
     pub(crate) fn of_words(words: &str) -> Self {
         let (turns, millis) = words.split_once(' ').unwrap();
         Self { turns: turns.parse().unwrap(), longest_wait: ms(millis.parse().unwrap()) }
     }
 }
 
-/// Waits so long at most: nothing is free any more once all the others have stopped with it.
+/// The longest wait: once all others have stopped while holding it, it never comes free.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Only a server that is away is no reason to fail.
+/// Only an unreachable server is no reason to fail.
 fn outage(error: &Error) {
     let kinds = [ErrorKind::Unreachable, ErrorKind::NotReady, ErrorKind::Protocol];
     assert!(kinds.contains(&error.kind()), "{error:?}");
 }
 
-/// One turn of ours, if there was one: whether it wrote, and how long it waited. An error before it is none, and what the end
-/// of the hold tells is of no use to the counter.
-fn turn(client: &LockClient, noun: &str, counter: &Counter, mode: Mode) -> Result<Option<(bool, Duration)>, Error> {
-    let (name, other) = (format!("stress-{noun}"), format!("stress-{noun}-2"));
+/// One leasehold turn: whether it wrote, and how long it waited. `None` after an error before the
+/// turn. An error at the end of the hold does not matter to the counter.
+fn turn(
+    client: &LockClient,
+    primitive: &str,
+    counter: &Counter,
+    mode: Mode,
+) -> Result<Option<(bool, Duration)>, Error> {
+    let (name, other) = (format!("stress-{primitive}"), format!("stress-{primitive}-2"));
     let start = Instant::now();
     macro_rules! turn {
         ($won:expr, $wrote:expr, $work:expr) => {{
@@ -152,26 +160,26 @@ fn turn(client: &LockClient, noun: &str, counter: &Counter, mode: Mode) -> Resul
         }};
     }
     let write = || counter.write(mode);
-    match noun {
+    match primitive {
         "lock" | "redlock" => turn!(client.mutex(&name).try_lock_for(PATIENCE), true, write()),
         "fenced" => turn!(client.mutex(&name).keep_token().try_lock_for(PATIENCE), true, write()),
         "fair" => turn!(client.fair(&name).try_lock_for(PATIENCE), true, write()),
         "rw" if rand::random() => turn!(client.rw_lock(&name).try_read_for(PATIENCE), false, counter.stays()),
         "rw" => turn!(client.rw_lock(&name).try_write_for(PATIENCE), true, write()),
-        // In another order than Java's.
+        // In another order than Redisson.
         "multi" => turn!(client.multi([&other, &name]).try_lock_for(PATIENCE), true, write()),
         "permits" => turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write()),
         "counting" => turn!(client.counting_semaphore(&name).try_acquire_for(PATIENCE), true, write()),
-        _ => panic!("{noun}"),
+        _ => panic!("{primitive}"),
     }
 }
 
-/// Takes turns with so many threads until the file says stop.
-pub(crate) fn play(client: &LockClient, noun: &str, path: &Path, mode: Mode, threads: usize) -> Tally {
+/// Takes turns with this many threads until the file says stop.
+pub(crate) fn play(client: &LockClient, primitive: &str, path: &Path, mode: Mode, threads: usize) -> Tally {
     let one = || {
         let (counter, mut tally) = (Counter::open(path), Tally::default());
         while !counter.is_stopped() {
-            match turn(client, noun, &counter, mode) {
+            match turn(client, primitive, &counter, mode) {
                 Ok(Some((wrote, longest_wait))) => tally.add(Tally { turns: u64::from(wrote), longest_wait }),
                 Ok(None) => {}
                 Err(e) => {
@@ -190,7 +198,7 @@ pub(crate) fn play(client: &LockClient, noun: &str, path: &Path, mode: Mode, thr
     all
 }
 
-/// Rounds of a latch each: whoever is through it finds that all have been there.
+/// One latch in each round: whoever passes it finds that all have arrived.
 pub(crate) fn rounds(client: &LockClient, path: &Path, rounds: usize, players: usize) {
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
     for round in 0..rounds {
@@ -203,11 +211,11 @@ pub(crate) fn rounds(client: &LockClient, path: &Path, rounds: usize, players: u
     }
 }
 
-/// A process of ours that plays as its input tells it.
+/// A leasehold process that plays as its input says.
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// `lease` in milliseconds.
+    /// `lease` is in milliseconds.
     pub(crate) fn start(server: &Server, lease: u64) -> Self {
         let env = [("LEASEHOLD_TEST_URL", &*server.url()), ("LEASEHOLD_TEST_LEASE", &lease.to_string())];
         let mut child = Child::spawn("players::playing_process", &env);
@@ -215,13 +223,13 @@ impl Process {
         Self(child)
     }
 
-    pub(crate) fn begin(&mut self, noun: &str, path: &Path, mode: Mode, threads: usize) {
-        self.0.say(&format!("{noun} {} {} {threads}", path.display(), mode.word()));
+    pub(crate) fn begin(&mut self, primitive: &str, path: &Path, mode: Mode, threads: usize) {
+        self.0.say(&format!("{primitive} {} {} {threads}", path.display(), mode.word()));
     }
 
-    /// Of a noun that was begun.
-    pub(crate) fn tally(&mut self, noun: &str) -> Tally {
-        Tally::of_words(&self.0.expect(&format!("{noun}: ")))
+    /// The result of a primitive that was started.
+    pub(crate) fn tally(&mut self, primitive: &str) -> Tally {
+        Tally::of_words(&self.0.expect(&format!("{primitive}: ")))
     }
 
     pub(crate) fn begin_rounds(&mut self, path: &Path, rounds: usize, players: usize, threads: usize) {
@@ -249,9 +257,9 @@ fn playing_process() {
             let client = &client;
             s.spawn(move || {
                 let words: Vec<_> = line.split(' ').collect();
-                let (noun, path) = (words[0], PathBuf::from(words[1]));
+                let (primitive, path) = (words[0], PathBuf::from(words[1]));
                 let number = |n: usize| words[n].parse::<usize>().unwrap();
-                if noun == "latch" {
+                if primitive == "latch" {
                     std::thread::scope(|s| {
                         for _ in 0..number(4) {
                             s.spawn(|| rounds(client, &path, number(2), number(3)));
@@ -261,8 +269,8 @@ fn playing_process() {
                     return;
                 }
                 let mode = if words[2] == Mode::Mark.word() { Mode::Mark } else { Mode::Count };
-                let tally = play(client, noun, &path, mode, number(3));
-                println!("@@{noun}: {} {}", tally.turns, tally.longest_wait.as_millis());
+                let tally = play(client, primitive, &path, mode, number(3));
+                println!("@@{primitive}: {} {}", tally.turns, tally.longest_wait.as_millis());
             });
         }
     });

@@ -1,7 +1,8 @@
-//! Our Redlock beside `RedissonRedLock`, on three masters.
+//! Leasehold's Redlock beside `RedissonRedLock`, on three masters.
 //!
-//! To Java it is three plain locks, one on each master, that are taken one after the other. With a time to wait, each of them
-//! is waited for by its own channel, for a third of that time (`lock()`: 1.5 s of rounds of 4.5 s); two are enough.
+//! To Redisson it is three plain locks, one on each master, that it acquires one after the other.
+//! With a wait time, it waits for each of them on its own channel, for a third of that time
+//! (`lock()`: rounds of 4.5 s with 1.5 s for each); two are enough.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,7 +17,7 @@ use crate::stress::{Javas, judge, play_for_a_while, set_up};
 use crate::world::prompt;
 
 struct Trio {
-    /// Ended before its servers.
+    /// Dropped before its servers.
     jvm: Jvm,
     masters: Masters,
 }
@@ -33,10 +34,11 @@ impl Trio {
         self.masters.client()
     }
 
-    /// Nothing of the lock is left on any master that lives.
+    /// Waits until no live master has anything of the lock.
     #[track_caller]
     fn assert_free(&self, name: &str) {
-        // Redisson's mark of an unlock may stay for a while: it has an end, and before 4 nobody removes it.
+        // Redisson marks an unlock with a key that may stay for a while: it expires, and before
+        // version 4 nobody removes it.
         let left = |key: &String| key.contains(name) && !key.starts_with("redisson_unlock_latch:");
         wait_until(&format!("{name} is free everywhere"), || {
             self.masters
@@ -48,7 +50,7 @@ impl Trio {
     }
 }
 
-/// One that tests share which break nothing.
+/// Shared by tests that break nothing.
 fn trio() -> Option<Arc<Trio>> {
     static SHARED: Mutex<Weak<Trio>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
@@ -79,7 +81,7 @@ fn each_keeps_the_other_out() {
     for _ in 0..2 {
         assert!(mutex.try_lock().unwrap().is_none());
         assert!(mutex.try_lock_for(ms(300)).unwrap().is_none());
-        // Java has another id on each master.
+        // Redisson has another id on each master.
         let holder = mutex.holder().unwrap().expect("it is held");
         assert!(!holder.is_this_client() && holder.remaining().is_some());
         if holder.hold_count() == 2 {
@@ -99,12 +101,13 @@ fn each_keeps_the_other_out() {
 }
 
 #[test]
-fn whoever_waits_is_woken_by_the_release() {
+fn a_waiter_is_woken_by_the_release() {
     let Some(trio) = trio() else { return };
     let (client, java) = (trio.client(), trio.jvm.thread());
     for wait in ["tryLock 60000", "tryLock 60000 20000"] {
         let guard = client.lock("woken").unwrap();
-        // It waits 20 s for the first one: with `lock()` it would look again so soon that no message were needed.
+        // Redisson waits 20 s for the first master: with `lock()` it would try again so soon that
+        // no message were needed.
         java.begin_waiting(&trio.masters.0[0], &format!("redlock woken {wait}"), "woken", waits);
         assert_eq!(prompt(|| guard.unlock().unwrap(), || java.answer()), "true");
         std::thread::scope(|s| {
@@ -116,10 +119,11 @@ fn whoever_waits_is_woken_by_the_release() {
     trio.assert_free("woken");
 }
 
-/// Of many that want it each takes some masters for a moment. A thread of Java that meets this on the one it waits for must
-/// not sleep there when it is over: it would, for a third of its 60 s, and with two other masters in its hands.
+/// Each of many clients that want the lock takes some masters for a moment. A Redisson thread that
+/// finds the master it waits for taken in this way must not sleep when that is over: it would sleep
+/// for a third of its 60 s while it holds the two other masters.
 #[test]
-fn a_java_waiter_does_not_sleep_over_a_vote_that_is_taken_back() {
+fn a_redisson_waiter_does_not_sleep_after_an_acquire_that_is_undone() {
     let Some(trio) = trio() else { return };
     let (java, done) = (trio.jvm.thread(), AtomicBool::new(false));
     let clients: Vec<LockClient> = (0..3).map(|_| trio.client()).collect();
@@ -146,17 +150,18 @@ fn a_java_waiter_does_not_sleep_over_a_vote_that_is_taken_back() {
     trio.assert_free("votes");
 }
 
-/// Nobody renews what was taken for a time; and whoever is late with its release takes nothing from the next.
+/// A fixed lease is not renewed, and a late release takes nothing from the next holder.
 #[test]
-fn fixed_leases_end_for_the_other_side() {
+fn fixed_leases_end_for_the_other_library() {
     let Some(trio) = trio() else { return };
     let (client, java) = (trio.client(), trio.jvm.thread());
     let mutex = client.mutex("leases");
     let guard = client.mutex("leases").with_lease(ms(2000)).lock_owned().unwrap();
     let refused = java.call("redlock leases tryLock") == "false";
     assert!(refused || !guard.is_held());
-    // The lease is no more than 8 s for its first moment, and 4 s from then on. A shorter one a busy machine can use up
-    // before Java has all three, and then it gives *our* hold its lease.
+    // The lease is 8 s for its first moment, and 4 s from then on. A busy machine can use up a
+    // shorter one before Redisson has all three masters, and then Redisson gives its lease to
+    // *leasehold's* hold.
     assert_eq!(java.call("redlock leases tryLock 14000 4000"), "true");
     assert!(!guard.is_held());
     let _ = guard.unlock().unwrap_err();
@@ -174,8 +179,8 @@ fn fixed_leases_end_for_the_other_side() {
     trio.assert_free("leases");
 }
 
-/// For two leases of each, which are long: Java has a timer for each master, and a busy machine. Then the end of one who is
-/// killed.
+/// For two leases of each library, which are long, because Redisson has a timer for each master and
+/// the machine may be busy. Then one of the holders is killed.
 #[test]
 fn both_watchdogs_renew_on_all_masters() {
     let Some(trio) = Trio::with(&["watchdog=5000"]) else { return };
@@ -202,10 +207,11 @@ fn both_watchdogs_renew_on_all_masters() {
     }
 }
 
-/// Whichever it is. Java asks the dead one as well, each time, until it gives up: so it tries once only here (by default it
-/// takes 5 s, and a `lock()` whose first or second master is dead hardly ever gets it: its rounds end before that).
+/// Whichever master is dead. Redisson asks the dead one too, each time, until it gives up: so it
+/// tries only once here (by default that takes 5 s, and a `lock()` whose first or second master is
+/// dead hardly ever succeeds, because its rounds end before that).
 #[test]
-fn one_dead_master_of_three_stops_neither_side() {
+fn one_dead_master_of_three_stops_neither_library() {
     for dead in 0..3 {
         let Some(mut trio) = Trio::with(&["retries=0"]) else { return };
         let client = trio.client();
@@ -239,7 +245,7 @@ fn holders(trio: &Trio, dead: usize) -> usize {
     alive.filter(|(_, server)| !server.hash("l").is_empty()).count()
 }
 
-/// As long as no master forgets anything, and none is so slow that a lease ends meanwhile.
+/// As long as no master loses its data, and none is so slow that a lease ends meanwhile.
 #[test]
 fn never_two_inside_on_three_masters() {
     let Some(trio) = Trio::with(&[]) else { return };

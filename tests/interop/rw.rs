@@ -1,4 +1,4 @@
-//! Readers of both sides, and a writer of each.
+//! Readers of both libraries, and a writer of each.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn both_wait(server: &Server, name: &str) -> bool {
 }
 
 #[test]
-fn readers_of_both_sides_read_together_and_keep_both_writers_out() {
+fn readers_of_both_libraries_read_together_and_keep_both_writers_out() {
     let Some(world) = world() else { return };
     let (client, java, writer) = (world.client(), world.jvm.thread(), world.jvm.thread());
     let rw = client.rw_lock("rw1");
@@ -38,7 +38,7 @@ fn readers_of_both_sides_read_together_and_keep_both_writers_out() {
 }
 
 #[test]
-fn our_writer_waits_for_readers_of_java() {
+fn a_leasehold_writer_waits_for_redisson_readers() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let rw = client.rw_lock("rw2");
@@ -56,13 +56,13 @@ fn our_writer_waits_for_readers_of_java() {
 }
 
 #[test]
-fn a_writers_release_lets_the_readers_of_both_sides_in() {
+fn a_writers_release_lets_the_readers_of_both_libraries_in() {
     let Some(world) = world() else { return };
     let client = world.client();
     let readers: Vec<_> = (0..3).map(|_| world.jvm.thread()).collect();
     for (writer, name) in [("Java", "rw3"), ("ours", "rw3b")] {
         let rw = client.rw_lock(name);
-        // Behind our own writer our reader needs no message.
+        // Behind a writer of the same client a leasehold reader needs no message.
         let shown: Waits = if writer == "Java" { both_wait } else { waits };
         let (java, ours) = match writer {
             "Java" => {
@@ -93,10 +93,11 @@ fn a_writers_release_lets_the_readers_of_both_sides_in() {
     }
 }
 
-/// Redisson tries, listens, tries again and only then waits. A message `1` that comes between the last two wakes nobody: with
-/// that alone 3 of 600 readers slept until their hint was over. (Other tests are sure that a `00` follows.)
+/// Redisson tries, subscribes, tries again and only then waits. A message `1` between the last two
+/// wakes nobody: with that message alone 3 of 600 readers slept until their wait hint was over.
+/// (Other tests check that a `00` follows.)
 #[test]
-fn our_writers_release_reaches_a_reader_of_java_that_is_about_to_wait() {
+fn a_leasehold_writers_release_reaches_a_redisson_reader_that_is_about_to_wait() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     for n in 0..300 {
@@ -110,9 +111,10 @@ fn our_writers_release_reaches_a_reader_of_java_that_is_about_to_wait() {
     }
 }
 
-/// Ours wakes the readers; Redisson's, a read taken within a write that ends first, does not: they wait for the lease.
+/// Leasehold wakes the readers. Redisson does not after a read that was taken within a write and
+/// ends first: they wait for the lease.
 #[test]
-fn a_downgrade_is_seen_by_the_other_side() {
+fn a_downgrade_is_seen_by_the_other_library() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let rw = client.rw_lock("rw4");
@@ -137,9 +139,9 @@ fn a_downgrade_is_seen_by_the_other_side() {
     assert!(!rw.is_locked().unwrap());
 }
 
-/// Each side's renewals and releases leave the read holds of the other alone.
+/// The renewals and releases of each library leave the read holds of the other alone.
 #[test]
-fn readers_of_both_sides_are_renewed_beside_each_other() {
+fn readers_of_both_libraries_are_renewed_beside_each_other() {
     let Some(world) = World::with(&["watchdog=2000"]) else { return };
     let client = world.server.builder().lease(ms(2000)).build().unwrap();
     let (java, other) = (world.jvm.thread(), world.jvm.thread());
@@ -148,7 +150,7 @@ fn readers_of_both_sides_are_renewed_beside_each_other() {
     java.call("read rw5 lock");
     let start = std::time::Instant::now();
     while start.elapsed() < ms(5000) {
-        // Others come and go.
+        // Other readers come and go.
         rw.read_owned().unwrap().unlock().unwrap();
         other.call("read rw5 lock");
         other.call("read rw5 unlock");

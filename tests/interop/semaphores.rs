@@ -1,4 +1,5 @@
-//! Permits of both kinds: those with leases beside `RPermitExpirableSemaphore`, plain counts beside `RSemaphore`.
+//! Permits of both kinds: those with leases beside `RPermitExpirableSemaphore`, plain counts beside
+//! `RSemaphore`.
 
 use leasehold::LockClient;
 
@@ -11,7 +12,7 @@ fn waits(server: &Server, name: &str) -> bool {
 }
 
 #[test]
-fn permits_of_both_sides_are_counted_together() {
+fn permits_of_both_libraries_are_counted_together() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.semaphore("s1");
@@ -43,9 +44,10 @@ fn permits_of_both_sides_are_counted_together() {
     assert_eq!(java.call("permits s1 availablePermits"), "4");
 }
 
-/// By its ids. Not the other way around: `release` takes our own only.
+/// Redisson returns leasehold permits by their ids. Not the other way around: `release` takes
+/// leasehold permits only.
 #[test]
-fn java_gives_back_what_we_took() {
+fn redisson_returns_leasehold_permits() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.semaphore("s2");
@@ -88,9 +90,10 @@ fn holding_process() {
     std::thread::park();
 }
 
-/// Ours are renewed while their process lives; those of Java last for the lease that they were taken with.
+/// Leasehold permits are renewed while their process lives; Redisson permits last for the lease
+/// they were acquired with.
 #[test]
-fn permits_of_processes_that_were_killed_come_back_to_the_other_side() {
+fn permits_of_killed_processes_come_back_to_the_other_library() {
     let Some(world) = World::with(&[]) else { return };
     let Some(doomed) = Jvm::start(&world.server, &[]) else { return };
     let (client, java) = (world.client(), world.jvm.thread());
@@ -122,9 +125,10 @@ fn counting_process() {
     std::thread::park();
 }
 
-/// A plain count has no leases: what a process had when it was killed is gone, on either side, until somebody adds it again.
+/// A plain count has no leases: the permits of a killed process are lost, with either library,
+/// until somebody adds them again.
 #[test]
-fn counts_of_processes_that_were_killed_are_gone_until_they_are_added_again() {
+fn counts_of_killed_processes_are_gone_until_they_are_added_again() {
     let Some(world) = World::with(&[]) else { return };
     let Some(doomed) = Jvm::start(&world.server, &[]) else { return };
     let (client, java) = (world.client(), world.jvm.thread());
@@ -142,7 +146,8 @@ fn counts_of_processes_that_were_killed_are_gone_until_they_are_added_again() {
     java.begin_waiting(&world.server, "counting c2 acquire 1", "c2", waits);
     prompt(|| assert_eq!(semaphore.add_permits(2).unwrap(), 2), || java.answer());
     std::thread::scope(|s| {
-        // One is left of ours and Java adds its own: three at once need both.
+        // Leasehold has one permit left and Redisson adds its own: acquiring three at once needs
+        // both.
         let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, CAP).unwrap().unwrap());
         wait_until("we wait", || waits(&world.server, "c2"));
         prompt(|| drop(java.call("counting c2 addPermits 2")), || waiter.join().unwrap()).unlock().unwrap();
@@ -152,7 +157,7 @@ fn counts_of_processes_that_were_killed_are_gone_until_they_are_added_again() {
 }
 
 #[test]
-fn counts_of_both_sides_are_one() {
+fn both_libraries_share_one_count() {
     let Some(world) = world() else { return };
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.counting_semaphore("c1");

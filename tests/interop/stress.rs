@@ -1,4 +1,4 @@
-//! Threads of both sides, in two processes each, take turns at a counter outside of Redis.
+//! Threads of both libraries, in two processes each, take turns at a counter outside of Redis.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,12 +10,13 @@ use crate::players::{Counter, Mode, Process, Tally, play, rounds};
 use crate::rig::{Server, ms, wait_until};
 use crate::world::World;
 
-/// Threads of each process.
+/// Threads in each process.
 const THREADS: usize = 4;
-/// Of locks, in milliseconds: what is left locked by a process that went away, or missed by a waiter of Java, is over by then.
+/// The lease of locks in milliseconds: what a process that went away leaves locked, or a Redisson
+/// waiter misses, is over by then.
 pub(crate) const LEASE: u64 = 10_000;
 
-/// `LEASEHOLD_LONG=1`: two minutes in all.
+/// With `LEASEHOLD_LONG=1` two minutes in all.
 fn is_long() -> bool {
     std::env::var("LEASEHOLD_LONG").is_ok_and(|value| value == "1")
 }
@@ -25,7 +26,7 @@ pub(crate) fn length() -> Duration {
     if is_long() { Duration::from_secs(15) } else { ms(1200) }
 }
 
-/// For waiters of fair locks that were killed.
+/// The timeout for killed waiters of fair locks.
 pub(crate) fn patience(builder: Builder) -> Builder {
     builder.waiter_timeout(ms(1500)).java_waiter_timeout(ms(2000))
 }
@@ -38,22 +39,23 @@ pub(crate) fn java(server: &Server) -> Option<Jvm> {
     Jvm::start(server, &[&format!("watchdog={LEASE}"), "fairWait=2000"])
 }
 
-/// The threads of Java that take turns on one noun.
+/// The Redisson threads that take turns on one primitive.
 pub(crate) struct Javas<'a>(Vec<(JavaThread<'a>, bool)>);
 
 impl<'a> Javas<'a> {
-    pub(crate) fn begin(jvm: &'a Jvm, noun: &str, path: &Path, mode: Mode, threads: usize) -> Self {
+    pub(crate) fn begin(jvm: &'a Jvm, primitive: &str, path: &Path, mode: Mode, threads: usize) -> Self {
         let begin = |n: usize| {
             let thread = jvm.thread();
-            // Half of those that can only read.
-            let reads = noun == "rw" && n % 2 == 1;
-            let name = if noun == "multi" { "stress-multi,stress-multi-2" } else { &format!("stress-{noun}") };
-            let (noun, mode) = match noun {
+            // Half of the threads, where threads can only read.
+            let reads = primitive == "rw" && n % 2 == 1;
+            let name =
+                if primitive == "multi" { "stress-multi,stress-multi-2" } else { &format!("stress-{primitive}") };
+            let (primitive, mode) = match primitive {
                 "rw" if reads => ("read", "read"),
                 "rw" => ("write", mode.word()),
-                _ => (noun, mode.word()),
+                _ => (primitive, mode.word()),
             };
-            thread.begin(&format!("{noun} {name} turns {} {mode}", path.display()));
+            thread.begin(&format!("{primitive} {name} turns {} {mode}", path.display()));
             (thread, reads)
         };
         Self((0..threads).map(begin).collect())
@@ -72,10 +74,10 @@ impl<'a> Javas<'a> {
     }
 }
 
-/// Starts the counter of a noun, and what the noun needs.
-pub(crate) fn set_up(server: &Server, client: &LockClient, noun: &str) -> (PathBuf, Counter) {
-    let name = format!("stress-{noun}");
-    if ["permits", "counting"].contains(&noun) {
+/// Creates the counter of a primitive, and what the primitive needs.
+pub(crate) fn set_up(server: &Server, client: &LockClient, primitive: &str) -> (PathBuf, Counter) {
+    let name = format!("stress-{primitive}");
+    if ["permits", "counting"].contains(&primitive) {
         client.counting_semaphore(&name).try_set_permits(1).unwrap();
     }
     let path = server.dir().join(&name);
@@ -83,24 +85,24 @@ pub(crate) fn set_up(server: &Server, client: &LockClient, noun: &str) -> (PathB
     (path, counter)
 }
 
-/// Threads of ours take turns; then all who take turns are told to stop.
-pub(crate) fn play_for_a_while(client: &LockClient, noun: &str, path: &Path, counter: &Counter) -> Tally {
+/// Leasehold threads take turns; then all players are told to stop.
+pub(crate) fn play_for_a_while(client: &LockClient, primitive: &str, path: &Path, counter: &Counter) -> Tally {
     std::thread::scope(|s| {
-        let ours = s.spawn(|| play(client, noun, path, Mode::Count, THREADS));
+        let ours = s.spawn(|| play(client, primitive, path, Mode::Count, THREADS));
         std::thread::sleep(length());
         counter.stop();
         ours.join().unwrap()
     })
 }
 
-/// That each turn counted once.
-pub(crate) fn judge(noun: &str, counter: &Counter, ours: Tally, theirs: Tally) {
+/// Checks that each turn counted once.
+pub(crate) fn judge(primitive: &str, counter: &Counter, ours: Tally, theirs: Tally) {
     println!(
-        "{noun}: {} turns of ours, longest wait {:?}; {} of Java, {:?}",
+        "{primitive}: {} turns of ours, longest wait {:?}; {} of Java, {:?}",
         ours.turns, ours.longest_wait, theirs.turns, theirs.longest_wait
     );
-    assert_eq!(counter.read(), ours.turns + theirs.turns, "{noun}");
-    assert!(ours.turns > 0, "{noun}: {ours:?}");
+    assert_eq!(counter.read(), ours.turns + theirs.turns, "{primitive}");
+    assert!(ours.turns > 0, "{primitive}: {ours:?}");
 }
 
 #[test]
@@ -109,33 +111,34 @@ fn never_two_inside() {
     let Some(second) = java(&world.server) else { return };
     let client = client(&world.server);
     let mut process = Process::start(&world.server, LEASE);
-    for noun in ["lock", "fenced", "fair", "rw", "multi", "permits", "counting"] {
-        let (path, counter) = set_up(&world.server, &client, noun);
-        let javas = [&world.jvm, &second].map(|jvm| Javas::begin(jvm, noun, &path, Mode::Count, THREADS));
-        process.begin(noun, &path, Mode::Count, THREADS);
-        let mut ours = play_for_a_while(&client, noun, &path, &counter);
-        ours.add(process.tally(noun));
+    for primitive in ["lock", "fenced", "fair", "rw", "multi", "permits", "counting"] {
+        let (path, counter) = set_up(&world.server, &client, primitive);
+        let javas = [&world.jvm, &second].map(|jvm| Javas::begin(jvm, primitive, &path, Mode::Count, THREADS));
+        process.begin(primitive, &path, Mode::Count, THREADS);
+        let mut ours = play_for_a_while(&client, primitive, &path, &counter);
+        ours.add(process.tally(primitive));
         let mut theirs = Tally::default();
         javas.iter().for_each(|javas| theirs.add(javas.tally()));
-        judge(noun, &counter, ours, theirs);
-        assert!(theirs.turns > 0, "{noun}: {theirs:?}");
-        if noun == "fair" {
+        judge(primitive, &counter, ours, theirs);
+        assert!(theirs.turns > 0, "{primitive}: {theirs:?}");
+        if primitive == "fair" {
             let (least, most) = (ours.turns.min(theirs.turns), ours.turns.max(theirs.turns));
             assert!(4 * least > most, "as many threads, one queue: {least} turns and {most}");
         }
     }
-    for noun in ["permits", "counting"] {
-        assert_eq!(world.server.cmd::<String>(&["GET", &format!("stress-{noun}")]), "1");
-        world.server.cmd::<u32>(&["DEL", &format!("stress-{noun}")]);
+    for primitive in ["permits", "counting"] {
+        assert_eq!(world.server.cmd::<String>(&["GET", &format!("stress-{primitive}")]), "1");
+        world.server.cmd::<u32>(&["DEL", &format!("stress-{primitive}")]);
     }
-    // Redisson's mark of an unlock may stay for a while: it has an end, and before 4 nobody removes it.
+    // Redisson marks an unlock with a key that may stay for a while: it expires, and before version
+    // 4 nobody removes it.
     wait_until("no lock is left behind", || {
         world.server.lock_keys().iter().all(|key| key.starts_with("redisson_unlock_latch:"))
     });
 }
 
 #[test]
-fn nobody_is_through_a_latch_before_all_have_counted() {
+fn nobody_passes_a_latch_before_all_have_counted() {
     let Some(world) = World::with(&[]) else { return };
     let Some(second) = Jvm::start(&world.server, &[]) else { return };
     let client = client(&world.server);

@@ -1,5 +1,5 @@
-//! What all exclusive locks have in common, in turns with their counterparts: exclusion, prompt wake-ups, levels, leases,
-//! force.
+//! What all exclusive locks have in common with their counterparts: exclusion, prompt wake-ups,
+//! hold counts, leases, `force_unlock`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::jvm::{Waits, listeners};
 use crate::rig::{Server, ms, wait_until};
 use crate::world::{prompt, world};
 
-/// Somebody waits for this name; at the place where this kind of lock shows it.
+/// Whether there is a waiter for this name, at the place where this kind of lock shows it.
 fn on_channel(server: &Server, name: &str) -> bool {
     listeners(server, &format!("redisson_lock__channel:{{{name}}}")) > 0
 }
@@ -29,11 +29,11 @@ macro_rules! turns {
 
             const WAITS: Waits = $waits;
 
-            fn command(name: &str, verb: &str) -> String {
-                format!(concat!($java, " {} {}"), name, verb)
+            fn command(name: &str, method: &str) -> String {
+                format!(concat!($java, " {} {}"), name, method)
             }
 
-            /// As the server shows it: the count of the only holder.
+            /// As on the server: the hold count of the only holder.
             fn levels(server: &Server, name: &str) -> String {
                 let fields = server.hash(name);
                 let counts: Vec<_> = fields.into_iter().filter(|(field, _)| field != "mode").collect();
@@ -42,7 +42,7 @@ macro_rules! turns {
             }
 
             #[test]
-            fn we_hold_and_java_waits() {
+            fn leasehold_holds_and_redisson_waits() {
                 let Some(world) = world() else { return };
                 let (client, java) = (world.client(), world.jvm.thread());
                 let name = concat!($java, "-1");
@@ -54,7 +54,7 @@ macro_rules! turns {
                 assert_eq!(java.call(&command(name, "tryLock")), "false");
                 assert_eq!(java.call(&command(name, "tryLock 700")), "false");
                 assert!(java.fail(&command(name, "unlock")).contains("IllegalMonitorState"));
-                // The try before has left: Java unsubscribes later than it answers.
+                // The previous attempt has left: Redisson unsubscribes later than it answers.
                 wait_until("nobody waits", || !WAITS(&world.server, name));
                 java.begin_waiting(&world.server, &command(name, "lock"), name, WAITS);
                 inner.unlock().unwrap();
@@ -66,7 +66,7 @@ macro_rules! turns {
             }
 
             #[test]
-            fn java_holds_and_we_wait() {
+            fn redisson_holds_and_leasehold_waits() {
                 let Some(world) = world() else { return };
                 let (client, java) = (world.client(), world.jvm.thread());
                 let name = concat!($java, "-2");
@@ -112,7 +112,8 @@ macro_rules! turns {
                 let Some(world) = world() else { return };
                 let (client, java) = (world.client(), world.jvm.thread());
                 let name = concat!($java, "-4");
-                // Another thread of Java: a lease that was given stays with the object, for the thread's next hold too.
+                // Another thread of the Java process: a lease that was given stays with the lock
+                // object, also for the thread's next hold.
                 world.jvm.thread().call(&command(name, "lock 300"));
                 let ours = $make(&client, name).with_lease(ms(400)).max_hold(ms(400));
                 let guard = ours.$lock().unwrap();

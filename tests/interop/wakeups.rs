@@ -1,4 +1,5 @@
-//! How long it takes from a release on one side until the other side has it: printed, and never the time of a lease.
+//! The time from a release by one library until the other has the lock: printed, and never as long
+//! as a lease.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,11 @@ const ROUNDS: usize = 5;
 
 type Release = Box<dyn FnOnce() + Send>;
 
-struct Noun {
+struct Primitive {
     java: &'static str,
-    /// Blocks until it is ours.
+    /// Blocks until leasehold holds it.
     take: fn(&LockClient, &str) -> Release,
-    /// What waiters listen to; that of a fair lock goes on with the waiter.
+    /// The channel of the waiters; that of a fair lock ends with the id of the waiter.
     channel: &'static str,
 }
 
@@ -29,22 +30,22 @@ macro_rules! take {
     };
 }
 
-const NOUNS: [Noun; 8] = [
-    Noun { java: "lock", take: take!(|c, n| c.mutex(n).lock_owned()), channel: "redisson_lock__channel:" },
-    Noun {
+const PRIMITIVES: [Primitive; 8] = [
+    Primitive { java: "lock", take: take!(|c, n| c.mutex(n).lock_owned()), channel: "redisson_lock__channel:" },
+    Primitive {
         java: "fenced",
         take: take!(|c, n| c.mutex(n).keep_token().lock_owned()),
         channel: "redisson_lock__channel:",
     },
-    Noun { java: "fair", take: take!(|c, n| c.fair(n).lock_owned()), channel: "" },
-    Noun { java: "write", take: take!(|c, n| c.rw_lock(n).write_owned()), channel: "redisson_rwlock:" },
-    Noun { java: "read", take: take!(|c, n| c.rw_lock(n).read_owned()), channel: "redisson_rwlock:" },
-    Noun { java: "multi", take: take!(|c, n| c.multi([n]).lock_owned()), channel: "redisson_lock__channel:" },
-    Noun { java: "permits", take: take!(|c, n| c.semaphore(n).acquire()), channel: "redisson_sc:" },
-    Noun { java: "counting", take: take!(|c, n| c.counting_semaphore(n).acquire()), channel: "redisson_sc:" },
+    Primitive { java: "fair", take: take!(|c, n| c.fair(n).lock_owned()), channel: "" },
+    Primitive { java: "write", take: take!(|c, n| c.rw_lock(n).write_owned()), channel: "redisson_rwlock:" },
+    Primitive { java: "read", take: take!(|c, n| c.rw_lock(n).read_owned()), channel: "redisson_rwlock:" },
+    Primitive { java: "multi", take: take!(|c, n| c.multi([n]).lock_owned()), channel: "redisson_lock__channel:" },
+    Primitive { java: "permits", take: take!(|c, n| c.semaphore(n).acquire()), channel: "redisson_sc:" },
+    Primitive { java: "counting", take: take!(|c, n| c.counting_semaphore(n).acquire()), channel: "redisson_sc:" },
 ];
 
-impl Noun {
+impl Primitive {
     fn is_waited_for(&self, server: &Server, name: &str) -> bool {
         match self.channel {
             "" => server.cmd::<u32>(&["LLEN", &format!("redisson_lock_queue:{{{name}}}")]) > 0,
@@ -52,16 +53,16 @@ impl Noun {
         }
     }
 
-    /// What readers wait for is a writer.
+    /// Readers wait for a writer.
     fn held_as(&self) -> &Self {
-        if self.java == "read" { &NOUNS[3] } else { self }
+        if self.java == "read" { &PRIMITIVES[3] } else { self }
     }
 
     fn command(&self, name: &str) -> String {
         match self.java {
             "permits" => format!("permits {name} acquire"),
             "counting" => format!("counting {name} acquire 1"),
-            // Its `lock()` looks every 1.5 s.
+            // Its `lock()` polls every 1.5 s.
             "multi" => format!("multi {name} tryLock 60000"),
             java => format!("{java} {name} lock"),
         }
@@ -71,67 +72,68 @@ impl Noun {
         match self.java {
             "permits" => java.call(&format!("permits {name} release {answer}")),
             "counting" => java.call(&format!("counting {name} release 1")),
-            noun => java.call(&format!("{noun} {name} unlock")),
+            primitive => java.call(&format!("{primitive} {name} unlock")),
         };
     }
 }
 
-fn tell(noun: &str, mut java: Vec<Duration>, mut ours: Vec<Duration>) {
+fn tell(primitive: &str, mut java: Vec<Duration>, mut ours: Vec<Duration>) {
     java.sort_unstable();
     ours.sort_unstable();
     let (most, half) = (ROUNDS - 1, ROUNDS / 2);
     println!(
-        "{noun}: Java had it after {:.1?}, at most {:.1?}; we after {:.1?}, at most {:.1?}",
+        "{primitive}: Java had it after {:.1?}, at most {:.1?}; we after {:.1?}, at most {:.1?}",
         java[half], java[most], ours[half], ours[most]
     );
-    assert!(java[most].max(ours[most]) < PROMPT, "{noun}: that was no message");
+    assert!(java[most].max(ours[most]) < PROMPT, "{primitive}: that was no message");
 }
 
 #[test]
-fn releases_wake_the_other_side_by_a_message() {
+fn releases_wake_the_other_library_by_a_message() {
     let Some(world) = world() else { return };
-    // Ours in a fair queue look at a third of it.
+    // Leasehold waiters of a fair lock poll every third of it.
     let client = world.server.builder().waiter_timeout(Duration::from_secs(60)).build().unwrap();
     let (holder, waiter) = (world.jvm.thread(), world.jvm.thread());
-    for noun in &NOUNS {
+    for primitive in &PRIMITIVES {
         let (mut java_had_it, mut we_had_it) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            // Names of their own, or the subscription of the last round could be taken for that of this one.
-            let name = &format!("wake-{}-{round}", noun.java);
+            // Each round has its own names, or the subscription of the last round could be taken
+            // for that of this one.
+            let name = &format!("wake-{}-{round}", primitive.java);
             let set_up = |name: &str| {
-                if ["permits", "counting"].contains(&noun.java) {
+                if ["permits", "counting"].contains(&primitive.java) {
                     client.counting_semaphore(name).try_set_permits(1).unwrap();
                 }
             };
             set_up(name);
-            let release = (noun.held_as().take)(&client, name);
-            waiter.begin(&noun.command(name));
-            wait_until("Java waits", || noun.is_waited_for(&world.server, name));
+            let release = (primitive.held_as().take)(&client, name);
+            waiter.begin(&primitive.command(name));
+            wait_until("Java waits", || primitive.is_waited_for(&world.server, name));
             let start = Instant::now();
             release();
             let answer = waiter.answer();
             java_had_it.push(start.elapsed());
-            noun.java_releases(&waiter, name, &answer);
+            primitive.java_releases(&waiter, name, &answer);
 
-            let name = &format!("wake-{}-{round}-back", noun.java);
+            let name = &format!("wake-{}-{round}-back", primitive.java);
             set_up(name);
-            let answer = holder.call(&noun.held_as().command(name));
+            let answer = holder.call(&primitive.held_as().command(name));
             std::thread::scope(|s| {
-                let ours = s.spawn(|| ((noun.take)(&client, name), Instant::now()));
-                wait_until("we wait", || noun.is_waited_for(&world.server, name));
+                let ours = s.spawn(|| ((primitive.take)(&client, name), Instant::now()));
+                wait_until("we wait", || primitive.is_waited_for(&world.server, name));
                 let start = Instant::now();
-                noun.held_as().java_releases(&holder, name, &answer);
+                primitive.held_as().java_releases(&holder, name, &answer);
                 let (release, had_it) = ours.join().unwrap();
                 we_had_it.push(had_it.saturating_duration_since(start));
                 release();
             });
         }
-        tell(noun.java, java_had_it, we_had_it);
+        tell(primitive.java, java_had_it, we_had_it);
     }
 }
 
 #[test]
-fn a_latch_that_opens_wakes_both_sides_by_a_message() {
+fn a_latch_that_opens_wakes_both_libraries_by_a_message() {
     let Some(world) = world() else { return };
     let (client, counter, waiter) = (world.client(), world.jvm.thread(), world.jvm.thread());
     let (mut java_was_through, mut we_were_through) = (Vec::new(), Vec::new());

@@ -1,11 +1,12 @@
-//! Both sides renew, beside each other.
+//! Both libraries renew, beside each other.
 
 use std::time::Instant;
 
 use crate::rig::ms;
 use crate::world::World;
 
-/// Of every noun that has leases, for two leases of each and more, with the other side trying all the time.
+/// For every primitive with leases, over more than two leases of each library, with the other
+/// library trying all the time.
 #[test]
 fn both_watchdogs_renew_side_by_side() {
     let Some(world) = World::with(&["watchdog=5000"]) else { return };
@@ -31,16 +32,21 @@ fn both_watchdogs_renew_side_by_side() {
             && multi.is_held()
             && permit.is_held()
     };
-    for noun in ["lock", "fenced", "fair", "write", "read"] {
-        java.call(&format!("{noun} theirs-{noun} lock"));
+    for primitive in ["lock", "fenced", "fair", "write", "read"] {
+        java.call(&format!("{primitive} theirs-{primitive} lock"));
     }
     java.call("multi theirs-multi,theirs-multi-2 lock");
 
     let start = Instant::now();
     while start.elapsed() < ms(11_000) {
         let after = || format!("after {:?}", start.elapsed());
-        for noun in ["lock", "fenced", "fair", "write"] {
-            assert_eq!(tries.call(&format!("{noun} ours-{noun} tryLock")), "false", "{noun} {}", after());
+        for primitive in ["lock", "fenced", "fair", "write"] {
+            assert_eq!(
+                tries.call(&format!("{primitive} ours-{primitive} tryLock")),
+                "false",
+                "{primitive} {}",
+                after()
+            );
         }
         assert_eq!(tries.call("write ours-read tryLock"), "false", "{}", after());
         assert_eq!(tries.call("multi ours-multi-2,ours-multi tryLock"), "false", "{}", after());
@@ -61,9 +67,9 @@ fn both_watchdogs_renew_side_by_side() {
     read.unlock().unwrap();
     multi.unlock().unwrap();
     permit.unlock().unwrap();
-    for noun in ["lock", "fenced", "fair", "write", "read"] {
-        assert_eq!(tries.call(&format!("{noun} ours-{noun} tryLock")), "true", "{noun}");
-        assert_eq!(java.call(&format!("{noun} theirs-{noun} unlock")), "ok", "{noun}");
+    for primitive in ["lock", "fenced", "fair", "write", "read"] {
+        assert_eq!(tries.call(&format!("{primitive} ours-{primitive} tryLock")), "true", "{primitive}");
+        assert_eq!(java.call(&format!("{primitive} theirs-{primitive} unlock")), "ok", "{primitive}");
     }
     java.call("multi theirs-multi,theirs-multi-2 unlock");
     assert!(client.multi(["theirs-multi", "theirs-multi-2", "theirs-lock"]).try_lock().unwrap().is_some());

@@ -9,17 +9,18 @@ use parking_lot::Mutex;
 use crate::jvm::Jvm;
 use crate::rig::Server;
 
-/// What was woken by a message took less; what looked by itself, after 5 s at the earliest, took more.
+/// A waiter that a message woke took less time; one that polled, after 5 s at the earliest, took
+/// more.
 pub(crate) const PROMPT: Duration = Duration::from_secs(4);
 
 pub(crate) struct World {
-    /// Ended before its server.
+    /// Dropped before its server.
     pub(crate) jvm: Jvm,
     pub(crate) server: Server,
 }
 
 impl World {
-    /// Of one's own, for a test that breaks it or needs other settings.
+    /// Its own server and process, for a test that breaks them or needs other settings.
     pub(crate) fn with(settings: &[&str]) -> Option<Self> {
         Self::on(&[], settings)
     }
@@ -36,9 +37,9 @@ impl World {
     }
 }
 
-/// `None`: there is no Redisson here, and it was said.
+/// `None` if there is no Redisson here, which has been reported.
 pub(crate) fn world() -> Option<Arc<World>> {
-    // The last one to leave ends it: nothing is left running.
+    // The last test that drops it ends it, so that nothing is left running.
     static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(world) = shared.upgrade() {
@@ -49,7 +50,8 @@ pub(crate) fn world() -> Option<Arc<World>> {
     Some(world)
 }
 
-/// What the other side waits for is let go of; that it got it, in time to be because of a message.
+/// Releases what the other library waits for, and checks that it got it early enough to have been
+/// woken by a message.
 #[track_caller]
 pub(crate) fn prompt<T>(release: impl FnOnce(), won: impl FnOnce() -> T) -> T {
     let start = Instant::now();

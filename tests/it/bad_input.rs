@@ -1,4 +1,4 @@
-//! Input that cannot work is told as such, before anything is sent.
+//! Invalid input is reported before anything is sent.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const SECRET: &str = "s3cr3t-pw";
 const BAD_LEASES: [Duration; 5] =
     [Duration::ZERO, ms(19), Duration::from_nanos(1), Duration::from_secs(366 * 24 * 60 * 60), Duration::MAX];
 
-/// Everything that an error says, its causes included.
+/// The text of an error and of all its causes.
 fn words(e: &Error) -> String {
     let mut all = format!("{e} {e:?}");
     let mut cause = e.source();
@@ -31,7 +31,7 @@ fn invalid<T: std::fmt::Debug>(result: leasehold::Result<T>, name: Option<&str>,
 }
 
 #[test]
-fn names_that_cannot_work_are_refused_by_every_verb() {
+fn names_that_cannot_work_are_refused_by_every_method() {
     let server = Server::start();
     let client = server.client();
     let before = server.call_count("evalsha");
@@ -47,7 +47,7 @@ fn names_that_cannot_work_are_refused_by_every_verb() {
         invalid(mutex.holder(), named, says);
         invalid(mutex.force_unlock(), named, says);
     }
-    // Not quoted: a message of a megabyte helps nobody.
+    // The name is not quoted: a message of a megabyte helps nobody.
     let long = "x".repeat(1 << 20);
     invalid(client.lock(&long), None, "1024");
     assert!(client.lock(&long).unwrap_err().to_string().len() < 200);
@@ -57,12 +57,13 @@ fn names_that_cannot_work_are_refused_by_every_verb() {
     let prefixed = server.builder().key_prefix("p".repeat(1000)).build().unwrap();
     invalid(prefixed.lock(&"x".repeat(25)), None, "prefix");
     drop(prefixed.lock(&"x".repeat(24)).unwrap());
-    // An open brace in the prefix spoils every name that does not close it.
+    // With an open brace in the prefix every name that does not close it is invalid.
     let braced = server.builder().key_prefix("app{").build().unwrap();
     invalid(braced.lock("job"), Some("job"), "braces");
     drop(braced.lock("job}").unwrap());
 
-    // One script run each for the locks and releases that worked, and the probes of the connects: nothing for the rest.
+    // One script run for each lock and release that worked, and the probes of the connections:
+    // nothing for invalid input.
     assert!(server.call_count("evalsha") - before <= 6 + 3);
     drop((client, prefixed, braced));
     server.assert_clean();
@@ -82,7 +83,7 @@ fn leases_out_of_range_are_refused_wherever_they_are_given() {
         assert!(guard.is_held());
         guard.unlock().unwrap();
     }
-    // A good lease given after a bad one counts.
+    // A valid lease that is set after an invalid one counts.
     drop(client.mutex("job").with_lease(Duration::ZERO).with_lease(ms(500)).lock().unwrap());
     drop(client);
     server.assert_clean();
@@ -114,7 +115,8 @@ fn settings_are_checked_against_each_other() {
     server.assert_clean();
 }
 
-/// A lazy client is told of a bad URL at once: only what needs the server waits for the first verb.
+/// A lazy client reports an invalid URL at once: only what needs the server waits for the first
+/// call.
 #[test]
 fn urls_that_cannot_work_say_what_would() {
     let scheme = "redis://[user:password@]host[:port][/db]";
@@ -134,7 +136,7 @@ fn urls_that_cannot_work_say_what_would() {
         "redis://user:s3cr3t-pw@localhost/x",
         "redis+unix:///tmp/x?db=x&pass=s3cr3t-pw",
     ] {
-        // No host at all: the client library may take it for the local one.
+        // No host: the client library may take it for the local one.
         if url == "redis:///" && LockClient::builder().url(url).connect_lazily().build().is_ok() {
             continue;
         }
@@ -148,7 +150,7 @@ fn urls_that_cannot_work_say_what_would() {
         ("redis+sentinel://localhost:26379/mymaster", "primary"),
         ("redis-sentinel://localhost:26379/mymaster", "primary"),
         ("redis+cluster://localhost/", "Cluster"),
-        // Skipped silently, each would mean something else than it says.
+        // If these were skipped, each would mean something else than it says.
         ("redis://localhost/?ssl=true", "\"ssl\""),
         ("redis+unix:///tmp/x?ssl=true", "\"ssl\""),
         ("redis://localhost/?protocol=3", "protocol"),
@@ -165,7 +167,7 @@ fn urls_that_cannot_work_say_what_would() {
         ("redis://user@localhost/", "no password"),
         ("redis://localhost/?user=u", "no password"),
         ("redis+unix:///tmp/x?user=u", "no password"),
-        // A password that is not encoded.
+        // A password that is not percent-encoded.
         ("redis://u:12/s3cr3t-pw@localhost/", encoded),
         ("redis://u:12#s3cr3t-pw@localhost/", encoded),
         ("redis://u:12?s3cr3t-pw@localhost/", encoded),
@@ -177,7 +179,7 @@ fn urls_that_cannot_work_say_what_would() {
     }
 }
 
-/// What the URL of a unix socket says behind its path can be said over TCP as well.
+/// The parameters of a Unix socket URL work over TCP as well.
 #[test]
 fn parameters_count_over_tcp() {
     let server = Server::start_tcp(&[]);
@@ -249,7 +251,7 @@ fn no_debug_or_error_shows_the_password() {
     assert!(!shown.contains(SECRET), "{shown}");
     drop(guard);
 
-    // A server that nobody is at, one that refuses this password, one that does not know the user.
+    // No server, a server that refuses this password, a server that does not know the user.
     let nobody = LockClient::open(&format!("redis+unix:///nonexistent/s?user=u&pass={SECRET}")).unwrap_err();
     let wrong = LockClient::open(&format!("{url}x")).unwrap_err();
     let unknown = LockClient::open(&format!("{}?user=who&pass={SECRET}", server.url())).unwrap_err();

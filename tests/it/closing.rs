@@ -1,4 +1,4 @@
-//! `close`: who is told, what it answers, and what it leaves.
+//! `close`: who is notified, what it returns, and what it leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Error, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Child, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 
-/// No test may pass because a lease ended.
+/// So long that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(60);
 
 fn patient(url: String) -> LockClient {
@@ -17,9 +17,9 @@ fn patient(url: String) -> LockClient {
 
 fn counter() -> (Arc<AtomicU32>, impl FnOnce() + Send + 'static) {
     let count = Arc::new(AtomicU32::new(0));
-    let told = count.clone();
+    let reported = count.clone();
     (count, move || {
-        told.fetch_add(1, Ordering::SeqCst);
+        reported.fetch_add(1, Ordering::SeqCst);
     })
 }
 
@@ -30,7 +30,7 @@ fn assert_closed<T: std::fmt::Debug>(result: leasehold::Result<T>, name: &str) {
 }
 
 #[test]
-fn a_guard_that_a_close_gave_up_says_so_at_every_level() {
+fn a_guard_that_a_close_released_reports_it_at_every_hold_count() {
     let server = Server::start();
     let client = patient(server.url());
     let counting = client.counting_semaphore("count");
@@ -45,11 +45,11 @@ fn a_guard_that_a_close_gave_up_says_so_at_every_level() {
     client.close(CAP).unwrap();
     assert!([outer.is_held(), both.is_held(), writes.is_held(), reads.is_held(), reader.is_held()] == [false; 5]);
     assert!(inner.wait_lost(CAP) && both.wait_lost(CAP) && reads.wait_lost(CAP));
-    // Late callbacks too, each of them.
+    // Callbacks that are set late run too, each of them.
     for _ in 0..3 {
-        let (told, callback) = counter();
+        let (reported, callback) = counter();
         reader.on_lost(callback);
-        wait_until("the callback runs", || told.load(Ordering::SeqCst) == 1);
+        wait_until("the callback runs", || reported.load(Ordering::SeqCst) == 1);
     }
     assert_closed(inner.unlock(), "a");
     assert_closed(both.unlock(), "a");
@@ -63,21 +63,21 @@ fn a_guard_that_a_close_gave_up_says_so_at_every_level() {
     assert_eq!(server.lock_keys(), ["count"]);
 }
 
-/// The holder's job runs on: it must know before another can have the lock.
+/// The holder's job runs on: it must know before another can acquire the lock.
 #[test]
-fn holders_are_told_before_their_locks_are_released() {
+fn holders_are_notified_before_their_locks_are_released() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = patient(proxy.url());
     let guard = client.mutex("job").lock_owned().unwrap();
-    let (told, callback) = counter();
+    let (reported, callback) = counter();
     guard.on_lost(callback);
     proxy.inject("job", Fault::Hold);
     std::thread::scope(|s| {
         s.spawn(|| {
             let _ = client.close(CAP);
         });
-        wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
+        wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
         assert!(guard.wait_lost(CAP) && !guard.is_held());
         assert_eq!(server.hash("job").len(), 1, "its release has not reached the server");
         proxy.release_held();
@@ -92,7 +92,7 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
     let gone = client.lock("gone").unwrap();
     let over = client.mutex("over").with_lease(ms(50)).lock().unwrap();
     server.cmd::<u32>(&["DEL", "gone"]);
-    // One that nobody has seen to be lost before the close does.
+    // A loss that nobody has noticed before the close does.
     let unseen = client.mutex("unseen").with_lease(LONG).lock().unwrap();
     server.cmd::<u32>(&["DEL", "unseen"]);
     assert!(gone.wait_lost(CAP) && over.wait_lost(CAP));
@@ -101,18 +101,18 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
     assert_eq!(gone.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(unseen.unlock().unwrap_err().kind(), ErrorKind::Closed);
 
-    // A lease that is simply over needs no server to be over.
+    // A lease that has run out needs no server to end.
     let client = server.client();
     let over = client.mutex("over").with_lease(ms(50)).lock().unwrap();
     assert!(over.wait_lost(CAP));
-    // With what is allowed for clocks that differ.
+    // Including the allowance for different clocks.
     std::thread::sleep(ms(1200));
     server.kill();
     client.close(CAP).unwrap();
 }
 
 #[test]
-fn a_close_says_what_is_not_confirmed_and_for_how_long_it_may_stand() {
+fn a_close_reports_what_is_not_confirmed_and_for_how_long_it_may_last() {
     let mut server = Server::start();
     let client = patient(server.url());
     let guards: Vec<_> = (0..12).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
@@ -124,7 +124,7 @@ fn a_close_says_what_is_not_confirmed_and_for_how_long_it_may_stand() {
     let (_, rest) = text.split_once("for ").unwrap();
     let seconds: f64 = rest.split(' ').next().unwrap().parse().unwrap();
     assert!((50.0..=62.0).contains(&seconds), "{text}");
-    // The same to whoever asks again.
+    // A second call gets the same answer.
     assert_eq!(client.close(CAP).unwrap_err().to_string(), text);
     drop(guards);
 }
@@ -168,7 +168,7 @@ fn a_second_close_waits_for_the_first() {
     drop(guard);
 }
 
-/// The watchdog is at a renewal when the time is up: what it uses is not kept for later.
+/// The watchdog is renewing when the time is up: its connection is not kept for later.
 #[test]
 fn a_close_that_runs_out_of_time_leaves_no_socket() {
     let server = Server::start();
@@ -186,7 +186,7 @@ fn a_close_that_runs_out_of_time_leaves_no_socket() {
 }
 
 #[test]
-fn guards_that_a_close_gave_up_are_dropped_in_silence() {
+fn guards_that_a_close_released_are_dropped_silently() {
     let server = Server::start();
     let mut child = Child::spawn("closing::closing_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     assert_eq!(child.expect("warnings="), "0");
@@ -223,4 +223,28 @@ fn closing_process() {
     client.close(CAP).unwrap();
     drop(guards);
     println!("@@warnings={}", WARNINGS.0.load(Ordering::SeqCst));
+}
+
+#[test]
+fn closing_in_a_short_outage_gives_back_what_has_no_lease() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
+    let (counting, leased) = (client.counting_semaphore("c"), client.semaphore("s"));
+    counting.try_set_permits(5).unwrap();
+    leased.try_set_permits(5).unwrap();
+    let (permit, other) = (counting.acquire().unwrap(), leased.acquire().unwrap());
+    proxy.cut_all();
+    proxy.refuse(true);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(ms(300));
+            proxy.refuse(false);
+        });
+        client.close(PROMPT).unwrap();
+    });
+    assert_eq!((server.cmd::<i64>(&["GET", "c"]), server.cmd::<i64>(&["GET", "s"])), (5, 5));
+    assert_eq!(permit.unlock().unwrap_err().kind(), ErrorKind::Closed);
+    drop(other);
+    assert_eq!(server.cmd::<i64>(&["GET", "c"]), 5);
 }

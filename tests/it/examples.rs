@@ -1,4 +1,4 @@
-//! Every example runs against a real server and says that all went well.
+//! Every example runs against a real server and reports success.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -29,7 +29,7 @@ fn run(name: &str, url: Option<&str>) -> String {
 }
 
 #[test]
-fn the_small_ones() {
+fn the_small_examples_succeed() {
     let server = Server::start();
     for (name, last_line) in [
         ("quickstart", "released: now it does"),
@@ -61,9 +61,9 @@ fn the_pool_goes_on_when_a_master_is_killed() {
     assert_eq!(run("three_masters", None), "exact on two of three masters");
 }
 
-/// A new example has to be put on the list above.
+/// A new example must be added to the list above.
 #[test]
-fn none_is_left_out() {
+fn no_example_is_left_out() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut names: Vec<_> = std::fs::read_dir(dir)
         .unwrap()

@@ -17,7 +17,7 @@ const STYLES: [Placeholders; 3] = [Placeholders::Question, Placeholders::Numbere
 const A: FencingToken = FencingToken::new(1);
 const B: FencingToken = FencingToken::new(2);
 
-/// A table with one row, `'ann'`, and what a holder does to it.
+/// A table with one row, `'ann'`, and the statements of a holder.
 struct Account {
     db: Connection,
     fence: SqlFence,
@@ -189,7 +189,7 @@ struct TempDb(PathBuf);
 impl TempDb {
     fn new(tag: &str) -> Self {
         let dir = env::temp_dir().join(format!("leasehold-fencing-{tag}-{}", process::id()));
-        // Process ids come again: a killed run may have left its directory.
+        // Process ids are reused: a killed run may have left its directory.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
         Self(dir)
@@ -198,7 +198,7 @@ impl TempDb {
     fn connect(&self) -> Connection {
         let db = Connection::open(self.0.join("account.db")).unwrap();
         db.busy_timeout(Duration::from_secs(30)).unwrap();
-        // No fsync: the test is about threads, not about power cuts.
+        // No fsync: the test is about threads, not about power failures.
         db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;").unwrap();
         db
     }
@@ -210,7 +210,8 @@ impl Drop for TempDb {
     }
 }
 
-/// A lock with leases in miniature: tokens are given under exclusion, and some holders outlive theirs.
+/// A minimal lock with leases: tokens are given under exclusion, and some holders outlive their
+/// leases.
 #[test]
 fn threads_whose_leases_end_early_lose_no_update() {
     const THREADS: i64 = 8;
@@ -256,6 +257,6 @@ fn threads_whose_leases_end_early_lose_no_update() {
         assert!(refused > 0, "no holder was late, so nothing was tested");
         assert_eq!(account.read(), 10 + THREADS * INCREMENTS);
         let taken = (THREADS * INCREMENTS) as u64;
-        assert_eq!(*last_token.lock().unwrap(), taken + refused, "each try had its own token");
+        assert_eq!(*last_token.lock().unwrap(), taken + refused, "each attempt had its own token");
     }
 }

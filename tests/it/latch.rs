@@ -1,4 +1,4 @@
-//! The count-down latch: everybody goes on at zero, once, whatever is lost on the way.
+//! The count-down latch: all waiters continue at zero, once, whatever is lost on the way.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +8,19 @@ use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{l}";
 
-/// What is published on the latch's channel while `work` is done.
+/// The messages on the latch's channel while `work` runs.
 fn messages(server: &Server, work: impl FnOnce()) -> Vec<String> {
     let mut connection = server.connect();
-    let mut ear = connection.as_pubsub();
-    ear.subscribe(CHANNEL).unwrap();
+    let mut subscriber = connection.as_pubsub();
+    subscriber.subscribe(CHANNEL).unwrap();
     work();
     server.cmd::<u32>(&["PUBLISH", CHANNEL, "end"]);
-    let said = std::iter::from_fn(|| Some(ear.get_message().unwrap().get_payload::<String>().unwrap()));
+    let said = std::iter::from_fn(|| Some(subscriber.get_message().unwrap().get_payload::<String>().unwrap()));
     said.take_while(|payload| payload != "end").collect()
 }
 
 #[test]
-fn everybody_goes_on_at_zero() {
+fn all_waiters_continue_at_zero() {
     let server = Server::start();
     let clients = [server.client(), server.client(), server.client()];
     let latch = clients[0].latch("l");
@@ -40,7 +40,9 @@ fn everybody_goes_on_at_zero() {
                 )
             })
             .collect();
-        wait_until("all clients listen", || server.cmd::<Vec<(String, u32)>>(&["PUBSUB", "NUMSUB", CHANNEL])[0].1 == 3);
+        wait_until("all clients are subscribed", || {
+            server.cmd::<Vec<(String, u32)>>(&["PUBSUB", "NUMSUB", CHANNEL])[0].1 == 3
+        });
         assert_eq!(clients[2].latch("l").count_down().unwrap(), 1);
         assert!(!latch.try_wait().unwrap());
         assert!(!latch.wait_for(ms(20)).unwrap());
@@ -54,7 +56,7 @@ fn everybody_goes_on_at_zero() {
 }
 
 #[test]
-fn deleting_lets_everybody_go_on() {
+fn deleting_lets_all_waiters_continue() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let latch = a.latch("l");
@@ -62,7 +64,7 @@ fn deleting_lets_everybody_go_on() {
     latch.set_count(7).unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.latch("l").wait());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         let said = messages(&server, || assert!(latch.delete().unwrap()));
         assert_eq!(said, ["1", "0"], "1 alone wakes no Java waiter");
         waiter.join().unwrap().unwrap();
@@ -73,7 +75,8 @@ fn deleting_lets_everybody_go_on() {
     server.assert_clean();
 }
 
-/// Counted once, and said once: a `0` beside a positive count would make Java's waiters spin.
+/// Counted once and published once: a `0` beside a positive count would make Redisson's waiters
+/// spin.
 #[test]
 fn a_count_whose_reply_is_lost_counts_once() {
     let server = Server::start();
@@ -98,7 +101,7 @@ fn a_count_whose_reply_is_lost_counts_once() {
     proxy.wait_hits(24);
 }
 
-/// It reaches the server after the caller was told that it could not be asked: it does not run then.
+/// The request reaches the server after the caller got an error: it must not run then.
 #[test]
 fn a_late_count_is_not_counted_twice() {
     let server = Server::start();
@@ -116,16 +119,17 @@ fn a_late_count_is_not_counted_twice() {
 #[test]
 fn a_missed_message_delays_a_waiter_and_strands_nobody() {
     let mut server = Server::start();
-    // It looks at least once a lease, and a restart may take longer than that on a busy machine.
+    // A waiter polls at least once in a lease, and a restart may take longer than that on a busy
+    // machine.
     let a = server.builder().lease(ms(600)).outage_timeout(Duration::from_secs(15)).build().unwrap();
     let b = server.client();
     for round in ["deleted by hand", "flushed", "restarted", "connections killed"] {
         b.latch("l").set_count(1).unwrap();
-        // Else the one of the round before is taken for it.
-        wait_until("nobody listens", || server.channels().is_empty());
+        // Otherwise the subscription of the previous round would be taken for this one.
+        wait_until("nobody is subscribed", || server.channels().is_empty());
         std::thread::scope(|s| {
             let waiter = s.spawn(|| a.latch("l").wait());
-            wait_until("it listens", || !server.channels().is_empty());
+            wait_until("it is subscribed", || !server.channels().is_empty());
             match round {
                 "deleted by hand" => server.cmd::<()>(&["DEL", "l"]),
                 "flushed" => server.cmd::<()>(&["FLUSHALL"]),
@@ -143,13 +147,13 @@ fn a_missed_message_delays_a_waiter_and_strands_nobody() {
 }
 
 #[test]
-fn a_closed_client_and_another_type_are_told() {
+fn a_closed_client_and_another_type_are_reported() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     a.latch("l").set_count(1).unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.latch("l").wait().unwrap_err().kind());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         b.close(Duration::from_secs(5)).unwrap();
         assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
     });
@@ -171,7 +175,7 @@ fn a_closed_client_and_another_type_are_told() {
     assert_eq!(a.latch("a{").wait().unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
-/// The looks of most of those who wait come when it counts again.
+/// Most waiters poll when the latch counts again.
 #[test]
 fn a_latch_set_anew_right_behind_its_last_count_lets_everybody_go_on() {
     let server = Server::start();
@@ -186,8 +190,9 @@ fn a_latch_set_anew_right_behind_its_last_count_lets_everybody_go_on() {
                     s.spawn(move || latch.wait_for(Duration::from_secs(30)).unwrap())
                 })
                 .collect();
-            // Each look reads the count and the last opening; the first of each client looks again once it is subscribed.
-            wait_until("all have looked", || server.call_count("get") - looks >= 2 * (40 + 2));
+            // Each poll reads the count and the last opening; the first waiter of each client polls again
+            // once it is subscribed.
+            wait_until("all have polled", || server.call_count("get") - looks >= 2 * (40 + 2));
             if round == "counted down" {
                 assert_eq!(counting.count_down().unwrap(), 0);
             } else {
@@ -197,16 +202,16 @@ fn a_latch_set_anew_right_behind_its_last_count_lets_everybody_go_on() {
             let through = waiters.into_iter().filter_map(|waiter| waiter.join().unwrap().then_some(())).count();
             assert_eq!(through, 40, "{round}");
         });
-        // Who comes now waits for the new one.
+        // Whoever comes now waits for the new one.
         assert!(!waiting[0].latch("l").try_wait().unwrap());
         assert!(!waiting[1].latch("l").wait_for(ms(50)).unwrap());
     }
     counting.delete().unwrap();
 }
 
-/// As many as there are: no thread of a client is forgotten when its first one goes on.
+/// All threads of a client are woken, not only the first.
 #[test]
-fn fifty_threads_cost_little_and_all_go_on() {
+fn fifty_threads_cost_little_and_all_continue() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     b.latch("l").set_count(1).unwrap();
@@ -214,11 +219,37 @@ fn fifty_threads_cost_little_and_all_go_on() {
         for _ in 0..50 {
             s.spawn(|| a.latch("l").wait().unwrap());
         }
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         b.latch("l").count_down().unwrap();
     });
     assert_eq!(b.latch("l").count().unwrap(), 0);
-    // Each looks when it comes and when it goes, and the first of them once more after it has subscribed.
+    // Each polls at the beginning and at the end, and the first of them once more after it has
+    // subscribed. A poll reads the count and the last opening.
     let looks = server.call_count("get") / 2;
     assert!(looks <= 50 * 3 + 10, "{looks} looks");
+}
+
+/// The request was held up, its caller got an unknown outcome, and by now the name belongs to
+/// another latch.
+#[test]
+fn a_count_of_unknown_outcome_does_not_run_on_the_next_latch() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let (a, b) = (LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap(), server.client());
+    a.latch("l").set_count(2).unwrap();
+    proxy.inject("leasehold_once", Fault::Hold);
+    std::thread::scope(|s| {
+        let count = s.spawn(|| a.latch("l").count_down());
+        proxy.wait_hits(1);
+        proxy.refuse(true);
+        assert_eq!(count.join().unwrap().unwrap_err().kind(), ErrorKind::Unreachable);
+    });
+    proxy.refuse(false);
+    // Beside the idempotency key of the count that was set.
+    wait_until("it is resolved", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{l}:*"]).len() == 2);
+    b.latch("l").delete().unwrap();
+    b.latch("l").set_count(1).unwrap();
+    proxy.release_held();
+    assert_eq!(b.latch("l").count().unwrap(), 1);
+    b.latch("l").delete().unwrap();
 }

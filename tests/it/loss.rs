@@ -1,4 +1,4 @@
-//! Loss: the guard knows, and the user is told, by polling, by blocking and by callback.
+//! Loss: the guard reports it by polling, by blocking and by callback.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,13 +25,13 @@ fn renewal_keeps_a_lock_for_many_leases() {
 }
 
 #[test]
-fn a_deleted_lock_is_told_in_three_ways() {
+fn a_deleted_lock_is_reported_in_three_ways() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let inner = client.lock("job").unwrap();
-    let told = Arc::new(AtomicU32::new(0));
-    let count = told.clone();
+    let reported = Arc::new(AtomicU32::new(0));
+    let count = reported.clone();
     guard.on_lost(move || {
         count.fetch_add(1, Ordering::SeqCst);
     });
@@ -42,13 +42,13 @@ fn a_deleted_lock_is_told_in_three_ways() {
     });
     assert!(!guard.is_held() && !inner.is_held());
     assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
-    wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
-    let late = told.clone();
+    wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
+    let late = reported.clone();
     guard.on_lost(move || {
         late.fetch_add(10, Ordering::SeqCst);
     });
-    wait_until("a callback set after the loss runs", || told.load(Ordering::SeqCst) == 11);
-    // Never quietly taken again, until every guard is gone.
+    wait_until("a callback set after the loss runs", || reported.load(Ordering::SeqCst) == 11);
+    // The lock is never acquired again silently while a guard exists.
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(inner.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(client.try_lock("job").unwrap_err().kind(), ErrorKind::Lost);
@@ -60,10 +60,10 @@ fn a_deleted_lock_is_told_in_three_ways() {
 fn unlocking_signals_no_loss() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
-    let told = Arc::new(AtomicU32::new(0));
+    let reported = Arc::new(AtomicU32::new(0));
     for _ in 0..3 {
         let guard = client.lock("job").unwrap();
-        let count = told.clone();
+        let count = reported.clone();
         guard.on_lost(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
@@ -71,7 +71,7 @@ fn unlocking_signals_no_loss() {
         guard.unlock().unwrap();
     }
     std::thread::sleep(SHORT * 2);
-    assert_eq!(told.load(Ordering::SeqCst), 0);
+    assert_eq!(reported.load(Ordering::SeqCst), 0);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_fixed_lease_ends_unless_extended() {
     assert!(guard.wait_lost(Duration::from_secs(10)));
     assert_eq!(guard.extend(ms(100)).unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    // We stop believing a margin before the server forgets.
+    // The hold ends in the client a margin before it ends at the server.
     assert!(server.client().try_lock_for("job", Duration::from_secs(5)).unwrap().is_some());
 }
 
@@ -132,17 +132,17 @@ fn a_failed_renewal_shortens_nothing_and_is_tried_again() {
 fn a_server_that_stays_away_ends_every_hold_in_time() {
     let mut server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
-    let told = Arc::new(AtomicU32::new(0));
+    let reported = Arc::new(AtomicU32::new(0));
     let guards: Vec<_> = (0..10).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
     for guard in &guards {
-        let told = told.clone();
+        let reported = reported.clone();
         guard.on_lost(move || {
-            told.fetch_add(1, Ordering::SeqCst);
+            reported.fetch_add(1, Ordering::SeqCst);
         });
     }
     server.kill();
-    wait_until("nobody believes in a lock", || guards.iter().all(|g| !g.is_held()));
-    wait_until("every holder is told", || told.load(Ordering::SeqCst) == 10);
+    wait_until("no hold counts as held", || guards.iter().all(|g| !g.is_held()));
+    wait_until("every holder is notified", || reported.load(Ordering::SeqCst) == 10);
     server.start_again();
     for guard in guards {
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
@@ -150,7 +150,7 @@ fn a_server_that_stays_away_ends_every_hold_in_time() {
     assert!(client.lock("n1").unwrap().is_held());
 }
 
-/// One key that has become something else must not keep the others from being renewed.
+/// One key that changed its type must not keep the others from being renewed.
 #[test]
 fn one_broken_lock_harms_no_other() {
     let server = Server::start();
@@ -164,9 +164,9 @@ fn one_broken_lock_harms_no_other() {
     server.cmd::<u32>(&["DEL", "broken"]);
 }
 
-/// The process is suspended past its lease: the first instruction after it must not believe.
+/// The process is suspended past its lease: the first check after it must report the loss.
 #[test]
-fn a_suspended_holder_does_not_believe_when_it_wakes() {
+fn a_suspended_holder_knows_of_its_loss_when_it_resumes() {
     let server = Server::start();
     let mut child = Child::spawn("loss::holder_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     child.expect("held");
@@ -183,7 +183,7 @@ fn a_suspended_holder_does_not_believe_when_it_wakes() {
 }
 
 #[test]
-fn a_killed_holder_is_followed_when_its_lease_ends() {
+fn a_waiter_follows_a_killed_holder_when_its_lease_ends() {
     let server = Server::start();
     let mut child = Child::spawn("loss::holder_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     child.expect("held");
@@ -208,7 +208,8 @@ fn holder_process() {
     println!("@@unlock={:?}", guard.unlock().unwrap_err().kind());
 }
 
-/// The callback of a hold that is never lost owns the last handle of the client: dropping it must hang nothing.
+/// The callback of a hold that is never lost owns the last handle of the client: dropping it must
+/// not hang.
 #[test]
 fn a_callback_may_own_the_client() {
     let server = Server::start();
@@ -222,7 +223,8 @@ fn a_callback_may_own_the_client() {
     server.assert_clean();
 }
 
-/// The hold that a thread of the same client waits for is gone long before its lease would have ended.
+/// A thread of the same client waits for a hold that is gone long before its lease would have
+/// ended.
 #[test]
 fn a_local_waiter_follows_a_hold_that_was_forced_out() {
     let server = Server::start();
@@ -237,7 +239,7 @@ fn a_local_waiter_follows_a_hold_that_was_forced_out() {
     drop(guard);
 }
 
-/// Renewal counts from when the lock was asked for: an answer that took its time has used up some of the lease.
+/// Renewal counts from the request: a slow reply has used up some of the lease.
 #[test]
 fn a_grant_that_was_answered_late_is_renewed_in_time() {
     let server = Server::start();
@@ -250,16 +252,16 @@ fn a_grant_that_was_answered_late_is_renewed_in_time() {
     proxy.wait_hits(1);
 }
 
-/// A callback that counts, and the count; the callback is gone when the count has one owner.
+/// A callback that counts, and its counter; the callback is dropped when the counter has one owner.
 fn counter() -> (Arc<AtomicU32>, impl FnOnce() + Send + 'static) {
     let count = Arc::new(AtomicU32::new(0));
-    let told = count.clone();
+    let reported = count.clone();
     (count, move || {
-        told.fetch_add(1, Ordering::SeqCst);
+        reported.fetch_add(1, Ordering::SeqCst);
     })
 }
 
-/// No renewal, no timer and no other guard sees the loss: the guard's own end does.
+/// No renewal, timer or other guard notices the loss: the end of the guard itself does.
 #[test]
 fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
     let server = Server::start();
@@ -269,7 +271,7 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
         ($($guard:expr),+ $(,)?) => {$(
             for by_drop in [false, true] {
                 let guard = $guard;
-                let (told, callback) = counter();
+                let (reported, callback) = counter();
                 guard.on_lost(callback);
                 server.cmd::<()>(&["FLUSHALL"]);
                 if by_drop {
@@ -277,7 +279,7 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
                 } else {
                     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, stringify!($guard));
                 }
-                wait_until(stringify!($guard), || told.load(Ordering::SeqCst) == 1);
+                wait_until(stringify!($guard), || reported.load(Ordering::SeqCst) == 1);
                 client.semaphore("s").try_set_permits(1).unwrap();
             }
         )+};
@@ -292,13 +294,13 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
         client.rw_lock("rw").write_owned().unwrap(),
         client.semaphore("s").acquire().unwrap(),
     );
-    // One that is lost as a writer does not go on as a reader.
+    // A hold that is lost as a writer does not go on as a reader.
     let write = client.rw_lock("rw").write().unwrap();
-    let (told, callback) = counter();
+    let (reported, callback) = counter();
     write.on_lost(callback);
     server.cmd::<()>(&["FLUSHALL"]);
     assert_eq!(write.downgrade().unwrap_err().kind(), ErrorKind::Lost);
-    wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
+    wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
 }
 
 #[test]
@@ -330,7 +332,8 @@ fn a_callback_ends_with_the_guard_it_was_set_through() {
     assert_eq!(lost.load(Ordering::SeqCst), 1, "once");
 }
 
-/// Callbacks that block or panic take a bounded number of threads, and keep no lease from being renewed.
+/// Callbacks that block or panic take a bounded number of threads, and keep no lease from being
+/// renewed.
 #[test]
 fn many_losses_at_once_take_few_threads() {
     const LEASES: u32 = 400;
@@ -349,7 +352,7 @@ fn many_losses_at_once_take_few_threads() {
             most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             let _ = door.recv();
             running.fetch_sub(1, Ordering::SeqCst);
-            // It may use the client.
+            // A callback may use the client.
             assert!(n >= 20 || client.try_lock("from a callback").is_err(), "some of them panic");
             done.fetch_add(1, Ordering::SeqCst);
         });
@@ -364,12 +367,13 @@ fn many_losses_at_once_take_few_threads() {
     server.assert_clean();
 }
 
-/// The logger is foreign code: one that blocks takes the watchdog with it, and no callback of another lease.
+/// The logger is foreign code: one that blocks stops the watchdog, but no callback of another
+/// lease.
 #[test]
 fn a_logger_that_blocks_keeps_no_callback_from_running() {
     let server = Server::start();
     let mut child = Child::spawn("loss::blocking_logger_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
-    child.expect("all told");
+    child.expect("all reported");
     child.kill();
 }
 
@@ -394,12 +398,12 @@ fn blocking_logger_process() {
     let leases: Vec<_> = (1..=3)
         .map(|n| {
             let guard = client.mutex(&format!("n{n}")).with_lease(ms(300 * n)).lock_owned().unwrap();
-            let (told, callback) = counter();
+            let (reported, callback) = counter();
             guard.on_lost(callback);
-            (guard, told)
+            (guard, reported)
         })
         .collect();
-    wait_until("every callback has run", || leases.iter().all(|(_, told)| told.load(Ordering::SeqCst) == 1));
-    println!("@@all told");
+    wait_until("every callback has run", || leases.iter().all(|(_, reported)| reported.load(Ordering::SeqCst) == 1));
+    println!("@@all reported");
     std::thread::park();
 }

@@ -1,4 +1,5 @@
-//! The plain lock against a real server, undisturbed: exclusion, re-entrancy, waiting, tokens, what operators need.
+//! The plain lock on a real server without faults: exclusion, re-entrancy, waiting, tokens, what
+//! operators need.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -83,12 +84,14 @@ fn a_waiter_is_woken_by_the_release() {
             let guard = b.lock("job").unwrap();
             (Instant::now(), guard.is_held())
         });
-        wait_until("the waiter listens", || server.channels().iter().any(|c| c == "redisson_lock__channel:{job}"));
+        wait_until("the waiter is subscribed", || {
+            server.channels().iter().any(|c| c == "redisson_lock__channel:{job}")
+        });
         let released = Instant::now();
         drop(guard);
         let (woken, held) = waiter.join().unwrap();
         assert!(held);
-        // Far below the lease of 30 s: it was the message, not the timer.
+        // Far shorter than the lease of 30 s: it was the message and not the timer.
         assert!(woken - released < Duration::from_secs(5));
     });
 }
@@ -117,14 +120,14 @@ fn a_wait_costs_a_handful_of_commands_however_long() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let guard = a.lock("job").unwrap();
-    // Once before counting: the subscriber connection is made by the first wait.
+    // Once before counting: the first wait makes the subscriber connection.
     assert!(b.try_lock_for("job", ms(50)).unwrap().is_none());
     wait_until("the channel is let go", || server.channels().is_empty());
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
     assert!(b.try_lock_for("job", ms(1500)).unwrap().is_none());
     let calls = server.calls();
     let of = |name: &str| calls.get(name).copied().unwrap_or(0);
-    // Try, subscribe, try again.
+    // An attempt, a subscription, another attempt.
     assert!(of("evalsha") <= 2 && of("subscribe") <= 1 && of("publish") == 0, "{calls:?}");
     drop(guard);
 }
@@ -215,7 +218,7 @@ fn tokens_grow_for_every_hold_and_survive_flushall() {
     server.cmd::<()>(&["DEL", "redisson_lock_token:{t}"]);
     take();
     assert!(server.pttl("redisson_lock_token:{t}") > 86_000_000);
-    // A stale counter, as after a failover to a replica that lagged.
+    // An old counter, as after a failover to a replica that lagged.
     server.cmd::<()>(&["SET", "redisson_lock_token:{t}", "5"]);
     take();
     assert_eq!(server.pttl("redisson_lock_token:{t}"), -1, "a counter without a TTL is Java's");
@@ -278,7 +281,7 @@ fn closing_releases_wakes_and_joins() {
     });
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("taken").map(drop));
-        wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{taken}")));
+        wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{taken}")));
         client.close(Duration::from_secs(5)).unwrap();
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });
@@ -295,10 +298,11 @@ fn closing_releases_wakes_and_joins() {
     assert_eq!(server.lock_keys(), ["taken"]);
     drop((foreign, other));
     server.assert_clean();
-    assert_eq!(lost.load(Ordering::SeqCst), 1, "told once");
+    assert_eq!(lost.load(Ordering::SeqCst), 1, "reported once");
 }
 
-/// Threads that wait while the client closes may be granted the lock by the very release that the close sends.
+/// Threads that wait while the client closes may be granted the lock by the release that `close`
+/// itself sends.
 #[test]
 fn closing_under_waiting_threads_leaves_no_lock() {
     let server = Server::start();
@@ -318,7 +322,8 @@ fn closing_under_waiting_threads_leaves_no_lock() {
     }
 }
 
-/// Messages of others' releases must not carry a timed try beyond its deadline, try after try.
+/// Messages about other releases must not carry a timed call beyond its deadline, attempt by
+/// attempt.
 #[test]
 fn a_timed_try_keeps_its_deadline_in_a_crowd() {
     let server = Server::start();
@@ -344,7 +349,7 @@ fn a_timed_try_keeps_its_deadline_in_a_crowd() {
     });
 }
 
-/// What a job that a work-stealing pool puts on top of another would get from this thread.
+/// What a job would get that a work-stealing pool runs on this thread in the middle of another.
 #[test]
 fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it() {
     let server = Server::start();
@@ -365,7 +370,7 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
         .map(|error| error.map(|e| (e.kind(), e.name().map(str::to_owned))))
     };
     let refused = |kind| std::array::from_fn::<_, 8, _>(|_| Some((kind, Some("x".to_owned()))));
-    // Whichever of the two handles is strict.
+    // Whichever of the two handles is the non-reentrant one.
     let guard = strict.lock().unwrap();
     let start = Instant::now();
     assert_eq!(forms(&strict), refused(ErrorKind::Conflict));
@@ -386,13 +391,14 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
     multi.unlock().unwrap();
     assert!(start.elapsed() < Duration::from_secs(30), "nothing waits");
 
-    // Other threads and owned guards are waited for.
+    // Other threads and owned guards wait.
     let guard = strict.lock().unwrap();
     std::thread::scope(|s| {
         let tried = s.spawn(|| strict.try_lock().unwrap().is_none());
         assert!(tried.join().unwrap());
         let waiter = s.spawn(|| strict.lock().map(|guard| guard.is_held()));
-        // Nothing at the server tells that it waits. If it does not yet, it finds the lock free.
+        // Nothing on the server shows that this thread waits. If it does not wait yet, it finds the
+        // lock free.
         std::thread::sleep(ms(20));
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap().unwrap());
@@ -401,7 +407,7 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
     assert!(strict.try_lock().unwrap().is_none() && strict.try_lock_owned().unwrap().is_none());
     owned.unlock().unwrap();
 
-    // A hold that is lost is told as such, until its guard is gone.
+    // A lost hold is reported as lost until its guard is gone.
     let guard = strict.lock().unwrap();
     server.cmd::<()>(&["FLUSHALL"]);
     assert_eq!(guard.extend(Duration::from_secs(60)).unwrap_err().kind(), ErrorKind::Lost);

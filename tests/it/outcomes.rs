@@ -1,4 +1,5 @@
-//! Unknown outcomes: a reply lost at any byte leaves no lock beyond what the caller knows, and never two holders.
+//! Unknown outcomes: a reply that is lost at any byte leaves no lock that the caller does not know
+//! of, and never two holders.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,7 @@ use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 
-/// Long enough that a lock left behind would be seen: no test may pass because a lease ended.
+/// So long that a lock left behind would be seen: no test can pass because a lease ended.
 const LEASE: Duration = Duration::from_secs(60);
 
 fn client(proxy: &Proxy) -> LockClient {
@@ -31,7 +32,8 @@ fn a_lost_acquire_leaves_no_lock() {
     let proxy = Proxy::start(&server);
     for (round, fault) in ALL_FAULTS.into_iter().enumerate() {
         let client = client(&proxy);
-        // A connection that has just been made: its end cannot have been an old one's, so the call fails.
+        // The connection is new, so its end cannot be that of an idle connection, and the call
+        // fails.
         let name = format!("fresh{round}");
         proxy.inject(&name, fault);
         match client.try_lock(&name) {
@@ -39,7 +41,8 @@ fn a_lost_acquire_leaves_no_lock() {
                 assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {e:?}");
                 assert_eq!(e.name(), Some(&*name));
             }
-            // Cut short in its sleep, the connection was replaced and the same request repeated.
+            // The client took the connection for one that had ended while idle, replaced it, and
+            // repeated the request.
             Ok(Some(guard)) => guard.unlock().unwrap(),
             Ok(None) => panic!("{fault:?}: nobody else has it"),
         }
@@ -67,7 +70,8 @@ fn a_lost_release_frees_the_lock_all_the_same() {
     proxy.wait_hits(ALL_FAULTS.len() as u32);
 }
 
-/// A re-entry or inner release in doubt sends nothing after it: the outer hold must not be touched.
+/// A re-entry or inner release of unknown outcome sends nothing after it: the outer hold must not
+/// be touched.
 #[test]
 fn a_lost_reentry_or_inner_release_leaves_the_outer_hold_alone() {
     let server = Server::start();
@@ -91,9 +95,9 @@ fn a_lost_reentry_or_inner_release_leaves_the_outer_hold_alone() {
     }
 }
 
-/// The request itself is late: the undo must not run before it and be overtaken.
+/// The request itself is delayed: the undo must not run before it.
 #[test]
-fn an_acquire_that_arrives_late_does_not_stand() {
+fn an_acquire_that_arrives_late_leaves_no_lock() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = client(&proxy);
@@ -102,15 +106,16 @@ fn an_acquire_that_arrives_late_does_not_stand() {
     proxy.inject("late", Fault::Hold);
     assert_eq!(client.try_lock("late").unwrap_err().kind(), ErrorKind::Unreachable);
     // One is the permission probe of the background connection, the other is the undo.
-    wait_until("the undo has been settled", || server.call_count("hdel") >= 2);
+    wait_until("the undo has been resolved", || server.call_count("hdel") >= 2);
     proxy.release_held();
-    assert!(server.lock_keys().is_empty(), "its connection was killed before anything was said of the lock");
+    assert!(server.lock_keys().is_empty(), "its connection was killed before any request about the lock");
     assert!(client.try_lock("late").unwrap().is_some());
 }
 
-/// The same without the permission to kill: the acquire carries a not-after.
+/// The same without permission for `CLIENT KILL`: the acquire carries a time after which the server
+/// refuses it.
 #[test]
-fn without_the_right_to_kill_a_late_acquire_is_refused() {
+fn without_permission_for_client_kill_a_late_acquire_is_refused() {
     let server = Server::start();
     server.cmd::<()>(&["ACL", "SETUSER", "meek", "on", ">pw", "~*", "&*", "+@all", "-client"]);
     let proxy = Proxy::start(&server);
@@ -123,7 +128,8 @@ fn without_the_right_to_kill_a_late_acquire_is_refused() {
         proxy.inject(&format!("lock:{name}"), fault);
         match client.try_lock(&format!("lock:{name}")) {
             Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{fault:?}"),
-            // The connection had ended in its sleep, as far as one can tell: repeated once the first attempt is too late.
+            // To the client the connection may have ended while idle: it repeats the request once
+            // the first attempt would be too late.
             Ok(Some(guard)) => guard.unlock().unwrap(),
             Ok(None) => panic!("{fault:?}: nobody else has it"),
         }
@@ -131,7 +137,7 @@ fn without_the_right_to_kill_a_late_acquire_is_refused() {
     }
     proxy.inject("late", Fault::Hold);
     assert!(client.try_lock("late").is_err());
-    // Past its not-after (one I/O timeout), with the connection still up at the server.
+    // After that time (one I/O timeout), with the connection still open at the server.
     let start = Instant::now();
     wait_until("the not-after has passed", || start.elapsed() > ms(600));
     proxy.release_held();
@@ -139,9 +145,10 @@ fn without_the_right_to_kill_a_late_acquire_is_refused() {
     assert!(client.try_lock("late").unwrap().is_some());
 }
 
-/// Granted, but the answer was so long under way that the lease has ended: nobody may believe in it.
+/// The lock was granted, but the reply arrives when the lease has ended: it must not count as a
+/// hold.
 #[test]
-fn a_grant_that_is_read_after_its_lease_is_none() {
+fn a_grant_that_is_read_after_its_lease_is_no_hold() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(2000)).build().unwrap();
@@ -154,19 +161,19 @@ fn a_grant_that_is_read_after_its_lease_is_none() {
     proxy.inject_after("job", 1, Fault::StallReply(ms(250)));
     std::thread::scope(|s| {
         let waiter = s.spawn(|| mutex.lock().map(|guard| guard.is_held()));
-        wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{job}")));
+        wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{job}")));
         drop(holder);
         assert!(waiter.join().unwrap().unwrap(), "a waiting call tries again");
     });
 }
 
 #[test]
-fn a_server_that_is_suspended_and_continued_keeps_no_lock_of_ours() {
+fn a_server_that_is_suspended_and_resumed_keeps_no_lock() {
     let server = Server::start();
     let client = server.builder().lease(LEASE).io_timeout(ms(800)).build().unwrap();
     drop(client.lock("warm").unwrap());
     server.suspend();
-    // In the server's socket buffer, to run when it wakes up.
+    // The request is in the server's socket buffer, and runs when the server resumes.
     assert_eq!(client.try_lock("asleep").unwrap_err().kind(), ErrorKind::Unreachable);
     server.resume();
     let other = server.client();
@@ -177,13 +184,13 @@ fn a_server_that_is_suspended_and_continued_keeps_no_lock_of_ours() {
 }
 
 #[test]
-fn a_waiting_call_rides_out_a_lost_reply_and_a_restart() {
+fn a_waiting_call_survives_a_lost_reply_and_a_restart() {
     let mut server = Server::start();
     let (a, b) = (server.client(), server.builder().io_timeout(ms(300)).build().unwrap());
     let guard = a.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.lock("job").map(|guard| guard.is_held()));
-        wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{job}")));
+        wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{job}")));
         server.kill();
         std::thread::sleep(ms(400));
         server.start_again();
@@ -204,7 +211,7 @@ fn every_reply_of_a_waiting_call_may_be_lost() {
             proxy.inject_after("job", skip, fault);
             std::thread::scope(|s| {
                 let waiting = s.spawn(|| waiter.lock("job").map(|g| g.unlock().is_ok()));
-                wait_until("the waiter listens", || server.channels().iter().any(|c| c.contains("{job}")));
+                wait_until("the waiter is subscribed", || server.channels().iter().any(|c| c.contains("{job}")));
                 drop(guard);
                 let outcome = waiting.join().unwrap();
                 assert!(outcome.is_ok(), "{fault:?} after {skip}: {outcome:?}");
@@ -229,9 +236,9 @@ fn a_first_attempt_against_a_dead_server_fails_at_once_and_the_client_recovers()
     assert!(client.try_lock("job").unwrap().is_some());
 }
 
-/// A restart ends every idle connection of the pool: no caller pays for that.
+/// A restart ends every idle connection of the pool: no caller notices that.
 #[test]
-fn a_restart_between_two_calls_is_not_seen() {
+fn a_restart_between_two_calls_is_not_noticed() {
     let mut server = Server::start();
     let client = server.client();
     std::thread::scope(|s| {
@@ -254,7 +261,7 @@ fn a_restart_between_two_calls_is_not_seen() {
     client.lock("job").unwrap().unlock().unwrap();
 }
 
-/// The repeat is answered, but with an error: what the first attempt did still stands, and is undone.
+/// The repeat gets an error: what the first attempt did is still there, and is undone.
 #[test]
 fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
     let server = Server::start();
@@ -271,9 +278,10 @@ fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
     wait_until("what it did is undone", || server.lock_keys().is_empty());
 }
 
-/// A seat behind a head that rides out an outage: nobody knows whether somebody else has the lock.
+/// A waiter behind a leader that is waiting for the server: nobody knows whether somebody else
+/// holds the lock.
 #[test]
-fn an_outage_is_never_told_as_somebody_else() {
+fn an_outage_is_never_reported_as_a_busy_lock() {
     let mut server = Server::start();
     let client = server.builder().io_timeout(ms(200)).outage_timeout(Duration::from_secs(3)).build().unwrap();
     let holder = server.client();
@@ -288,7 +296,7 @@ fn an_outage_is_never_told_as_somebody_else() {
         for waiter in waiters {
             assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Unreachable);
         }
-        // One outage for all of them, not one after the other.
+        // One outage for all waiters, not one after the other.
         assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     });
     drop(guard);

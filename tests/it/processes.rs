@@ -34,7 +34,8 @@ fn counting_process() {
                 let mut redis = redis::Client::open(&*url).unwrap().get_connection().unwrap();
                 for _ in 0..20 {
                     let guard = client.lock("job").unwrap();
-                    // Read and write apart: only the lock keeps the counter exact.
+                    // Read and write are separate commands, so only the lock keeps the counter
+                    // exact.
                     let old: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
                     redis::cmd("SET").arg("counter").arg(old + 1).exec(&mut redis).unwrap();
                     guard.unlock().unwrap();
@@ -50,7 +51,7 @@ fn counting_process() {
 fn a_fork_owns_nothing_and_harms_nothing() {
     let server = Server::start();
     let mut child = Child::spawn("processes::forking_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
-    assert_eq!(child.expect("child "), "held=false verb=Forked");
+    assert_eq!(child.expect("child "), "held=false lock=Forked");
     assert_eq!(child.expect("child ended, its callback dropped: "), "false");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
@@ -63,7 +64,7 @@ fn forking_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::builder().url(url).lease(ms(500)).build().unwrap();
     let guard = client.lock("job").unwrap();
-    // Whatever a callback captured is the parent's.
+    // What a callback captured belongs to the parent.
     static DROPPED: AtomicBool = AtomicBool::new(false);
     struct Captured;
     impl Drop for Captured {
@@ -75,7 +76,7 @@ fn forking_process() {
     guard.on_lost(move || drop(captured));
     match fork::fork().unwrap() {
         fork::Fork::Child => {
-            println!("@@child held={} verb={:?}", guard.is_held(), client.lock("x").unwrap_err().kind());
+            println!("@@child held={} lock={:?}", guard.is_held(), client.lock("x").unwrap_err().kind());
             drop(guard);
             drop(client);
             println!("@@child ended, its callback dropped: {}", DROPPED.load(Ordering::SeqCst));
@@ -83,7 +84,7 @@ fn forking_process() {
         }
         fork::Fork::Parent(pid) => {
             let _ = fork::waitpid(pid);
-            // Longer than a lease: renewal goes on.
+            // Longer than a lease, so the lock is renewed.
             std::thread::sleep(ms(900));
             println!("@@parent held={}", guard.is_held());
             guard.unlock().unwrap();
@@ -107,7 +108,7 @@ fn a_fork_with_the_same_process_id_in_another_namespace_owns_nothing() {
     let env = [("LEASEHOLD_TEST_URL", &*server.url())];
     let mut child = Child::spawn_by(&IN_A_NAMESPACE, "processes::forking_into_a_namespace", &env);
     assert_eq!(child.expect("parent is "), "1");
-    assert_eq!(child.expect("child is "), "1 held=false verb=Forked nodes=0");
+    assert_eq!(child.expect("child is "), "1 held=false lock=Forked nodes=0");
     child.expect("child ended");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
@@ -125,8 +126,8 @@ fn forking_into_a_namespace() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID).unwrap();
     match fork::fork().unwrap() {
         fork::Fork::Child => {
-            let (held, verb) = (guard.is_held(), client.lock("x").unwrap_err().kind());
-            println!("@@child is {} held={held} verb={verb:?} nodes={}", std::process::id(), client.nodes().len());
+            let (held, lock) = (guard.is_held(), client.lock("x").unwrap_err().kind());
+            println!("@@child is {} held={held} lock={lock:?} nodes={}", std::process::id(), client.nodes().len());
             drop(guard);
             drop(client);
             println!("@@child ended");
@@ -141,7 +142,7 @@ fn forking_into_a_namespace() {
     }
 }
 
-/// A mutex that another thread of the parent has locked at the fork stays locked in the child for ever.
+/// A mutex that another thread of the parent held at the fork stays locked in the child for ever.
 #[test]
 fn a_forked_child_can_print_the_client_and_ask_for_its_nodes() {
     let server = Server::start();
@@ -170,7 +171,8 @@ fn forking_while_others_are_busy() {
             match fork::fork().unwrap() {
                 fork::Fork::Child => {
                     assert!(client.nodes().is_empty() && format!("{client:?}").contains("forked"));
-                    // Not by exit, which would run what the threads of the parent left half done.
+                    // Not by `exit`, which would run code on state that the parent's threads left
+                    // half changed.
                     let _ =
                         std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
                 }
@@ -217,7 +219,8 @@ fn locking_in_destructors() {
     let at_the_end = |last: Last| {
         let c = client.clone();
         std::thread::spawn(move || {
-            // What a thread uses first is destroyed last: whatever thread-locals these calls use are gone by then.
+            // Thread-locals are destroyed in reverse order of first use: those that these calls use
+            // are gone by then.
             LAST.with_borrow_mut(|list| list.push(AtTheEnd(Some(last))));
             let guard = c.lock("early").unwrap();
             c.semaphore("permits").try_acquire().unwrap().unwrap().unlock().unwrap();
@@ -259,7 +262,8 @@ fn locking_in_destructors() {
     client.semaphore("permits").delete().unwrap();
 }
 
-/// A logger that writes to a database, say, under a lock of the same client, and takes its time.
+/// A logger that writes to a database, for example, under a lock of the same client, and takes its
+/// time.
 #[test]
 fn a_logger_that_blocks_and_uses_the_client_stalls_nothing() {
     let server = Server::start();

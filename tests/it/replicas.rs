@@ -22,14 +22,15 @@ impl Pair {
     }
 
     fn wait_until_it_follows(&self) {
-        // WAIT is about the writes of its own connection.
+        // WAIT covers the writes of its own connection.
         let mut connection = self.primary.connect();
         let mut followed = |millis: u32| {
             redis::cmd("SET").arg("follow").arg(1).exec(&mut connection).unwrap();
             redis::cmd("WAIT").arg(1).arg(millis).query::<u32>(&mut connection).unwrap() == 1
         };
         wait_until("the replica has the data", || followed(100));
-        // That may have come with the snapshot: the stream of commands begins up to a second later.
+        // That write may have come with the snapshot: the command stream begins up to a second
+        // later.
         assert!(followed(10_000));
         self.primary.cmd::<u32>(&["DEL", "follow"]);
     }
@@ -40,7 +41,7 @@ impl Pair {
 }
 
 #[test]
-fn a_grant_is_on_the_replica_when_it_is_told() {
+fn a_grant_is_on_the_replica_when_the_call_returns() {
     let pair = Pair::start();
     let client = pair.builder().build().unwrap();
     for name in ["a", "b", "c"] {
@@ -62,7 +63,7 @@ fn a_grant_is_on_the_replica_when_it_is_told() {
 }
 
 #[test]
-fn a_grant_that_too_few_have_is_taken_back() {
+fn a_grant_that_too_few_replicas_have_is_undone() {
     let pair = Pair::start();
     let client = pair.builder().io_timeout(ms(1200)).build().unwrap();
     pair.replica.suspend();
@@ -81,7 +82,7 @@ fn a_grant_that_too_few_have_is_taken_back() {
     pair.replica.resume();
     pair.wait_until_it_follows();
     assert!(client.lock("l").unwrap().is_held());
-    // Somebody else's hold is told as one, whatever the replica does.
+    // The hold of another is reported as such, whatever the replica does.
     let other = pair.primary.client();
     let _guard = other.lock("l").unwrap();
     pair.replica.suspend();
@@ -90,7 +91,7 @@ fn a_grant_that_too_few_have_is_taken_back() {
 }
 
 #[test]
-fn a_renewal_that_too_few_have_is_none() {
+fn a_renewal_that_too_few_replicas_have_does_not_count() {
     let pair = Pair::start();
     let client = pair.builder().lease(ms(3000)).io_timeout(ms(2800)).build().unwrap();
     let guard = client.lock("l").unwrap();
@@ -102,7 +103,7 @@ fn a_renewal_that_too_few_have_is_none() {
     pair.replica.resume();
 }
 
-/// A call that waits rides it out.
+/// A waiting call goes on through it.
 #[test]
 fn a_waiting_call_goes_on_when_the_replica_is_back() {
     let pair = Pair::start();
@@ -111,7 +112,7 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
     let guard = other.lock("l").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("l").map(|guard| guard.is_held()));
-        wait_until("it listens", || !pair.primary.channels().is_empty());
+        wait_until("it is subscribed", || !pair.primary.channels().is_empty());
         pair.replica.suspend();
         guard.unlock().unwrap();
         wait_until("it has been refused", || pair.primary.call_count("wait") > 2);
@@ -120,7 +121,7 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
     });
 }
 
-/// What the option is for: the replica that takes over knows the hold.
+/// The purpose of the option: the replica that takes over knows the hold.
 #[test]
 fn a_failover_to_the_replica_keeps_the_hold() {
     let mut pair = Pair::start();
@@ -134,13 +135,14 @@ fn a_failover_to_the_replica_keeps_the_hold() {
 }
 
 #[test]
-fn settings_that_do_not_fit_are_told() {
+fn settings_that_do_not_fit_are_refused() {
     let server = Server::start();
     assert_eq!(server.builder().replicas(0).build().unwrap_err().kind(), ErrorKind::InvalidInput);
     let urls = vec![server.url(); 3];
     let both = LockClient::builder().urls(urls).redlock().replicas(1).build();
     assert_eq!(both.unwrap_err().kind(), ErrorKind::InvalidInput);
-    // Without any replica nobody acknowledges. Half of the I/O timeout goes there, the other half is for a busy machine.
+    // Without a replica nobody acknowledges. That takes half of the I/O timeout; the other half
+    // allows for a busy machine.
     let alone = server.builder().replicas(1).io_timeout(ms(1500)).build().unwrap();
     assert_eq!(alone.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);
     drop(alone);

@@ -1,4 +1,5 @@
-//! The server restarts, is emptied, or loses a connection: what holders and waiters notice, and what grows all the same.
+//! The server restarts, is emptied, or loses a connection: what holders and waiters notice, and
+//! that tokens grow all the same.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use crate::rig::{Server, wait_until};
 
 const LEASE: Duration = Duration::from_millis(900);
 
-/// With its data on disk the server comes back with the hold, and renewal goes on as if nothing had been.
+/// With its data on disk the server comes back with the hold, and renewal goes on.
 #[test]
 fn a_restart_with_data_keeps_the_hold() {
     let mut server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -22,8 +23,8 @@ fn a_restart_with_data_keeps_the_hold() {
     guard.unlock().unwrap();
 }
 
-/// Without its data the server has forgotten the hold: the holder is told at the next renewal, and the next holder's
-/// token is larger although the counter is gone.
+/// Without its data the server has forgotten the hold: the holder learns it at the next renewal,
+/// and the next holder's token is larger although the counter is gone.
 #[test]
 fn a_restart_without_data_is_a_loss_and_tokens_grow_over_it() {
     let mut server = Server::start();
@@ -51,33 +52,35 @@ fn flushall_is_a_loss_for_the_holder() {
     assert!(guard.wait_lost(Duration::from_secs(10)));
 }
 
-/// Every connection is killed while a call waits, the subscriber's too, and the lock is released while nobody listens.
+/// Every connection is killed while a call waits, including the subscriber, and the lock is
+/// released while nobody is subscribed.
 #[test]
-fn a_release_that_nobody_heard_is_found_after_the_reconnect() {
+fn a_missed_release_is_found_after_the_reconnect() {
     let server = Server::start();
     let (holder, waiter) = (server.client(), server.client());
     for _ in 0..3 {
         let guard = holder.lock("job").unwrap();
         std::thread::scope(|s| {
             let waiting = s.spawn(|| waiter.lock("job").map(|g| g.unlock()));
-            wait_until("the waiter listens", || !server.channels().is_empty());
+            wait_until("the waiter is subscribed", || !server.channels().is_empty());
             server.cmd::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             let start = Instant::now();
             drop(guard);
             waiting.join().unwrap().unwrap().unwrap();
-            // Far below the lease of 30 s, after which the timer would have found it.
+            // Far shorter than the lease of 30 s, after which a timer would have found it.
             assert!(start.elapsed() < Duration::from_secs(10));
         });
     }
 }
 
-/// The subscriber connection is black-holed: waiters go on by timer, and close does not wait for it.
+/// The subscriber connection is a black hole: waiters poll by timer, and `close` does not wait for
+/// it.
 #[test]
-fn a_waiter_that_hears_nothing_looks_by_itself() {
+fn a_waiter_that_receives_no_messages_polls() {
     let server = Server::start();
-    server.cmd::<()>(&["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "&*", "+@all", "-subscribe"]);
+    server.cmd::<()>(&["ACL", "SETUSER", "unsubscribed", "on", ">pw", "~*", "&*", "+@all", "-subscribe"]);
     let holder = server.client();
-    let url = format!("{}?user=deaf&pass=pw", server.url());
+    let url = format!("{}?user=unsubscribed&pass=pw", server.url());
     let waiter = leasehold::LockClient::open(&url).unwrap();
     let guard = holder.lock("job").unwrap();
     std::thread::scope(|s| {

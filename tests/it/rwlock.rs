@@ -1,11 +1,12 @@
-//! The read-write lock: who excludes whom, who goes first, and what a reader's lease is worth beside others'.
+//! The read-write lock: who excludes whom, who goes first, and how long a reader's lease lasts
+//! beside others'.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Child, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 
 const MARKER: &str = "leasehold_writer:{w}";
 const CHANNEL: &str = "redisson_rwlock:{w}";
@@ -47,7 +48,7 @@ fn readers_share_and_a_writer_is_alone() {
     let owned = b.rw_lock("w");
     std::thread::scope(|s| {
         let reader = s.spawn(|| owned.read_owned().unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         write.unlock().unwrap();
         let reader = reader.join().unwrap();
         s.spawn(move || reader.unlock().unwrap());
@@ -79,13 +80,13 @@ fn both_sides_are_reentrant_and_guards_drop_in_any_order() {
     server.assert_clean();
 }
 
-/// On the wire they would share the holder with one another, and the late undo of one would remove the next.
+/// In Redis these reads would share one holder, and the late undo of one would remove the next.
 #[test]
 fn reading_inside_a_write_hold_costs_nothing() {
     let server = Server::start();
     let client = server.client();
     let rw = client.rw_lock("w");
-    // A script that the server has not seen yet is sent twice.
+    // A script that the server does not know yet is sent twice.
     rw.write().unwrap().unlock().unwrap();
     let write = rw.write().unwrap();
     let before = server.call_count("evalsha");
@@ -100,7 +101,7 @@ fn reading_inside_a_write_hold_costs_nothing() {
 }
 
 #[test]
-fn a_reader_that_wants_to_write_is_refused_and_told_why() {
+fn a_reader_that_wants_to_write_is_refused_with_the_reason() {
     let server = Server::start();
     let client = server.client();
     let rw = client.rw_lock("w");
@@ -128,7 +129,7 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
     let write = a.rw_lock("w").write().unwrap();
     std::thread::scope(|s| {
         let reader = s.spawn(|| b.rw_lock("w").read_owned().unwrap());
-        wait_until("it listens", || server.channels() == [CHANNEL]);
+        wait_until("it is subscribed", || server.channels() == [CHANNEL]);
         let start = Instant::now();
         let read = write.downgrade().unwrap();
         let reader = reader.join().unwrap();
@@ -138,7 +139,7 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
         assert!(read.is_held() && reader.is_held());
         assert!(c.rw_lock("w").try_write().unwrap().is_none());
     });
-    // A write guard that goes before its thread's read guards does the same.
+    // A write guard that is dropped before its thread's read guards does the same.
     let rw = a.rw_lock("w");
     let (write, read, inner) = (rw.write().unwrap(), rw.read().unwrap(), rw.read().unwrap());
     assert!(c.rw_lock("w").try_read().unwrap().is_none());
@@ -157,9 +158,9 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
     server.assert_clean();
 }
 
-/// Whichever of the two fields stands at the server, the hold is kept, and other readers get in.
+/// Whichever of the two fields the server has, the hold is kept, and other readers get in.
 #[test]
-fn a_downgrade_in_doubt_keeps_the_hold_and_is_seen_to() {
+fn a_downgrade_of_unknown_outcome_keeps_the_hold_and_is_resolved() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     for fault in [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply] {
@@ -198,11 +199,11 @@ fn each_reader_has_a_lease_of_its_own() {
     assert_eq!(ends.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert!(kept.is_held() && server.pttl("w") > 290_000);
     kept.unlock().unwrap();
-    // Its field may still be there, until somebody frees the lock or the undo has run.
+    // Its field may still be there until the lock is released or the undo has run.
     assert!(short.rw_lock("w").try_write_for(ms(2000)).unwrap().is_some());
 }
 
-/// A reader that died does not live on the renewals of those who read beside it.
+/// The renewals of other readers do not keep a dead reader alive.
 #[test]
 fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
     let server = Server::start();
@@ -219,9 +220,10 @@ fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
     server.assert_clean();
 }
 
-/// Java's renewal of a reader sets the lock's TTL flat, below what ours was promised.
+/// Redisson's renewal of a reader sets the TTL of the whole lock, below the lease of the leasehold
+/// reader.
 #[test]
-fn a_fixed_reader_survives_what_java_does_to_the_lock() {
+fn a_reader_with_a_fixed_lease_survives_redissons_renewal() {
     let server = Server::start();
     let client = server.client();
     let read = client.rw_lock("w").with_lease(ms(2400)).read().unwrap();
@@ -234,7 +236,7 @@ fn a_fixed_reader_survives_what_java_does_to_the_lock() {
 }
 
 #[test]
-fn an_inner_level_hands_its_longer_lease_down() {
+fn an_inner_hold_passes_its_longer_lease_to_the_outer_one() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let outer = a.rw_lock("w").with_lease(Duration::from_secs(30)).read().unwrap();
@@ -249,7 +251,8 @@ fn an_inner_level_hands_its_longer_lease_down() {
     server.assert_clean();
 }
 
-/// Readers that always overlap, in this process and in another client: without the marker no writer would ever get in.
+/// Readers that always overlap, in this process and in another client: without the marker no writer
+/// would ever get in.
 #[test]
 fn readers_in_a_tight_loop_do_not_starve_a_writer() {
     let server = Server::start();
@@ -296,7 +299,7 @@ fn a_writer_that_gives_up_lets_the_readers_in_at_once() {
         let inner = a.rw_lock("w").read().unwrap();
         let waiting = s.spawn(|| c.rw_lock("w").try_read_for(Duration::from_secs(4)).unwrap().is_some());
         assert!(!writer.join().unwrap());
-        // Well before the marker would have ended by itself.
+        // Well before the marker would have expired.
         assert!(waiting.join().unwrap());
         drop(inner);
     });
@@ -330,7 +333,7 @@ fn a_writer_that_dies_waiting_keeps_readers_out_for_its_timeout() {
     server.assert_clean();
 }
 
-/// Two writers and readers that come all the time: everybody has turns.
+/// Two writers, and readers that come all the time: everybody gets turns.
 #[test]
 fn writers_do_not_starve_readers_either() {
     let server = Server::start();
@@ -356,7 +359,7 @@ fn writers_do_not_starve_readers_either() {
 }
 
 #[test]
-fn forced_open_everybody_is_out() {
+fn force_unlock_ends_every_hold() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let rw = a.rw_lock("w");
@@ -369,14 +372,14 @@ fn forced_open_everybody_is_out() {
     assert_eq!(one.unlock().unwrap_err().kind(), ErrorKind::Lost);
     let write = rw.write().unwrap();
     assert!(rw.force_unlock().unwrap());
-    assert!(!write.is_held(), "told at once in the same client");
+    assert!(!write.is_held(), "reported at once in the same client");
     assert_eq!(rw.read().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(write.downgrade().unwrap_err().kind(), ErrorKind::Lost);
     drop(rw.read().unwrap());
 }
 
 #[test]
-fn another_kind_of_lock_under_its_name_is_told() {
+fn another_kind_of_lock_under_its_name_is_reported() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let plain = a.lock("w").unwrap();
@@ -414,4 +417,56 @@ fn a_downgrade_that_a_full_server_refuses_is_made_up_for() {
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     drop((a, b, lock, other));
     server.assert_clean();
+}
+
+/// An inner release that never ran leaves a level with a longer lease than the next read asks for.
+#[test]
+fn a_reader_that_reenters_after_a_lost_release_keeps_its_lease() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let (a, b) = (LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap(), server.client());
+    let with = |lease: u64| a.rw_lock("w").with_lease(ms(lease));
+    let outer = with(2000).read().unwrap();
+    let inner = with(60_000).read().unwrap();
+    proxy.inject("redisson_rwlock:{w}", Fault::CutBeforeSend);
+    proxy.refuse(true);
+    assert!(inner.unlock().is_err());
+    proxy.refuse(false);
+    let again = with(1000).read().unwrap();
+    b.rw_lock("w").read().unwrap().unlock().unwrap();
+    assert!(outer.remaining() > Duration::from_secs(50));
+    assert!(server.pttl("w") > 50_000, "the lock ends before its reader's lease: {}", server.pttl("w"));
+    drop((again, outer));
+}
+
+#[test]
+fn a_reader_behind_a_downgraded_hold_that_leaves_does_not_wait_for_a_timer() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let a = LockClient::builder().url(proxy.url()).io_timeout(Duration::from_secs(7)).build().unwrap();
+    let b = server.client();
+    let read = a.rw_lock("w").write_owned().unwrap().downgrade().unwrap();
+    let other = b.rw_lock("w").read().unwrap();
+    proxy.inject("redisson_rwlock:{w}", Fault::StallReply(ms(200)));
+    std::thread::scope(|s| {
+        let release = s.spawn(|| read.unlock());
+        proxy.wait_hits(1);
+        let start = Instant::now();
+        a.rw_lock("w").read_owned().unwrap().unlock().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        release.join().unwrap().unwrap();
+    });
+    drop(other);
+}
+
+#[test]
+fn a_reader_whose_lease_has_ended_is_refused_as_lost_when_it_wants_to_write() {
+    let server = Server::start();
+    let client = server.client();
+    let read = client.rw_lock("w").with_lease(ms(50)).read().unwrap();
+    assert!(read.wait_lost(PROMPT));
+    assert_eq!(client.rw_lock("w").try_write().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(client.rw_lock("w").try_write_owned().unwrap_err().kind(), ErrorKind::Lost);
+    drop(read);
+    assert!(client.rw_lock("w").try_write_for(PROMPT).unwrap().is_some());
 }

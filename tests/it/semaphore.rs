@@ -1,11 +1,12 @@
-//! Both semaphores: how many get in, what comes back and when, and that permits are neither lost nor made.
+//! Both semaphores: how many get in, which permits come back and when, and that none are lost or
+//! created.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient, PermitId};
 
-use crate::rig::{Child, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 
 const LEASES: &str = "{s}:timeout";
 const FAULTS: [Fault; 5] =
@@ -59,7 +60,7 @@ fn as_many_get_in_as_there_are_permits() {
     assert_eq!(server.cmd::<u32>(&["ZCARD", LEASES]), 3);
     std::thread::scope(|s| {
         let many = s.spawn(|| other.acquire_many(3).unwrap());
-        wait_until("it listens", || server.channels() == ["redisson_sc:{s}"]);
+        wait_until("it is subscribed", || server.channels() == ["redisson_sc:{s}"]);
         drop(two);
         third.unlock().unwrap();
         let many = many.join().unwrap();
@@ -73,12 +74,12 @@ fn as_many_get_in_as_there_are_permits() {
 }
 
 #[test]
-fn bad_numbers_are_told() {
+fn bad_numbers_are_refused() {
     let server = Server::start();
     let client = server.client();
     let semaphore = client.semaphore("s");
     let kind = |outcome: leasehold::Result<()>| outcome.unwrap_err().kind();
-    // Not set yet, and never enough.
+    // The semaphore has no permits yet, or never enough.
     assert_eq!(kind(semaphore.acquire().map(drop)), ErrorKind::Conflict);
     assert_eq!(kind(semaphore.try_acquire().map(drop)), ErrorKind::Conflict);
     for bad in [0, 1 << 31, u32::MAX] {
@@ -118,7 +119,7 @@ fn permits_can_be_added_and_taken_away() {
     let held = semaphore.acquire_many(2).unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| semaphore.acquire().unwrap().unlock().unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         assert_eq!(semaphore.add_permits(1).unwrap(), 1);
         waiter.join().unwrap();
     });
@@ -129,7 +130,7 @@ fn permits_can_be_added_and_taken_away() {
 }
 
 #[test]
-fn permits_are_renewed_and_their_loss_is_told() {
+fn permits_are_renewed_and_their_loss_is_reported() {
     let server = Server::start();
     let client = server.builder().lease(ms(400)).build().unwrap();
     let semaphore = client.semaphore("s");
@@ -137,7 +138,7 @@ fn permits_are_renewed_and_their_loss_is_told() {
     let permit = semaphore.acquire_many(2).unwrap();
     std::thread::sleep(ms(1000));
     assert!(permit.is_held());
-    // One of its two is taken from it: it is lost as a whole.
+    // One of its two permits is taken away: the acquisition as a whole is lost.
     let member: Vec<Vec<u8>> = redis::cmd("ZRANGE").arg(LEASES).arg(0).arg(0).query(&mut server.connect()).unwrap();
     redis::cmd("ZREM").arg(LEASES).arg(&member[0]).exec(&mut server.connect()).unwrap();
     assert!(permit.wait_lost(Duration::from_secs(10)));
@@ -166,7 +167,7 @@ fn the_permits_of_a_dead_process_come_back() {
     child.expect("holding");
     std::thread::scope(|s| {
         let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, Duration::from_secs(10)).unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         let before = server.call_count("evalsha");
         child.kill();
         assert!(waiter.join().unwrap().is_some());
@@ -189,14 +190,14 @@ fn a_forgotten_permit_ends_with_its_lease_or_is_given_back_by_its_id() {
     assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost, "twice");
     assert_eq!(semaphore.available_permits().unwrap(), 2);
     let id = b.semaphore("s").acquire().unwrap().forget();
-    // Two seconds later than its lease, because Java counts by its own clock.
+    // Two seconds later than its lease, because Redisson counts by its own clock.
     wait_until("it is back", || semaphore.available_permits().unwrap() == 2);
     assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// As Redisson writes them: 16 raw bytes, and 922337203685477 for a permit without an end.
+/// As Redisson writes them: 16 raw bytes, and 922337203685477 for a permit without a lease.
 #[test]
-fn java_permits_and_ours_count_together() {
+fn redisson_permits_and_leasehold_permits_count_together() {
     let server = Server::start();
     let client = server.client();
     let semaphore = client.semaphore("s");
@@ -204,18 +205,18 @@ fn java_permits_and_ours_count_together() {
     let soon = (server_millis(&server) + 400).to_string();
     server.cmd::<()>(&["DECRBY", "s", "2"]);
     server.cmd::<()>(&["ZADD", LEASES, &soon, "0123456789abcdef", "922337203685477", "fedcba9876543210"]);
-    let ours = semaphore.acquire().unwrap();
+    let permit = semaphore.acquire().unwrap();
     assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (0, 3));
-    // The one with an end comes back by itself.
+    // The one with a lease comes back by itself.
     let second = semaphore.try_acquire_for(Duration::from_secs(5)).unwrap().unwrap();
-    // Java gives back one of ours by its hexadecimal id: we are told.
+    // Redisson returns a leasehold permit by its hexadecimal id: its holder is notified.
     let id = second.forget();
     assert_eq!(id.redisson_ids()[0].len(), 32);
     let bytes: Vec<u8> =
         (0..16).map(|n| u8::from_str_radix(&id.redisson_ids()[0][2 * n..2 * n + 2], 16).unwrap()).collect();
     let removed: u32 = redis::cmd("ZREM").arg(LEASES).arg(bytes).query(&mut server.connect()).unwrap();
     assert_eq!(removed, 1);
-    ours.unlock().unwrap();
+    permit.unlock().unwrap();
     assert_eq!(server.cmd::<u32>(&["ZCARD", LEASES]), 1);
 }
 
@@ -229,7 +230,7 @@ fn lost_replies_neither_lose_permits_nor_make_any() {
     counting.try_set_permits(5).unwrap();
     for fault in FAULTS {
         let client = proxied(&proxy);
-        // The channel is an argument of what acquires, gives back and changes permits.
+        // The channel is an argument of the scripts that acquire, return and change permits.
         proxy.inject("redisson_sc:{s}", fault);
         drop(client.semaphore("s").try_acquire_many(2));
         let held = client.semaphore("s").acquire_many(2).unwrap();
@@ -244,7 +245,7 @@ fn lost_replies_neither_lose_permits_nor_make_any() {
         proxy.inject("leasehold_once:{c}", fault);
         drop(held);
         wait_until(&format!("all counts are back after {fault:?}"), || counting.available_permits().unwrap() == 5);
-        // Changes of the count are repeated by themselves.
+        // Changes of the count are repeated by the client.
         proxy.inject("leasehold_once:{c}", fault);
         let added = client.counting_semaphore("c").add_permits(1);
         assert!(added.is_ok() || fault == Fault::Garbage || fault == Fault::CutBeforeSend, "{fault:?}: {added:?}");
@@ -257,7 +258,7 @@ fn lost_replies_neither_lose_permits_nor_make_any() {
     proxy.wait_hits(25);
 }
 
-/// It reaches the server after the acquisition was undone.
+/// The request reaches the server after the acquisition was undone.
 #[test]
 fn a_late_acquire_of_a_counting_semaphore_takes_nothing() {
     let server = Server::start();
@@ -267,8 +268,10 @@ fn a_late_acquire_of_a_counting_semaphore_takes_nothing() {
     let client = proxied(&proxy);
     proxy.inject("leasehold_once:{c}", Fault::Hold);
     assert!(client.counting_semaphore("c").try_acquire().is_err());
-    // Beside the one of the permits that were set.
-    wait_until("its mark stands", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{c}:*"]).len() == 2);
+    // Beside the idempotency key of the permits that were set.
+    wait_until("its idempotency key exists", || {
+        server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{c}:*"]).len() == 2
+    });
     proxy.release_held();
     assert_eq!(direct.available_permits().unwrap(), 2);
 }
@@ -279,9 +282,9 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
     let (a, b) = (server.client(), server.client());
     let (one, other) = (a.counting_semaphore("c"), b.counting_semaphore("c"));
     std::thread::scope(|s| {
-        // Nobody has set it yet: it waits for the first permits.
+        // The semaphore has no permits yet: the call waits for the first ones.
         let waiter = s.spawn(|| other.acquire_many(2).unwrap());
-        wait_until("it listens", || server.channels() == ["redisson_sc:{c}"]);
+        wait_until("it is subscribed", || server.channels() == ["redisson_sc:{c}"]);
         assert_eq!(one.add_permits(1).unwrap(), 1);
         assert_eq!(one.add_permits(1).unwrap(), 2);
         let held = waiter.join().unwrap();
@@ -304,7 +307,7 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
 }
 
 #[test]
-fn deleting_a_semaphore_tells_those_who_wait() {
+fn deleting_a_semaphore_is_reported_to_its_waiters() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let semaphore = a.semaphore("s");
@@ -312,7 +315,7 @@ fn deleting_a_semaphore_tells_those_who_wait() {
     let held = semaphore.acquire().unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| b.semaphore("s").acquire().unwrap_err().kind());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         assert!(semaphore.delete().unwrap());
         assert_eq!(waiter.join().unwrap(), ErrorKind::Conflict);
     });
@@ -331,12 +334,12 @@ fn ten_thousand_permits_at_once() {
     std::thread::sleep(ms(1200));
     assert!(held.is_held());
     let id = held.forget();
-    // Swept a thousand at a time, by whoever comes.
+    // Each call removes up to a thousand expired permits.
     wait_until("all are back", || semaphore.available_permits().unwrap() == 20_000);
     assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// Never more inside than permits, whoever comes from where; and nobody is left out.
+/// Never more holders than permits, from whichever client, and every client gets permits.
 #[test]
 fn threads_of_several_clients_share_the_permits() {
     let server = Server::start();
@@ -376,7 +379,8 @@ fn threads_of_several_clients_share_the_permits() {
     assert_eq!(clients[0].counting_semaphore("c").available_permits().unwrap(), 3);
 }
 
-/// One that gives back and takes again on the spot would always beat one that a message has to reach first.
+/// A client that returns a permit and takes it again at once would always be faster than one that a
+/// message has to reach first.
 #[test]
 fn no_client_keeps_a_semaphore_for_itself() {
     let server = Server::start();
@@ -409,4 +413,44 @@ fn no_client_keeps_a_semaphore_for_itself() {
             done.store(true, Ordering::SeqCst);
         });
     }
+}
+
+/// The call got "busy" just before it yielded to others, and then slept although permits had become
+/// free.
+#[test]
+fn a_call_that_yielded_to_others_asks_again() {
+    for _ in 0..3 {
+        let server = Server::start();
+        let proxy = Proxy::start(&server);
+        let (a, b) = (LockClient::builder().url(proxy.url()).build().unwrap(), server.client());
+        b.semaphore("s").try_set_permits(2).unwrap();
+        let held = b.semaphore("s").acquire().unwrap();
+        // Another subscriber, so that the client counts its turns for fairness.
+        let mut connection = server.connect();
+        let mut subscriber = connection.as_pubsub();
+        subscriber.subscribe("redisson_sc:{s}").unwrap();
+        let mine = a.semaphore("s");
+        for _ in 0..5 {
+            mine.acquire().unwrap().unlock().unwrap();
+        }
+        // The client must yield while its first attempt is under way.
+        proxy.inject("{s}:timeout", Fault::StallReply(ms(20)));
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| mine.try_acquire_many_for(2, PROMPT).unwrap().is_some());
+            std::thread::sleep(ms(12));
+            held.unlock().unwrap();
+            assert!(waiter.join().unwrap(), "it slept beside two free permits");
+        });
+    }
+}
+
+#[test]
+fn deleting_a_counting_semaphore_touches_no_other_key() {
+    let server = Server::start();
+    let client = server.client();
+    server.cmd::<()>(&["SET", "{c}:timeout", "somebody's"]);
+    assert!(!client.counting_semaphore("c").delete().unwrap());
+    client.counting_semaphore("c").try_set_permits(1).unwrap();
+    assert!(client.counting_semaphore("c").delete().unwrap());
+    assert_eq!(server.cmd::<String>(&["GET", "{c}:timeout"]), "somebody's");
 }

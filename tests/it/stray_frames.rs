@@ -1,5 +1,5 @@
-//! A frame that nobody asked for must not shift the replies after it: each would be taken for the answer to another
-//! request, and one that says "granted" for a lock that somebody else holds.
+//! An unexpected frame must not shift the replies after it: each would be taken for the answer to
+//! another request, for example a "granted" for a lock that somebody else holds.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 
-/// Those of RESP2 and of RESP3, and errors that a server is and is not known to answer with.
+/// Frames of RESP2 and of RESP3, and errors that servers are and are not known to send.
 const FRAMES: [&[u8]; 11] = [
     b":7\r\n",
     b"+OK\r\n",
@@ -26,7 +26,8 @@ fn client(proxy: &Proxy) -> LockClient {
     LockClient::builder().url(proxy.url()).connections(1).lease(Duration::from_secs(5)).build().unwrap()
 }
 
-/// Every answer of the client is right, over as many calls as a shifted connection would get wrong.
+/// Checks that every answer of the client is right, over as many calls as a shifted connection
+/// would get wrong.
 fn answers_are_right(client: &LockClient, held: &str, free: &str) {
     for round in 0..20 {
         assert!(!matches!(client.try_lock(held), Ok(Some(_))), "round {round}: a lock that another client holds");
@@ -54,7 +55,7 @@ fn a_stray_frame_costs_its_call_and_nothing_after_it() {
             assert!(matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Server), "{frame:?}: {error}");
             answers_are_right(&client, "held", "free2");
         }
-        wait_until("what was in doubt is undone", || !other.mutex("free").is_locked().unwrap());
+        wait_until("the request of unknown outcome is undone", || !other.mutex("free").is_locked().unwrap());
         client.close(ms(2000)).unwrap();
     }
 }
@@ -69,7 +70,7 @@ fn an_error_that_servers_do_answer_with_is_seen_when_the_connection_is_used_next
     for frame in [&b"-BUSY a script\r\n"[..], b"-WRONGTYPE of nothing\r\n", b"-LOADING it\r\n"] {
         proxy.inject("first", Fault::Stray(frame));
         client.try_lock("first").unwrap_err();
-        // The reply that was meant arrives behind it: not before that can anybody see that there is one too many.
+        // The real reply arrives behind it: only then can a client see that there is one too many.
         std::thread::sleep(ms(20));
         answers_are_right(&client, "held", "free");
     }
@@ -84,7 +85,8 @@ fn a_frame_that_comes_while_the_connection_lies_idle_is_never_taken_for_an_answe
     for frame in FRAMES.into_iter().chain([&b"*2\r\n:1\r\n:77\r\n"[..], b"-BUSY a script\r\n", b":"]) {
         let proxy = Proxy::start(&server);
         let client = client(&proxy);
-        // The server knows its script, so this is one exchange, and the connection lies idle after it.
+        // The server knows this script, so the call is one exchange, and the connection is idle
+        // after it.
         proxy.inject("held", Fault::StrayAfter(frame, ms(1)));
         assert!(client.try_lock("held").unwrap().is_none());
         proxy.wait_hits(1);
@@ -95,13 +97,13 @@ fn a_frame_that_comes_while_the_connection_lies_idle_is_never_taken_for_an_answe
 }
 
 #[test]
-fn a_stray_frame_on_the_renewal_connection_makes_nobody_believe_longer() {
+fn a_stray_frame_on_the_renewal_connection_extends_no_hold() {
     let server = Server::start();
     for frame in [&b":7\r\n"[..], b"*0\r\n", b"-ERR x\r\n"] {
         let proxy = Proxy::start(&server);
         let client = LockClient::builder().url(proxy.url()).lease(ms(900)).build().unwrap();
         let guards: Vec<_> = ["a", "b"].map(|name| client.lock(name).unwrap()).into();
-        // Of both at once: the script of renewals, and no other, is given two keys.
+        // A renewal of both locks at once: no other script gets two keys.
         proxy.inject("900", Fault::Stray(frame));
         proxy.wait_hits(1);
         let until = std::time::Instant::now() + ms(1500);
@@ -112,7 +114,7 @@ fn a_stray_frame_on_the_renewal_connection_makes_nobody_believe_longer() {
         server.cmd::<()>(&["DEL", "a"]);
         let (gone, other) = (&guards[0], server.client());
         let _taken = other.lock("a").unwrap();
-        wait_until("the holder is told", || !gone.is_held());
+        wait_until("the holder is notified", || !gone.is_held());
         assert!(guards[1].is_held(), "{frame:?}");
         drop(guards);
         client.close(ms(2000)).unwrap();
@@ -130,7 +132,7 @@ fn a_stray_frame_costs_a_multi_lock_no_panic() {
         proxy.inject("one", Fault::Stray(frame));
         client.multi(["one", "two"]).try_lock().map(|guard| guard.is_some()).unwrap_err();
         answers_are_right(&client, "held", "free");
-        wait_until("what was in doubt is undone", || !other.mutex("one").is_locked().unwrap());
+        wait_until("the request of unknown outcome is undone", || !other.mutex("one").is_locked().unwrap());
         client.close(ms(2000)).unwrap();
     }
 }

@@ -7,7 +7,8 @@ use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 
-/// Far longer than the test: whoever is inside is inside for certain, whatever happened to its connection.
+/// Far longer than the test, so that a thread inside is inside for certain, whatever happened to
+/// its connection.
 const LEASE: Duration = Duration::from_secs(60);
 
 struct Resource {
@@ -27,7 +28,8 @@ impl Resource {
     }
 }
 
-/// Runs 12 threads of 3 clients until `trouble` returns; every error but "could not be asked" fails the test.
+/// Runs 12 threads of 3 clients until `trouble` returns. Every error fails the test, except those
+/// that say that the server could not be asked.
 fn run(clients: &[LockClient], trouble: impl FnOnce()) -> Resource {
     let resource = Resource { inside: AtomicU32::new(0), last_token: AtomicU64::new(0), turns: AtomicU32::new(0) };
     let stop = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! What is counted: the semaphore with leases, the counting semaphore, the latch.
+//! Primitives that count: the semaphore with leases, the counting semaphore, the latch.
 
 use leasehold::{CountingPermit, ErrorKind, PermitId, SemaphorePermit};
 
@@ -10,7 +10,7 @@ const STEPS: usize = 600;
 /// One acquisition of a semaphore with leases.
 struct Taken {
     guard: Option<SemaphorePermit>,
-    /// Forgotten, and to be given back by this.
+    /// Forgotten: returned by this id.
     id: Option<PermitId>,
     permits: u32,
     members: Vec<Vec<u8>>,
@@ -20,7 +20,7 @@ struct Taken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lease {
     Live,
-    /// Its lease has ended, and nobody has swept it yet.
+    /// Its lease has ended, and no call has removed it yet.
     Ended,
     /// Nothing of it is in Redis any more.
     Gone,
@@ -28,7 +28,7 @@ enum Lease {
 
 #[derive(Default)]
 struct Permits {
-    /// `None`: there is no semaphore.
+    /// `None` if there is no semaphore.
     free: Option<i64>,
     taken: Vec<Taken>,
 }
@@ -42,7 +42,7 @@ impl Permits {
         self.taken[n].state == Lease::Ended
     }
 
-    /// What every look at a semaphore that exists does first.
+    /// What every call on an existing semaphore does first.
     fn sweep(&mut self) {
         let Some(free) = &mut self.free else { return };
         for taken in self.taken.iter_mut().filter(|taken| taken.state == Lease::Ended) {
@@ -51,7 +51,7 @@ impl Permits {
         }
     }
 
-    /// What giving it back answers, and does.
+    /// What a release answers and does.
     fn give_back(&mut self, n: usize) -> Outcome {
         let (permits, state) = (i64::from(self.taken[n].permits), self.taken[n].state);
         if state != Lease::Gone {
@@ -67,7 +67,7 @@ impl Permits {
     }
 }
 
-/// How many to take: mostly what can be had, now and then what never can.
+/// How many to acquire: mostly what is available, sometimes more than there can ever be.
 fn a_few(run: &mut Run) -> u32 {
     match run.roll(16) {
         0 => 0,
@@ -76,7 +76,7 @@ fn a_few(run: &mut Run) -> u32 {
     }
 }
 
-/// What to add, so that mostly some are free.
+/// How many to add, so that mostly some permits are free.
 fn more_or_fewer(run: &mut Run, free: Option<i64>) -> i64 {
     let more = run.roll(5) as i64;
     if free.unwrap_or(0) > 5 { -more } else { more - 1 }
@@ -120,11 +120,12 @@ fn the_semaphore_does_what_its_model_says() {
                     _ if permits == 0 => Outcome::Failed(ErrorKind::InvalidInput),
                     None => Outcome::CONFLICT,
                     Some(free) if free >= i64::from(permits) => Outcome::Won,
-                    // Not even when all are back.
+                    // More than there are permits, even when all are free.
                     Some(free) if free + held < i64::from(permits) => Outcome::CONFLICT,
                     Some(_) => Outcome::Busy,
                 };
-                // Nobody knows whether it swept: what it took comes back, and then it is certain.
+                // It is unknown whether this call removed expired permits; what it acquired is
+                // returned, and then the count is known.
                 if broken && outcome.is_unknown() {
                     run.mend();
                     model.sweep();
@@ -145,7 +146,8 @@ fn the_semaphore_does_what_its_model_says() {
             }
             7..=10 => {
                 let all = 0..model.taken.len();
-                // Those whose lease has ended while nobody swept them are rare: they go first.
+                // Permits whose lease has ended but which no call has removed are rare: they go
+                // first.
                 let ended = run.pick(all.clone().filter(|n| model.taken[*n].guard.is_some() && model.is_ended(*n)));
                 let any = || run.pick(all.filter(|n| model.taken[*n].guard.is_some()));
                 let Some(n) = ended.or_else(any) else { continue };
@@ -154,7 +156,7 @@ fn the_semaphore_does_what_its_model_says() {
                 let broken = run.maybe_break();
                 let outcome = Outcome::of_release(model.taken[n].guard.take().unwrap().unlock());
                 let wanted = model.give_back(n);
-                // Repeated, it cannot tell its own first attempt from a loss.
+                // A repeat cannot tell its own first attempt from a loss.
                 let allowed = if broken { vec![wanted, Outcome::Done] } else { vec![wanted] };
                 soon = run.answered(outcome, &allowed, broken);
                 model.taken.swap_remove(n);
@@ -175,7 +177,7 @@ fn the_semaphore_does_what_its_model_says() {
                 let outcome = Outcome::of_release(handle.release(model.taken[n].id.as_ref().unwrap()));
                 let wanted = model.give_back(n);
                 run.answered(outcome, &[wanted], false);
-                // Now and then it is kept, to be given back once more.
+                // Sometimes the id is kept, to be returned once more.
                 if !run.chance(3) {
                     model.taken.swap_remove(n);
                 }

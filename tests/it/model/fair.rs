@@ -1,4 +1,4 @@
-//! The order of a fair lock: waiters of several clients, some that give up, some that are dead.
+//! The order of a fair lock: waiters of several clients, some of which give up or die.
 
 use std::collections::VecDeque;
 
@@ -25,9 +25,9 @@ struct Mine {
 
 struct Model {
     mine: [Mine; 6],
-    /// Who waits, and under which holder.
+    /// The waiters, each with its holder id.
     queue: VecDeque<(usize, String)>,
-    /// Those that died while they waited, wherever they stand.
+    /// The waiters that died, wherever they are in the queue.
     dead: Vec<String>,
     answers: [Option<Receiver<Outcome>>; 6],
 }
@@ -37,7 +37,7 @@ impl Model {
         self.mine.iter().position(|mine| mine.levels > 0 && !mine.gone)
     }
 
-    /// The lock was freed: whoever came first has it now, and nobody else.
+    /// The lock was released: the first waiter has it now, and nobody else.
     fn pass_on(&mut self, run: &mut Run) {
         let Some((next, _)) = self.queue.pop_front() else { return };
         let answer = self.answers[next].take().unwrap().recv_timeout(CAP);
@@ -62,7 +62,7 @@ fn in_queue(run: &Run, dead: &[String]) -> Vec<String> {
 fn a_fair_lock_is_given_in_the_order_of_its_model() {
     let mut run = Run::new("fair order");
     let clients = [run.client(), run.client(), run.client()];
-    // Force is sent once: not over a connection that may have been cut.
+    // `force_unlock` is sent once, so not over a connection that may have been cut.
     let operator = run.server.client();
     let actors = CLIENT_OF.map(|n| {
         let lock = clients[n].fair(NAME);
@@ -80,7 +80,8 @@ fn a_fair_lock_is_given_in_the_order_of_its_model() {
         match run.roll(17) {
             0..=5 if idle => {
                 run.note(format!("{who} waits, free {free}"));
-                // With a lost reply it is told, or waits on after a repeat: here one could not tell which.
+                // With a lost reply the waiter may fail or wait on after a repeat; the model could
+                // not know which.
                 let broken = free && run.maybe_break();
                 let answer = actor.start(|thread: &mut Thread| {
                     Outcome::of_try(thread.lock.lock().map(Some), |guard| thread.guards.push(guard))
@@ -91,7 +92,7 @@ fn a_fair_lock_is_given_in_the_order_of_its_model() {
                     model.mine[who].levels = usize::from(got == Outcome::Won);
                 } else {
                     let before = model.queue.len();
-                    wait_until(&format!("{who} stands in the queue\n{}", run.story()), || {
+                    wait_until(&format!("{who} is in the queue\n{}", run.story()), || {
                         in_queue(&run, &model.dead).len() > before
                     });
                     let holder = in_queue(&run, &model.dead).pop().unwrap();
@@ -130,7 +131,7 @@ fn a_fair_lock_is_given_in_the_order_of_its_model() {
                     actors[who].run(|thread: &mut Thread| Outcome::of_release(thread.guards.pop().unwrap().unlock()));
                 let allowed: &[_] = match mine.gone {
                     false => &[Outcome::Done],
-                    // Repeated, it cannot tell its own first attempt from a loss.
+                    // A repeat cannot tell its own first attempt from a loss.
                     true if (broken || cut) && mine.levels == 1 => &[Outcome::Done, Outcome::LOST],
                     true => &[Outcome::LOST],
                 };
@@ -153,7 +154,8 @@ fn a_fair_lock_is_given_in_the_order_of_its_model() {
                 }
             }
             15 => {
-                // One of ours or one of Java's: only the version of its id tells.
+                // A leasehold waiter or a Redisson waiter: they differ only in the version of the
+                // id.
                 let version = if run.chance(2) { 8 } else { 4 };
                 let dead = format!("00000000-0000-{version}000-8000-{step:012}:1");
                 run.note(format!("{dead} waits and is dead"));
@@ -165,7 +167,8 @@ fn a_fair_lock_is_given_in_the_order_of_its_model() {
             16 if run.chance(2) => {
                 run.note("all connections end".into());
                 run.proxy.cut_all();
-                // From now on any idle connection may be found dead, and what went out over it is repeated.
+                // From now on any idle connection may turn out to be closed, and the request sent
+                // over it is repeated.
                 cut = true;
             }
             _ => continue,
@@ -185,7 +188,7 @@ fn a_fair_lock_is_given_in_the_order_of_its_model() {
             model.pass_on(&mut run);
         }
     }
-    // The dead are swept by the next who comes by.
+    // The next client that asks removes the dead waiters.
     drop(clients[0].fair(NAME).lock().unwrap());
     drop((actors, clients, operator));
     run.end();

@@ -8,7 +8,7 @@ use leasehold::{
 use super::{Actor, NAME, Outcome, Run};
 
 const STEPS: usize = 400;
-/// Which client each thread uses: two of them share one.
+/// The client that each thread uses: two threads share one.
 const CLIENT_OF: [usize; 4] = [0, 0, 1, 2];
 
 trait Lock: Clone + Send + 'static {
@@ -19,7 +19,7 @@ trait Lock: Clone + Send + 'static {
     fn try_bound(&self, timed: bool) -> Result<Option<Self::Bound>>;
     fn try_owned(&self) -> Result<Option<Self::Owned>>;
     fn force_unlock(&self) -> Result<bool>;
-    /// Whether it is held, how often, and its token.
+    /// Whether the lock is held, its hold count, and its token.
     fn look(guard: &Self::Bound) -> (bool, u32, u64);
     fn look_owned(guard: &Self::Owned) -> (bool, u32, u64);
     fn unlock(guard: Self::Bound) -> Result<()>;
@@ -81,7 +81,7 @@ struct Thread<L: Lock> {
     owned: Option<L::Owned>,
 }
 
-/// What one thread has: `gone` in Redis, whether it knows that or not.
+/// What one thread holds. `gone`: the hold is gone in Redis, whether the thread knows it or not.
 #[derive(Debug, Default, Clone, Copy)]
 struct Mine {
     levels: usize,
@@ -93,13 +93,13 @@ struct Mine {
 #[derive(Default)]
 struct Model {
     mine: [Mine; 4],
-    /// The count in Redis is what was told last: unknown after a lost reply.
+    /// Whether the count in Redis is known: not after a lost reply.
     loose: bool,
     token: u64,
 }
 
 impl Model {
-    /// Who stands in Redis, by client, and how often.
+    /// The holder in Redis, by client, and its hold count.
     fn standing(&self) -> Option<(usize, usize)> {
         let of = |(n, mine): (usize, &Mine)| match mine {
             Mine { owned: true, owned_gone: false, .. } => Some((CLIENT_OF[n], 1)),
@@ -120,8 +120,8 @@ impl Model {
     }
 }
 
-fn run<L: Lock>(noun: &'static str) {
-    let mut run = Run::new(noun);
+fn run<L: Lock>(primitive: &'static str) {
+    let mut run = Run::new(primitive);
     let clients = [run.client(), run.client(), run.client()];
     let ids = clients.each_ref().map(|client| client.id().to_owned());
     let actors = CLIENT_OF.map(|n| {
@@ -132,7 +132,7 @@ fn run<L: Lock>(noun: &'static str) {
     for _ in 0..STEPS {
         let (mut who, step) = (run.roll(4), run.roll(16));
         if let 6..=10 | 13 = step {
-            // Mostly one who has something to give up, or nobody would get far.
+            // Mostly a thread that holds something, or few operations would have an effect.
             let held = |n: &usize| if step == 13 { model.mine[*n].owned } else { model.mine[*n].levels > 0 };
             who = run.pick((0..4).filter(held)).unwrap_or(who);
         }
@@ -141,7 +141,8 @@ fn run<L: Lock>(noun: &'static str) {
         let mut soon = false;
         match step {
             0..=5 => {
-                // A timed try waits for a thread of its own client, which may not know that its hold is gone.
+                // A timed attempt waits for a thread of its own client, which may not know that its
+                // hold is gone.
                 let timed = run.chance(4) && model.mine.iter().all(|mine| !mine.gone && !mine.owned_gone);
                 run.note(format!("{who} tries, {} levels, gone {}", mine.levels, mine.gone));
                 let broken = run.maybe_break();
@@ -155,7 +156,7 @@ fn run<L: Lock>(noun: &'static str) {
                     (false, false) => Outcome::Busy,
                 };
                 soon = run.answered(outcome, &[wanted], broken);
-                // Nothing is sent after a lost re-entry: the next verb corrects the count.
+                // Nothing is sent after a lost re-entry: the next call corrects the count.
                 model.loose = if mine.levels > 0 && !mine.gone { soon } else { model.loose && !free };
                 if outcome == Outcome::Won {
                     model.mine[who].levels += 1;
@@ -166,28 +167,28 @@ fn run<L: Lock>(noun: &'static str) {
                 }
             }
             6..=10 if mine.levels > 0 => {
-                let (which, told) = (run.roll(mine.levels), !run.chance(3));
-                run.note(format!("{who} unlocks one of {}, gone {}, told {told}", mine.levels, mine.gone));
+                let (which, reported) = (run.roll(mine.levels), !run.chance(3));
+                run.note(format!("{who} unlocks one of {}, gone {}, reported {reported}", mine.levels, mine.gone));
                 let broken = run.maybe_break();
                 let outcome = actor.run(move |thread: &mut Thread<L>| {
                     let guard = thread.bound.swap_remove(which);
-                    if told {
+                    if reported {
                         return Outcome::of_release(L::unlock(guard));
                     }
                     drop(guard);
                     Outcome::Done
                 });
                 let allowed: &[_] = match mine.gone {
-                    _ if !told => &[Outcome::Done],
+                    _ if !reported => &[Outcome::Done],
                     false => &[Outcome::Done],
-                    // Repeated, it cannot tell its own first attempt from a loss.
+                    // A repeat cannot tell its own first attempt from a loss.
                     true if broken && mine.levels == 1 => &[Outcome::Done, Outcome::LOST],
                     true => &[Outcome::LOST],
                 };
                 let unknown = run.answered(outcome, allowed, broken);
                 let mine = &mut model.mine[who];
                 mine.levels -= 1;
-                soon = unknown || (broken && !told);
+                soon = unknown || (broken && !reported);
                 if !mine.gone {
                     model.loose = soon && mine.levels > 0;
                 }
@@ -241,7 +242,7 @@ fn run<L: Lock>(noun: &'static str) {
         }
         let count = |count: usize| if model.loose { None } else { Some(count) };
         let standing = model.standing().map(|(n, levels)| (ids[n].clone(), count(levels)));
-        // And nothing else: no place in a queue, no sign of a waiting writer.
+        // No other key: no entry in a queue, no marker of a waiting writer.
         run.stands(soon, &(standing, vec![]), || {
             let mut hash = run.server.hash(NAME);
             hash.remove("mode");
@@ -255,7 +256,7 @@ fn run<L: Lock>(noun: &'static str) {
             let (bound, owned) = actor.run(|thread: &mut Thread<L>| {
                 (thread.bound.last().map(L::look), thread.owned.as_ref().map(L::look_owned))
             });
-            // One that is gone may know of it already or not.
+            // The client may know already or not that this hold is gone.
             if let (Some((held, count, _)), false) = (bound, mine.gone) {
                 run.same("held, how often", &(held, count as usize), &(true, mine.levels));
             }

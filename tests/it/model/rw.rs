@@ -1,4 +1,5 @@
-//! The read-write lock: readers beside each other, reads inside a write hold, downgrades, refused upgrades.
+//! The read-write lock: readers beside each other, reads inside a write hold, downgrades, refused
+//! upgrades.
 
 use leasehold::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -19,7 +20,7 @@ struct Mine {
     reads: usize,
     writes: usize,
     gone: bool,
-    /// A reply was lost: the counts in Redis may be older than ours until the hold ends.
+    /// A reply was lost: the counts in Redis may be older than the client's until the hold ends.
     loose: bool,
 }
 
@@ -33,16 +34,16 @@ impl Mine {
     }
 }
 
-/// A holder in Redis: its client, whether it writes, and its count if that is certain.
+/// A holder in Redis: its client, whether it writes, and its count if that is known.
 type Field = (String, bool, Option<usize>);
 
 #[derive(Debug, Default, PartialEq)]
 struct Standing {
     mode: Option<String>,
     fields: Vec<Field>,
-    /// How many keys of read levels there are, if the counts are certain.
+    /// The number of keys of read levels, if the counts are known.
     levels: Option<usize>,
-    /// Keys that are neither: the marker of a writer who waits.
+    /// Other keys: the marker of a waiting writer.
     others: Vec<String>,
 }
 
@@ -63,7 +64,7 @@ impl Model {
             let writes = mine.writes > 0;
             let count = if writes { mine.writes } else { mine.reads };
             standing.fields.push((self.ids[CLIENT_OF[n]].clone(), writes, exact.then_some(count)));
-            // Reads inside a write hold are known here only.
+            // Only the client knows of reads inside a write hold.
             levels += if writes { 0 } else { mine.reads };
             standing.mode = Some(if writes { "write" } else { "read" }.to_owned());
         }
@@ -100,7 +101,7 @@ fn the_read_write_lock_does_what_its_model_says() {
     for _ in 0..STEPS {
         let (mut who, step) = (run.roll(4), run.roll(20));
         if step > 7 {
-            // Mostly one who has something to give up, or nobody would get far.
+            // Mostly a thread that holds something, or few operations would have an effect.
             let held = |n: &usize| {
                 if (12..=16).contains(&step) { model.mine[*n].writes > 0 } else { model.mine[*n].reads > 0 }
             };
@@ -110,7 +111,7 @@ fn the_read_write_lock_does_what_its_model_says() {
         let read = model.mine.iter().any(|mine| mine.stands());
         let written = model.mine.iter().any(|mine| mine.stands() && mine.writes > 0);
         let (broken, soon);
-        // Else there would always be readers.
+        // Otherwise there would always be readers.
         let step = if step < 5 && !read && run.chance(2) { 5 } else { step };
         match step {
             0..=4 => {
@@ -120,7 +121,7 @@ fn the_read_write_lock_does_what_its_model_says() {
                     Outcome::of_try(thread.lock.try_read(), |guard| thread.reads.push(guard))
                 });
                 let allowed: &[_] = match (mine.holds(), mine.gone) {
-                    // Local: it may not know yet that it is gone.
+                    // Decided in the client, which may not know yet that the hold is gone.
                     (true, true) if mine.writes > 0 => &[Outcome::Won, Outcome::LOST],
                     (true, true) => &[Outcome::LOST],
                     (true, false) => &[Outcome::Won],
@@ -141,9 +142,9 @@ fn the_read_write_lock_does_what_its_model_says() {
                 let allowed: &[_] = match (mine.writes > 0, mine.reads > 0) {
                     (true, _) if mine.gone => &[Outcome::LOST],
                     (true, _) => &[Outcome::Won],
-                    // Local: it may not know yet that it is gone.
+                    // Decided in the client, which may not know yet that the hold is gone.
                     (false, true) if mine.gone => &[Outcome::CONFLICT, Outcome::LOST],
-                    // It would wait for itself.
+                    // The thread would wait for itself.
                     (false, true) => &[Outcome::CONFLICT],
                     (false, false) if read => &[Outcome::Busy],
                     (false, false) => &[Outcome::Won],

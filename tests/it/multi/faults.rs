@@ -1,4 +1,5 @@
-//! Several locks as one when something goes wrong: lost replies, lost holds, a full server, a close.
+//! Several locks taken as one when something goes wrong: lost replies, lost holds, a full server,
+//! `close`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +42,8 @@ fn a_lost_acquire_or_release_leaves_none_of_them() {
         proxy.inject("m2", fault);
         match client.multi(all).try_lock() {
             Err(e) => assert_unasked(&format!("{fault:?}"), &e),
-            // Cut short in its sleep, the connection was replaced and the same request repeated.
+            // The client took the connection for one that had ended while idle, replaced it, and
+            // repeated the request.
             Ok(Some(guard)) => guard.unlock().unwrap(),
             Ok(None) => panic!("{fault:?}: nobody else has it"),
         }
@@ -57,7 +59,7 @@ fn a_lost_acquire_or_release_leaves_none_of_them() {
     }
 }
 
-/// What this thread held before goes on, whatever becomes of the call that enters it again.
+/// A hold of this thread goes on, whatever happens to the call that enters it again.
 #[test]
 fn a_lost_reply_leaves_the_holds_that_were_there() {
     let server = Server::start();
@@ -83,7 +85,7 @@ fn a_lost_reply_leaves_the_holds_that_were_there() {
     }
 }
 
-/// A waiting call rides out a lost reply, with the holder that may stand already.
+/// A waiting call survives a lost reply and keeps its holder id, which may hold the lock already.
 #[test]
 fn a_waiter_that_loses_a_reply_gets_in_all_the_same() {
     let server = Server::start();
@@ -97,7 +99,8 @@ fn a_waiter_that_loses_a_reply_gets_in_all_the_same() {
                 (server.lock_keys().len(), guard.unlock())
             });
             wait_until("it waits", || listens(&server, "m2"));
-            // Its second try may be still to come: then that one is met, and a third one wins.
+            // The second attempt may be still to come: then the fault hits that one, and a third
+            // one succeeds.
             proxy.inject("m1", fault);
             give_up(&server, "m2");
             let (stand, unlocked) = waiter.join().unwrap();
@@ -108,15 +111,15 @@ fn a_waiter_that_loses_a_reply_gets_in_all_the_same() {
     }
 }
 
-/// One of three is gone: all four ways tell it, and the others are released by the unlock.
+/// One of three locks is gone: all four ways report it, and unlocking releases the others.
 #[test]
 fn the_loss_of_one_is_the_loss_of_all() {
     let server = Server::start();
     let client = server.builder().lease(ms(900)).io_timeout(ms(800)).build().unwrap();
     for owned in [false, true] {
         let multi = client.multi(["a", "b", "c"]);
-        let told = Arc::new(AtomicU32::new(0));
-        let count = told.clone();
+        let reported = Arc::new(AtomicU32::new(0));
+        let count = reported.clone();
         let callback = move || {
             count.fetch_add(1, Ordering::SeqCst);
         };
@@ -141,19 +144,19 @@ fn the_loss_of_one_is_the_loss_of_all() {
             lose!(multi.lock().unwrap());
         }
         wait_until("the others are free", || server.lock_keys().is_empty());
-        wait_until("the callback has run", || told.load(Ordering::SeqCst) == 1);
-        // All of them at once: told once.
+        wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
+        // All locks are lost at once: reported once.
         let guard = multi.lock_owned().unwrap();
-        let count = told.clone();
+        let count = reported.clone();
         guard.on_lost(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
         server.cmd::<()>(&["FLUSHALL"]);
         assert!(guard.wait_lost(CAP));
-        wait_until("the callback has run", || told.load(Ordering::SeqCst) == 2);
+        wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 2);
         refused(guard.unlock(), ErrorKind::Lost, Some("a"));
         let guard = multi.lock().unwrap();
-        assert_eq!(told.load(Ordering::SeqCst), 2);
+        assert_eq!(reported.load(Ordering::SeqCst), 2);
         guard.unlock().unwrap();
     }
     drop(client);
@@ -161,7 +164,7 @@ fn the_loss_of_one_is_the_loss_of_all() {
 }
 
 #[test]
-fn closing_the_client_is_told_like_a_loss() {
+fn closing_the_client_is_reported_like_a_loss() {
     let server = Server::start();
     let client = patient(&server);
     let guard = client.multi(["a", "b"]).lock_owned().unwrap();
@@ -169,7 +172,7 @@ fn closing_the_client_is_told_like_a_loss() {
         let waiter = s.spawn(|| guard.wait_lost(LONG));
         client.close(SOON).unwrap();
         let start = Instant::now();
-        assert!(waiter.join().unwrap(), "whoever waits for a loss");
+        assert!(waiter.join().unwrap(), "a thread that waits for a loss");
         assert!(start.elapsed() < SOON);
     });
     refused(guard.ensure_held(), ErrorKind::Closed, Some("a"));
@@ -193,7 +196,7 @@ fn a_full_server_takes_none_of_them() {
     let server = Server::start();
     let client = patient(&server);
     let without = server.builder().lease(LONG).fencing(false).build().unwrap();
-    // The scripts are loaded, which takes memory as well.
+    // The scripts are loaded before, because that takes memory too.
     for client in [&client, &without] {
         client.multi(["x", "y"]).lock().unwrap().unlock().unwrap();
     }
@@ -202,7 +205,7 @@ fn a_full_server_takes_none_of_them() {
     for client in [&client, &without] {
         let e = client.multi(["a", "b"]).try_lock().unwrap_err();
         assert_eq!((e.kind(), e.name()), (ErrorKind::Full, Some("a, b")), "{e:?}");
-        // Being told that it is taken needs no memory.
+        // The answer that a lock is taken needs no memory.
         assert!(client.multi(["a", "h"]).try_lock_owned().unwrap().is_none());
     }
     held.extend(LONG * 2).unwrap();
@@ -213,7 +216,8 @@ fn a_full_server_takes_none_of_them() {
     drop(client.multi(["a", "b"]).try_lock().unwrap().expect("it works again"));
 }
 
-/// A user who may write hashes but set no TTL: the lock that was written already is taken back.
+/// A user who may write hashes but not set a TTL: the lock that was written already is deleted
+/// again.
 #[test]
 fn a_write_that_is_refused_takes_back_what_was_written() {
     let server = Server::start();
@@ -232,8 +236,8 @@ fn a_write_that_is_refused_takes_back_what_was_written() {
     assert!(server.lock_keys().is_empty());
 }
 
-/// The first run was granted, its reply lost; one name was forced open and is another's now. The repeat is refused, and takes
-/// the others back.
+/// The first run was granted and its reply lost; then one name was forced open and acquired by
+/// another. The repeat is refused and releases the others.
 #[test]
 fn a_repeat_leaves_no_half_after_one_was_forced_open() {
     let server = Server::start();
@@ -245,9 +249,9 @@ fn a_repeat_leaves_no_half_after_one_was_forced_open() {
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
     std::thread::scope(|s| {
         let waiter = s.spawn(|| all.try_lock_for(ms(3000)).map(|won| won.is_none()));
-        // Before and after the subscription: the next try is that of the release.
+        // One attempt before and one after the subscription: the next one follows the release.
         wait_until("it has tried twice", || listens(&server, "m2") && server.call_count("evalsha") >= 2);
-        // No new connection after it was granted: the call rides that out.
+        // No new connections after the grant: the waiting call goes on through that.
         proxy.inject("m1", Fault::CutAfterApplied);
         proxy.refuse(true);
         give_up(&server, "m2");

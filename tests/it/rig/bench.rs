@@ -1,4 +1,5 @@
-//! Scripts sent as EVAL over one connection, while another hears everything that is published.
+//! Sends scripts as EVAL over one connection while another connection receives everything that is
+//! published.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,8 @@ use redis::{ConnectionLike, RedisResult, Value};
 
 use super::Server;
 
-/// The table `scripts!`: the name of each script, and its source with what stands in front of it and behind.
+/// Reads the table `scripts!` of the crate: the name of each script, and its source with the
+/// libraries before and after it.
 pub(crate) fn scripts() -> BTreeMap<&'static str, String> {
     let table = include_str!("../../../src/store/redis/script/mod.rs");
     let (_, table) = table.split_once("\nscripts! {\n").expect("the table begins");
@@ -24,38 +26,38 @@ pub(crate) fn scripts() -> BTreeMap<&'static str, String> {
     table.lines().map(script).collect()
 }
 
-/// TTLs are whole kiloseconds and compared rounded: no machine is so slow that it changes an outcome.
+/// TTLs are whole kiloseconds and compared rounded, so that a slow machine changes no result.
 pub(crate) const MILLIS: i64 = 1_000_000;
-/// Redisson's mark of a permit that has no end.
+/// The score by which Redisson marks a permit without an expiry.
 const NEVER: i64 = 922_337_203_685_477;
 
 pub(crate) fn kilo(millis: i64) -> String {
     if millis < 0 { millis.to_string() } else { format!("{}ks", (millis + MILLIS / 2) / MILLIS) }
 }
 
-/// What stands under a key.
+/// The content of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) kind: String,
-    /// Fields, members or elements, with what belongs to each; in Redis' order only where it has a meaning.
+    /// Fields, members or elements, each with its value or score. Sorted, except for lists.
     pub(crate) body: Vec<(String, String)>,
     pub(crate) pttl: String,
 }
 
-/// All keys of a server, so that nothing is left behind unseen.
+/// All keys of a server, so that a test notices everything that is left behind.
 pub(crate) type Picture = BTreeMap<String, Content>;
 
 pub(crate) struct Bench<'a> {
     con: redis::Connection,
-    ear: redis::PubSub<'a>,
+    subscriber: redis::PubSub<'a>,
     scripts: BTreeMap<&'static str, String>,
 }
 
 impl<'a> Bench<'a> {
-    pub(crate) fn new(server: &Server, ear: &'a mut redis::Connection) -> Self {
-        let mut ear = ear.as_pubsub();
-        ear.psubscribe("*").unwrap();
-        Self { con: server.connect(), ear, scripts: scripts() }
+    pub(crate) fn new(server: &Server, subscriber: &'a mut redis::Connection) -> Self {
+        let mut subscriber = subscriber.as_pubsub();
+        subscriber.psubscribe("*").unwrap();
+        Self { con: server.connect(), subscriber, scripts: scripts() }
     }
 
     pub(crate) fn cmd<T: redis::FromRedisValue>(&mut self, words: &[impl redis::ToRedisArgs]) -> T {
@@ -68,7 +70,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Runs one of our scripts.
+    /// Runs one of the crate's scripts.
     pub(crate) fn eval(
         &mut self,
         script: &str,
@@ -83,15 +85,17 @@ impl<'a> Bench<'a> {
         for word in args {
             cmd.arg(word);
         }
-        // Not `query`: that turns a whole list of answers into an error when one of them is.
+        // Not `query`, which turns a whole list of replies into an error when one of them is an
+        // error.
         self.con.req_packed_command(&cmd.get_packed_command())
     }
 
-    /// Everything that was published since the last call. A mark tells where it ends: nothing is waited for.
-    pub(crate) fn heard(&mut self) -> Vec<(String, String)> {
+    /// Everything that was published since the last call. A marker message shows where it ends, so
+    /// nothing is waited for.
+    pub(crate) fn published(&mut self) -> Vec<(String, String)> {
         self.cmd::<u32>(&["PUBLISH", "mark", ""]);
         let next = || {
-            let message = self.ear.get_message().unwrap();
+            let message = self.subscriber.get_message().unwrap();
             (message.get_channel_name().to_owned(), message.get_payload().unwrap())
         };
         std::iter::repeat_with(next).take_while(|(channel, _): &(String, String)| channel != "mark").collect()
@@ -103,7 +107,8 @@ impl<'a> Bench<'a> {
         seconds * 1000 + micros / 1000
     }
 
-    /// What stands there now, with times instead of epoch times. `name` shortens what is too long to read.
+    /// The current content of all keys, with remaining times instead of timestamps. `name` shortens
+    /// long names.
     pub(crate) fn picture(&mut self, name: impl Fn(&str) -> String) -> Picture {
         const LOOK: &str = "local out = {}
             for _, key in ipairs(redis.call('keys', '*')) do
@@ -139,7 +144,7 @@ impl<'a> Bench<'a> {
             }
             (name(&key), Content { kind, body, pttl: kilo(pttl) })
         };
-        // What is about to end may be gone when we look again.
+        // A key that is about to expire may be gone at the next look.
         keys.into_iter().map(content).filter(|(_, content)| content.pttl != "0ks").collect()
     }
 }

@@ -49,7 +49,7 @@ impl Child {
         loop {
             match self.lines.recv_timeout(CAP) {
                 Ok(line) => {
-                    // libtest's own output may stand in front of ours.
+                    // libtest's output may come before the child's on the same line.
                     if let Some((_, rest)) = line.split_once(&wanted) {
                         return rest.trim().to_owned();
                     }

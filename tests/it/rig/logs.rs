@@ -20,7 +20,7 @@ impl log::Log for Recorder {
     fn flush(&self) {}
 }
 
-/// For all tests of this process.
+/// Starts recording, for all tests of this process.
 pub(crate) fn record_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -29,7 +29,8 @@ pub(crate) fn record_logs() {
     });
 }
 
-/// The lines of this level that contain all of these: the address of the test's own server should be one of them.
+/// The lines of this level that contain all of these words. One of them should be the address of
+/// the test's own server, because all tests share the recording.
 pub(crate) fn logged(level: log::Level, words: &[&str]) -> Vec<String> {
     let lines = LINES.lock();
     let fits = |line: &&(log::Level, String)| line.0 == level && words.iter().all(|word| line.1.contains(word));

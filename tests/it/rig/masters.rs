@@ -13,7 +13,8 @@ impl Masters {
         Self((0..count).map(|_| Server::start()).collect())
     }
 
-    /// All vote at once: nothing that they could have forgotten was there before.
+    /// Masters that all vote at once, because they are known to be new and to have forgotten
+    /// nothing.
     pub(crate) fn fresh(count: usize) -> Self {
         let masters = Self::start(count);
         let client = masters.builder().admit_fresh_nodes().build().unwrap();
@@ -33,12 +34,13 @@ impl Masters {
         self.builder().build().unwrap()
     }
 
-    /// On how many of them somebody holds the lock.
+    /// The number of masters on which the lock is held.
     pub(crate) fn holding(&self, name: &str) -> usize {
         self.0.iter().filter(|server| !server.hash(name).is_empty()).count()
     }
 
-    /// All remember that they were admitted: what clients believe may be older.
+    /// Waits until every master has recorded its own admission. What clients know of it may be
+    /// older.
     #[track_caller]
     pub(crate) fn wait_until_all_vote(&self) {
         wait_until("all masters were admitted", || {

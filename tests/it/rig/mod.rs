@@ -1,5 +1,7 @@
-//! What the tests stand on: private servers, a proxy that breaks connections at a chosen point, child processes.
+//! Test fixtures: private servers, a proxy that breaks connections at a chosen point, child
+//! processes.
 
+mod acl_rule;
 mod bench;
 mod child;
 mod logs;
@@ -9,6 +11,7 @@ mod server;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use acl_rule::{acl_rule, acl_words};
 pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo, scripts};
 pub(crate) use child::Child;
 pub(crate) use logs::{logged, record_logs};
@@ -18,6 +21,9 @@ pub(crate) use server::Server;
 
 /// The longest that a test waits for something that must happen.
 pub(crate) const CAP: Duration = Duration::from_secs(15);
+
+/// Far shorter than the leases and timers that would otherwise end a wait.
+pub(crate) const PROMPT: Duration = Duration::from_secs(8);
 
 pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -33,7 +39,8 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The threads of this process whose names begin so (Linux cuts names to 15 characters).
+/// The number of threads of this process whose names begin with `prefix` (Linux cuts names to 15
+/// characters).
 #[cfg(target_os = "linux")]
 pub(crate) fn threads_named(prefix: &str) -> usize {
     let prefix = &prefix[..prefix.len().min(15)];
@@ -44,8 +51,8 @@ pub(crate) fn threads_named(prefix: &str) -> usize {
         .count()
 }
 
-/// Sends a signal by name to a process. After a STOP all of its threads stand still: until the one that the kernel chose
-/// to take the signal is scheduled, the others go on.
+/// Sends a signal by name to a process. After STOP, returns once all of its threads have stopped:
+/// until the kernel schedules the thread it chose to take the signal, the others run on.
 pub(crate) fn signal(pid: u32, name: &str) {
     let status = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "kill -{name} {pid}");

@@ -12,39 +12,40 @@ use parking_lot::Mutex;
 
 use super::{Server, ms, wait_until};
 
-/// What happens to the request it is meant for.
+/// What happens to the request that the fault is injected into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The server never sees it.
+    /// The server never receives the request.
     CutBeforeSend,
-    /// The server gets this many bytes of it, and no more.
+    /// The server receives this many bytes of the request and no more.
     CutRequestAt(usize),
-    /// It is applied; the reply is lost.
+    /// The server runs the request; the reply is lost.
     CutAfterApplied,
-    /// It is applied; this many bytes of the reply arrive.
+    /// The server runs the request; this many bytes of the reply arrive.
     CutReplyAt(usize),
-    /// It is applied; the connection stays up and says nothing any more.
+    /// The server runs the request; the connection stays up and delivers nothing any more.
     BlackHoleReply,
     /// The reply comes this much later.
     StallReply(Duration),
-    /// It is applied; the connection ends this much later, without a reply.
+    /// The server runs the request; the connection ends this much later, without a reply.
     StallThenCut(Duration),
-    /// Kept back while the client sees a silent connection; sent when told to, whether or not the client is still there.
+    /// Held back while the client sees a silent connection. Sent by `release_held`, whether or not
+    /// the client is still connected.
     Hold,
-    /// Something that is not RESP comes back.
+    /// The client receives bytes that are not RESP.
     Garbage,
-    /// A frame too many comes in front of the reply.
+    /// The client receives an extra frame before the reply.
     Stray(&'static [u8]),
-    /// A frame too many comes this long after the reply.
+    /// The client receives an extra frame this long after the reply.
     StrayAfter(&'static [u8], Duration),
 }
 
 struct Rule {
-    /// A word of the request, as in `contains`.
+    /// A part of a word of the request.
     word: Vec<u8>,
-    /// Requests with the word to let through first.
+    /// How many requests with the word pass before the fault.
     skip: u32,
-    /// How many meet the fault then.
+    /// How many requests get the fault after those.
     times: u32,
     fault: Fault,
 }
@@ -57,7 +58,8 @@ struct State {
     held_over: AtomicBool,
     refuse: AtomicBool,
     silent: AtomicBool,
-    /// Subscribed connections so far, and up to which of them nothing goes through any more.
+    /// The number of connections that have subscribed so far, and the number of the last one that
+    /// is half open.
     subscribers: AtomicU32,
     half_open: AtomicU32,
     stop: AtomicBool,
@@ -98,7 +100,7 @@ impl Proxy {
         format!("redis+unix://{}", self.path.display())
     }
 
-    /// The next request that contains `word` meets the fault, once.
+    /// The next request that contains `word` gets the fault, once.
     pub(crate) fn inject(&self, word: &str, fault: Fault) {
         self.inject_after(word, 0, fault);
     }
@@ -107,7 +109,8 @@ impl Proxy {
         self.set(word, skip, 1, fault);
     }
 
-    /// The next so many requests that contain `word` meet the fault: the repeats of the first one as well.
+    /// The next `times` requests that contain `word` get the fault, including repeats of the first
+    /// one.
     pub(crate) fn inject_times(&self, word: &str, times: u32, fault: Fault) {
         self.set(word, 0, times, fault);
     }
@@ -116,33 +119,35 @@ impl Proxy {
         *self.state.rule.lock() = Some(Rule { word: word.as_bytes().to_vec(), skip, times, fault });
     }
 
-    /// Waits until a fault has really happened `n` times.
+    /// Waits until `n` faults have happened.
     pub(crate) fn wait_hits(&self, n: u32) {
         wait_until("the injected fault happens", || self.state.hits.load(Ordering::SeqCst) >= n);
     }
 
-    /// Takes back a fault that nothing has met yet. False: it has happened.
+    /// Removes a fault that has not happened yet. False if it has happened.
     pub(crate) fn disarm(&self) -> bool {
         self.state.rule.lock().take().is_some()
     }
 
-    /// Sends the held request, and waits until the server has answered it or ended its connection.
+    /// Sends the held request and waits until the server has answered it or closed its connection.
     pub(crate) fn release_held(&self) {
         self.state.release_held.store(true, Ordering::SeqCst);
         wait_until("the held request is over", || self.state.held_over.load(Ordering::SeqCst));
     }
 
-    /// New connections are closed at once, or no longer.
+    /// Sets whether new connections are closed at once.
     pub(crate) fn refuse(&self, refuse: bool) {
         self.state.refuse.store(refuse, Ordering::SeqCst);
     }
 
-    /// Everything sent from now on is swallowed, new connections included, or no longer (by new connections).
+    /// Sets whether everything sent from now on is dropped, on new connections too. Once false, new
+    /// connections work again.
     pub(crate) fn silence(&self, silent: bool) {
         self.state.silent.store(silent, Ordering::SeqCst);
     }
 
-    /// The packets of those that have subscribed so far vanish, in both directions; those of others live.
+    /// Drops all packets, in both directions, of the connections that have subscribed so far. Other
+    /// connections go on.
     pub(crate) fn leave_subscribers_half_open(&self) {
         self.state.half_open.store(self.subscribers(), Ordering::SeqCst);
     }
@@ -167,7 +172,7 @@ impl Drop for Proxy {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
-        // The next one of the same server listens there.
+        // The next proxy of the same server listens there.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -177,7 +182,8 @@ fn close(a: &UnixStream, b: &UnixStream) {
     let _ = b.shutdown(std::net::Shutdown::Both);
 }
 
-/// Request by request until the client subscribes; from then on bytes flow freely both ways.
+/// Forwards request by request until the client subscribes; from then on bytes flow freely both
+/// ways.
 fn carry(mut client: UnixStream, mut server: UnixStream, state: &State) {
     let mut pending = Vec::new();
     loop {
@@ -223,7 +229,7 @@ fn take_fault(state: &State, words: &[Vec<u8>]) -> Option<Fault> {
     Some(fault)
 }
 
-/// False: the connection is over.
+/// False if the connection is over.
 fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request: &[u8], state: &State) -> bool {
     match fault {
         Fault::CutBeforeSend => false,
@@ -279,7 +285,7 @@ fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request:
     }
 }
 
-/// Passes a request and its reply on; of the reply only the first bytes, if so wanted.
+/// Forwards a request and its reply, or only the first `most` bytes of the reply.
 fn exchange(client: &mut UnixStream, server: &mut UnixStream, request: &[u8], most: Option<usize>) -> Option<()> {
     server.write_all(request).ok()?;
     let reply = read_reply(server)?;
@@ -305,7 +311,7 @@ fn pass_on(mut from: UnixStream, mut to: UnixStream, swallow: &(dyn Fn() -> bool
     close(&from, &to);
 }
 
-/// The next complete request, raw and in words.
+/// The next complete request, raw and as words.
 fn next_request(client: &mut UnixStream, pending: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     let mut chunk = [0; 16 * 1024];
     loop {
@@ -350,7 +356,7 @@ fn read_reply(server: &mut UnixStream) -> Option<Vec<u8>> {
     Some(reply)
 }
 
-/// The end of the complete reply that begins at `from`.
+/// The end of the reply that begins at `from`, if it is complete.
 fn reply_length(bytes: &[u8], from: usize) -> Option<usize> {
     let (at, head) = line(bytes, from)?;
     let number = || head[1..].parse::<i64>().ok();

@@ -1,4 +1,4 @@
-//! A private server on a unix socket or a free port, ended when the test ends.
+//! A private server on a Unix socket or a free port. It ends when the test ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ impl Server {
         cmd.query(&mut self.connect()).unwrap_or_else(|e| panic!("{words:?}: {e}"))
     }
 
-    /// 6, or 7 and more: what the server says of its compatibility with Redis.
+    /// The major version of Redis that the server is compatible with: 6, or 7 and later.
     pub(crate) fn major(&self) -> u32 {
         let info: String = self.cmd(&["INFO", "server"]);
         let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
@@ -147,7 +147,7 @@ impl Server {
         let _ = std::fs::remove_file(self.socket());
     }
 
-    /// Again on the same socket and port, with whatever data it persisted.
+    /// Starts the server again on the same socket and port, with the data it persisted.
     pub(crate) fn start_again(&mut self) {
         assert!(self.process.is_none());
         self.spawn();
@@ -166,8 +166,8 @@ impl Server {
         self.cmd(&["PTTL", key])
     }
 
-    /// All keys but those that are meant to stay for a while: token counters, a master's memory of itself, and marks of requests that must not run
-    /// twice, as long as they have an end.
+    /// All keys except those that are meant to stay for a while: token counters, a master's record
+    /// of its admission, and idempotency keys that expire.
     pub(crate) fn lock_keys(&self) -> Vec<String> {
         let keys: Vec<String> = self.cmd(&["KEYS", "*"]);
         let stays = |key: &str| {
@@ -187,7 +187,7 @@ impl Server {
         list.lines().map(str::to_owned).collect()
     }
 
-    /// How often each command ran, those inside scripts included.
+    /// How often each command ran, including commands inside scripts.
     pub(crate) fn calls(&self) -> HashMap<String, u64> {
         let info: String = self.cmd(&["INFO", "commandstats"]);
         let calls = |line: &str| {
@@ -201,7 +201,8 @@ impl Server {
         self.calls().get(name).copied().unwrap_or(0)
     }
 
-    /// Nothing may be left behind: no lock, no connection but the one that asks, no subscription.
+    /// Waits until nothing is left: no lock, no subscription, and no connection except the one that
+    /// asks.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         wait_until("no key, connection or subscription is left", || {

@@ -16,8 +16,8 @@ import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
 
 /**
- * Runs the commands that stand on its standard input, one a line: THREAD NOUN NAME VERB [ARGUMENTS]. Each gets one line
- * of answer: THREAD and what the verb returned, or THREAD, an exclamation mark and the exception. Commands of one thread
+ * Runs the commands on its standard input, one per line: THREAD PRIMITIVE NAME METHOD [ARGUMENTS]. Each gets one line
+ * of answer: THREAD and what the method returned, or THREAD, an exclamation mark and the exception. Commands of one thread
  * run one after the other, in one and the same Java thread: it is what Redisson knows a holder by.
  *
  * <p>Arguments: the address, or several with commas between, for what stands on several servers; then settings as
@@ -42,7 +42,7 @@ public final class Main {
             threads.computeIfAbsent(words[0], name -> Executors.newSingleThreadExecutor())
                     .execute(() -> say(answers, words[0] + " " + answer(objects, words)));
         }
-        // It leaves its subscriptions by itself only when it is told to.
+        // Redisson gives up its subscriptions only when asked to.
         clients.forEach(RedissonClient::shutdown);
         System.exit(0);
     }

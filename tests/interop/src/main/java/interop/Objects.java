@@ -27,34 +27,34 @@ final class Objects {
         this.client = clients.get(0);
     }
 
-    Object run(String noun, String name, String verb, String[] args) throws Exception {
-        if (verb.equals("rounds")) {
+    Object run(String primitive, String name, String method, String[] args) throws Exception {
+        if (method.equals("rounds")) {
             return Turns.rounds(client, name, args);
         }
-        long[] n = verb.equals("release") || verb.equals("turns") ? new long[0] : numbers(args);
-        Object object = kept.computeIfAbsent(noun + " " + name, key -> object(noun, name));
-        if (verb.equals("turns")) {
+        long[] n = method.equals("release") || method.equals("turns") ? new long[0] : numbers(args);
+        Object object = kept.computeIfAbsent(primitive + " " + name, key -> object(primitive, name));
+        if (method.equals("turns")) {
             return Turns.take(object, args);
         }
-        if (object instanceof RFencedLock fenced && verb.endsWith("oken")) {
-            return token(fenced, verb, n);
+        if (object instanceof RFencedLock fenced && method.endsWith("oken")) {
+            return token(fenced, method, n);
         }
         if (object instanceof RLock lock) {
-            return lock(lock, verb, n);
+            return lock(lock, method, n);
         }
         if (object instanceof RCountDownLatch latch) {
-            return latch(latch, verb, n);
+            return latch(latch, method, n);
         }
         if (object instanceof RSemaphore semaphore) {
-            return counting(semaphore, verb, args.length == 0 ? n : numbers(args));
+            return counting(semaphore, method, args.length == 0 ? n : numbers(args));
         }
-        return permits((RPermitExpirableSemaphore) object, verb, n, args);
+        return permits((RPermitExpirableSemaphore) object, method, n, args);
     }
 
-    /** Of a noun that stands on several locks, the name is a list of names. */
-    private Object object(String noun, String name) {
+    /** For a primitive over several locks, the name is a list of names. */
+    private Object object(String primitive, String name) {
         RLock[] members = Arrays.stream(name.split(",")).map(client::getLock).toArray(RLock[]::new);
-        return switch (noun) {
+        return switch (primitive) {
             case "lock" -> client.getLock(name);
             case "fair" -> client.getFairLock(name);
             case "read" -> client.getReadWriteLock(name).readLock();
@@ -65,7 +65,7 @@ final class Objects {
             case "latch" -> client.getCountDownLatch(name);
             case "permits" -> client.getPermitExpirableSemaphore(name);
             case "counting" -> client.getSemaphore(name);
-            default -> throw new IllegalArgumentException(noun);
+            default -> throw new IllegalArgumentException(primitive);
         };
     }
 
@@ -74,8 +74,8 @@ final class Objects {
         return new RedissonRedLock(clients.stream().map(client -> client.getLock(name)).toArray(RLock[]::new));
     }
 
-    private static Object lock(RLock lock, String verb, long[] n) throws Exception {
-        switch (verb) {
+    private static Object lock(RLock lock, String method, long[] n) throws Exception {
+        switch (method) {
             case "lock":
                 if (n.length == 0) {
                     lock.lock();
@@ -103,21 +103,21 @@ final class Objects {
             case "ttl":
                 return lock.remainTimeToLive();
             default:
-                throw new IllegalArgumentException(verb);
+                throw new IllegalArgumentException(method);
         }
     }
 
-    private static Object token(RFencedLock lock, String verb, long[] n) {
-        return switch (verb) {
+    private static Object token(RFencedLock lock, String method, long[] n) {
+        return switch (method) {
             case "lockAndGetToken" -> lock.lockAndGetToken();
             case "tryLockAndGetToken" -> lock.tryLockAndGetToken(n[0], MS);
             case "getToken" -> lock.getToken();
-            default -> throw new IllegalArgumentException(verb);
+            default -> throw new IllegalArgumentException(method);
         };
     }
 
-    private static Object latch(RCountDownLatch latch, String verb, long[] n) throws Exception {
-        switch (verb) {
+    private static Object latch(RCountDownLatch latch, String method, long[] n) throws Exception {
+        switch (method) {
             case "trySetCount":
                 return latch.trySetCount(n[0]);
             case "countDown":
@@ -134,12 +134,12 @@ final class Objects {
             case "delete":
                 return latch.delete();
             default:
-                throw new IllegalArgumentException(verb);
+                throw new IllegalArgumentException(method);
         }
     }
 
-    private static Object counting(RSemaphore semaphore, String verb, long[] n) throws Exception {
-        switch (verb) {
+    private static Object counting(RSemaphore semaphore, String method, long[] n) throws Exception {
+        switch (method) {
             case "trySetPermits":
                 return semaphore.trySetPermits((int) n[0]);
             case "acquire":
@@ -160,13 +160,13 @@ final class Objects {
             case "delete":
                 return semaphore.delete();
             default:
-                throw new IllegalArgumentException(verb);
+                throw new IllegalArgumentException(method);
         }
     }
 
-    private static Object permits(RPermitExpirableSemaphore semaphore, String verb, long[] n, String[] args)
+    private static Object permits(RPermitExpirableSemaphore semaphore, String method, long[] n, String[] args)
             throws Exception {
-        switch (verb) {
+        switch (method) {
             case "trySetPermits":
                 return semaphore.trySetPermits((int) n[0]);
             case "acquire":
@@ -192,7 +192,7 @@ final class Objects {
             case "delete":
                 return semaphore.delete();
             default:
-                throw new IllegalArgumentException(verb);
+                throw new IllegalArgumentException(method);
         }
     }
 

@@ -1,4 +1,4 @@
-//! One connection of a client is broken and the server is fine: what the callers notice of it.
+//! One connection of a client is broken while the server is fine: what callers notice.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use leasehold::LockClient;
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 
-/// Its timers alone would find that out after a lease, and with the pings of a lease of 30 s after 13 s.
+/// Timers alone would notice it after a lease, and the pings for a lease of 30 s after 13 s.
 #[test]
 fn a_subscriber_that_is_half_open_is_replaced_soon() {
     let server = Server::start();
@@ -16,10 +16,10 @@ fn a_subscriber_that_is_half_open_is_replaced_soon() {
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
-        wait_until("it listens on another connection", || proxy.subscribers() == 2);
+        wait_until("it is subscribed over another connection", || proxy.subscribers() == 2);
         assert!(began.elapsed() < ms(6_000), "after {:?}", began.elapsed());
         held.unlock().unwrap();
         waiter.join().unwrap();
@@ -27,9 +27,10 @@ fn a_subscriber_that_is_half_open_is_replaced_soon() {
     client.close(ms(2_000)).unwrap();
 }
 
-/// The pings are ten seconds apart here; a waiter whose time is over without a message asks at once.
+/// Here the pings are ten seconds apart; a waiter whose time is over without a message checks the
+/// connection at once.
 #[test]
-fn a_waiter_that_was_not_told_of_a_release_has_its_subscriber_looked_at() {
+fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = LockClient::open(&proxy.url()).unwrap();
@@ -42,7 +43,7 @@ fn a_waiter_that_was_not_told_of_a_release_has_its_subscriber_looked_at() {
     take("first", "800");
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
         // The message of the release is lost; when the time of the first is over, the waiter finds the second.
@@ -56,17 +57,17 @@ fn a_waiter_that_was_not_told_of_a_release_has_its_subscriber_looked_at() {
     client.close(ms(2_000)).unwrap();
 }
 
-/// The head of the line pauses before it tries again; the server is healthy all the while.
+/// The leader of the queue pauses before it tries again, while the server is healthy.
 #[test]
-fn whoever_comes_after_a_connection_was_cut_is_not_told_an_old_error() {
+fn a_call_after_a_connection_was_cut_gets_no_stale_error() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = LockClient::open(&proxy.url()).unwrap();
     let other = server.client();
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
-        let head = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
-        wait_until("the head listens", || !server.channels().is_empty());
+        let leader = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+        wait_until("the leader is subscribed", || !server.channels().is_empty());
         for round in 1..=8 {
             proxy.inject("job", Fault::CutAfterApplied);
             server.cmd::<i64>(&["PUBLISH", "redisson_lock__channel:{job}", "0"]);
@@ -78,7 +79,7 @@ fn whoever_comes_after_a_connection_was_cut_is_not_told_an_old_error() {
             }
         }
         held.unlock().unwrap();
-        head.join().unwrap();
+        leader.join().unwrap();
     });
     client.close(ms(2_000)).unwrap();
     drop(other);
@@ -86,25 +87,25 @@ fn whoever_comes_after_a_connection_was_cut_is_not_told_an_old_error() {
 }
 
 #[test]
-fn whoever_comes_while_the_server_is_down_is_told_at_once_and_whoever_waits_waits_on() {
+fn new_calls_fail_at_once_while_the_server_is_down_and_waiters_wait_on() {
     let mut server = Server::start();
     let client = server.builder().lease(ms(20_000)).build().unwrap();
     let other = server.client();
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
-        let head = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
-        wait_until("the head listens", || !server.channels().is_empty());
+        let leader = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+        wait_until("the leader is subscribed", || !server.channels().is_empty());
         server.kill();
-        // Whoever queues up before the head has noticed waits like the head.
-        wait_until("the head has noticed", || client.try_lock_for("job", ms(1)).is_err());
+        // A thread that queues up before the leader has noticed the outage waits like the leader.
+        wait_until("the leader has noticed", || client.try_lock_for("job", ms(1)).is_err());
         for _ in 0..5 {
             let began = Instant::now();
             client.try_lock_for("job", ms(10_000)).map(|_| ()).unwrap_err();
-            assert!(began.elapsed() < ms(5_000), "it did not wait for the head");
+            assert!(began.elapsed() < ms(5_000), "it did not wait for the leader");
             std::thread::sleep(ms(20));
         }
         server.start_again();
-        head.join().unwrap();
+        leader.join().unwrap();
     });
     drop(held);
     client.close(ms(5_000)).unwrap();
@@ -118,10 +119,10 @@ fn a_waiter_that_gives_up_says_after_how_long_and_why() {
     let held = other.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").map(|_| ()).unwrap_err().to_string());
-        wait_until("it listens", || !server.channels().is_empty());
+        wait_until("it is subscribed", || !server.channels().is_empty());
         server.kill();
-        let told = waiter.join().unwrap();
-        assert!(told.contains("given up after") && told.contains("outage_timeout"), "{told}");
+        let reported = waiter.join().unwrap();
+        assert!(reported.contains("given up after") && reported.contains("outage_timeout"), "{reported}");
     });
     drop(held);
 }

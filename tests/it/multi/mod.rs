@@ -1,4 +1,5 @@
-//! Several locks taken as one, against a real server: all or nothing, in any order, beside whoever takes one of them.
+//! Several locks taken as one, on a real server: all or nothing, in any order, beside clients that
+//! take one of them.
 
 mod faults;
 
@@ -10,16 +11,16 @@ use leasehold::{Error, ErrorKind, LockClient};
 
 use crate::rig::{Child, Server, ms, wait_until};
 
-/// Far more than anything takes that does not wait for a lease.
+/// Far more time than anything takes that does not wait for a lease.
 const SOON: Duration = Duration::from_secs(10);
-/// No test may pass because a lease ended.
+/// So long that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
 
 fn patient(server: &Server) -> LockClient {
     server.builder().lease(LONG).build().unwrap()
 }
 
-/// A holder that is no client of ours: Java's, say.
+/// A holder that is no leasehold client, for example a Redisson client.
 fn hold(server: &Server, name: &str) {
     server.cmd::<u32>(&["HSET", name, "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57", "1"]);
     server.cmd::<u32>(&["PEXPIRE", name, "120000"]);
@@ -71,7 +72,7 @@ fn it_excludes_and_is_excluded_by_whoever_takes_one_of_them() {
     server.assert_clean();
 }
 
-/// Whoever looks at any moment sees both or none, whoever has them.
+/// An observer sees both locks or none at any moment, whoever holds them.
 #[test]
 fn nobody_ever_sees_half_of_it() {
     const LOOK: &str = "return {redis.call('hgetall', 'a'), redis.call('hgetall', 'b')}";
@@ -103,14 +104,14 @@ fn nobody_ever_sees_half_of_it() {
         over.store(true, Ordering::SeqCst);
         assert!(ended.iter().all(Result::is_ok));
     });
-    assert!(seen.load(Ordering::SeqCst) > 0, "it was held while somebody looked");
+    assert!(seen.load(Ordering::SeqCst) > 0, "it was held when it was checked");
     assert!(server.lock_keys().is_empty());
 }
 
 const ACCOUNTS: usize = 5;
 const TRANSFERS: usize = 40;
 
-/// Moves one from an account to another, reading and writing apart: only the lock keeps the sum.
+/// Moves one unit between accounts with separate reads and writes, so only the lock keeps the sum.
 fn transfers(url: &str, seed: usize) {
     let client = LockClient::builder().url(url).lease(LONG).build().unwrap();
     let mut db = redis::Client::open(url).unwrap().get_connection().unwrap();
@@ -120,7 +121,7 @@ fn transfers(url: &str, seed: usize) {
         format!("account{}", (random >> 33) % ACCOUNTS)
     };
     for turn in 0..TRANSFERS {
-        // In the order in which they come, and more than are needed.
+        // In a random order, and with more names than needed.
         let (from, to, other) = (draw(), draw(), draw());
         let guard = match turn % 2 {
             0 => client.multi([&from, &to, &other]).lock().unwrap(),
@@ -234,23 +235,23 @@ fn it_enters_again_what_the_thread_holds() {
     }
     again.unlock().unwrap();
     assert!(server.lock_keys().is_empty());
-    // A hold that goes on is no reason to call back for a guard that is gone.
+    // A callback of a guard that is gone must not run because the hold goes on.
     let outer = client.lock("b").unwrap();
-    let told = std::sync::Arc::new(AtomicU32::new(0));
+    let reported = std::sync::Arc::new(AtomicU32::new(0));
     let multi = client.multi(["a", "b"]).lock().unwrap();
-    let count = told.clone();
+    let count = reported.clone();
     multi.on_lost(move || {
         count.fetch_add(1, Ordering::SeqCst);
     });
     multi.unlock().unwrap();
-    let last = told.clone();
+    let last = reported.clone();
     outer.on_lost(move || {
         last.fetch_add(10, Ordering::SeqCst);
     });
     server.cmd::<u32>(&["DEL", "b"]);
     refused(client.multi(["a", "b"]).lock(), ErrorKind::Lost, Some("b"));
-    wait_until("the other guard's is called", || told.load(Ordering::SeqCst) >= 10);
-    assert_eq!(told.load(Ordering::SeqCst), 10);
+    wait_until("the other guard's is called", || reported.load(Ordering::SeqCst) >= 10);
+    assert_eq!(reported.load(Ordering::SeqCst), 10);
     assert!(server.lock_keys().is_empty(), "nothing of a call that met a loss is kept");
     refused(outer.unlock(), ErrorKind::Lost, Some("b"));
     drop((client, other));
@@ -258,7 +259,7 @@ fn it_enters_again_what_the_thread_holds() {
 }
 
 #[test]
-fn a_lock_of_another_kind_or_no_lock_is_told_and_nothing_is_taken() {
+fn a_lock_of_another_kind_or_no_lock_is_reported_and_nothing_is_acquired() {
     let server = Server::start();
     let client = patient(&server);
     let writer = client.rw_lock("r").write().unwrap();
@@ -306,12 +307,12 @@ fn it_waits_for_one_name_after_the_other() {
             wait_until("it waits for a", || listens(&server, "a"));
             give_up(&server, "a");
             wait_until("it waits for b", || listens(&server, "b"));
-            // While it waits for b it has no place in the line for a.
+            // While it waits for b it is not in the queue for a.
             if round == 1 {
                 client.lock("a").unwrap().unlock().unwrap();
                 assert!(client.try_lock_for("a", SOON).unwrap().is_some());
             }
-            // Not the one that it waits for.
+            // A lock that it does not wait for.
             give_up(&server, "c");
             hold(&server, "c");
             give_up(&server, "b");
@@ -376,16 +377,16 @@ fn a_wait_costs_what_a_plain_one_does_however_long() {
     let client = patient(&server);
     hold(&server, "b");
     let multi = client.multi((0..20).map(|n| format!("a{n}")).chain(["b".to_owned()]));
-    // Before counting: the script is loaded, and the subscriber connection made, by the first wait.
+    // Before counting: the first wait loads the script and makes the subscriber connection.
     assert!(multi.try_lock_for(ms(50)).unwrap().is_none());
     wait_until("the channel is let go", || server.channels().is_empty());
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
     assert!(multi.try_lock_for(ms(1500)).unwrap().is_none());
     let calls = server.calls();
     let of = |name: &str| calls.get(name).copied().unwrap_or(0);
-    // Try, subscribe, try again.
+    // An attempt, a subscription, another attempt.
     assert!(of("evalsha") <= 2 && of("subscribe") <= 1 && of("publish") == 0, "{calls:?}");
-    // Free, it is one to take and one to give up, whatever the number of names.
+    // A free lock takes one command to acquire and one to release, whatever the number of names.
     server.cmd::<u32>(&["DEL", "b"]);
     multi.lock().unwrap().unlock().unwrap();
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);

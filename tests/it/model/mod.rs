@@ -1,7 +1,9 @@
-//! Random operations of several holders against Redis and against a model in memory that says what each must answer.
+//! Random operations of several holders, on Redis and on a model in memory that says what each
+//! operation must answer.
 //!
-//! One operation at a time, so that a seed says everything: `LEASEHOLD_SEED=<seed>` runs the same operations again. Leases
-//! are longer than any run, and are ended through the server, so no run waits for one.
+//! One operation at a time, so that a seed determines a run: `LEASEHOLD_SEED=<seed>` runs the same
+//! operations again. Leases are longer than any run, and are ended through the server, so no run
+//! waits for one.
 
 mod counts;
 mod fair;
@@ -17,12 +19,12 @@ use leasehold::{ErrorKind, LockClient, Result};
 
 use crate::rig::{CAP, Fault, Proxy, Server, wait_until};
 
-/// The name of what is operated on.
+/// The name of the primitive under test.
 const NAME: &str = "model";
-/// Never ended by time, nor looked after in the background, before a run is over.
+/// So long that no lease ends, and none is renewed, before a run is over.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// What an operation answered.
+/// The answer of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Won,
@@ -35,7 +37,7 @@ impl Outcome {
     const LOST: Self = Self::Failed(ErrorKind::Lost);
     const CONFLICT: Self = Self::Failed(ErrorKind::Conflict);
 
-    /// Its reply was lost, and what it did is undone, or done all the same, in the background.
+    /// Its reply was lost, and it is undone or completed in the background.
     fn is_unknown(self) -> bool {
         matches!(self, Self::Failed(ErrorKind::Unreachable | ErrorKind::Protocol))
     }
@@ -56,9 +58,9 @@ impl Outcome {
     }
 }
 
-/// The dice, the server, and what has happened so far.
+/// The random numbers, the server, and the operations so far.
 struct Run {
-    noun: &'static str,
+    primitive: &'static str,
     seed: u64,
     dice: u64,
     trace: Vec<String>,
@@ -68,17 +70,17 @@ struct Run {
 }
 
 impl Run {
-    fn new(noun: &'static str) -> Self {
+    fn new(primitive: &'static str) -> Self {
         let seed: u64 = std::env::var("LEASEHOLD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random);
-        println!("{noun}: LEASEHOLD_SEED={seed}");
+        println!("{primitive}: LEASEHOLD_SEED={seed}");
         let server = Server::start();
         let proxy = Proxy::start(&server);
         let redis = RefCell::new(server.connect());
-        Self { noun, seed, dice: seed, trace: Vec::new(), redis, proxy, server }
+        Self { primitive, seed, dice: seed, trace: Vec::new(), redis, proxy, server }
     }
 
     fn client(&self) -> LockClient {
-        // The waiters of a fair lock, too, are looked after far later than a run ends.
+        // The waiters of a fair lock, too, poll far later than a run ends.
         let builder = LockClient::builder().url(self.proxy.url()).lease(LEASE).io_timeout(Duration::from_secs(5));
         builder.waiter_timeout(Duration::from_secs(300)).build().unwrap()
     }
@@ -92,7 +94,7 @@ impl Run {
         self.roll(one_in) == 0
     }
 
-    /// One of those that are.
+    /// A random element.
     fn pick(&mut self, from: impl Iterator<Item = usize>) -> Option<usize> {
         let all: Vec<_> = from.collect();
         if all.is_empty() { None } else { Some(all[self.roll(all.len())]) }
@@ -102,9 +104,10 @@ impl Run {
         self.trace.push(step);
     }
 
-    /// Now and then: the next request about the name is repeated or undone, because its reply is lost, or it is.
+    /// Sometimes loses the next request about the name or its reply, so that the request is
+    /// repeated or undone.
     fn maybe_break(&mut self) -> bool {
-        // Lost once it is repeated, on the quiet; lost twice the caller is told, and it is undone.
+        // Lost once, the request is repeated silently; lost twice, the call fails and is undone.
         let (times, fault) = match self.roll(20) {
             0 => (1, Fault::CutAfterApplied),
             1 => (1, Fault::CutBeforeSend),
@@ -117,7 +120,7 @@ impl Run {
         true
     }
 
-    /// The fault must not meet a later operation, if this one sent nothing.
+    /// Removes the fault if this operation sent nothing, so that it does not hit a later one.
     fn mend(&self) {
         self.proxy.inject("\u{1}no request has this\u{1}", Fault::CutBeforeSend);
     }
@@ -130,7 +133,7 @@ impl Run {
         cmd.query(&mut self.redis.borrow_mut()).unwrap()
     }
 
-    /// The keys of whoever holds or waits, in order.
+    /// The keys of holders and waiters, sorted.
     fn delete_all(&self) {
         let keys = self.server.lock_keys();
         if !keys.is_empty() {
@@ -139,16 +142,17 @@ impl Run {
         }
     }
 
-    /// What to say when something is not as it must be.
+    /// The message for a failure.
     fn story(&self) -> String {
         let from = self.trace.len().saturating_sub(40);
-        format!("{}: LEASEHOLD_SEED={} after ...\n  {}", self.noun, self.seed, self.trace[from..].join("\n  "))
+        format!("{}: LEASEHOLD_SEED={} after ...\n  {}", self.primitive, self.seed, self.trace[from..].join("\n  "))
     }
 
-    /// All clients are gone, and nothing of theirs is left. `LEASEHOLD_TRACE` prints what was done.
+    /// All clients are gone: checks that nothing of theirs is left. `LEASEHOLD_TRACE` prints the
+    /// operations.
     fn end(self) {
         if std::env::var_os("LEASEHOLD_TRACE").is_some() {
-            println!("{}:\n  {}", self.noun, self.trace.join("\n  "));
+            println!("{}:\n  {}", self.primitive, self.trace.join("\n  "));
         }
         let Self { server, proxy, redis, .. } = self;
         drop((proxy, redis));
@@ -160,7 +164,8 @@ impl Run {
         assert!(got == wanted, "{what}: got {got:?}, not {wanted:?}\n{}", self.story());
     }
 
-    /// `broken`: its reply may have been lost; then it may also say that nobody knows. True: it says so.
+    /// `broken`: its reply may have been lost, and then the outcome may also be unknown. True if it
+    /// is.
     #[track_caller]
     fn answered(&mut self, got: Outcome, allowed: &[Outcome], broken: bool) -> bool {
         self.mend();
@@ -172,18 +177,19 @@ impl Run {
         unknown
     }
 
-    /// What stands in Redis is what the model says: at once, or soon when something is settled in the background.
+    /// Checks that Redis agrees with the model: at once, or `soon` when something is resolved in
+    /// the background.
     #[track_caller]
     fn stands<T: PartialEq + Debug>(&self, soon: bool, wanted: &T, look: impl Fn() -> T) {
         if soon {
-            wait_until(&format!("{wanted:?} stands in Redis\n{}", self.story()), || look() == *wanted);
+            wait_until(&format!("{wanted:?} is in Redis\n{}", self.story()), || look() == *wanted);
         } else {
             self.same("in Redis", &look(), wanted);
         }
     }
 }
 
-/// A thread with holds of its own, which does as it is told.
+/// A thread with holds of its own that runs operations for the test.
 struct Actor<S> {
     jobs: Option<Sender<Job<S>>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -220,7 +226,7 @@ impl<S> Drop for Actor<S> {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
-            // One that still waits when a test has failed ends with the process.
+            // A thread that still waits after a failed test ends with the process.
             if !std::thread::panicking() {
                 thread.join().unwrap();
             }

@@ -1,4 +1,4 @@
-//! The table of everything that can be an exclusive lock, behind one interface.
+//! The table of all primitives that can be an exclusive lock, behind one interface.
 
 use std::time::{Duration, Instant};
 
@@ -25,32 +25,32 @@ pub(super) trait Held: Sync {
 pub(super) type Guard = Box<dyn Held>;
 pub(super) type MovableGuard = Box<dyn Held + Send>;
 
-/// A lock of one client: its waiting verb in the four forms.
+/// A lock of one client: its waiting method in four forms.
 pub(super) trait Exclusive: Send + Sync {
     fn lock(&self) -> Result<Guard>;
     fn try_lock(&self) -> Result<Option<Guard>>;
     fn try_lock_for(&self, timeout: Duration) -> Result<Option<Guard>>;
     fn try_lock_until(&self, deadline: Instant) -> Result<Option<Guard>>;
-    /// `None`: its guards are bound to their threads.
+    /// `None` if its guards are bound to their threads.
     fn lock_to_move(&self) -> Option<Result<MovableGuard>>;
     /// Closes the client.
     fn close(&self, timeout: Duration) -> Result<()>;
 }
 
 /// A row of the table.
-pub(super) struct Noun {
+pub(super) struct Primitive {
     pub(super) label: &'static str,
-    /// On how many servers it rests.
+    /// The number of servers it needs.
     pub(super) masters: usize,
-    /// `Type.verb`, as the sources have it.
-    pub(super) verb: &'static str,
-    /// A client of its own with this lock; the lease, if there is one, is fixed.
+    /// `Type.method`, as in the sources.
+    pub(super) method: &'static str,
+    /// Opens a client of its own with this lock. If a lease is given, it is fixed.
     pub(super) open: fn(Builder, &str, Option<Duration>) -> Box<dyn Exclusive>,
-    /// What must stand in Redis before anybody can have it.
+    /// Creates what must exist in Redis before anybody can acquire it.
     pub(super) prepare: fn(&Server, &str),
-    /// The keys that stay when nobody has it, for names to be put in.
+    /// The keys that exist while nobody holds it; `{}` stands for the name.
     pub(super) stays: &'static [&'static str],
-    /// How long after its lease a hold that nobody renews is given to others.
+    /// How long after its lease a hold that is not renewed is given to others.
     pub(super) grace: Duration,
     pub(super) has_token: bool,
 }
@@ -58,7 +58,7 @@ pub(super) struct Noun {
 /// `$token`: how to read its fencing token.
 macro_rules! held {
     ($guard:ident, $token:expr) => {
-        // Inherent methods come before those of the trait.
+        // Inherent methods take precedence over those of the trait.
         impl Held for $guard {
             fn is_held(&self) -> bool {
                 self.is_held()
@@ -123,10 +123,10 @@ macro_rules! movable {
     };
 }
 
-macro_rules! noun {
+macro_rules! primitive {
     (
         $label:literal, $type:ident by $made:expr,
-        $verb:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident,
+        $method:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident,
         $has_token:expr, $prepare:expr, $stays:expr, $grace:expr
     ) => {{
         struct Open {
@@ -140,7 +140,7 @@ macro_rules! noun {
 
         impl Exclusive for Open {
             fn lock(&self) -> Result<Guard> {
-                self.lock.$verb().map(boxed)
+                self.lock.$method().map(boxed)
             }
 
             fn try_lock(&self) -> Result<Option<Guard>> {
@@ -156,7 +156,7 @@ macro_rules! noun {
             }
 
             fn lock_to_move(&self) -> Option<Result<MovableGuard>> {
-                movable!($moves, self.lock.$verb())
+                movable!($moves, self.lock.$method())
             }
 
             fn close(&self, timeout: Duration) -> Result<()> {
@@ -174,10 +174,10 @@ macro_rules! noun {
             Box::new(Open { client, lock })
         }
 
-        Noun {
+        Primitive {
             label: $label,
             masters: 1,
-            verb: concat!(stringify!($type), ".", stringify!($verb)),
+            method: concat!(stringify!($type), ".", stringify!($method)),
             open,
             prepare: $prepare,
             stays: $stays,
@@ -187,16 +187,16 @@ macro_rules! noun {
     }};
 }
 
-/// A lock: it has a token, needs nothing before it is taken, and leaves nothing.
+/// A lock: it has a token, needs no preparation, and leaves no key.
 macro_rules! lock {
     (
         $label:literal, $type:ident by $made:expr,
-        $verb:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident
+        $method:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident
     ) => {
-        noun!(
+        primitive!(
             $label,
             $type by $made,
-            $verb, $try, $try_for, $try_until -> $guard $moves,
+            $method, $try, $try_for, $try_until -> $guard $moves,
             true,
             |_, _| {},
             &[],
@@ -205,12 +205,12 @@ macro_rules! lock {
     };
 }
 
-/// Two names as one; the first of them is the one that the suite knows.
+/// Two names locked as one. The suite uses the first of them.
 fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
 
-pub(super) static NOUNS: [Noun; 11] = [
+pub(super) static PRIMITIVES: [Primitive; 11] = [
     lock!("plain", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
     lock!(
         "plain-owned",
@@ -235,22 +235,23 @@ pub(super) static NOUNS: [Noun; 11] = [
         MultiLock by two,
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until -> OwnedMultiLockGuard moves
     ),
-    noun!(
+    primitive!(
         "semaphore-of-1",
         Semaphore by LockClient::semaphore,
         acquire, try_acquire, try_acquire_for, try_acquire_until -> SemaphorePermit moves,
         false,
         |server, name| assert!(server.client().semaphore(name).try_set_permits(1).unwrap()),
         &["{}"],
-        // Java sweeps by its own clock: permits come back two seconds after their lease.
+        // Redisson removes expired permits by its own clock, so permits come back two seconds after
+        // their lease.
         ms(2000)
     ),
-    Noun {
+    Primitive {
         label: "redlock",
         masters: 3,
         ..lock!("", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays)
     },
-    Noun {
+    Primitive {
         label: "redlock-owned",
         masters: 3,
         ..lock!(
@@ -261,7 +262,7 @@ pub(super) static NOUNS: [Noun; 11] = [
     },
 ];
 
-/// Verbs that wait for something and are no exclusive lock, each with the reason.
+/// Methods that wait but take no exclusive lock, each with the reason.
 pub(super) const EXCEPTIONS: [(&str, &str); 7] = [
     ("LockClient.lock", "short for ReentrantMutex.lock, which is in the table"),
     ("RwLock.read", "many readers hold it at once"),

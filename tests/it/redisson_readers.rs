@@ -1,4 +1,5 @@
-//! Read holds beside a reader of Java's, whose renewals set the TTL of the whole lock to its own watchdog time.
+//! Read holds beside a Redisson reader, whose renewals set the TTL of the whole lock to its own
+//! watchdog timeout.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,17 +8,17 @@ use leasehold::{LockClient, OwnedRwLockReadGuard};
 
 use crate::rig::{Proxy, Server, ms, wait_until};
 
-const JAVA: &str = "11111111-2222-4333-8444-555555555555:1";
+const REDISSON: &str = "11111111-2222-4333-8444-555555555555:1";
 const WATCHDOG: Duration = ms(3000);
 
-/// As Redisson's, in as many steps as matter here.
+/// Redisson's script, with the steps that matter here.
 const ACQUIRE: &str = "
     redis.call('hset', KEYS[1], 'mode', 'read')
     redis.call('hincrby', KEYS[1], ARGV[1], 1)
     redis.call('set', '{' .. KEYS[1] .. '}:' .. ARGV[1] .. ':rwlock_timeout:1', '1', 'px', ARGV[2])
     redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2]))";
 
-/// The renewal of 4.7: the lock, and the levels of this client's holders.
+/// The renewal of Redisson 4.7: the lock, and the levels of this client's holders.
 const RENEW: &str = "
     local count = redis.call('hget', KEYS[1], ARGV[1])
     if count then
@@ -27,7 +28,7 @@ const RENEW: &str = "
         redis.call('pexpire', KEYS[1], ARGV[2])
     end";
 
-/// The renewal before 4.4: the lock, and the levels of everybody who reads.
+/// The renewal before 4.4: the lock, and the levels of all readers.
 const RENEW_BEFORE_4_4: &str = "
     if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
         redis.call('pexpire', KEYS[1], ARGV[2])
@@ -40,10 +41,10 @@ const RENEW_BEFORE_4_4: &str = "
 
 fn run(connection: &mut redis::Connection, script: &str, name: &str) {
     let millis = WATCHDOG.as_millis().to_string();
-    redis::cmd("EVAL").arg(script).arg(&["1", name, JAVA, &millis]).exec(connection).unwrap();
+    redis::cmd("EVAL").arg(script).arg(&["1", name, REDISSON, &millis]).exec(connection).unwrap();
 }
 
-/// Reads and renews until it is killed.
+/// Reads and renews until it is stopped.
 fn java(server: &Server, renewal: &str, name: &str, killed: &AtomicBool) {
     let mut connection = server.connect();
     let mut due = Instant::now() + WATCHDOG / 3;
@@ -56,7 +57,7 @@ fn java(server: &Server, renewal: &str, name: &str, killed: &AtomicBool) {
     }
 }
 
-/// Also when an assertion fails.
+/// Stops it also when an assertion fails.
 struct Killed<'a>(&'a AtomicBool);
 
 impl Drop for Killed<'_> {
@@ -70,9 +71,9 @@ struct Case {
     java_first: bool,
     renewal: &'static str,
     take: fn(&LockClient, &str) -> OwnedRwLockReadGuard,
-    /// Others of this client read all the time: each time they lift the lock, and no look finds that it was cut.
+    /// Other readers of this client raise the TTL all the time, so no check finds it shortened.
     others: bool,
-    /// From when both read until Java is killed.
+    /// From when both read until the Redisson reader is stopped.
     alive: Duration,
 }
 
@@ -100,7 +101,7 @@ fn downgraded(client: &LockClient, name: &str) -> OwnedRwLockReadGuard {
 
 const CASE: Case = Case { java_first: false, renewal: RENEW, take: renewed, others: false, alive: ms(2300) };
 
-/// Runs both readers for a while; `then` kills Java.
+/// Runs both readers for a while; `then` stops the Redisson reader.
 fn beside_java(case: Case, client: &LockClient, server: &Server, then: impl FnOnce(&OwnedRwLockReadGuard, Killed<'_>)) {
     let killed = AtomicBool::new(false);
     std::thread::scope(|s| {
@@ -130,9 +131,10 @@ fn side_by_side(cases: &[Case], check: impl Fn(Case) + Sync) {
     std::thread::scope(|s| cases.iter().for_each(|&case| drop(s.spawn(move || check(case)))));
 }
 
-/// Neither the lock nor our belief in it ends with Java, however long our lease is beside Java's.
+/// Neither the lock nor the hold ends with the Redisson reader, however long the lease of the hold
+/// is beside that of Redisson.
 #[test]
-fn a_read_hold_outlives_the_java_reader_that_cut_its_lock() {
+fn a_read_hold_outlives_the_redisson_reader_that_shortened_its_lock() {
     let cases = [
         CASE,
         Case { java_first: true, take: fixed, ..CASE },
@@ -152,8 +154,8 @@ fn a_read_hold_outlives_the_java_reader_that_cut_its_lock() {
                 assert!(guard.is_held());
                 std::thread::sleep(ms(10));
             }
-            // Nobody can cut it any more.
-            wait_until("it believes in its own lease again", || guard.remaining() > Duration::from_secs(15));
+            // Nobody can shorten it any more.
+            wait_until("its own lease counts again", || guard.remaining() > Duration::from_secs(15));
             assert!(server.pttl("w") >= i64::try_from(guard.remaining().as_millis()).unwrap());
         });
         drop(client);
@@ -161,10 +163,10 @@ fn a_read_hold_outlives_the_java_reader_that_cut_its_lock() {
     });
 }
 
-/// The server cannot be asked any more, and Java dies soon after: the lock ends some time after Java's last renewal, and nobody believes
-/// in it by then.
+/// The server cannot be asked any more, and the Redisson reader dies soon after: the lock ends some
+/// time after its last renewal, and the hold must have ended in the client by then.
 #[test]
-fn a_read_hold_that_cannot_be_looked_at_ends_before_java_s_cut_frees_the_lock() {
+fn a_read_hold_that_cannot_be_checked_ends_before_the_shortened_lock_is_free() {
     let early = Case { java_first: true, alive: ms(600), ..CASE };
     let cases = [
         CASE,
@@ -185,17 +187,17 @@ fn a_read_hold_that_cannot_be_looked_at_ends_before_java_s_cut_frees_the_lock() 
             wait_until("Java has renewed", || server.pttl("w") <= watchdog);
             drop(kill);
             std::thread::scope(|s| {
-                let told = s.spawn(|| guard.wait_lost(Duration::from_secs(20)));
+                let reported = s.spawn(|| guard.wait_lost(Duration::from_secs(20)));
                 wait_until("a writer could be in", || server.pttl("w") == -2);
-                assert!(!guard.is_held(), "it still believes for {:?}", guard.remaining());
-                assert!(told.join().unwrap());
+                assert!(!guard.is_held(), "the hold still counts for {:?}", guard.remaining());
+                assert!(reported.join().unwrap());
             });
             proxy.silence(false);
             proxy.cut_all();
         });
         drop(client);
         drop(proxy);
-        // Of a lock that has ended the keys of its levels stay until their leases end.
+        // When a lock has ended, the keys of its levels stay until their leases end.
         let left = server.lock_keys();
         assert!(left.iter().all(|key| key.contains(":rwlock_timeout:") && server.pttl(key) > 0), "{left:?}");
         server.cmd::<()>(&["FLUSHALL"]);
@@ -203,9 +205,9 @@ fn a_read_hold_that_cannot_be_looked_at_ends_before_java_s_cut_frees_the_lock() 
     });
 }
 
-/// Readers of ours alone believe in their own leases, whatever the others' are.
+/// Without Redisson, each leasehold reader has its own lease, whatever those of the others are.
 #[test]
-fn a_read_hold_beside_a_shorter_one_of_ours_is_as_long_as_its_own_lease() {
+fn a_read_hold_beside_a_shorter_one_lasts_as_long_as_its_own_lease() {
     let server = Server::start();
     let short = server.builder().lease(ms(2100)).build().unwrap();
     let _short = short.rw_lock("w").read_owned().unwrap();

@@ -1,0 +1,267 @@
+//! What every primitive that can be an exclusive lock promises: one suite that runs over all of
+//! them.
+//!
+//! Each test has a server for each primitive, so that what one leaves behind cannot be mistaken for
+//! another's.
+
+mod exclusion;
+mod leases;
+mod lost_replies;
+mod primitives;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::{Builder, ErrorKind, LockClient};
+
+use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
+use crate::rig::{CAP, Fault, Masters, Proxy, Server, ms, wait_until};
+
+/// Short enough to wait for, long enough to be renewed on a busy machine.
+const SHORT: Duration = ms(900);
+/// So long that no test can pass because a lease ended.
+const LONG: Duration = Duration::from_secs(120);
+/// Far more time than anything takes that does not wait for a lease of [`LONG`].
+const SOON: Duration = Duration::from_secs(10);
+
+/// One primitive on servers of its own.
+struct Case {
+    primitive: &'static Primitive,
+    name: String,
+    servers: Masters,
+}
+
+/// The network between a client and its servers.
+struct Network(Vec<Proxy>);
+
+impl Network {
+    fn start(case: &Case) -> Self {
+        Self(case.servers.0.iter().map(Proxy::start).collect())
+    }
+
+    fn inject_after(&self, word: &str, skip: u32, fault: Fault) {
+        self.0.iter().for_each(|proxy| proxy.inject_after(word, skip, fault));
+    }
+
+    fn inject(&self, word: &str, fault: Fault) {
+        self.inject_after(word, 0, fault);
+    }
+
+    fn wait_hits(&self, n: u32) {
+        self.0.iter().for_each(|proxy| proxy.wait_hits(n));
+    }
+
+    fn silence(&self, silent: bool) {
+        self.0.iter().for_each(|proxy| proxy.silence(silent));
+    }
+}
+
+fn builder(primitive: &Primitive, urls: &[String]) -> Builder {
+    match primitive.masters {
+        1 => LockClient::builder().url(&urls[0]),
+        // Tests of their own cover masters that lost their data.
+        _ => LockClient::builder().urls(urls).redlock().longest_lease(LONG).admit_fresh_nodes(),
+    }
+}
+
+impl Case {
+    fn new(primitive: &'static Primitive) -> Self {
+        let case =
+            Self { primitive, name: format!("the-{}", primitive.label), servers: Masters::start(primitive.masters) };
+        case.prepare();
+        case
+    }
+
+    fn prepare(&self) {
+        (self.primitive.prepare)(self.server(), &self.name);
+        if self.primitive.masters > 1 {
+            let _client = builder(self.primitive, &self.servers.urls()).build().unwrap();
+            self.servers.wait_until_all_vote();
+        }
+    }
+
+    /// The first or only server.
+    fn server(&self) -> &Server {
+        &self.servers.0[0]
+    }
+
+    fn builder(&self) -> Builder {
+        builder(self.primitive, &self.servers.urls())
+    }
+
+    /// A lock of a new client with a lease that outlasts the test.
+    fn open(&self) -> Box<dyn Exclusive> {
+        self.open_with(|builder| builder.lease(LONG))
+    }
+
+    fn open_with(&self, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
+        (self.primitive.open)(settings(self.builder()), &self.name, None)
+    }
+
+    fn open_through(&self, network: &Network, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
+        let urls: Vec<String> = network.0.iter().map(Proxy::url).collect();
+        (self.primitive.open)(settings(builder(self.primitive, &urls)), &self.name, None)
+    }
+
+    /// The keys of holders and waiters, on a majority: one of several masters may lag behind.
+    fn keys(&self) -> Vec<String> {
+        let stays: Vec<_> = self.primitive.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
+        let mut keys: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
+        keys.retain(|key| !stays.contains(key));
+        keys.sort();
+        let of_most = keys.chunk_by(|a, b| a == b).filter(|same| same.len() > self.primitive.masters / 2);
+        of_most.map(|same| same[0].clone()).collect()
+    }
+
+    fn delete_keys(&self) {
+        for server in &self.servers.0 {
+            for key in server.lock_keys() {
+                server.cmd::<u32>(&["DEL", &key]);
+            }
+        }
+    }
+
+    /// As after a failover to a replica that lagged: the holder's keys are gone, the prepared keys
+    /// are restored.
+    fn forget(&self, all: bool) {
+        if all {
+            self.servers.0.iter().for_each(|server| server.cmd::<()>(&["FLUSHALL"]));
+        } else {
+            self.delete_keys();
+        }
+        self.prepare();
+    }
+
+    /// Waits until a waiter of another client has subscribed; a fair lock subscribes to a pattern.
+    fn wait_for_a_waiter(&self) {
+        wait_until(&format!("{}: a waiter is subscribed", self.primitive.label), || {
+            !self.server().channels().is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
+        });
+    }
+
+    #[track_caller]
+    fn assert_free(&self, why: &str) {
+        assert_eq!(self.keys(), [""; 0], "{}: {why}", self.primitive.label);
+        let taken = self.open().try_lock().unwrap().is_some();
+        assert!(taken, "{}: {why}, so it can be taken", self.primitive.label);
+    }
+
+    fn end(self) {
+        let few = |server: &Server| server.lock_keys().len() <= self.primitive.stays.len();
+        wait_until(&format!("{} leaves nothing", self.primitive.label), || {
+            self.keys().is_empty() && self.servers.0.iter().all(few)
+        });
+        let left: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
+        assert!(self.primitive.masters == 1 || left.is_empty(), "{} leaves {left:?}", self.primitive.label);
+        self.delete_keys();
+        self.servers.assert_clean();
+    }
+}
+
+/// Runs a test over all primitives in parallel, and checks that nothing is left behind.
+fn for_all(point: impl Fn(&mut Case) + Sync) {
+    let run = |primitive: &'static Primitive| {
+        let mut case = Case::new(primitive);
+        point(&mut case);
+        case.end();
+    };
+    let failed: Vec<_> = std::thread::scope(|s| {
+        let spawn = |primitive: &'static Primitive| {
+            let run = &run;
+            // A panic message begins with the name of its thread.
+            let thread = std::thread::Builder::new().name(primitive.label.into());
+            (primitive.label, thread.spawn_scoped(s, move || run(primitive)).unwrap())
+        };
+        let threads: Vec<_> = PRIMITIVES.iter().map(spawn).collect();
+        threads.into_iter().filter_map(|(label, thread)| thread.join().is_err().then_some(label)).collect()
+    });
+    assert!(failed.is_empty(), "not kept by {failed:?}");
+}
+
+/// With a longer I/O timeout than the default of a quarter of the lease: the lease must be the
+/// first to end.
+fn short(builder: Builder) -> Builder {
+    builder.lease(SHORT).io_timeout(ms(800))
+}
+
+/// Counts how often the loss of a hold is reported.
+fn count_losses(guard: &dyn Held) -> Arc<AtomicU32> {
+    let reported = Arc::new(AtomicU32::new(0));
+    let count = reported.clone();
+    guard.on_lost(Box::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    reported
+}
+
+/// Checks that a hold reports its loss in every way, and unlocks it.
+#[track_caller]
+fn assert_lost(primitive: &str, guard: Guard, reported: &AtomicU32) {
+    assert!(guard.wait_lost(CAP), "{primitive}: wait_lost");
+    assert!(!guard.is_held(), "{primitive}: is_held");
+    assert_eq!(guard.remaining(), Duration::ZERO, "{primitive}: remaining");
+    assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: ensure_held");
+    wait_until(&format!("{primitive}: the callback has run"), || reported.load(Ordering::SeqCst) == 1);
+    let late = count_losses(&*guard);
+    wait_until(&format!("{primitive}: a late callback has run"), || late.load(Ordering::SeqCst) == 1);
+    assert_eq!(guard.extend(LONG).unwrap_err().kind(), ErrorKind::Lost, "{primitive}: extend");
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: unlock");
+}
+
+/// A failure of the connection or the server leaves the outcome unknown; any other error would be a
+/// wrong answer.
+#[track_caller]
+fn assert_unasked(what: &str, error: &leasehold::Error) {
+    assert!(
+        matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NoQuorum | ErrorKind::Protocol),
+        "{what}: {error:?}"
+    );
+}
+
+/// Every method that waits for something is in the table or among the exceptions, so that a new
+/// primitive cannot be forgotten.
+#[test]
+fn every_waiting_method_is_in_the_contract_or_excepted_with_a_reason() {
+    let mut found = BTreeSet::new();
+    let mut files = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.extend(waiting_methods(&std::fs::read_to_string(path).unwrap()));
+        }
+    }
+    let reported: BTreeSet<String> = PRIMITIVES.iter().map(|primitive| primitive.method.to_owned()).collect();
+    let except: BTreeSet<String> = EXCEPTIONS.iter().map(|(method, _)| (*method).to_owned()).collect();
+    assert!(reported.is_disjoint(&except));
+    let known: BTreeSet<String> = reported.union(&except).cloned().collect();
+    assert_eq!(found, known, "methods of the sources (left), and of the table and its exceptions (right)");
+}
+
+/// `Type.method` for everything in public types that waits: the methods that macros make in four
+/// forms, and those with one of these names.
+fn waiting_methods(source: &str) -> Vec<String> {
+    const NAMES: [&str; 3] = ["lock", "acquire", "wait"];
+    let is_word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let (mut found, mut owner, mut public) = (Vec::new(), "", BTreeSet::new());
+    for line in source.lines() {
+        if let Some(rest) = line.strip_prefix("pub struct ") {
+            public.insert(rest.split(|c: char| !c.is_alphanumeric()).next().unwrap());
+        }
+        if let Some(rest) = line.strip_prefix("impl ") {
+            owner = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+        }
+        let line = line.trim();
+        let method = line.strip_prefix("pub fn ").and_then(|rest| rest.split_once("(&self")).map(|(name, _)| name);
+        let method = method.filter(|name| NAMES.contains(name));
+        // `name, try_name, ..`
+        let block = line.split_once(", try_").map(|(name, _)| name).filter(|name| is_word(name));
+        let method = method.or(block.filter(|_| line.contains("_until(")));
+        if let Some(method) = method.filter(|_| public.contains(owner)) {
+            found.push(format!("{owner}.{method}"));
+        }
+    }
+    found
+}

@@ -1,0 +1,352 @@
+//! The fair lock: the order of its waiters, whatever happens to them.
+
+mod dead_waiters;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold::{ErrorKind, LockClient};
+
+use crate::rig::{Server, ms, wait_until};
+
+const QUEUE: &str = "redisson_lock_queue:{t}";
+const DEADLINES: &str = "redisson_lock_timeout:{t}";
+/// Redisson makes client ids of version 4. A test writes their deadlines before their queue
+/// entries, because a waiter without a deadline is removed.
+const REDISSON: &str = "11111111-2222-4333-8444-555555555555";
+
+fn client(server: &Server, waiter_timeout: Duration) -> LockClient {
+    server.builder().waiter_timeout(waiter_timeout).outage_timeout(Duration::from_secs(15)).build().unwrap()
+}
+
+fn queue(server: &Server) -> Vec<String> {
+    server.cmd(&["LRANGE", QUEUE, "0", "-1"])
+}
+
+fn deadlines(server: &Server) -> BTreeMap<String, u64> {
+    let flat: Vec<String> = server.cmd(&["ZRANGE", DEADLINES, "0", "-1", "WITHSCORES"]);
+    flat.chunks(2).map(|pair| (pair[0].clone(), pair[1].parse::<f64>().unwrap() as u64)).collect()
+}
+
+fn server_millis(server: &Server) -> u64 {
+    let (seconds, micros): (u64, u64) = server.cmd(&["TIME"]);
+    seconds * 1000 + micros / 1000
+}
+
+/// Queues a Redisson waiter with the timeout `wait` behind a lock that is held for another 30 s.
+fn redisson_queues(server: &Server, java: &str, wait: u64) {
+    let deadline = (server_millis(server) + 30_000 + wait).to_string();
+    server.cmd::<()>(&["ZADD", DEADLINES, &deadline, java]);
+    server.cmd::<()>(&["RPUSH", QUEUE, java]);
+}
+
+/// Acquires the lock as the first waiter of Redisson does. One script, because a waiter of
+/// leasehold may look at any time.
+fn redisson_acquires(server: &Server, java: &str, wait: u64) {
+    let script = "redis.call('lpop', KEYS[2])
+        redis.call('zrem', KEYS[3], ARGV[1])
+        for _, waiter in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do
+          redis.call('zincrby', KEYS[3], -tonumber(ARGV[2]), waiter)
+        end
+        redis.call('hset', KEYS[1], ARGV[1], 1)
+        redis.call('pexpire', KEYS[1], 30000)";
+    server.cmd::<()>(&["EVAL", script, "3", "t", QUEUE, DEADLINES, java, &wait.to_string()]);
+}
+
+fn wait_for_queue(server: &Server, length: usize) {
+    wait_until(&format!("{length} in the queue"), || queue(server).len() == length);
+}
+
+#[test]
+fn every_waiter_gets_the_lock_and_nobody_overtakes() {
+    let server = Server::start();
+    let clients = [server.client(), server.client(), server.client()];
+    let guard = clients[0].fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        for n in 0..12 {
+            let fair = clients[n % 3].fair("t");
+            s.spawn(move || match n % 2 {
+                0 => fair.lock().unwrap().unlock().unwrap(),
+                _ => fair.lock_owned().unwrap().unlock().unwrap(),
+            });
+            wait_for_queue(&server, n + 1);
+        }
+        assert_eq!(clients[2].fair("t").position().unwrap(), Some(2));
+        assert_eq!(clients[2].fair("t").queue_len().unwrap(), 12);
+        // Nobody overtakes the waiters.
+        assert!(clients[0].fair("t").try_lock_owned().unwrap().is_none());
+        guard.unlock().unwrap();
+    });
+    drop(clients);
+    server.assert_clean();
+}
+
+/// Tokens grow with every grant, so they show the order without a race.
+#[test]
+fn tokens_are_given_in_the_order_of_the_queue() {
+    let server = Server::start();
+    let clients = [server.client(), server.client()];
+    let guard = clients[0].fair("t").lock().unwrap();
+    let mut tokens = vec![guard.fencing_token().unwrap()];
+    std::thread::scope(|s| {
+        let mut waiters = Vec::new();
+        for n in 0..10 {
+            let fair = clients[n % 2].fair("t");
+            waiters.push(s.spawn(move || fair.lock().unwrap().fencing_token().unwrap()));
+            wait_for_queue(&server, n + 1);
+        }
+        drop(guard);
+        tokens.extend(waiters.into_iter().map(|waiter| waiter.join().unwrap()));
+    });
+    assert!(tokens.is_sorted(), "{tokens:?}");
+    // A thread that releases the lock cannot acquire it again before the waiters.
+    assert!(clients[0].fair("t").lock().unwrap().fencing_token().unwrap() > tokens[10]);
+}
+
+#[test]
+fn it_is_reentrant_and_its_hash_is_redissons() {
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client());
+    let fair = client.fair("t");
+    let outer = fair.lock().unwrap();
+    let inner = fair.try_lock().unwrap().unwrap();
+    assert_eq!(server.hash("t").values().collect::<Vec<_>>(), ["2"]);
+    assert_eq!((outer.hold_count(), outer.fencing_token()), (2, inner.fencing_token()));
+    assert_eq!(fair.holder().unwrap().unwrap().hold_count(), 2);
+    drop(outer);
+    assert!(other.fair("t").try_lock_for(ms(30)).unwrap().is_none());
+    inner.unlock().unwrap();
+    assert!(!fair.is_locked().unwrap());
+    assert!(other.fair("t").try_lock().unwrap().is_some());
+}
+
+#[test]
+fn a_waiter_that_gives_up_leaves_at_once_and_the_others_move_up() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let first = s.spawn(|| a.fair("t").try_lock_for(ms(150)).unwrap().is_some());
+        wait_for_queue(&server, 1);
+        let second = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+        wait_for_queue(&server, 2);
+        assert_eq!(b.fair("t").position().unwrap(), Some(1));
+        assert!(!first.join().unwrap());
+        assert_eq!(b.fair("t").position().unwrap(), Some(0));
+        assert_eq!(deadlines(&server).len(), 1);
+        guard.unlock().unwrap();
+        second.join().unwrap().unwrap();
+    });
+    drop((a, b));
+    server.assert_clean();
+}
+
+/// The first waiter is woken and leaves instead of taking the lock: the wake-up must go to the
+/// next.
+#[test]
+fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
+    let server = Server::start();
+    let (a, b) = (server.client(), client(&server, Duration::from_secs(300)));
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        // The first waiter is in the queue, but nobody receives its messages.
+        let first = format!("{}:77", b.id());
+        let late = (server_millis(&server) + 3_600_000).to_string();
+        server.cmd::<()>(&["ZADD", DEADLINES, &late, &first]);
+        server.cmd::<()>(&["RPUSH", QUEUE, &first]);
+        let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+        wait_for_queue(&server, 2);
+        guard.unlock().unwrap();
+        // What a client sends when this waiter gives up.
+        let script = concat!(
+            include_str!("../../../src/store/redis/lua/lib/queue.lua"),
+            include_str!("../../../src/store/redis/lua/fair_release.lua")
+        );
+        let channel = "redisson_lock__channel:{t}";
+        let (status, _, next): (u32, u32, String) =
+            server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &first, "1", channel]);
+        assert_eq!(status, 0);
+        assert!(next.starts_with(b.id()));
+        waiter.join().unwrap().unwrap();
+    });
+    drop((a, b));
+    server.assert_clean();
+}
+
+/// The release notified the first waiter; one that was behind it has nothing to pass on. Otherwise,
+/// with 200 threads that give up after some ms, the first waiter got a message from each and was
+/// late for its turn.
+#[test]
+fn a_waiter_that_leaves_from_the_middle_wakes_nobody() {
+    let server = Server::start();
+    let client = client(&server, Duration::from_secs(300));
+    // Nobody holds the lock, and the first waiter is slow.
+    let first = format!("{}:77", client.id());
+    let late = (server_millis(&server) + 200_000).to_string();
+    server.cmd::<()>(&["ZADD", DEADLINES, &late, &first]);
+    server.cmd::<()>(&["RPUSH", QUEUE, &first]);
+    let script = concat!(
+        include_str!("../../../src/store/redis/lua/lib/queue.lua"),
+        include_str!("../../../src/store/redis/lua/fair_release.lua")
+    );
+    let mut subscriber = server.connect();
+    let mut messages = subscriber.as_pubsub();
+    messages.subscribe(format!("redisson_lock__channel:{{t}}:{first}")).unwrap();
+    std::thread::scope(|s| {
+        let behind = s.spawn(|| client.fair("t").try_lock_for(Duration::from_secs(30)).unwrap().unwrap().unlock());
+        wait_for_queue(&server, 2);
+        wait_until("it is subscribed", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+        let give_up = || client.fair("t").try_lock_for(ms(50)).unwrap().is_none();
+        let leavers: Vec<_> = (0..20).map(|_| s.spawn(give_up)).collect();
+        assert!(leavers.into_iter().all(|leaver| leaver.join().unwrap()));
+        assert_eq!(queue(&server).len(), 2);
+        server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{first}"), "the first"]);
+        assert_eq!(messages.get_message().unwrap().get_payload::<String>().unwrap(), "the first");
+        // The first waiter may have been notified, and leaves: the next one is notified.
+        let (_, receivers, _): (u32, u32, String) =
+            server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &first, "1", "redisson_lock__channel:{t}"]);
+        assert_eq!(receivers, 1);
+        behind.join().unwrap().unwrap();
+    });
+    drop(messages);
+    drop((subscriber, client));
+    server.assert_clean();
+}
+
+#[test]
+fn one_pattern_subscription_serves_all_waiters_of_a_client() {
+    let server = Server::start();
+    let a = server.client();
+    let names = ["t", "u", "v"];
+    let guards: Vec<_> = names.iter().map(|name| a.fair(name).lock_owned().unwrap()).collect();
+    std::thread::scope(|s| {
+        for n in 0..9 {
+            let fair = a.fair(names[n % 3]);
+            s.spawn(move || fair.lock().unwrap().unlock().unwrap());
+        }
+        for name in names {
+            wait_until("three wait", || a.fair(name).queue_len().unwrap() == 3);
+        }
+        wait_until("the subscription", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+        assert!(server.channels().is_empty());
+        drop(guards);
+    });
+    wait_until("it ends with the linger", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 0);
+    drop(a);
+    server.assert_clean();
+}
+
+/// One attempt while the lock is taken, and one after the message.
+#[test]
+fn a_wait_costs_two_attempts() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    // A script that the server does not know yet is sent twice.
+    a.fair("t").lock().unwrap().unlock().unwrap();
+    assert_eq!(a.fair("t").queue_len().unwrap(), 0);
+    for round in 0..3 {
+        let guard = a.fair("t").lock().unwrap();
+        let before = server.call_count("evalsha");
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+            wait_for_queue(&server, 1);
+            wait_until("it is subscribed", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+            // The first round subscribes, which costs one more attempt: a message before the
+            // subscription would have been missed.
+            if round == 0 {
+                wait_until("it tried again", || server.call_count("evalsha") == before + 2);
+            }
+            guard.unlock().unwrap();
+            waiter.join().unwrap().unwrap();
+        });
+        let tries = server.call_count("evalsha") - before;
+        assert_eq!(tries, if round == 0 { 5 } else { 4 }, "with two releases");
+    }
+}
+
+#[test]
+fn closing_and_failing_leave_the_queue() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.fair("t").lock().unwrap_err().kind());
+        wait_for_queue(&server, 1);
+        b.close(Duration::from_secs(5)).unwrap();
+        assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
+        assert!(queue(&server).is_empty());
+        // The key changes its type during the wait: the waiter reports the error and leaves the
+        // queue.
+        let waiter = s.spawn(|| a.fair("t").lock_owned().unwrap_err().kind());
+        wait_for_queue(&server, 1);
+        let holder = queue(&server).concat();
+        server.cmd::<()>(&["SET", "t", "x"]);
+        server.cmd::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{t}}:{holder}"), "0"]);
+        assert_eq!(waiter.join().unwrap(), ErrorKind::WrongType);
+        wait_for_queue(&server, 0);
+    });
+    server.cmd::<()>(&["DEL", "t"]);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[test]
+fn a_flush_or_a_restart_strands_nobody() {
+    let mut server = Server::start();
+    let clients = [client(&server, ms(900)), client(&server, ms(900))];
+    for round in ["flush", "restart"] {
+        let guard = clients[0].fair("t").lock_owned().unwrap();
+        std::thread::scope(|s| {
+            for n in 0..6 {
+                let fair = clients[n % 2].fair("t");
+                s.spawn(move || match fair.lock() {
+                    Ok(guard) => guard.unlock().unwrap(),
+                    // The waiter is in the queue before its client has read the reply, so the first
+                    // attempt can fail with the restart.
+                    Err(e) if e.kind() == ErrorKind::Unreachable => fair.lock().unwrap().unlock().unwrap(),
+                    Err(e) => panic!("{e}"),
+                });
+            }
+            wait_for_queue(&server, 6);
+            if round == "flush" {
+                server.cmd::<()>(&["FLUSHALL"]);
+            } else {
+                server.restart();
+            }
+            let _ = guard.unlock();
+        });
+    }
+    drop(clients);
+    server.assert_clean();
+}
+
+#[test]
+fn force_unlock_passes_the_lock_to_the_first_waiter() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
+        wait_for_queue(&server, 1);
+        assert!(b.fair("t").force_unlock().unwrap());
+        waiter.join().unwrap().unwrap();
+    });
+    assert!(!b.fair("t").force_unlock().unwrap());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[test]
+fn another_kind_of_lock_under_its_name_is_reported() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let guard = a.fair("t").lock().unwrap();
+    assert_eq!(a.lock("t").unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(a.rw_lock("t").read().unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(b.rw_lock("t").read().unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(b.rw_lock("t").write().unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(b.semaphore("t").acquire().unwrap_err().kind(), ErrorKind::WrongType);
+    guard.unlock().unwrap();
+    let write = a.rw_lock("t").write().unwrap();
+    assert_eq!(b.fair("t").try_lock_for(ms(50)).unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(b.lock("t").unwrap_err().kind(), ErrorKind::WrongType);
+    write.unlock().unwrap();
+}

@@ -1,0 +1,100 @@
+//! Replies that are lost or late leave nothing behind.
+
+use std::time::Instant;
+
+use leasehold::{ErrorKind, LockClient, NodeState};
+
+use super::{FAULTS, behind};
+use crate::rig::{Fault, Masters, Proxy, Server, ms, wait_for_votes, wait_until};
+
+/// Faults on one, two and all masters, during the acquire and the release: no key remains anywhere,
+/// and the next client gets the lock.
+#[test]
+fn lost_and_late_replies_leave_nothing_behind() {
+    let masters = Masters::fresh(3);
+    let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
+    let other = masters.client();
+    for fault in FAULTS {
+        for broken in 1..=3 {
+            let urls = proxies.iter().map(Proxy::url);
+            let client = LockClient::builder().urls(urls).redlock().io_timeout(ms(600)).build().unwrap();
+            wait_for_votes(&client, 3);
+            let what = format!("{fault:?} on {broken}");
+            let inject = || proxies[..broken].iter().for_each(|proxy| proxy.inject("{l}", fault));
+            inject();
+            match client.try_lock("l") {
+                Ok(Some(guard)) => {
+                    assert!(guard.is_held(), "{what}");
+                    guard.unlock().expect(&what);
+                }
+                Ok(None) => panic!("{what}: nobody else has it"),
+                Err(e) => assert_eq!(e.kind(), ErrorKind::NoQuorum, "{what}: {e}"),
+            }
+            wait_until(&format!("{what}: nothing of the acquire stays"), || masters.holding("l") == 0);
+            wait_for_votes(&client, 3);
+            let guard = client.lock("l").expect(&what);
+            inject();
+            if let Err(e) = guard.unlock() {
+                assert_eq!(e.kind(), ErrorKind::NoQuorum, "{what}: {e}");
+            }
+            wait_until(&format!("{what}: nothing of the hold stays"), || masters.holding("l") == 0);
+            proxies.iter().for_each(|proxy| proxy.inject("no request has this", Fault::CutBeforeSend));
+            other.try_lock("l").unwrap().expect(&what).unlock().unwrap();
+            wait_for_votes(&client, 3);
+            client.try_lock("l").unwrap().expect(&what).unlock().unwrap();
+            wait_until(&format!("{what}: nothing stays"), || masters.holding("l") == 0);
+        }
+    }
+}
+
+#[test]
+fn an_acquire_that_runs_after_a_stall_longer_than_the_lease_is_undone() {
+    let masters = Masters::fresh(3);
+    let client = masters.builder().lease(ms(3000)).io_timeout(ms(600)).build().unwrap();
+    wait_for_votes(&client, 3);
+    client.lock("other").unwrap().unlock().unwrap();
+    masters.0[..2].iter().for_each(Server::suspend);
+    let tried = client.try_lock("l");
+    assert_eq!(tried.unwrap_err().kind(), ErrorKind::NoQuorum);
+    std::thread::sleep(ms(5000));
+    masters.0[..2].iter().for_each(Server::resume);
+    let start = Instant::now();
+    wait_until("it is undone", || {
+        masters.holding("l") == 0
+            && masters.0[0].client_lines().len() > 1
+            && client.nodes().iter().all(|node| node.state() == NodeState::Voting)
+    });
+    assert!(start.elapsed() < ms(2500), "it remained for {:?}, as long as its lease", start.elapsed());
+}
+
+#[test]
+fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
+    let masters = Masters::fresh(3);
+    let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
+    let places: Vec<(usize, &Proxy)> = proxies.iter().enumerate().collect();
+    let client = behind(&masters, &places).io_timeout(ms(2000)).build().unwrap();
+    wait_for_votes(&client, 3);
+    // Makes two connections to each master.
+    proxies.iter().for_each(|proxy| proxy.inject_times("warm", 2, Fault::StallReply(ms(100))));
+    std::thread::scope(|s| {
+        s.spawn(|| client.lock("warm1").unwrap().unlock().unwrap());
+        s.spawn(|| client.lock("warm2").unwrap().unlock().unwrap());
+    });
+    wait_until("nothing is held", || masters.holding("warm1") + masters.holding("warm2") == 0);
+    std::thread::sleep(ms(300));
+    // One reply of each master is pending, and nobody waits for it.
+    proxies[0].inject("late0", Fault::StallReply(ms(1500)));
+    let _first = client.lock("late0").unwrap();
+    proxies[1].inject("late1", Fault::StallReply(ms(1500)));
+    let _second = client.lock("late1").unwrap();
+    // The other connections are in use.
+    proxies[0].inject("busy", Fault::StallReply(ms(600)));
+    proxies[1].inject("busy", Fault::StallReply(ms(600)));
+    std::thread::scope(|s| {
+        s.spawn(|| client.lock("busy").unwrap().unlock().unwrap());
+        proxies[0].wait_hits(4);
+        proxies[1].wait_hits(4);
+        let got = client.try_lock("l");
+        assert!(matches!(got, Ok(Some(_))), "{got:?}");
+    });
+}

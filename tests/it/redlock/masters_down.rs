@@ -1,0 +1,233 @@
+//! Masters that are down, cut off or slow: a majority is enough, and nobody waits for the others.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use leasehold::{ErrorKind, LockClient, NodeState};
+
+use super::behind;
+use crate::rig::{CAP, Fault, Masters, Proxy, Server, ms, wait_for_votes, wait_until};
+
+#[test]
+fn a_minority_may_be_dead_from_the_start_and_a_majority_not() {
+    for (count, dead) in [(3, 1), (5, 2)] {
+        let mut masters = Masters::start(count);
+        for server in &mut masters.0[..dead] {
+            server.kill();
+        }
+        let client = masters.builder().admit_fresh_nodes().build().unwrap();
+        wait_for_votes(&client, count - dead);
+        let guard = client.lock("l").unwrap();
+        assert!(guard.is_held());
+        guard.unlock().unwrap();
+        let down = client.nodes().iter().filter(|node| node.state() == NodeState::Down).count();
+        assert_eq!(down, dead);
+        assert!(client.nodes()[0].last_error().is_some());
+        // The masters come back and vote.
+        for server in &mut masters.0[..dead] {
+            server.start_again();
+        }
+        wait_for_votes(&client, count);
+        let guard = client.lock("l").unwrap();
+        wait_until("all have it", || masters.holding("l") == count);
+        guard.unlock().unwrap();
+        masters.0[0].kill();
+        masters.0[1].kill();
+        if count == 5 {
+            masters.0[2].kill();
+        }
+        let error = client.try_lock("l").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoQuorum);
+        assert!(error.to_string().matches("lh-").count() >= count, "{error}");
+    }
+}
+
+/// An action on the first of three masters, which has a proxy in front.
+type Step = fn(&mut Masters, &Proxy);
+
+/// What happens to that master, and how it ends.
+fn troubles() -> [(&'static str, Step, Step); 4] {
+    [
+        ("stopped", |masters, _| masters.0[0].suspend(), |masters, _| masters.0[0].resume()),
+        ("silent", |_, proxy| proxy.silence(true), |_, proxy| proxy.silence(false)),
+        ("cut off", |_, proxy| (proxy.refuse(true), proxy.cut_all()).1, |_, proxy| proxy.refuse(false)),
+        ("dead", |masters, _| masters.0[0].kill(), |masters, _| masters.0[0].start_again()),
+    ]
+}
+
+/// Clients acquire, hold and release locks meanwhile. Afterwards the master has none of the
+/// released locks, and votes.
+#[test]
+fn one_master_in_trouble_stops_nobody() {
+    std::thread::scope(|s| {
+        for (trouble, begin, end) in troubles() {
+            s.spawn(move || nobody_is_stopped_by(trouble, begin, end));
+        }
+    });
+}
+
+fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
+    // Far more time than a healthy master needs on a busy machine.
+    let lease = ms(4000);
+    let mut masters = Masters::fresh(3);
+    let proxy = Proxy::start(&masters.0[0]);
+    let mut urls = masters.urls();
+    urls[0] = proxy.url();
+    let builder = LockClient::builder().urls(urls).redlock().lease(lease).longest_lease(lease).io_timeout(ms(1000));
+    let (a, b) = (builder.clone().build().unwrap(), builder.build().unwrap());
+    wait_for_votes(&a, 3);
+    wait_for_votes(&b, 3);
+    let kept = a.lock("kept").unwrap();
+    begin(&mut masters, &proxy);
+    let start = Instant::now();
+    let mut rounds = 0;
+    while start.elapsed() < lease + ms(500) {
+        let guard = a.lock("l").unwrap_or_else(|e| panic!("{trouble}: {e}"));
+        assert!(guard.is_held() && b.try_lock("l").unwrap().is_none(), "{trouble}");
+        guard.unlock().unwrap();
+        rounds += 1;
+    }
+    // Clients wait for this master once, and not in every call.
+    assert!(rounds > 5, "{trouble}: {rounds} rounds, and waiting each time leaves time for 4");
+    assert!(kept.is_held(), "{trouble}: renewed by the others");
+    assert!(b.try_lock("kept").unwrap().is_none(), "{trouble}");
+    end(&mut masters, &proxy);
+    wait_for_votes(&a, 3);
+    wait_until(&format!("{trouble}: it has the kept lock, and no other"), || masters.0[0].lock_keys() == ["kept"]);
+    let left = kept.remaining();
+    kept.unlock().unwrap_or_else(|e| panic!("{trouble}, with {left:?} left: {e}"));
+    drop((a, b));
+    drop(proxy);
+    masters.assert_clean();
+}
+
+/// Without a majority the hold ends in time; once there is a majority again, the next client gets
+/// the lock.
+#[test]
+fn without_a_majority_a_hold_ends_in_time() {
+    let masters = Masters::fresh(3);
+    let (a, b) = (masters.builder().lease(ms(1200)).build().unwrap(), masters.client());
+    let guard = a.lock("l").unwrap();
+    masters.0[0].suspend();
+    masters.0[1].suspend();
+    assert!(guard.wait_lost(CAP));
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(b.try_lock("l").unwrap_err().kind(), ErrorKind::NoQuorum);
+    masters.0[0].resume();
+    masters.0[1].resume();
+    wait_for_votes(&b, 3);
+    assert!(b.lock("l").unwrap().is_held());
+    drop((a, b));
+    masters.assert_clean();
+}
+
+/// The dead master never received the requests for these locks, so there is nothing to undo there.
+#[test]
+fn a_dead_master_leaves_nothing_to_undo() {
+    let mut masters = Masters::fresh(3);
+    let client = masters.client();
+    masters.0[1].kill();
+    for _ in 0..200 {
+        client.lock("l").unwrap().unlock().unwrap();
+    }
+    client.close(CAP).unwrap();
+}
+
+/// Over TCP the first request after the end of a connection seems to be sent: only the read notices
+/// the end.
+#[test]
+fn idle_tcp_connections_that_ended_fail_no_call() {
+    let masters = Masters((0..3).map(|_| Server::start_tcp(&[])).collect());
+    let client = masters.builder().admit_fresh_nodes().build().unwrap();
+    wait_for_votes(&client, 3);
+    let end_all = || {
+        for server in &masters.0 {
+            server.cmd::<u32>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        }
+    };
+    for _ in 0..5 {
+        let guard = client.lock("l").unwrap();
+        end_all();
+        let inner = client.lock("l").unwrap();
+        end_all();
+        inner.unlock().unwrap();
+        end_all();
+        guard.unlock().unwrap();
+        end_all();
+    }
+    wait_until("all are free", || masters.holding("l") == 0);
+}
+
+#[test]
+fn a_held_lock_is_busy_with_one_master_dead_and_one_slow() {
+    let mut masters = Masters::fresh(3);
+    let slow = Proxy::start(&masters.0[2]);
+    let a = masters.client();
+    let b = behind(&masters, &[(2, &slow)]).build().unwrap();
+    wait_for_votes(&b, 3);
+    masters.0[0].kill();
+    let _guard = a.lock("l").unwrap();
+    wait_until("both have it", || masters.0[1..].iter().all(|server| !server.hash("l").is_empty()));
+    wait_until("it is seen", || {
+        let _ = b.mutex("x").is_locked();
+        b.nodes()[0].state() == NodeState::Down
+    });
+    slow.inject("EVALSHA", Fault::StallReply(ms(60)));
+    let tried = b.try_lock("l");
+    slow.wait_hits(1);
+    assert!(matches!(tried, Ok(None)), "{tried:?}");
+}
+
+#[test]
+fn a_master_that_is_down_from_the_start_costs_the_others_nothing() {
+    let mut masters = Masters::fresh(3);
+    masters.0[0].kill();
+    let client = masters.client();
+    wait_for_votes(&client, 2);
+    let before = masters.0[1].call_count("time");
+    std::thread::sleep(ms(2000));
+    let looks = masters.0[1].call_count("time") - before;
+    assert!(looks < 6, "asked {looks} times in two seconds");
+}
+
+#[test]
+fn a_slow_master_does_not_block_the_status_of_nodes() {
+    let masters = Masters::fresh(3);
+    let slow = Proxy::start(&masters.0[2]);
+    let client = behind(&masters, &[(2, &slow)]).io_timeout(ms(1000)).build().unwrap();
+    wait_for_votes(&client, 3);
+    client.lock("other").unwrap().unlock().unwrap();
+    slow.inject_times("EVALSHA", u32::MAX, Fault::StallReply(ms(300)));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let looks = s.spawn(|| {
+            let mut longest = ms(0);
+            while !done.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                let _ = client.nodes();
+                longest = longest.max(start.elapsed());
+                std::thread::sleep(ms(1));
+            }
+            longest
+        });
+        let start = Instant::now();
+        while start.elapsed() < ms(3000) {
+            client.lock("l").unwrap().unlock().unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        let longest = looks.join().unwrap();
+        assert!(longest < ms(150), "blocked for {longest:?}");
+    });
+}
+
+#[test]
+fn idle_connections_that_ended_fail_no_call() {
+    let masters = Masters::fresh(3);
+    let client = masters.client();
+    wait_for_votes(&client, 3);
+    client.lock("l").unwrap().unlock().unwrap();
+    for server in &masters.0 {
+        server.cmd::<u64>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    }
+    client.lock("l").unwrap().unlock().unwrap();
+}

@@ -1,0 +1,35 @@
+//! The ACL rule of the docs, word for word. Only this file knows where the docs have it.
+
+const DOCS: &str = include_str!("../../../src/guide/operations.rs");
+/// The sentence that the rule follows, and the heading after the section on ACLs.
+const BEGIN: &str = "A user with an ACL needs these";
+const END: &str = "# Keys and channels";
+
+fn section() -> String {
+    let docs = DOCS.lines().filter_map(|line| line.strip_prefix("//!")).collect::<Vec<_>>().join(" ");
+    let (_, section) = docs.split_once(BEGIN).expect("the docs have the section on ACLs");
+    let (section, _) = section.split_once(END).expect("the section on ACLs ends");
+    section.to_owned()
+}
+
+/// The rule for one server, for locks with these names.
+pub(crate) fn acl_rule(names: &[&str]) -> Vec<String> {
+    let section = section();
+    let (_, rule) = section.split_once(" `~<names>").unwrap();
+    let rule = format!("~<names>{rule}");
+    let (rule, _) = rule.split_once('`').unwrap();
+    let with_names = |word: &str| match word.contains("<names>") {
+        true => names.iter().map(|name| word.replace("<names>", name)).collect(),
+        false => vec![word.to_owned()],
+    };
+    rule.split_whitespace().flat_map(with_names).collect()
+}
+
+/// Everything the section permits, including what only some settings need, but without the names of
+/// locks.
+pub(crate) fn acl_words() -> Vec<String> {
+    let section = section();
+    let words = section.split(|c: char| c.is_whitespace() || "`.,();".contains(c));
+    let permits = |word: &&str| word.starts_with(['+', '&']) || word.starts_with("~re") || word.starts_with("~le");
+    words.filter(permits).map(str::to_owned).collect()
+}

@@ -1,0 +1,63 @@
+//! Folders are floors: a file imports from its own floor and from those below, and few files know
+//! the `redis` crate.
+
+use super::{Source, exports};
+
+/// The folders, floor by floor: a file imports from its own floor and from those below.
+const FLOORS: [&[&str]; 6] = [
+    &["base"],
+    &["store"],
+    &["background"],
+    &["session"],
+    &["sync", "fencing"],
+    &["client", "builder", "interop", "guide"],
+];
+
+/// Where the `redis` crate may be seen: what reads its URLs, what dials, what computes a script's
+/// hash.
+const KNOW_REDIS: [&str; 4] = [
+    "store/redis/script/mod.rs",
+    "store/redis/wire/connector.rs",
+    "store/redis/wire/stream.rs",
+    "store/redis/wire/url.rs",
+];
+
+#[test]
+fn imports_go_down_the_floors() {
+    let exported = exports("src/lib.rs");
+    let floor = |module: &str| FLOORS.iter().position(|floor| floor.contains(&module));
+    for file in Source::all().iter().filter(|file| file.path != "lib.rs") {
+        let own = floor(&file.module).unwrap_or_else(|| panic!("src/{} is on no floor: add it", file.path));
+        for (place, word) in file.words_after("crate::") {
+            // What the crate exports can also be named without its module.
+            let module = exported.get(word).map_or(word, String::as_str);
+            let theirs = floor(module).unwrap_or_else(|| panic!("src/{place}: which floor is {word:?} on?"));
+            assert!(theirs <= own, "src/{place}: floor {own} must not know {module}, which is on floor {theirs}");
+        }
+        // Both would be ways around the check.
+        if !file.path.contains('/') {
+            file.lacks("super::");
+        }
+        file.lacks("super::super::");
+    }
+}
+
+#[test]
+fn the_lowest_floor_is_pure() {
+    // What tells the time, wakes a thread, and asks which process this is.
+    let not_pure = ["base/clock.rs", "base/event.rs", "base/process.rs"];
+    let lowest = |file: &&Source| FLOORS[0].contains(&&*file.module) && !not_pure.contains(&&*file.path);
+    for file in Source::all().iter().filter(lowest) {
+        for what in ["Instant::now", "SystemTime::now", "thread::", "std::net", "std::fs", "parking_lot"] {
+            file.lacks(what);
+        }
+    }
+}
+
+#[test]
+fn few_files_know_the_redis_crate() {
+    for file in Source::all() {
+        let first = file.words_after("redis::").map(|(place, _)| place).next();
+        assert_eq!(first.is_some(), KNOW_REDIS.contains(&&*file.path), "src/{}: {first:?}", file.path);
+    }
+}

@@ -1,0 +1,90 @@
+//! What the crate promises to its users beside its functions.
+
+use std::fs;
+
+use super::{exports, root};
+
+#[test]
+fn the_changelog_knows_this_version() {
+    let text = fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
+    let version = concat!("## [", env!("CARGO_PKG_VERSION"), "]");
+    let known = text.lines().any(|line| line.starts_with(version) || line.starts_with("## [Unreleased]"));
+    assert!(known, "CHANGELOG.md has neither {version} nor an Unreleased section");
+}
+
+/// What can go to other threads is part of the interface: a private field could take it away.
+#[test]
+fn send_and_sync_are_promised() {
+    use leasehold::fencing::*;
+    use leasehold::*;
+    fn both<T: Send + Sync + 'static>() {}
+    fn sync<T: Sync>() {}
+    fn borrowing<T: Send + Sync>() {}
+
+    both::<Builder>();
+    both::<LockClient>();
+    both::<ReentrantMutex>();
+    both::<OwnedMutexGuard>();
+    sync::<ReentrantMutexGuard>();
+    both::<MultiLock>();
+    both::<OwnedMultiLockGuard>();
+    sync::<MultiLockGuard>();
+    both::<FairMutex>();
+    both::<OwnedFairMutexGuard>();
+    sync::<FairMutexGuard>();
+    both::<RwLock>();
+    both::<OwnedRwLockReadGuard>();
+    both::<OwnedRwLockWriteGuard>();
+    sync::<RwLockReadGuard>();
+    sync::<RwLockWriteGuard>();
+    both::<CountDownLatch>();
+    both::<Semaphore>();
+    both::<SemaphorePermit>();
+    both::<PermitId>();
+    both::<CountingSemaphore>();
+    both::<CountingPermit>();
+    both::<LockHolder>();
+    both::<NodeState>();
+    both::<NodeStatus>();
+    both::<Error>();
+    both::<ErrorKind>();
+    both::<Result<()>>();
+    both::<FencingToken>();
+    both::<FencedValue>();
+    both::<ValueClaim>();
+    both::<SqlFence>();
+    both::<Placeholders>();
+    both::<FenceGate<u8>>();
+    borrowing::<Claim<'_, u8>>();
+
+    // Its hold is its thread's. Were it Send, both impls would apply and this would not compile.
+    trait NotSend<Proof> {
+        fn holds() {}
+    }
+    struct IsSend;
+    impl<T: ?Sized> NotSend<()> for T {}
+    impl<T: ?Sized + Send> NotSend<IsSend> for T {}
+    <ReentrantMutexGuard as NotSend<_>>::holds();
+    <MultiLockGuard as NotSend<_>>::holds();
+    <FairMutexGuard as NotSend<_>>::holds();
+    <RwLockReadGuard as NotSend<_>>::holds();
+    <RwLockWriteGuard as NotSend<_>>::holds();
+
+    let asserted = include_str!("interface.rs");
+    for name in exports("src/lib.rs").keys().chain(exports("src/fencing/mod.rs").keys()) {
+        let listed = ["both", "sync", "borrowing"].iter().any(|list| {
+            let mark = format!("    {list}::<{name}");
+            asserted.lines().any(|line| line.strip_prefix(&*mark).is_some_and(|rest| rest.starts_with(['>', '<'])))
+        });
+        assert!(listed, "whether {name} is Send and Sync is not asserted here");
+    }
+}
+
+/// The fields of the assertion above cannot be forgotten, but a whole `pub mod` could.
+#[test]
+fn there_is_no_other_public_module() {
+    let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let public: Vec<_> = text.lines().filter(|line| line.starts_with("pub mod ")).collect();
+    // The last two have no code.
+    assert_eq!(public, ["pub mod fencing;", "pub mod guide;", "pub mod interop;"]);
+}

@@ -1,0 +1,119 @@
+//! How sources look: sizes, file layout, names of threads, script headers, words and widths of
+//! comments.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::{Source, files, root};
+
+const MAX_LINES: usize = 500;
+
+/// A thread without a name cannot be identified in a dump, and `spawn` panics where a builder
+/// returns an error.
+#[test]
+fn threads_have_names() {
+    Source::all().iter().for_each(|file| file.lacks("thread::spawn("));
+}
+
+#[test]
+fn files_stay_readable() {
+    for file in Source::all() {
+        assert!(file.lines < MAX_LINES, "src/{} has {} lines before its tests", file.path, file.lines);
+    }
+}
+
+/// What a script's header says of KEYS and ARGV is what its body uses: no number missing, none too
+/// many.
+#[test]
+fn script_headers_tell_all_arguments() {
+    let scripts = files(&root().join("src/store/redis/lua"), "lua");
+    assert!(scripts.len() >= 8);
+    for path in scripts {
+        let text = fs::read_to_string(&path).unwrap();
+        let header = text.lines().take_while(|line| line.starts_with("--")).count();
+        let (header, body): (Vec<_>, Vec<_>) = (1..).zip(text.lines()).partition(|(number, _)| *number <= header);
+        for table in ["KEYS[", "ARGV["] {
+            let used = |lines: &[(usize, &str)]| -> BTreeSet<String> {
+                let after = lines.iter().flat_map(|(_, line)| line.split(table).skip(1));
+                after.map(|rest| rest.split(']').next().unwrap().to_owned()).collect()
+            };
+            let (declared, used) = (used(&header), used(&body));
+            assert_eq!(declared, used, "{}: {table}...] in header and body", path.display());
+            // No gaps, except where it takes any number of them.
+            let numbers: Vec<usize> = declared.iter().filter_map(|index| index.parse().ok()).collect();
+            let variadic = declared.contains("i") && numbers.is_empty();
+            assert!(
+                variadic || (numbers.len() == declared.len() && (1..=declared.len()).all(|n| numbers.contains(&n))),
+                "{declared:?}"
+            );
+        }
+    }
+}
+
+/// Columns of the widest comment in `src` today. It is to be 100: lower it whenever it can be
+/// lowered.
+const MAX_COMMENT_WIDTH: usize = 188;
+
+/// Files above `store/` that name Redis outside of what `may_name_redis` permits. A file that no
+/// longer does must leave this list.
+const STILL_NAME_REDIS: [&str; 10] = [
+    "background/grant.rs",
+    "background/local_queue.rs",
+    "fencing/mod.rs",
+    "fencing/value.rs",
+    "session/attempt.rs",
+    "session/hold.rs",
+    "session/mod.rs",
+    "session/wait_loop.rs",
+    "sync/remote_counter.rs",
+    "sync/semaphore.rs",
+];
+
+#[test]
+fn comments_wrap() {
+    for file in Source::all() {
+        // The rows of tables cannot wrap.
+        let is_row = |line: &str| line.trim_start().trim_start_matches(['/', '!']).starts_with(" |");
+        for (number, line) in file.comments.iter().filter(|(_, line)| !is_row(line)) {
+            let width = line.chars().count();
+            assert!(width <= MAX_COMMENT_WIDTH, "src/{}:{number} is {width} columns wide", file.path);
+        }
+    }
+}
+
+/// One style for modules with children, of sources and tests: `name/mod.rs`, and no `name.rs`
+/// beside `name/`.
+#[test]
+fn a_module_with_children_is_one_folder() {
+    for folder in ["src", "tests", "benches", "examples"] {
+        for file in files(&root().join(folder), "rs") {
+            assert!(!file.with_extension("").is_dir(), "{} stands beside its folder: make it mod.rs", file.display());
+        }
+    }
+}
+
+/// Redis is one store of several. What the floors above the stores share with Redisson alone is
+/// said where users choose it.
+#[test]
+fn nothing_above_the_stores_names_redis() {
+    let below = ["base/", "store/"];
+    let front_door = ["builder.rs", "client.rs", "interop.rs", "lib.rs"];
+    let may_name_redis = |file: &Source| {
+        below.iter().chain(&["guide/"]).any(|folder| file.path.starts_with(folder)) || front_door.contains(&&*file.path)
+    };
+    // What a primitive is on Redisson's wire is said in the docs of its public items.
+    let is_doc = |file: &Source, line: &str| file.path.starts_with("sync/") && line.trim_start().starts_with("///");
+    let mut found = BTreeSet::new();
+    for file in Source::all().into_iter().filter(|file| !may_name_redis(file)) {
+        let lines = file.code.iter().chain(file.comments.iter().filter(|(_, line)| !is_doc(&file, line)));
+        if lines.into_iter().any(|(_, line)| line.to_lowercase().contains("redis")) {
+            found.insert(file.path);
+        }
+    }
+    for file in &found {
+        assert!(STILL_NAME_REDIS.contains(&&**file), "src/{file} names Redis");
+    }
+    for file in STILL_NAME_REDIS {
+        assert!(found.contains(file), "src/{file} does not name Redis any more: remove it from STILL_NAME_REDIS");
+    }
+}
