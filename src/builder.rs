@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::MAX_NAME_BYTES;
+use crate::base::lock_name::MAX_NAME_BYTES;
 use crate::base::limits::check_lease;
 use crate::client::LockClient;
 use crate::session::{Config, Shared};
 use crate::store::redis::wire::{Connector, Endpoint};
-use crate::store::{LeaseStore, QuarantineSettings, RedisStore, RedlockStore};
+use crate::store::{LockStore, QuarantineSettings, RedisStore, RedlockStore};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -280,7 +280,7 @@ impl Builder {
 
     pub(crate) fn build_with(self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let io_timeout = self.check()?;
-        let store: Arc<dyn LeaseStore> = if self.redlock {
+        let store: Arc<dyn LockStore> = if self.redlock {
             Arc::new(self.redlock_store(io_timeout, &clock)?)
         } else {
             Arc::new(self.redis_store(io_timeout, &clock)?)

@@ -11,7 +11,7 @@ use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::lease::{Ends, Lease, Moment, State, margin, valid_until};
 use crate::store::Renewal;
 
@@ -75,7 +75,7 @@ const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
 /// Shared by the guards of a hold, the watchdog and the thread that tells of losses.
 pub(crate) struct Grant {
-    pub(crate) keys: Arc<LockKeys>,
+    pub(crate) name: Arc<LockName>,
     pub(crate) holder: Holder,
     /// The fencing token; 0 for none.
     pub(crate) token: u64,
@@ -122,7 +122,7 @@ pub(crate) fn tick(span: Duration) -> Duration {
 
 impl Grant {
     pub(crate) fn new(
-        keys: Arc<LockKeys>,
+        name: Arc<LockName>,
         holder: Holder,
         token: u64,
         sent_at: Moment,
@@ -132,9 +132,9 @@ impl Grant {
     ) -> Self {
         let end = valid_until(sent_at, span);
         let (lease, ends) = (Lease::new(end), Mutex::new(Ends::new(end)));
-        let shared = AtomicBool::new(keys.kind == Kind::Read);
+        let shared = AtomicBool::new(name.kind == Kind::Read);
         Self {
-            keys,
+            name,
             holder,
             token,
             next: None,
@@ -245,7 +245,7 @@ impl Grant {
                 if renew && at_next_visit < self.span * 2 / 3 { self.span } else { left }
             }
         };
-        Renewal { keys: self.keys.clone(), holder: self.holder.clone(), lease, token: self.token }
+        Renewal { name: self.name.clone(), holder: self.holder.clone(), lease, token: self.token }
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -322,7 +322,7 @@ impl Grant {
 impl fmt::Debug for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant")
-            .field("name", &self.keys.name)
+            .field("name", &self.name.name)
             .field("state", &self.state())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
@@ -341,10 +341,10 @@ pub(crate) mod tests {
         span: Duration,
         renewal_policy: RenewalPolicy,
     ) -> Arc<Grant> {
-        let keys = Arc::new(LockKeys::new("", name, crate::base::key::Kind::Mutex).unwrap());
+        let name = Arc::new(LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap());
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
         let clock: Arc<dyn Clock> = clock.clone();
-        Arc::new(Grant::new(keys, holder, 1, clock.now(), span, renewal_policy, clock))
+        Arc::new(Grant::new(name, holder, 1, clock.now(), span, renewal_policy, clock))
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
-use crate::base::key::LockKeys;
+use crate::base::lock_name::LockName;
 
 /// Acquisitions in a row, with other clients waiting, before a wake-up of theirs is let pass. A client that releases
 /// and takes again on the spot always beats one that a message has to reach first.
@@ -220,11 +220,11 @@ impl LocalQueues {
     /// there is one.
     pub(crate) fn queue(
         &self,
-        keys: &LockKeys,
+        name: &LockName,
         deadline: Deadline,
         try_of: impl FnOnce() -> Option<Piggyback>,
     ) -> EnqueueOutcome<'_> {
-        let membership = self.enter(&keys.lock);
+        let membership = self.enter(&name.key);
         let waiter = {
             let mut state = membership.local_queue.state.lock();
             if !state.leader {
@@ -447,11 +447,11 @@ mod tests {
     fn piggyback() -> Option<Piggyback> {
         let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
         let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::Off, Waiting::No);
-        Some(Piggyback::new(&Acquire { keys: &keys(), holder: &holder, lease, held: 0, token, waiting }))
+        Some(Piggyback::new(&Acquire { name: &keys(), holder: &holder, lease, held: 0, token, waiting }))
     }
 
-    fn keys() -> LockKeys {
-        LockKeys::new("", "n", crate::base::key::Kind::Mutex).unwrap()
+    fn keys() -> LockName {
+        LockName::new("", "n", crate::base::lock_name::Kind::Mutex).unwrap()
     }
 
     #[test]

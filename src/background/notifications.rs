@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
-use crate::store::{LeaseStore, Received, SubscriptionSender};
+use crate::store::{LockStore, Received, SubscriptionSender, Topic};
 
 /// A channel is kept this long after its last waiter, so that contention does not cost a SUBSCRIBE and an UNSUBSCRIBE
 /// for every hand-over.
@@ -47,33 +47,20 @@ pub(crate) struct Notifications {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a waiter listens to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Subscription {
-    pub(crate) channel: Arc<str>,
-    /// One of the channels that end in a holder of this client: one pattern subscription serves all of them.
-    pub(crate) by_pattern: bool,
-}
-
 struct Inner {
     client_name: String,
-    /// The channels of this client's own waiters.
-    pattern: Arc<str>,
-    store: Arc<dyn LeaseStore>,
+    store: Arc<dyn LockStore>,
     patience: Patience,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// Every request for a channel is written under this mutex, so that the server gets them in the order in which the map
+/// Every request for a topic is written under this mutex, so that the store gets them in the order in which the map
 /// changed. They are few bytes into a socket buffer, and a write has a timeout.
 struct State {
-    /// By channel; the pattern under its own name.
-    topics: HashMap<Arc<str>, Topic>,
-    /// The user may not subscribe to the pattern (an ACL names channels): each waiter's channel stands for itself.
-    no_pattern: bool,
+    topics: HashMap<Topic, Watch>,
     /// The asking half of the present connection.
-    sender: Option<SubscriptionSender>,
+    sender: Option<Box<dyn SubscriptionSender>>,
     /// When the present connection was asked for a sign of life that has not come yet.
     asked: Option<Instant>,
     phase: Phase,
@@ -87,59 +74,58 @@ enum Phase {
     Ended,
 }
 
-struct Topic {
-    /// By channel: its own name, or under the pattern those of the waiters. Mostly one each; two locks share a channel when
-    /// one has the other's name in braces.
-    events: HashMap<Arc<str>, Vec<Arc<Event>>>,
+#[derive(Default)]
+struct Watch {
+    events: Vec<Arc<Event>>,
     waiters: usize,
     /// When the last waiter left.
     idle_since: Option<Instant>,
-    /// The server has confirmed the subscription on the present connection.
+    /// From the present connection on nothing that happens is missed.
     confirmed: bool,
 }
 
-/// A waiter's interest in a channel.
+/// A waiter's interest in a topic.
 pub(crate) struct Listening<'w> {
     notifications: &'w Notifications,
-    subscription: Subscription,
+    topic: Topic,
     event: Arc<Event>,
 }
 
 impl Notifications {
-    /// `pattern`: of the channels that end in a holder of this client. `lease`: how long a waiter sleeps at most.
-    pub(crate) fn new(client_name: String, store: Arc<dyn LeaseStore>, pattern: String, lease: Duration) -> Self {
-        let state =
-            State { topics: HashMap::new(), no_pattern: false, sender: None, asked: None, phase: Phase::NotStarted };
+    /// `lease`: how long a waiter sleeps at most.
+    pub(crate) fn new(client_name: String, store: Arc<dyn LockStore>, lease: Duration) -> Self {
+        let state = State { topics: HashMap::new(), sender: None, asked: None, phase: Phase::NotStarted };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let (pattern, patience) = (pattern.into(), Patience::of(lease));
-        let inner = Inner { client_name, pattern, store, patience, state, changed };
+        let inner = Inner { client_name, store, patience: Patience::of(lease), state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
-    /// Rings `event` at every message on the channel, and once when the server has confirmed the subscription, until the
-    /// answer is dropped. Does not wait for the server.
-    pub(crate) fn listen(&self, subscription: Subscription, event: &Arc<Event>) -> Listening<'_> {
+    /// Notifies `event` at every message about the topic, and once when the store has confirmed the subscription, until
+    /// the answer is dropped. Does not wait for the store.
+    pub(crate) fn listen(&self, topic: Topic, event: &Arc<Event>) -> Listening<'_> {
         let mut state = self.inner.state.lock();
-        let name = self.inner.topic_of(&state, &subscription).clone();
-        let known = state.topics.contains_key(&name);
-        let topic = state.topics.entry(name.clone()).or_insert_with(Topic::new);
-        let events = topic.events.entry(subscription.channel.clone()).or_default();
-        if topic.waiters == 0 {
+        let is_new = !state.topics.contains_key(&topic);
+        let watch = state.topics.entry(topic.clone()).or_default();
+        if watch.waiters == 0 {
             // The last waiter's, kept while the subscription lingers.
-            events.clear();
+            watch.events.clear();
         }
-        if !events.iter().any(|known| Arc::ptr_eq(known, event)) {
-            events.push(event.clone());
+        if !watch.events.iter().any(|known| Arc::ptr_eq(known, event)) {
+            watch.events.push(event.clone());
         }
-        topic.waiters += 1;
-        topic.idle_since = None;
+        watch.waiters += 1;
+        watch.idle_since = None;
         let started = self.start(&mut state);
-        // Without a connection there is nobody to ask: a new one subscribes to everything in the map.
-        let subscribed = match &mut state.sender {
-            Some(sender) if !known => self.inner.subscribe(sender, &name),
+        // Without a connection there is nobody to ask: a new one asks for everything in the map.
+        let watched = match &mut state.sender {
+            Some(sender) if is_new => sender.watch(&[&topic]).map(|confirmed| {
+                if confirmed && let Some(watch) = state.topics.get_mut(&topic) {
+                    watch.confirmed = true;
+                }
+            }),
             _ => Ok(()),
         };
-        if subscribed.is_err() {
+        if watched.is_err() {
             state.give_up();
         }
         drop(state);
@@ -147,18 +133,23 @@ impl Notifications {
         if let Err(e) = started {
             log::warn!("no thread for release messages, waiting by timer: {e}");
         }
-        if let Err(e) = subscribed {
+        if let Err(e) = watched {
             log::debug!("the subscriber connection ended: {}", e.chain());
         }
-        Listening { notifications: self, subscription, event: event.clone() }
+        Listening { notifications: self, topic, event: event.clone() }
     }
 
-    /// Whether messages on the channel reach us now.
-    pub(crate) fn is_subscribed(&self, subscription: &Subscription) -> bool {
+    /// Whether messages about the topic reach us now.
+    pub(crate) fn is_subscribed(&self, topic: &Topic) -> bool {
         let state = self.inner.state.lock();
         // One that is late with a sign of life may be half open.
-        let is_doubtful = state.asked.is_some_and(|asked| asked.elapsed() > self.inner.patience.answer / 2);
-        !is_doubtful && state.topics.get(self.inner.topic_of(&state, subscription)).is_some_and(|topic| topic.confirmed)
+        if state.asked.is_some_and(|asked| asked.elapsed() > self.inner.patience.answer / 2) {
+            return false;
+        }
+        match state.topics.get(topic) {
+            Some(watch) => watch.confirmed,
+            None => state.sender.as_ref().is_some_and(|sender| sender.covers(topic)),
+        }
     }
 
     /// A waiter's time was up without a message, and somebody has the lock again: the message of a release may have been
@@ -170,28 +161,27 @@ impl Notifications {
         }
     }
 
-    /// Wakes the waiter on a channel, if it is one of this client: its message is on the way.
-    pub(crate) fn notify(&self, channel: &str) {
-        self.inner.events_of(channel).iter().for_each(|event| event.notify());
+    /// Wakes the waiter for a topic, if it is one of this client: its message is on the way.
+    pub(crate) fn notify(&self, topic: &Topic) {
+        self.inner.events_of(topic).iter().for_each(|event| event.notify());
     }
 
     /// Wakes everybody: the client is closed.
     pub(crate) fn wake_all(&self) {
-        self.inner.state.lock().topics.values().for_each(Topic::notify);
+        self.inner.state.lock().topics.values().for_each(Watch::notify);
     }
 
     /// Asks the thread to end and waits for it until `deadline`; false: it is still in its read.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         let mut state = self.inner.state.lock();
-        let was = state.phase;
-        match was {
+        match state.phase {
             Phase::NotStarted | Phase::Ended => {
                 state.phase = Phase::Ended;
                 return true;
             }
             Phase::Running | Phase::Stopping => state.phase = Phase::Stopping,
         }
-        // Ends the thread's read, whatever the server does.
+        // Ends the thread's read, whatever the store does.
         state.give_up();
         self.inner.changed.notify_all();
         while state.phase != Phase::Ended {
@@ -222,21 +212,22 @@ impl Notifications {
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
         let mut state = self.notifications.inner.state.lock();
-        let name = self.notifications.inner.topic_of(&state, &self.subscription).clone();
-        if let Some(topic) = state.topics.get_mut(&name) {
-            topic.waiters -= 1;
-            if topic.waiters == 0 {
-                topic.idle_since = Some(Instant::now());
-            }
-            // The event of a channel stays for the next waiter of its line; that of a pattern's waiter is its own.
-            let channel = &self.subscription.channel;
-            if name != *channel {
-                topic.events.remove(channel);
-            } else if let Some(events) = topic.events.get_mut(channel)
-                && events.len() > 1
-            {
-                events.retain(|event| !Arc::ptr_eq(event, &self.event));
-            }
+        let State { topics, sender, .. } = &mut *state;
+        let Some(watch) = topics.get_mut(&self.topic) else { return };
+        watch.waiters -= 1;
+        if watch.waiters > 0 {
+            watch.events.retain(|event| !Arc::ptr_eq(event, &self.event));
+            return;
+        }
+        if self.topic.turn_of.is_none() {
+            // The event stays for the next waiter of its queue.
+            watch.idle_since = Some(Instant::now());
+            return;
+        }
+        // Nobody else ever waits for this holder's turn.
+        topics.remove(&self.topic);
+        if sender.as_mut().is_some_and(|sender| sender.unwatch(&self.topic).is_err()) {
+            state.give_up();
         }
     }
 }
@@ -248,10 +239,7 @@ impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.phase = Phase::Ended;
-        for topic in state.topics.values_mut() {
-            topic.confirmed = false;
-            topic.notify();
-        }
+        state.topics.values_mut().for_each(Watch::lose);
         self.0.changed.notify_all();
     }
 }
@@ -271,46 +259,21 @@ impl State {
     }
 }
 
-impl Topic {
-    fn new() -> Self {
-        Self { events: HashMap::new(), waiters: 0, idle_since: None, confirmed: false }
+impl Watch {
+    fn notify(&self) {
+        self.events.iter().for_each(|event| event.notify());
     }
 
-    fn notify(&self) {
-        self.events.values().flatten().for_each(|event| event.notify());
+    /// The connection ended: those who sleep for a whole lease must know that nobody hears for them now.
+    fn lose(&mut self) {
+        self.confirmed = false;
+        self.notify();
     }
 }
 
 impl Inner {
-    /// The name under which the map has a subscription.
-    fn topic_of<'a>(&'a self, state: &State, subscription: &'a Subscription) -> &'a Arc<str> {
-        if subscription.by_pattern && !state.no_pattern { &self.pattern } else { &subscription.channel }
-    }
-
-    fn subscribe(&self, sender: &mut SubscriptionSender, name: &Arc<str>) -> Result<()> {
-        if *name == self.pattern { sender.subscribe_pattern(name) } else { sender.subscribe(&[name]) }
-    }
-
-    fn events_of(&self, channel: &str) -> Vec<Arc<Event>> {
-        let state = self.state.lock();
-        let of = |name: &str| state.topics.get(name)?.events.get(channel).cloned();
-        of(channel).or_else(|| of(&self.pattern)).unwrap_or_default()
-    }
-
-    /// The pattern was refused: its waiters get a subscription each.
-    fn do_without_pattern(&self) {
-        let mut state = self.state.lock();
-        state.no_pattern = true;
-        let events = state.topics.remove(&self.pattern).map(|topic| topic.events).unwrap_or_default();
-        for (channel, events) in events {
-            let events = HashMap::from([(channel.clone(), events)]);
-            state.topics.insert(channel, Topic { events, waiters: 1, ..Topic::new() });
-        }
-    }
-
-    fn may_blame_the_pattern(&self) -> bool {
-        let state = self.state.lock();
-        !state.no_pattern && state.topics.contains_key(&self.pattern)
+    fn events_of(&self, topic: &Topic) -> Vec<Arc<Event>> {
+        self.state.lock().topics.get(topic).map(|watch| watch.events.clone()).unwrap_or_default()
     }
 
     fn run(&self) {
@@ -320,23 +283,15 @@ impl Inner {
         while self.state.lock().phase == Phase::Running {
             match self.listen_once(&mut pause) {
                 Ok(()) => return,
-                Err(e) if e.kind() == ErrorKind::Denied && self.may_blame_the_pattern() => {
-                    log::debug!("fair waiters listen each for itself: {}", e.chain());
-                    self.do_without_pattern();
-                }
                 Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut logged, true) => {
-                    log::warn!("release messages cannot be heard, waiting by timer: {}", e.chain());
+                    log::warn!("release messages cannot be received, waiting by timer: {}", e.chain());
                 }
                 Err(e) => log::debug!("the subscriber connection ended, connecting again: {}", e.chain()),
             }
             let mut state = self.state.lock();
             (state.sender, state.asked) = (None, None);
-            state.topics.retain(|_, topic| topic.waiters > 0);
-            for topic in state.topics.values_mut() {
-                topic.confirmed = false;
-                // Those who sleep for a whole lease must know that nobody hears for them now.
-                topic.notify();
-            }
+            state.topics.retain(|_, watch| watch.waiters > 0);
+            state.topics.values_mut().for_each(Watch::lose);
             if state.phase == Phase::Running {
                 self.changed.wait_for(&mut state, pause.next());
             }
@@ -345,19 +300,15 @@ impl Inner {
 
     /// The life of one connection. Returns when it is time to stop.
     fn listen_once(&self, pause: &mut Backoff) -> Result<()> {
-        let (mut subscriber, mut sender) = self.store.listen(self.patience.tick)?;
+        let (mut subscriber, mut sender) = self.store.subscribe(self.patience.tick)?;
         {
             let mut state = self.state.lock();
             if state.phase != Phase::Running {
                 return Ok(());
             }
-            let (patterns, channels): (Vec<&str>, Vec<&str>) =
-                state.topics.keys().map(|name| &**name).partition(|name| **name == *self.pattern);
-            if !channels.is_empty() {
-                sender.subscribe(&channels)?;
-            }
-            for pattern in patterns {
-                sender.subscribe_pattern(pattern)?;
+            let topics: Vec<&Topic> = state.topics.keys().collect();
+            if !topics.is_empty() {
+                sender.watch(&topics)?;
             }
             state.sender = Some(sender);
         }
@@ -374,10 +325,14 @@ impl Inner {
                 }
             }
             match received? {
-                Received::Message { channel } => self.notify(&channel),
-                Received::Subscribed { topic } => {
+                Received::Notified(topics) => {
+                    for event in topics.iter().flat_map(|topic| self.events_of(topic)) {
+                        event.notify_by_message();
+                    }
+                }
+                Received::Watching(topics) => {
                     pause.reset();
-                    self.confirm(&topic);
+                    self.confirm(&topics);
                 }
                 Received::Alive => {}
                 Received::Timeout => {
@@ -390,22 +345,19 @@ impl Inner {
         }
     }
 
-    fn notify(&self, channel: &[u8]) {
-        let Ok(channel) = std::str::from_utf8(channel) else { return };
-        self.events_of(channel).iter().for_each(|event| event.notify_by_message());
-    }
-
-    /// Messages before this were heard by nobody, so the waiters must look again: notified first and confirmed second, or a
-    /// waiter that has just been told would find the ring of its own subscription.
-    fn confirm(&self, topic: &[u8]) {
-        let Ok(name) = std::str::from_utf8(topic) else { return };
-        if let Some(topic) = self.state.lock().topics.get_mut(name) {
-            topic.notify();
-            topic.confirmed = true;
+    /// Messages before this were received by nobody, so the waiters must look again: notified first and confirmed second, or
+    /// a waiter that has just been told would find the notification of its own subscription.
+    fn confirm(&self, topics: &[Topic]) {
+        let mut state = self.state.lock();
+        for topic in topics {
+            if let Some(watch) = state.topics.get_mut(topic) {
+                watch.notify();
+                watch.confirmed = true;
+            }
         }
     }
 
-    /// Lets go of channels that nobody has waited on for a while, and asks a silent server for a sign of life.
+    /// Lets go of topics that nobody has waited for since a while, and asks a silent store for a sign of life.
     fn maintain(&self, is_silent: bool) -> Result<()> {
         let mut state = self.state.lock();
         if state.asked.is_some_and(|asked| asked.elapsed() > self.patience.answer) {
@@ -415,16 +367,15 @@ impl Inner {
             state.ping()?;
         }
         let State { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
-        let idle: Vec<Arc<str>> = topics
-            .iter()
-            // One that is not confirmed yet stays: its confirmation must not be taken for that of a successor.
-            .filter(|(_, c)| c.confirmed && c.idle_since.is_some_and(|since| since.elapsed() > LINGER))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in idle {
-            topics.remove(&name);
-            if name == self.pattern { sender.unsubscribe_pattern(&name)? } else { sender.unsubscribe(&name)? }
+        // One that is not confirmed yet stays: its confirmation must not be taken for that of a successor.
+        let is_over =
+            |watch: &Watch| watch.confirmed && watch.idle_since.is_some_and(|since| since.elapsed() > LINGER);
+        let idle: Vec<Topic> =
+            topics.iter().filter(|(_, watch)| is_over(watch)).map(|(topic, _)| topic.clone()).collect();
+        for topic in idle {
+            topics.remove(&topic);
+            sender.unwatch(&topic)?;
         }
-        Ok(())
+        sender.maintain()
     }
 }

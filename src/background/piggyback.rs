@@ -9,13 +9,13 @@ use parking_lot::{Condvar, Mutex};
 use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
-use crate::base::key::LockKeys;
+use crate::base::lock_name::LockName;
 use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 
 /// A try that travels with the release of another thread: one round trip for both.
 #[derive(Debug)]
 pub(crate) struct Piggyback {
-    keys: Arc<LockKeys>,
+    name: Arc<LockName>,
     holder: Holder,
     lease: Duration,
     token: TokenRule,
@@ -35,7 +35,7 @@ pub(crate) enum PiggybackOutcome {
 impl Piggyback {
     pub(crate) fn new(request: &Acquire<'_>) -> Self {
         Self {
-            keys: Arc::new(request.keys.clone()),
+            name: Arc::new(request.name.clone()),
             holder: request.holder.clone(),
             lease: request.lease,
             token: request.token,
@@ -47,8 +47,8 @@ impl Piggyback {
     }
 
     pub(crate) fn request(&self) -> Acquire<'_> {
-        let Self { keys, holder, lease, token, waiting, .. } = self;
-        Acquire { keys, holder, lease: *lease, held: 0, token: *token, waiting: *waiting }
+        let Self { name, holder, lease, token, waiting, .. } = self;
+        Acquire { name, holder, lease: *lease, held: 0, token: *token, waiting: *waiting }
     }
 
     /// Under the line's mutex, when it leaves the line.

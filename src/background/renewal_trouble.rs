@@ -46,7 +46,7 @@ impl RenewalTrouble {
                 Renewed::Failed(error) if error.kind().is_outage() => failed.push((grant, error)),
                 // Of this lock alone, and so told of this lock, when it happens first.
                 Renewed::Failed(error) if grant.lease.state(now) == State::Held => {
-                    let (name, left) = (&grant.keys.name, grant.remaining());
+                    let (name, left) = (&grant.name.name, grant.remaining());
                     news.warn(format!(
                         "the lease of {name:?} cannot be renewed, and ends in {left:.1?}: {}",
                         error.chain()

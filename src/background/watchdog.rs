@@ -20,7 +20,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, ClockReading};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{Moment, State};
-use crate::store::{HoldCounts, LeaseStore, Renewal, Renewed, Undo, UnknownOutcomes};
+use crate::store::{HoldCounts, LockStore, Renewal, Renewed, Undo, UnknownOutcomes};
 
 /// Unknown outcomes kept while the server cannot be asked; past it the oldest goes first.
 const MOST_UNDOS: usize = 10_000;
@@ -32,7 +32,7 @@ pub(crate) struct Watchdog {
 
 struct Inner {
     client_name: String,
-    store: Arc<dyn LeaseStore>,
+    store: Arc<dyn LockStore>,
     clock: Arc<dyn Clock>,
     loss_callbacks: Arc<LossCallbacks>,
     /// Threads of this client that wait for a hold of this client to end.
@@ -67,7 +67,7 @@ enum Phase {
 impl Watchdog {
     pub(crate) fn new(
         client_name: String,
-        store: Arc<dyn LeaseStore>,
+        store: Arc<dyn LockStore>,
         clock: Arc<dyn Clock>,
         loss_callbacks: Arc<LossCallbacks>,
         local_queues: Arc<LocalQueues>,
@@ -118,7 +118,7 @@ impl Watchdog {
 
     /// The acquisition is removed in the background, as soon as the server can be asked.
     pub(crate) fn undo(&self, undo: Undo) {
-        let name = undo.keys.name.clone();
+        let name = undo.name.name.clone();
         let mut table = self.inner.table.lock();
         let remembered = self.start(&mut table).map(|()| self.inner.remember(&mut table, undo));
         drop(table);
@@ -197,7 +197,7 @@ impl Drop for ExitGuard<'_> {
         for grant in orphans {
             if grant.lose() == State::Lost {
                 self.0.loss_callbacks.tell(&grant);
-                log::warn!("the watchdog ended: {:?} is lost", grant.keys.name);
+                log::warn!("the watchdog ended: {:?} is lost", grant.name.name);
             }
         }
         self.0.changed.notify_all();
@@ -361,7 +361,7 @@ impl Inner {
         }
         let now = self.clock.now();
         for (grant, _) in batch.grants.iter().filter(|(grant, _)| grant.ends_renewal(now)) {
-            let (name, left) = (&grant.keys.name, grant.remaining());
+            let (name, left) = (&grant.name.name, grant.remaining());
             ended.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
         }
         let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| grant.renewal(now)).collect();
@@ -410,13 +410,13 @@ impl Inner {
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
                     self.loss_callbacks.tell(grant);
-                    news.warn(format!("the hold of {:?} is gone from the server", grant.keys.name));
+                    news.warn(format!("the hold of {:?} is gone from the server", grant.name.name));
                 }
-                self.local_queues.notify(&grant.keys.lock);
+                self.local_queues.notify(&grant.name.key);
                 now
             }
             Renewed::Failed(error) => {
-                news.debug(|| format!("renewing {:?} failed, trying again: {}", grant.keys.name, error.chain()));
+                news.debug(|| format!("renewing {:?} failed, trying again: {}", grant.name.name, error.chain()));
                 grant.lease.suspect(now);
                 now.plus(pause.min(grant.span / 10))
             }
@@ -425,16 +425,16 @@ impl Inner {
 
     /// A renewal that arrives late could still have lengthened it: it is taken back.
     fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
-        news.warn(format!("the lease of {:?} ended before it was renewed", grant.keys.name));
+        news.warn(format!("the lease of {:?} ended before it was renewed", grant.name.name));
         grant.wake();
         self.loss_callbacks.tell(grant);
-        self.local_queues.notify(&grant.keys.lock);
+        self.local_queues.notify(&grant.name.key);
         self.take_back(grant);
     }
 
     fn take_back(&self, grant: &Grant) {
         let undo = Undo {
-            keys: grant.keys.clone(),
+            name: grant.name.clone(),
             holder: grant.holder.clone(),
             left: HoldCounts::NONE,
             unknowns: UnknownOutcomes::default(),
@@ -474,8 +474,8 @@ impl Inner {
 
 /// Not under the mutex, without which nothing is renewed: a logger may block.
 fn tell_dropped(undo: Option<Undo>) {
-    if let Some(Undo { keys, .. }) = undo {
-        log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", keys.name);
+    if let Some(Undo { name, .. }) = undo {
+        log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", name.name);
     }
 }
 

@@ -10,11 +10,11 @@ pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(20);
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// How long the answer to a request that must not run twice is remembered, and so for how long it may be repeated.
-pub(crate) const ONCE: Duration = Duration::from_secs(60);
+pub(crate) const IDEMPOTENCY_TTL: Duration = Duration::from_secs(60);
 
-/// How long Redis remembers that a counting semaphore's permits were taken: for as long the undo of an acquisition whose reply
+/// How long a store remembers that a counting semaphore's permits were taken: for as long the undo of an acquisition whose reply
 /// was lost gives them back. Beyond it nobody knows, and they are leaked.
-pub(crate) const TAKEN: Duration = Duration::from_secs(600);
+pub(crate) const TAKEN_TTL: Duration = Duration::from_secs(600);
 
 /// Redisson's counts are Java `int`s.
 pub(crate) const MOST_PERMITS: u32 = i32::MAX as u32;

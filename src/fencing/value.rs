@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::token::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::{RESERVED, is_reserved};
+use crate::base::lock_name::{RESERVED, is_reserved};
 use crate::session::Shared;
 use crate::store::{FenceAnswer, UnknownOutcomes};
 

@@ -8,7 +8,7 @@ use crate::background::grant::{Grant, RenewalPolicy};
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::lease::{Moment, State};
 use crate::base::limits::check_lease;
 use crate::session::attempt::{AcquireAttempt, Granted, Tried};
@@ -36,7 +36,7 @@ impl Terms {
             lease: config.lease,
             renewed: true,
             max_hold: config.max_hold,
-            token: if config.fencing { TokenRule::Expires } else { TokenRule::Off },
+            token: if config.fencing { TokenRule::On } else { TokenRule::Off },
             reentrant: true,
         }
     }
@@ -63,46 +63,46 @@ impl Terms {
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None`: not before the deadline.
 pub(crate) fn acquire_for_thread(
     shared: &Arc<Shared>,
-    keys: &Arc<LockKeys>,
+    name: &Arc<LockName>,
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Arc<Hold>>> {
-    shared.check_usable().map_err(|e| e.for_name(&keys.name))?;
+    shared.check_usable().map_err(|e| e.for_name(&name.name))?;
     let thread = std::thread::current().id();
-    match shared.holds.of_thread(&keys.lock, thread) {
-        Some(hold) => reenter(shared, &hold, keys, terms).map(|()| Some(hold)),
-        None => acquire(shared, keys, terms, deadline, Owner::Thread(thread)),
+    match shared.holds.of_thread(&name.key, thread) {
+        Some(hold) => reenter(shared, &hold, name, terms).map(|()| Some(hold)),
+        None => acquire(shared, name, terms, deadline, Owner::Thread(thread)),
     }
 }
 
 /// Takes the lock for a guard that is bound to no thread. `None`: not before the deadline.
 pub(crate) fn acquire_owned(
     shared: &Arc<Shared>,
-    keys: &Arc<LockKeys>,
+    name: &Arc<LockName>,
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Arc<Hold>>> {
-    shared.check_usable().map_err(|e| e.for_name(&keys.name))?;
+    shared.check_usable().map_err(|e| e.for_name(&name.name))?;
     let thread = std::thread::current().id();
-    if keys.kind == Kind::Write {
-        refuse_upgrade(shared, keys, thread)?;
+    if name.kind == Kind::Write {
+        refuse_upgrade(shared, name, thread)?;
     }
     // The guard of a hold of this thread cannot leave it: it would wait for itself.
-    if let Some(hold) = shared.holds.of_thread(&keys.lock, thread) {
-        refuse_reentry(&hold, keys, terms)?;
+    if let Some(hold) = shared.holds.of_thread(&name.key, thread) {
+        refuse_reentry(&hold, name, terms)?;
     }
     if deadline == Deadline::Never {
-        refuse_own(shared, keys, thread)?;
+        refuse_own(shared, name, thread)?;
     }
-    acquire(shared, keys, terms, deadline, Owner::Guard)
+    acquire(shared, name, terms, deadline, Owner::Guard)
 }
 
 /// A writer that waits for a reader of its own thread waits for ever.
-fn refuse_upgrade(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<()> {
-    match shared.holds.of_thread(&keys.lock, thread) {
+fn refuse_upgrade(shared: &Shared, name: &LockName, thread: ThreadId) -> Result<()> {
+    match shared.holds.of_thread(&name.key, thread) {
         Some(hold) if hold.counts().main == 0 => hold.ensure_held().and(Err(Error::named(
             ErrorKind::Conflict,
-            &keys.name,
+            &name.name,
             "this thread holds it for reading, and a write lock would wait for that for ever: drop the read guard \
              first, or take the write lock from the start and downgrade it",
         ))),
@@ -112,28 +112,28 @@ fn refuse_upgrade(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<
 
 /// Neither a non-reentrant handle enters a hold of its thread, nor does any handle enter what such a one took: under work
 /// stealing the job that asks may be another than the one that holds it. Nor can it wait, for its own thread.
-pub(crate) fn refuse_reentry(hold: &Hold, keys: &LockKeys, terms: &Terms) -> Result<()> {
+pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Result<()> {
     if terms.reentrant && hold.reentrant {
         return Ok(());
     }
     let why = "this thread holds the lock, and one of the two handles is non_reentrant: give it up first, or ask on \
                another thread";
-    hold.ensure_held().and(Err(Error::named(ErrorKind::Conflict, &keys.name, why)))
+    hold.ensure_held().and(Err(Error::named(ErrorKind::Conflict, &name.name, why)))
 }
 
 /// An owned acquire that waits for a hold of its own thread waits for ever: that hold's guards cannot leave the thread, and
 /// its lease does not end by itself. Of an owned guard that cannot be said: another thread may drop it.
-pub(crate) fn refuse_own(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> Result<()> {
-    match shared.holds.of_thread(&keys.lock, thread) {
+pub(crate) fn refuse_own(shared: &Shared, name: &LockName, thread: ThreadId) -> Result<()> {
+    match shared.holds.of_thread(&name.key, thread) {
         Some(hold)
-            if hold.grant.keys.kind.is_same_primitive_as(keys.kind)
-                && (keys.kind != Kind::Read || hold.counts().main > 0)
+            if hold.grant.name.kind.is_same_primitive_as(name.kind)
+                && (name.kind != Kind::Read || hold.counts().main > 0)
                 && hold.grant.renewal_policy == (RenewalPolicy::Renewed { until: None })
                 && hold.is_held() =>
         {
             Err(Error::named(
                 ErrorKind::Conflict,
-                &keys.name,
+                &name.name,
                 "this thread holds it with a guard that is bound to the thread, and an owned guard would wait for that for \
                  ever: drop the first guard, or take it as an owned one",
             ))
@@ -142,31 +142,31 @@ pub(crate) fn refuse_own(shared: &Shared, keys: &LockKeys, thread: ThreadId) -> 
     }
 }
 
-fn reenter(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms) -> Result<()> {
-    check_kind(hold, keys)?;
-    refuse_reentry(hold, keys, terms)?;
+fn reenter(shared: &Shared, hold: &Hold, name: &LockName, terms: &Terms) -> Result<()> {
+    check_kind(hold, name)?;
+    refuse_reentry(hold, name, terms)?;
     let counts = hold.counts();
-    let (side, held) = match keys.kind {
+    let (side, held) = match name.kind {
         // Nothing is sent: on the wire the read levels would share the holder, and the late undo of one would remove
         // the next, with a writer let in beside a reader.
         Kind::Read if counts.main > 0 => return hold.nest_read(),
         Kind::Read => (Side::Read, counts.reads),
         Kind::Write => {
-            refuse_upgrade(shared, keys, std::thread::current().id())?;
+            refuse_upgrade(shared, name, std::thread::current().id())?;
             (Side::Main, counts.main)
         }
         _ => (Side::Main, counts.main),
     };
-    hold.reenter(side, terms.lease, || reenter_once(shared, hold, keys, terms, held))
+    hold.reenter(side, terms.lease, || reenter_once(shared, hold, name, terms, held))
 }
 
 /// A thread that holds a lock of another kind under the name cannot have this one: it would wait for itself.
-pub(crate) fn check_kind(hold: &Hold, keys: &LockKeys) -> Result<()> {
-    if hold.grant.keys.kind.is_same_primitive_as(keys.kind) {
+pub(crate) fn check_kind(hold: &Hold, name: &LockName) -> Result<()> {
+    if hold.grant.name.kind.is_same_primitive_as(name.kind) {
         return Ok(());
     }
     let why = "this thread holds a lock of another kind under this name";
-    Err(Error::named(ErrorKind::Conflict, &keys.name, why))
+    Err(Error::named(ErrorKind::Conflict, &name.name, why))
 }
 
 #[cold]
@@ -175,10 +175,10 @@ pub(crate) fn granted_too_late() -> Error {
 }
 
 /// When it was asked for; `None`: the hold is gone.
-fn reenter_once(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms, held: u32) -> Result<Option<Moment>> {
+fn reenter_once(shared: &Shared, hold: &Hold, name: &LockName, terms: &Terms, held: u32) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.grant.holder, terms.lease, TokenRule::Off);
-    let request = Acquire { keys, holder, lease, held, token, waiting: Waiting::No };
-    match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&keys.name))? {
+    let request = Acquire { name, holder, lease, held, token, waiting: Waiting::No };
+    match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
         Acquired::Granted { sent_at, .. } => Ok(Some(sent_at)),
         Acquired::Gone | Acquired::Busy { .. } | Acquired::TooFew { .. } => Ok(None),
     }
@@ -186,12 +186,12 @@ fn reenter_once(shared: &Shared, hold: &Hold, keys: &LockKeys, terms: &Terms, he
 
 fn acquire(
     shared: &Arc<Shared>,
-    keys: &Arc<LockKeys>,
+    name: &Arc<LockName>,
     terms: &Terms,
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<Arc<Hold>>> {
-    let attempt = AcquireAttempt::new(shared, keys, terms.lease, terms.token)?;
+    let attempt = AcquireAttempt::new(shared, name, terms.lease, terms.token)?;
     contend(&mut LockCall { attempt, terms, owner }, deadline)
 }
 
@@ -238,12 +238,12 @@ impl LockCall<'_> {
         let Self { attempt, terms, owner } = self;
         let Granted { token, sent_at, next } = granted;
         let renewal_policy = terms.renewal_policy(sent_at);
-        let (keys, clock) = (attempt.keys.clone(), attempt.shared.clock.clone());
-        let mut grant = Grant::new(keys, attempt.holder.clone(), token, sent_at, terms.lease, renewal_policy, clock);
+        let (name, clock) = (attempt.name.clone(), attempt.shared.clock.clone());
+        let mut grant = Grant::new(name, attempt.holder.clone(), token, sent_at, terms.lease, renewal_policy, clock);
         grant.next = next;
         if grant.state() == State::Lost {
             attempt.give_up();
-            return Err(granted_too_late().for_name(&attempt.keys.name));
+            return Err(granted_too_late().for_name(&attempt.name.name));
         }
         Hold::begin(attempt.shared, grant, *owner, terms.reentrant)
     }

@@ -5,20 +5,21 @@ use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::lease::Moment;
-use crate::base::limits::TAKEN;
+use crate::base::limits::TAKEN_TTL;
 use crate::session::{Call, Shared};
-use crate::store::{Acquire, Acquired, HoldCounts, TokenRule, Undo, UnknownOutcomes, Waiting};
+use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, TokenRule, Undo, UnknownOutcomes, Waiting};
 
 /// However the call ends, nothing of it stays: what is in unknown outcome, a place in a queue, a marker.
 pub(crate) struct AcquireAttempt<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     /// What it waits for: of several names taken as one, the one that blocked it last.
-    pub(crate) keys: &'a Arc<LockKeys>,
+    pub(crate) name: &'a Arc<LockName>,
     /// All that it takes under its holder, and so what is undone.
-    all: &'a [Arc<LockKeys>],
+    all: &'a [Arc<LockName>],
     pub(crate) holder: Holder,
+    permits: u32,
     lease: Duration,
     token: TokenRule,
     unknowns: UnknownOutcomes,
@@ -40,40 +41,35 @@ pub(crate) enum Tried<T> {
     Busy(Option<Duration>),
 }
 
-/// The server granted it, on a request sent at this moment.
-#[derive(Debug, Clone)]
-pub(crate) struct Granted {
-    pub(crate) token: u64,
-    pub(crate) sent_at: Moment,
-    /// Who waits next for a fair lock.
-    pub(crate) next: Option<String>,
-}
-
 impl<'a> AcquireAttempt<'a> {
     pub(crate) fn new(
         shared: &'a Arc<Shared>,
-        keys: &'a Arc<LockKeys>,
+        name: &'a Arc<LockName>,
+        permits: u32,
         lease: Duration,
         token: TokenRule,
     ) -> Result<Self> {
-        Self::of_all(shared, keys, std::slice::from_ref(keys), lease, token)
+        let mut attempt = Self::of_all(shared, name, std::slice::from_ref(name), lease, token)?;
+        attempt.permits = permits;
+        Ok(attempt)
     }
 
-    /// For several names taken as one, `all` of them freshly; `keys`: one of those asked for.
+    /// For several names taken as one, `all` of them freshly; `name`: one of those asked for.
     pub(crate) fn of_all(
         shared: &'a Arc<Shared>,
-        keys: &'a Arc<LockKeys>,
-        all: &'a [Arc<LockKeys>],
+        name: &'a Arc<LockName>,
+        all: &'a [Arc<LockName>],
         lease: Duration,
         token: TokenRule,
     ) -> Result<Self> {
-        let _call = shared.begin_call().map_err(|e| e.for_name(&keys.name))?;
-        let (holder, unknowns) = (fresh_holder(shared, keys.kind), UnknownOutcomes::default());
+        let _call = shared.begin_call().map_err(|e| e.for_name(&name.name))?;
+        let (holder, unknowns) = (fresh_holder(shared, name.kind), UnknownOutcomes::default());
         Ok(Self {
             shared,
-            keys,
+            name,
             all,
             holder,
+            permits: 1,
             lease,
             token,
             unknowns,
@@ -86,22 +82,18 @@ impl<'a> AcquireAttempt<'a> {
 
     /// What is asked of the server. `waits`: and will be asked again.
     pub(crate) fn request(&self, waits: bool) -> Acquire<'_> {
-        let Self { keys, holder, lease, token, .. } = self;
-        let config = &self.shared.config;
-        let java_ttl = config.java_waiter_timeout;
-        let waiting = match keys.kind {
-            kind if waits && leaves_marker(kind) => {
-                Waiting::Yes { ttl: config.waiter_timeout, java_ttl, again: self.queued }
-            }
-            Kind::Fair => Waiting::NoPlace { java_ttl },
-            _ => Waiting::No,
+        let Self { name, holder, permits, lease, token, .. } = self;
+        let waiting = match (waits, self.queued) {
+            (false, _) => Waiting::No,
+            (true, false) => Waiting::Yes,
+            (true, true) => Waiting::Again,
         };
-        Acquire { keys, holder, lease: *lease, held: 0, token: *token, waiting }
+        Acquire { name, holder, permits: *permits, lease: *lease, held: 0, token: *token, waiting }
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
         let acquired = self.ask_with(|attempt, unknowns| {
-            attempt.has_marker |= waits && leaves_marker(attempt.keys.kind);
+            attempt.has_marker |= waits && leaves_marker(attempt.name.kind);
             attempt.shared.store.acquire(&attempt.request(waits), unknowns)
         });
         self.judge(acquired)
@@ -110,7 +102,7 @@ impl<'a> AcquireAttempt<'a> {
     /// One try, which settles what earlier ones left in unknown outcome and leaves its own.
     pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
         let now = self.shared.clock.now();
-        if self.unknown_since.is_some_and(|since| now.since(since) > TAKEN / 2) {
+        if self.unknown_since.is_some_and(|since| now.since(since) > TAKEN_TTL / 2) {
             // What an earlier try took may be forgotten soon, and a repeat would take it once more.
             self.give_up();
         }
@@ -127,17 +119,17 @@ impl<'a> AcquireAttempt<'a> {
         acquired: Result<Acquired>,
         unknowns: UnknownOutcomes,
     ) -> Result<Tried<Granted>> {
-        self.has_marker |= leaves_marker(self.keys.kind);
+        self.has_marker |= leaves_marker(self.name.kind);
         self.unknowns = unknowns;
         self.judge(acquired)
     }
 
     fn judge(&mut self, acquired: Result<Acquired>) -> Result<Tried<Granted>> {
-        let name = &self.keys.name;
+        let name = &self.name.name;
         match acquired.map_err(|e| e.for_name(name))? {
-            Acquired::Granted { token, sent_at, next } => {
+            Acquired::Granted(granted) => {
                 (self.has_marker, self.queued) = (false, false);
-                Ok(Tried::Won(Granted { token, sent_at, next }))
+                Ok(Tried::Won(granted))
             }
             Acquired::Busy { ttl } => {
                 self.queued = self.has_marker;
@@ -162,15 +154,16 @@ impl<'a> AcquireAttempt<'a> {
 
     /// What has been sent must not stand: undone in the background, and never under this holder again.
     pub(crate) fn give_up(&mut self) {
-        let holder = std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.keys.kind));
+        let holder = std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.name.kind));
         // A queue entry outlives the lease of whoever left it.
         let stands = if self.has_marker { LONGEST_MARKER.max(self.lease) } else { self.lease };
         (self.has_marker, self.queued, self.unknown_since) = (false, false, None);
         let unknowns = std::mem::take(&mut self.unknowns);
         let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
-        for keys in self.all {
-            let (keys, holder, unknowns) = (keys.clone(), holder.clone(), unknowns.clone());
-            self.shared.watchdog.undo(Undo { keys, holder, left: HoldCounts::NONE, unknowns, expires });
+        for name in self.all {
+            let (name, holder, unknowns) = (name.clone(), holder.clone(), unknowns.clone());
+            let (permits, left, granted) = (self.permits, HoldCounts::NONE, false);
+            self.shared.watchdog.undo(Undo { name, holder, permits, left, granted, unknowns, expires });
         }
     }
 
@@ -180,10 +173,12 @@ impl<'a> AcquireAttempt<'a> {
             return;
         }
         let mut unknowns = UnknownOutcomes::default();
-        match self.shared.store.release(self.keys, &self.holder, HoldCounts::NONE, &mut unknowns) {
+        let Self { name, holder, permits, .. } = &*self;
+        let release = Release { name, holder, permits: *permits, left: HoldCounts::NONE, granted: false };
+        match self.shared.store.release(&release, &mut unknowns) {
             Ok(_) => (self.has_marker, self.queued) = (false, false),
             Err(e) => {
-                log::debug!("leaving the queue of {:?} in the background: {e}", self.keys.name);
+                log::debug!("leaving the queue of {:?} in the background: {e}", self.name.name);
                 self.unknowns = unknowns;
             }
         }
@@ -206,7 +201,7 @@ pub(crate) fn never_held(name: &str) -> Error {
 
 fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {
     match kind {
-        Kind::Permits(_) => Holder::random_permits(),
+        Kind::Semaphore => Holder::random_permits(),
         _ => shared.id.fresh_holder(),
     }
 }

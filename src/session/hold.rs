@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::background::grant::{Callback, Grant, OnLost};
 use crate::background::piggyback::TakenPiggyback;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::Kind;
+use crate::base::lock_name::Kind;
 use crate::base::lease::{Moment, State};
 use crate::session::thread_exit::release_at_thread_exit;
 use crate::session::{Owner, Shared, closed};
@@ -54,7 +54,7 @@ impl Side {
 impl Hold {
     /// Enters a grant into the hold table and the watchdog: from here on it is found, renewed and released.
     pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner, reentrant: bool) -> Result<Arc<Self>> {
-        let side = if grant.keys.kind == Kind::Read { Side::Read } else { Side::Main };
+        let side = if grant.name.kind == Kind::Read { Side::Read } else { Side::Main };
         let counts = AtomicU64::new(side.one());
         let hold = Arc::new(Self { shared: shared.clone(), grant: Arc::new(grant), owner, reentrant, counts });
         if matches!(owner, Owner::Thread(_)) {
@@ -63,7 +63,7 @@ impl Hold {
         shared.holds.insert(hold.clone());
         if let Err(e) = shared.watchdog.watch(&hold.grant) {
             let _ = hold.release_all();
-            return Err(e.for_name(&hold.grant.keys.name));
+            return Err(e.for_name(&hold.grant.name.name));
         }
         // A close that took all holds just before the insert has not seen this one.
         if shared.is_closed() {
@@ -78,7 +78,7 @@ impl Hold {
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.grant.keys.name
+        &self.grant.name.name
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -130,7 +130,7 @@ impl Hold {
     /// under way: the one who releases rings when it is over.
     pub(crate) fn blocks_for(&self) -> Option<Duration> {
         let released = matches!(self.grant.state(), State::Released | State::Closed);
-        if !self.grant.keys.kind.is_exclusive() || (self.counts().main == 0 && !released) {
+        if !self.grant.name.kind.is_exclusive() || (self.counts().main == 0 && !released) {
             return None;
         }
         match self.grant.state() {
@@ -217,9 +217,9 @@ impl Hold {
     /// What is asked of the server to lengthen the lease.
     pub(crate) fn extension(&self, lease: Duration) -> Result<Renewal> {
         self.ensure_held()?;
-        let Grant { keys, holder, token, .. } = &*self.grant;
+        let Grant { name, holder, token, .. } = &*self.grant;
         self.grant.asks_for(lease);
-        Ok(Renewal { keys: keys.clone(), holder: holder.clone(), lease, token: *token })
+        Ok(Renewal { name: name.clone(), holder: holder.clone(), lease, token: *token })
     }
 
     /// What came of that.
@@ -244,7 +244,7 @@ impl Hold {
             self.shared.loss_callbacks.tell(&self.grant);
         }
         // Threads of this client sleep for as long as they think that it is held here.
-        self.shared.local_queues.notify(&self.grant.keys.lock);
+        self.shared.local_queues.notify(&self.grant.name.key);
     }
 
     /// Gives up one level. What `unlock` and Drop of every guard do.
@@ -316,21 +316,21 @@ impl Hold {
     }
 
     fn left(&self, counts: HoldCounts) -> Left {
-        Left { counts, received_before: self.shared.local_queues.messages(&self.grant.keys.lock).unwrap_or(0) }
+        Left { counts, received_before: self.shared.local_queues.messages(&self.grant.name.key).unwrap_or(0) }
     }
 
     /// Only now: while the release is under way, other threads of the client need not ask the server.
     fn leave_table(&self) {
         self.shared.holds.remove(self);
-        self.shared.local_queues.notify(&self.grant.keys.lock);
+        self.shared.local_queues.notify(&self.grant.name.key);
     }
 
     pub(crate) fn send(&self, left: &Left) -> Result<()> {
-        let Grant { keys, holder, .. } = &*self.grant;
+        let Grant { name, holder, .. } = &*self.grant;
         let mut unknowns = UnknownOutcomes::default();
         let outcome = match self.next_try(left) {
             Some(piggyback) => self.hand_over(piggyback, &mut unknowns),
-            None => self.shared.store.release(keys, holder, left.counts, &mut unknowns),
+            None => self.shared.store.release(name, holder, left.counts, &mut unknowns),
         };
         self.finish(left, outcome, unknowns)
     }
@@ -341,9 +341,9 @@ impl Hold {
         if left.counts != HoldCounts::NONE || self.shared.is_closed() {
             return None;
         }
-        let Grant { keys, next, .. } = &*self.grant;
-        match (keys.kind, next) {
-            (Kind::Mutex | Kind::Write, _) => self.shared.local_queues.take_piggyback(&keys.lock),
+        let Grant { name, next, .. } = &*self.grant;
+        match (name.kind, next) {
+            (Kind::Mutex | Kind::Write, _) => self.shared.local_queues.take_piggyback(&name.key),
             (Kind::Fair, Some(next)) => self.shared.local_queues.take_piggyback_of(next),
             _ => None,
         }
@@ -361,12 +361,12 @@ impl Hold {
     /// the next method corrects it. Only a downgrade is seen to in the background, because readers wait for it.
     fn finish_one(&self, left: HoldCounts, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
         // A hold that reads only keeps this client's readers out no more.
-        if left.main == 0 && self.grant.keys.kind == Kind::Write {
+        if left.main == 0 && self.grant.name.kind == Kind::Write {
             if outcome.is_err() {
                 self.undo(unknowns, left);
             }
             self.shared.watchdog.shared_now(&self.grant);
-            self.shared.local_queues.notify(&self.grant.keys.lock);
+            self.shared.local_queues.notify(&self.grant.name.key);
         }
         match outcome {
             Ok(Released::StillHeld | Released::Freed { .. }) => Ok(()),
@@ -376,23 +376,23 @@ impl Hold {
     }
 
     fn finish_all(&self, received_before: u64, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
-        let keys = &self.grant.keys;
+        let name = &self.grant.name;
         match outcome {
             Ok(Released::Freed { listeners, next }) => {
                 self.resolve(unknowns);
                 self.shared.holds.remove(self);
-                match (keys.kind, next) {
+                match (name.kind, next) {
                     // Sooner than the message reaches it.
                     (Kind::Fair, next) => {
                         if let Some(next) = next.filter(|next| self.shared.id.owns(next)) {
-                            self.shared.notifications.notify(&keys.channel_of_waiter(&next));
+                            self.shared.notifications.notify(&name.channel_of_waiter(&next));
                         }
                         // A plain lock of this client under the same name: the message is not for it.
-                        self.shared.local_queues.notify(&keys.lock);
+                        self.shared.local_queues.notify(&name.key);
                     }
                     // Readers keep no reader out, and a waiting writer sees to itself: no turns are counted.
-                    (Kind::Read, _) => self.shared.local_queues.notify(&keys.lock),
-                    _ => self.shared.tell_freed(keys, listeners, received_before),
+                    (Kind::Read, _) => self.shared.local_queues.notify(&name.key),
+                    _ => self.shared.tell_freed(name, listeners, received_before),
                 }
                 Ok(())
             }
@@ -417,15 +417,15 @@ impl Hold {
 
     /// Sends the try of this client's next thread right behind our release.
     fn hand_over(&self, piggyback: TakenPiggyback, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let Grant { keys, holder, .. } = &*self.grant;
-        match self.shared.store.hand_over(keys, holder, unknowns, &piggyback.request()) {
+        let Grant { name, holder, .. } = &*self.grant;
+        match self.shared.store.hand_over(name, holder, unknowns, &piggyback.request()) {
             Some(HandedOver { released, acquired, unknowns }) => {
                 piggyback.deliver(acquired, unknowns);
                 released
             }
             None => {
                 drop(piggyback);
-                self.shared.store.release(keys, holder, HoldCounts::NONE, unknowns)
+                self.shared.store.release(name, holder, HoldCounts::NONE, unknowns)
             }
         }
     }
@@ -468,7 +468,7 @@ impl Hold {
 
     fn undo(&self, unknowns: UnknownOutcomes, left: HoldCounts) {
         self.shared.watchdog.undo(Undo {
-            keys: self.grant.keys.clone(),
+            name: self.grant.name.clone(),
             holder: self.grant.holder.clone(),
             left,
             unknowns,

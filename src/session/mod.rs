@@ -30,11 +30,11 @@ use crate::background::watchdog::Watchdog;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::{ClientId, Holder};
-use crate::base::key::{Kind, LockKeys, waiters_pattern};
+use crate::base::lock_name::{Kind, LockName, waiters_pattern};
 use crate::base::lease::Moment;
 use crate::base::process::OwnProcess;
 use crate::session::hold::Hold;
-use crate::store::{HoldCounts, LeaseStore, Undo, UnknownOutcomes};
+use crate::store::{HoldCounts, LockStore, Undo, UnknownOutcomes};
 
 /// The settings of a client, frozen when it is built.
 #[derive(Debug, Clone)]
@@ -56,10 +56,10 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) id: ClientId,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) store: Arc<dyn LockStore>,
     pub(crate) holds: Holds,
     /// Permits without leases that are out, by holder: no lease would give them back if nobody did.
-    pub(crate) outstanding_permits: Mutex<HashMap<Holder, Arc<LockKeys>>>,
+    pub(crate) outstanding_permits: Mutex<HashMap<Holder, Arc<LockName>>>,
     pub(crate) local_queues: Arc<LocalQueues>,
     pub(crate) watchdog: Watchdog,
     pub(crate) notifications: Notifications,
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LockStore>, clock: Arc<dyn Clock>) -> Self {
         let id = ClientId::random(config.waiter_timeout);
         let loss_callbacks = Arc::new(LossCallbacks::default());
         let local_queues = Arc::new(LocalQueues::default());
@@ -139,11 +139,11 @@ impl Shared {
 
     /// Something of this client's was freed, and the message of it reached so many `listeners`: its own waiters need not
     /// wait for that. `received_before`: the messages that they had heard before it was sent.
-    pub(crate) fn tell_freed(&self, keys: &LockKeys, listeners: u64, received_before: u64) {
+    pub(crate) fn tell_freed(&self, name: &LockName, listeners: u64, received_before: u64) {
         // Few others publish on this channel meanwhile, so our own message is the next, mostly.
-        let subscription = Subscription { channel: keys.channel.clone(), by_pattern: false };
+        let subscription = Subscription { channel: name.channel.clone(), by_pattern: false };
         let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&subscription));
-        self.local_queues.released(&keys.lock, listeners - own, received_before + own * self.store.copies());
+        self.local_queues.released(&name.key, listeners - own, received_before + own * self.store.copies());
     }
 
     /// Counts an acquiring call in, until the answer is dropped.
@@ -250,7 +250,7 @@ impl Shared {
                     _ => continue,
                 }
             };
-            let (name, holder) = (hold.grant.keys.name.clone(), hold.grant.holder.clone());
+            let (name, holder) = (hold.grant.name.name.clone(), hold.grant.holder.clone());
             unconfirmed.push(Unconfirmed { name, holder, why, expires: hold.grant.gone_at(), has_lease: true });
         }
         unconfirmed
@@ -259,18 +259,18 @@ impl Shared {
     fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {
         let outstanding_permits = std::mem::take(&mut *self.outstanding_permits.lock());
         let mut unconfirmed = Vec::new();
-        for (holder, keys) in outstanding_permits {
+        for (holder, name) in outstanding_permits {
             let mut unknowns = UnknownOutcomes::default();
             let asked_at = self.clock.now();
             let why = if Instant::now() >= deadline {
                 "the time was up".to_owned()
             } else {
-                match self.store.release(&keys, &holder, HoldCounts::NONE, &mut unknowns) {
+                match self.store.release(&name, &holder, HoldCounts::NONE, &mut unknowns) {
                     Ok(_) => continue,
                     Err(e) => e.message().to_owned(),
                 }
             };
-            let undo = Undo::of_permits(keys, holder, unknowns, asked_at);
+            let undo = Undo::of_permits(name, holder, unknowns, asked_at);
             unconfirmed.push(Unconfirmed::of(&undo, &why));
             self.watchdog.undo(undo);
         }
@@ -298,13 +298,13 @@ struct Unconfirmed {
 
 impl Unconfirmed {
     fn of(undo: &Undo, why: &str) -> Self {
-        let has_lease = !matches!(undo.keys.kind, Kind::Counting { .. });
+        let has_lease = !matches!(undo.name.kind, Kind::CountingSemaphore);
         let why = if has_lease { why.to_owned() } else { format!("{why} (these permits have no lease)") };
-        Self { name: undo.keys.name.clone(), holder: undo.holder.clone(), why, expires: undo.expires, has_lease }
+        Self { name: undo.name.name.clone(), holder: undo.holder.clone(), why, expires: undo.expires, has_lease }
     }
 
     fn is_of(&self, undo: &Undo) -> bool {
-        self.holder == undo.holder && self.name == undo.keys.name
+        self.holder == undo.holder && self.name == undo.name.name
     }
 }
 
@@ -387,15 +387,15 @@ pub(crate) struct Holds {
 
 impl Holds {
     pub(crate) fn insert(&self, hold: Arc<Hold>) {
-        self.map.lock().entry(hold.grant.keys.lock.clone()).or_default().push(hold);
+        self.map.lock().entry(hold.grant.name.key.clone()).or_default().push(hold);
     }
 
     pub(crate) fn remove(&self, hold: &Hold) {
         let mut map = self.map.lock();
-        if let Some(holds) = map.get_mut(&hold.grant.keys.lock) {
+        if let Some(holds) = map.get_mut(&hold.grant.name.key) {
             holds.retain(|other| !std::ptr::eq(&**other, hold));
             if holds.is_empty() {
-                map.remove(&hold.grant.keys.lock);
+                map.remove(&hold.grant.name.key);
             }
         }
     }
@@ -408,12 +408,12 @@ impl Holds {
 
     /// For how long a thread of this client has the lock for itself, or is just giving it up: no try of another can
     /// succeed. Whoever must take a place in a queue in Redis, or leave a marker there, has to try all the same.
-    pub(crate) fn blocks(&self, keys: &LockKeys) -> Option<Duration> {
-        if !matches!(keys.kind, Kind::Mutex | Kind::Read | Kind::Write) {
+    pub(crate) fn blocks(&self, name: &LockName) -> Option<Duration> {
+        if !matches!(name.kind, Kind::Mutex | Kind::Read | Kind::Write) {
             return None;
         }
         let map = self.map.lock();
-        map.get(&keys.lock)?.iter().filter_map(|hold| hold.blocks_for()).max()
+        map.get(&name.key)?.iter().filter_map(|hold| hold.blocks_for()).max()
     }
 
     /// The live holds under a name.

@@ -10,7 +10,7 @@ use crate::base::backoff::Backoff;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::event::Event;
-use crate::base::key::Kind;
+use crate::base::lock_name::Kind;
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::{Shared, closed};
 use crate::store::{Acquired, UnknownOutcomes};
@@ -34,7 +34,7 @@ pub(crate) trait Contender<'a> {
 
 /// Blocks until it is won, or until the deadline (`None`).
 pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, keys, .. } = *contender.attempt();
+    let AcquireAttempt { shared, name, .. } = *contender.attempt();
     if deadline == Deadline::Now {
         return match contender.try_once(false)? {
             Tried::Won(won) => Ok(Some(won)),
@@ -44,8 +44,8 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
     let mut first = None;
     // Several can have it at once: no need to go in one by one, if nobody of this client waits. Whoever waits for a latch
     // looks in any case: only what it saw when it came tells it later whether the latch was opened in between.
-    let at_once = keys.kind == Kind::Latch || is_shared(keys.kind) && !shared.local_queues.is_occupied(&keys.lock);
-    if at_once && shared.holds.blocks(keys).is_none() {
+    let at_once = name.kind == Kind::Latch || is_shared(name.kind) && !shared.local_queues.is_occupied(&name.key);
+    if at_once && shared.holds.blocks(name).is_none() {
         match contender.try_once(true)? {
             Tried::Won(won) => return Ok(Some(won)),
             busy @ Tried::Busy(_) => first = Some(busy),
@@ -60,11 +60,11 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
     deadline: Deadline,
     mut first: Option<Tried<C::Won>>,
 ) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, keys, .. } = *contender.attempt();
+    let AcquireAttempt { shared, name, .. } = *contender.attempt();
     loop {
-        let queued = match keys.kind {
+        let queued = match name.kind {
             Kind::Fair => EnqueueOutcome::Leader(shared.local_queues.at_server(&contender.attempt().holder)),
-            _ => shared.local_queues.queue(keys, deadline, || contender.piggyback()),
+            _ => shared.local_queues.queue(name, deadline, || contender.piggyback()),
         };
         match queued {
             EnqueueOutcome::Leader(mut leader) => {
@@ -77,7 +77,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                 return outcome;
             }
             EnqueueOutcome::TimedOut(event) => return timed_out(contender, &event),
-            EnqueueOutcome::Closed => return Err(closed().for_name(&keys.name)),
+            EnqueueOutcome::Closed => return Err(closed().for_name(&name.name)),
             EnqueueOutcome::Unknown(error) => return Err(error),
             EnqueueOutcome::Outage => {}
         }
@@ -88,14 +88,14 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                 busy @ Tried::Busy(_) => first = Some(busy),
             }
         }
-        shared.local_queues.outage_is_over(&keys.lock);
+        shared.local_queues.outage_is_over(&name.key);
     }
 }
 
 /// Its time is up while it stands in line.
 fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, keys, .. } = *contender.attempt();
-    if is_known(shared, event) || shared.holds.blocks(keys).is_some() {
+    let AcquireAttempt { shared, name, .. } = *contender.attempt();
+    if is_known(shared, event) || shared.holds.blocks(name).is_some() {
         return Ok(None);
     }
     // Whoever is the first of the line may sleep on an old answer, or wait in vain for its first one.
@@ -115,15 +115,15 @@ fn is_known(shared: &Shared, event: &Event) -> bool {
 }
 
 fn is_shared(kind: Kind) -> bool {
-    matches!(kind, Kind::Read | Kind::Permits(_) | Kind::Counting { .. } | Kind::Latch)
+    matches!(kind, Kind::Read | Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch)
 }
 
 fn subscription_of(attempt: &AcquireAttempt<'_>) -> Subscription {
-    match attempt.keys.kind {
+    match attempt.name.kind {
         Kind::Fair => {
-            Subscription { channel: attempt.keys.channel_of_waiter(attempt.holder.as_str()).into(), by_pattern: true }
+            Subscription { channel: attempt.name.channel_of_waiter(attempt.holder.as_str()).into(), by_pattern: true }
         }
-        _ => Subscription { channel: attempt.keys.channel.clone(), by_pattern: false },
+        _ => Subscription { channel: attempt.name.channel.clone(), by_pattern: false },
     }
 }
 
@@ -133,11 +133,11 @@ fn lead<'a, C: Contender<'a>>(
     deadline: Deadline,
     mut first: Option<Tried<C::Won>>,
 ) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, keys, .. } = *contender.attempt();
+    let AcquireAttempt { shared, name, .. } = *contender.attempt();
     let subscription = subscription_of(contender.attempt());
     // A fair waiter's messages come by a subscription that stands already while others wait: heard from before its first
     // try, it needs no second one.
-    let stands = keys.kind == Kind::Fair && shared.notifications.is_subscribed(&subscription);
+    let stands = name.kind == Kind::Fair && shared.notifications.is_subscribed(&subscription);
     let mut listening = stands.then(|| shared.notifications.listen(subscription.clone(), leader.event()));
     let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
     // Whoever was told "busy" is waiting already.
@@ -149,7 +149,7 @@ fn lead<'a, C: Contender<'a>>(
     let mut woken_by_timer = false;
     let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
     loop {
-        if sent.is_none() && leader.must_yield() && shared.holds.blocks(keys).is_none() {
+        if sent.is_none() && leader.must_yield() && shared.holds.blocks(name).is_none() {
             listening.get_or_insert_with(|| shared.notifications.listen(subscription.clone(), leader.event()));
             leader.yield_to_others(patience(Duration::MAX));
             // Older than the turn that was let pass, and than the ring that is cleared below.
@@ -158,11 +158,11 @@ fn lead<'a, C: Contender<'a>>(
         // Before the try is sent: a message that comes while it is under way may tell of a later release.
         leader.event().clear();
         if sent.is_none() && shared.is_closed() {
-            return Err(closed().for_name(&keys.name));
+            return Err(closed().for_name(&name.name));
         }
         // One more try at the deadline, because something may have happened, but no second one.
         let last = deadline.has_passed(Instant::now());
-        let local = if std::mem::take(&mut ask_anyway) { None } else { shared.holds.blocks(keys) };
+        let local = if std::mem::take(&mut ask_anyway) { None } else { shared.holds.blocks(name) };
         let tried = match (sent.take(), first.take(), local) {
             (Some(PiggybackOutcome::Sent { acquired, unknowns }), ..) => {
                 contender.on_piggyback_reply(acquired, unknowns)
@@ -195,7 +195,7 @@ fn lead<'a, C: Contender<'a>>(
                     return Ok(None);
                 }
                 // A fair waiter's timer is that of its place, not of the holder's lease.
-                if std::mem::take(&mut woken_by_timer) && ttl.is_some() && keys.kind != Kind::Fair {
+                if std::mem::take(&mut woken_by_timer) && ttl.is_some() && name.kind != Kind::Fair {
                     shared.notifications.mistrust();
                 }
                 // From here on it waits: a server that goes away before the second try is an outage to ride out.
@@ -222,7 +222,7 @@ fn lead<'a, C: Contender<'a>>(
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
         // The place in the queue is known: whoever of this client releases in front of it takes our try along.
         let piggyback =
-            if keys.kind == Kind::Fair && contender.attempt().is_resolved() { contender.piggyback() } else { None };
+            if name.kind == Kind::Fair && contender.attempt().is_resolved() { contender.piggyback() } else { None };
         let notified = match piggyback.map(Arc::new) {
             Some(piggyback) => {
                 sent = leader.wait_with_piggyback(&piggyback, pause);

@@ -8,7 +8,7 @@ use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::limits::{MOST_PERMITS, TAKEN, check_count};
 use crate::session::attempt::{AcquireAttempt, Granted, Tried};
 use crate::session::wait_loop::{Contender, contend};
@@ -107,8 +107,8 @@ impl CountingSemaphore {
 
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
         check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
-        let keys = self.handle.usable_as(Kind::Counting { permits, taken: false })?;
-        let attempt = AcquireAttempt::new(&self.handle.shared, &keys, TAKEN, TokenRule::Off)?;
+        let name = self.handle.usable_as(Kind::Counting { permits, taken: false })?;
+        let attempt = AcquireAttempt::new(&self.handle.shared, &name, TAKEN, TokenRule::Off)?;
         contend(&mut PermitCall { attempt, permits }, deadline)
     }
 }
@@ -144,19 +144,19 @@ impl<'a> Contender<'a> for PermitCall<'a> {
 
 impl PermitCall<'_> {
     fn begin(&self) -> Result<CountingPermit> {
-        let AcquireAttempt { shared, keys, holder, .. } = &self.attempt;
-        let keys = Arc::new(keys.of_kind(Kind::Counting { permits: self.permits, taken: true }));
-        shared.outstanding_permits.lock().insert(holder.clone(), keys.clone());
+        let AcquireAttempt { shared, name, holder, .. } = &self.attempt;
+        let name = Arc::new(name.of_kind(Kind::Counting { permits: self.permits, taken: true }));
+        shared.outstanding_permits.lock().insert(holder.clone(), name.clone());
         let permit = CountingPermit {
             shared: Arc::clone(shared),
-            keys,
+            name,
             holder: holder.clone(),
             permits: self.permits,
             given_up: false,
         };
         // A close that gave back all loans just before this one was entered has not seen it.
         if shared.is_closed() {
-            let name = permit.keys.name.clone();
+            let name = permit.name.name.clone();
             let _ = permit.unlock();
             return Err(closed().for_name(&name));
         }
@@ -170,7 +170,7 @@ impl PermitCall<'_> {
 #[clippy::has_significant_drop]
 pub struct CountingPermit {
     shared: Arc<Shared>,
-    keys: Arc<LockKeys>,
+    name: Arc<LockName>,
     holder: Holder,
     permits: u32,
     given_up: bool,
@@ -180,7 +180,7 @@ impl CountingPermit {
     /// The name of the semaphore, as it was asked for.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.keys.name
+        &self.name.name
     }
 
     /// How many permits it is.
@@ -213,26 +213,26 @@ impl CountingPermit {
     }
 
     fn give_back(&self) -> Result<()> {
-        let (shared, keys) = (&self.shared, &self.keys);
+        let (shared, name) = (&self.shared, &self.name);
         if shared.is_forked() {
-            return shared.check_usable().map_err(|e| e.for_name(&keys.name));
+            return shared.check_usable().map_err(|e| e.for_name(&name.name));
         }
         if shared.outstanding_permits.lock().remove(&self.holder).is_none() {
             let why = "the client was closed, which gave these permits back: somebody else may have them";
-            return Err(Error::named(ErrorKind::Closed, &keys.name, why));
+            return Err(Error::named(ErrorKind::Closed, &name.name, why));
         }
-        let received_before = shared.local_queues.messages(&keys.lock).unwrap_or(0);
+        let received_before = shared.local_queues.messages(&name.key).unwrap_or(0);
         let mut unknowns = UnknownOutcomes::default();
         let asked_at = shared.clock.now();
-        match shared.store.release(keys, &self.holder, HoldCounts::NONE, &mut unknowns) {
+        match shared.store.release(name, &self.holder, HoldCounts::NONE, &mut unknowns) {
             Ok(Released::Freed { listeners, .. }) => {
-                shared.tell_freed(keys, listeners, received_before);
+                shared.tell_freed(name, listeners, received_before);
                 Ok(())
             }
             Ok(_) => Ok(()),
             Err(e) => {
-                shared.watchdog.undo(Undo::of_permits(keys.clone(), self.holder.clone(), unknowns, asked_at));
-                Err(e.for_name(&self.keys.name))
+                shared.watchdog.undo(Undo::of_permits(name.clone(), self.holder.clone(), unknowns, asked_at));
+                Err(e.for_name(&self.name.name))
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
-use crate::base::key::Kind;
+use crate::base::lock_name::Kind;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
 use crate::sync::guard::{guard_methods, token_method};
@@ -112,8 +112,8 @@ impl FairMutex {
     }
 
     fn queue(&self) -> Result<(usize, Option<usize>)> {
-        let (keys, shared) = (self.handle.usable()?, &self.handle.shared);
-        shared.store.queue(keys, shared.id.as_str()).map_err(|e| e.for_name(&keys.name))
+        let (name, shared) = (self.handle.usable()?, &self.handle.shared);
+        shared.store.queue(name, shared.id.as_str()).map_err(|e| e.for_name(&name.name))
     }
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<FairMutexGuard>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
 use crate::session::Shared;
 use crate::session::acquire::{Terms, acquire_for_thread, acquire_owned};
 use crate::session::hold::Hold;
@@ -15,29 +15,29 @@ use crate::store::LockStatus;
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
     /// Told by the first method: making a handle cannot fail.
-    keys: Result<Arc<LockKeys>>,
+    name: Result<Arc<LockName>>,
     pub(crate) terms: Terms,
 }
 
 impl Handle {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str, kind: Kind) -> Self {
-        let keys = LockKeys::new(&shared.config.key_prefix, name, kind).map(Arc::new);
-        Self { shared: shared.clone(), keys, terms: Terms::of(&shared.config) }
+        let name = LockName::new(&shared.config.key_prefix, name, kind).map(Arc::new);
+        Self { shared: shared.clone(), name, terms: Terms::of(&shared.config) }
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.keys.as_ref().map_or("", |keys| &keys.name)
+        self.name.as_ref().map_or("", |name| &name.name)
     }
 
-    pub(crate) fn usable(&self) -> Result<&Arc<LockKeys>> {
-        let keys = self.keys.as_ref().map_err(Clone::clone)?;
+    pub(crate) fn usable(&self) -> Result<&Arc<LockName>> {
+        let name = self.name.as_ref().map_err(Clone::clone)?;
         let usable = self.terms.check().and_then(|()| self.shared.check_usable());
-        usable.map(|()| keys).map_err(|e| e.for_name(&keys.name))
+        usable.map(|()| name).map_err(|e| e.for_name(&name.name))
     }
 
-    /// The keys of the same name, asked for in another way.
-    pub(crate) fn usable_as(&self, kind: Kind) -> Result<Arc<LockKeys>> {
-        self.usable().map(|keys| if keys.kind == kind { keys.clone() } else { Arc::new(keys.of_kind(kind)) })
+    /// The name of the same name, asked for in another way.
+    pub(crate) fn usable_as(&self, kind: Kind) -> Result<Arc<LockName>> {
+        self.usable().map(|name| if name.kind == kind { name.clone() } else { Arc::new(name.of_kind(kind)) })
     }
 
     pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
@@ -49,8 +49,8 @@ impl Handle {
     }
 
     pub(crate) fn status(&self) -> Result<Option<LockStatus>> {
-        let keys = self.usable()?;
-        self.shared.store.inspect(keys).map_err(|e| e.for_name(&keys.name))
+        let name = self.usable()?;
+        self.shared.store.inspect(name).map_err(|e| e.for_name(&name.name))
     }
 
     pub(crate) fn holders(&self) -> Result<Vec<LockHolder>> {
@@ -65,13 +65,13 @@ impl Handle {
     }
 
     pub(crate) fn force_unlock(&self) -> Result<bool> {
-        let keys = self.usable()?;
+        let name = self.usable()?;
         // Listed before: a hold that is granted after the lock was freed is not the one that was forced out.
-        let ours = self.shared.holds.under(&keys.lock);
-        let freed = self.shared.store.force_unlock(keys).map_err(|e| e.for_name(&keys.name))?;
+        let ours = self.shared.holds.under(&name.key);
+        let freed = self.shared.store.force_unlock(name).map_err(|e| e.for_name(&name.name))?;
         if freed {
             ours.iter().for_each(|hold| hold.tell_lost());
-            self.shared.local_queues.notify(&keys.lock);
+            self.shared.local_queues.notify(&name.key);
         }
         Ok(freed)
     }
@@ -157,8 +157,8 @@ macro_rules! token_setting {
         /// begin again at 1. Otherwise a counter is forgotten a day after the last grant, which loses nothing.
         #[must_use]
         pub fn keep_token(mut self) -> Self {
-            if self.$($terms).+.token == $crate::store::TokenRule::Expires {
-                self.$($terms).+.token = $crate::store::TokenRule::KeptForEver;
+            if self.$($terms).+.token == $crate::store::TokenRule::On {
+                self.$($terms).+.token = $crate::store::TokenRule::Kept;
             }
             self
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::Kind;
+use crate::base::lock_name::Kind;
 use crate::base::limits::{MOST_PERMITS, check_count};
 use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried};
@@ -165,8 +165,8 @@ impl CountDownLatch {
     }
 
     fn wait_with_piggyback(&self, deadline: Deadline) -> Result<bool> {
-        let (shared, keys) = (&self.handle.shared, self.handle.usable()?);
-        let attempt = AcquireAttempt::new(shared, keys, RECHECK, TokenRule::Off)?;
+        let (shared, name) = (&self.handle.shared, self.handle.usable()?);
+        let attempt = AcquireAttempt::new(shared, name, RECHECK, TokenRule::Off)?;
         contend(&mut Waiter { attempt, opened: None }, deadline).map(|opened| opened.is_some())
     }
 }
@@ -186,8 +186,8 @@ impl<'a> Contender<'a> for Waiter<'a> {
     }
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {
-        let AcquireAttempt { shared, keys, .. } = self.attempt;
-        let (left, opened) = shared.store.counted(keys).map_err(|e| e.for_name(&keys.name))?;
+        let AcquireAttempt { shared, name, .. } = self.attempt;
+        let (left, opened) = shared.store.counted(name).map_err(|e| e.for_name(&name.name))?;
         // Counting again does not mean counting still: whoever opened it may have set it anew before this look.
         if left <= 0 || opened > *self.opened.get_or_insert(opened) {
             return Ok(Tried::Won(()));

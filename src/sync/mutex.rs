@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
-use crate::base::key::Kind;
+use crate::base::lock_name::Kind;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
 use crate::sync::guard::{guard_methods, token_method};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::limits::{MOST_PERMITS, ONCE};
 use crate::session::{Shared, closed};
 use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
@@ -23,15 +23,15 @@ impl<'a> Counter<'a> {
 
     /// What is left or free, and how many permits are held.
     pub(crate) fn ask(&self) -> Result<(i64, i64)> {
-        let keys = self.handle.usable()?;
-        self.handle.shared.store.counted(keys).map_err(|e| e.for_name(&keys.name))
+        let name = self.handle.usable()?;
+        self.handle.shared.store.counted(name).map_err(|e| e.for_name(&name.name))
     }
 
     pub(crate) fn add(&self, permits: i64) -> Result<i64> {
-        let keys = self.handle.usable()?;
+        let name = self.handle.usable()?;
         if permits == 0 || permits.unsigned_abs() > u64::from(MOST_PERMITS) {
             let why = format!("{permits} is not between 1 and 2^31 - 1, or that many fewer");
-            return Err(Error::named(ErrorKind::InvalidInput, &keys.name, why));
+            return Err(Error::named(ErrorKind::InvalidInput, &name.name, why));
         }
         self.change(Count::Add(permits)).map(|answer| answer.value)
     }
@@ -42,33 +42,33 @@ impl<'a> Counter<'a> {
     /// # Errors
     /// When the server cannot be asked. If that happened after the request went out, it may have been done.
     pub(crate) fn change(&self, change: Count) -> Result<CountAnswer> {
-        let (shared, keys) = (&self.handle.shared, self.handle.usable()?);
-        let _call = shared.begin_call().map_err(|e| e.for_name(&keys.name))?;
-        let answer = repeat(shared, keys, change).map_err(|e| e.for_name(&keys.name))?;
+        let (shared, name) = (&self.handle.shared, self.handle.usable()?);
+        let _call = shared.begin_call().map_err(|e| e.for_name(&name.name))?;
+        let answer = repeat(shared, name, change).map_err(|e| e.for_name(&name.name))?;
         // Whoever of this client waits for the count looks again: sooner than the message does.
-        shared.local_queues.notify(&keys.lock);
+        shared.local_queues.notify(&name.key);
         Ok(answer)
     }
 }
 
 /// What is in unknown outcome may have been done, but must not be done from now on: the name may stand for another count by then.
-fn resolve(shared: &Arc<Shared>, keys: &LockKeys, holder: Holder, unknowns: UnknownOutcomes) {
+fn resolve(shared: &Arc<Shared>, name: &LockName, holder: Holder, unknowns: UnknownOutcomes) {
     if !unknowns.is_empty() {
         // Takes nothing back; it marks the id as used, once nothing of it can run any more.
-        let keys = Arc::new(keys.of_kind(Kind::Counting { permits: 1, taken: false }));
+        let name = Arc::new(name.of_kind(Kind::Counting { permits: 1, taken: false }));
         let expires = shared.clock.now().plus(ONCE);
-        shared.watchdog.undo(Undo { keys, holder, left: HoldCounts::NONE, unknowns, expires });
+        shared.watchdog.undo(Undo { name, holder, left: HoldCounts::NONE, unknowns, expires });
     }
 }
 
-fn repeat(shared: &Arc<Shared>, keys: &LockKeys, change: Count) -> Result<CountAnswer> {
+fn repeat(shared: &Arc<Shared>, name: &LockName, change: Count) -> Result<CountAnswer> {
     let id = shared.id.fresh_holder();
     let mut unknowns = UnknownOutcomes::default();
     let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
     // Of the clock that counts suspended time: the mark is forgotten meanwhile.
     let (first, patience) = (shared.clock.now(), shared.config.io_timeout * 2);
     loop {
-        let error = match shared.store.count(keys, change, id.as_str(), &mut unknowns) {
+        let error = match shared.store.count(name, change, id.as_str(), &mut unknowns) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
@@ -81,7 +81,7 @@ fn repeat(shared: &Arc<Shared>, keys: &LockKeys, change: Count) -> Result<CountA
             shared.is_closed().then(closed)
         };
         if let Some(error) = over {
-            resolve(shared, keys, id, unknowns);
+            resolve(shared, name, id, unknowns);
             return Err(error);
         }
         std::thread::sleep(pause.next());

@@ -8,7 +8,7 @@ use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::key::Kind;
+use crate::base::lock_name::Kind;
 use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
@@ -103,18 +103,18 @@ impl Semaphore {
     /// [`Lost`](crate::ErrorKind::Lost) when they were given back before, or their lease has ended;
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for what is no id; otherwise when the server cannot be asked.
     pub fn release(&self, id: &PermitId) -> Result<()> {
-        let keys = self.handle.usable_as(Kind::Permits(id.permits))?;
-        let told = |e: Error| e.for_name(&keys.name);
+        let name = self.handle.usable_as(Kind::Permits(id.permits))?;
+        let told = |e: Error| e.for_name(&name.name);
         let mut unknowns = UnknownOutcomes::default();
         let shared = &self.handle.shared;
-        match shared.store.release(&keys, &id.holder, HoldCounts::NONE, &mut unknowns).map_err(told)? {
+        match shared.store.release(&name, &id.holder, HoldCounts::NONE, &mut unknowns).map_err(told)? {
             Released::NotHeld => Err(Error::named(
                 ErrorKind::Lost,
-                &keys.name,
+                &name.name,
                 "these permits were given back already, or their lease has ended",
             )),
             _ => {
-                shared.local_queues.notify(&keys.lock);
+                shared.local_queues.notify(&name.key);
                 Ok(())
             }
         }
@@ -127,12 +127,12 @@ impl Semaphore {
     /// # Errors
     /// When the server cannot be asked: then it may have happened.
     pub fn delete(&self) -> Result<bool> {
-        let keys = self.handle.usable()?;
+        let name = self.handle.usable()?;
         // Listed before: permits that are taken once it is gone are those of another semaphore.
-        let ours = self.handle.shared.holds.under(&keys.lock);
+        let ours = self.handle.shared.holds.under(&name.key);
         let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
         if deleted {
-            ours.iter().filter(|hold| hold.grant.keys.kind.is_same_primitive_as(keys.kind)).for_each(|h| h.tell_lost());
+            ours.iter().filter(|hold| hold.grant.name.kind.is_same_primitive_as(name.kind)).for_each(|h| h.tell_lost());
         }
         Ok(deleted)
     }

@@ -9,7 +9,7 @@ use crate::base::lease::Moment;
 use crate::store::Undo;
 use crate::store::redis::script;
 use crate::store::redis::wire::{
-    Connection, Connector, Failure, Pool, Reply, Request, Subscriber, SubscriptionSender, UnknownOutcome,
+    Connection, Connector, Failure, Pool, Reply, Request, PubSubReader, PubSubWriter, UnknownOutcome,
 };
 
 /// One connection of its own: renewals must not queue behind the locks' own traffic.
@@ -37,8 +37,8 @@ impl Background {
         Self { connector, idle: Mutex::default() }
     }
 
-    pub(super) fn listen(&self, read_timeout: Duration) -> Result<(Subscriber, SubscriptionSender)> {
-        self.connector.listen(read_timeout)
+    pub(super) fn subscribe(&self, read_timeout: Duration) -> Result<(PubSubReader, PubSubWriter)> {
+        self.connector.subscribe(read_timeout)
     }
 
     pub(super) fn close(&self) {
@@ -112,11 +112,11 @@ impl Background {
         let mut plans = Vec::with_capacity(undos.len());
         for undo in undos {
             let mut plan = Plan { ready: true, kills: Vec::new() };
-            for unknown in undo.unknowns.iter() {
+            for unknown in unknowns_of(&undo.unknowns) {
                 let known = kills.iter().find(|(other, _)| other.same_connection(unknown)).map(|(_, at)| *at);
                 let at = match known {
                     Some(at) => at,
-                    None => match connection.kills_for(std::iter::once(unknown)) {
+                    None => match connection.kills_for(std::slice::from_ref(unknown)) {
                         Ok(kill) => {
                             let at = (!kill.is_empty()).then_some(requests.len());
                             requests.extend(kill);
@@ -135,7 +135,7 @@ impl Background {
         }
         let first_release = requests.len();
         let releases = undos.iter().zip(&plans).filter(|(_, plan)| plan.ready);
-        requests.extend(releases.map(|(undo, _)| script::release(&undo.keys, &undo.holder, undo.left)));
+        requests.extend(releases.map(|(undo, _)| script::release(&undo.release())));
         if requests.is_empty() {
             return Ok(undos.iter().map(|_| Resolution::NotYet).collect());
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, ErrorKind};
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
 
 /// Names remembered; then all are forgotten, which costs nobody more than the warning.
 const MOST_NAMES: usize = 4096;
@@ -20,40 +20,40 @@ pub(super) struct Kinds {
 
 impl Kinds {
     /// What else the name was used for, if it was.
-    pub(super) fn other_use(&self, keys: &LockKeys) -> Option<Kind> {
-        let seen = self.seen.lock().get(&keys.lock).copied()?;
-        (!seen.is_same_primitive_as(keys.kind)).then_some(seen)
+    pub(super) fn other_use(&self, name: &LockName) -> Option<Kind> {
+        let seen = self.seen.lock().get(&name.key).copied()?;
+        (!seen.is_same_primitive_as(name.kind)).then_some(seen)
     }
 
-    pub(super) fn note(&self, keys: &LockKeys) {
+    pub(super) fn note(&self, name: &LockName) {
         let mut seen = self.seen.lock();
-        if seen.len() >= MOST_NAMES && !seen.contains_key(&keys.lock) {
+        if seen.len() >= MOST_NAMES && !seen.contains_key(&name.key) {
             seen.clear();
         }
-        seen.insert(keys.lock.clone(), keys.kind);
+        seen.insert(name.key.clone(), name.kind);
     }
 
     /// The number is gone: the name may stand for anything next.
-    pub(super) fn forget(&self, keys: &LockKeys) {
-        self.seen.lock().remove(&keys.lock);
+    pub(super) fn forget(&self, name: &LockName) {
+        self.seen.lock().remove(&name.key);
     }
 }
 
 pub(super) fn is_a_number(kind: Kind) -> bool {
-    matches!(kind, Kind::Permits(_) | Kind::Counting { .. } | Kind::Latch)
+    matches!(kind, Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch)
 }
 
 #[cold]
-pub(super) fn used_otherwise(keys: &LockKeys, other: Kind) -> Error {
+pub(super) fn used_otherwise(name: &LockName, other: Kind) -> Error {
     let word = |kind| match kind {
         Kind::Latch => "a latch",
-        Kind::Counting { .. } => "a counting semaphore",
+        Kind::CountingSemaphore => "a counting semaphore",
         _ => "a semaphore",
     };
-    let (this, other) = (word(keys.kind), word(other));
+    let (this, other) = (word(name.kind), word(other));
     let why =
         format!("this client uses the name for {other}, and {this} would change that one's number; take another name");
-    Error::named(ErrorKind::WrongType, &keys.name, why)
+    Error::named(ErrorKind::WrongType, &name.name, why)
 }
 
 #[cfg(test)]
@@ -64,10 +64,10 @@ mod tests {
     fn the_table_is_bounded() {
         let kinds = Kinds::default();
         for n in 0..2 * MOST_NAMES + 1 {
-            kinds.note(&LockKeys::new("", &format!("n{n}"), Kind::Latch).unwrap());
+            kinds.note(&LockName::new("", &format!("n{n}"), Kind::Latch).unwrap());
         }
         assert_eq!(kinds.seen.lock().len(), 1);
-        let last = LockKeys::new("", &format!("n{}", 2 * MOST_NAMES), Kind::Permits(3)).unwrap();
+        let last = LockName::new("", &format!("n{}", 2 * MOST_NAMES), Kind::Permits(3)).unwrap();
         assert_eq!(kinds.other_use(&last), Some(Kind::Latch));
         kinds.forget(&last);
         assert_eq!(kinds.other_use(&last), None);

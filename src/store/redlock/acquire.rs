@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::node::{in_short, one};
 use super::scatter::{NodeOutcome, Round, ask_all};
-use super::{RedlockStore, done, late};
+use super::{OnNodes, RedlockStore, done, late};
 use crate::base::error::{Error, Result};
 use crate::base::holder::is_foreign;
 use crate::base::lease::Moment;
-use crate::store::redis::script::{self, NodeReply, TokenRule};
+use crate::store::redis::script::{self, NodeReply};
 use crate::store::redis::wire::{Connection, Failure, Reply};
 use crate::store::redlock::quorum::{is_final, majority, until_free};
-use crate::store::{Acquire, HoldCounts, UnknownOutcomes};
+use crate::store::{Acquire, HoldCounts, Release, TokenRule, UnknownOutcomes};
 
 /// How far ahead of a master's clock a client may propose a token, in microseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000_000;
@@ -49,7 +49,7 @@ impl RedlockStore {
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
         let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
         let decided = |outcomes: &[NodeOutcome]| {
-            let count = |peeked| outcomes.iter().filter(|outcomes| peek(outcomes) == Some(peeked)).count();
+            let count = |peeked| outcomes.iter().filter(|outcome| peek(outcome) == Some(peeked)).count();
             let (yes, no, void) = (count(Peeked::Yes), count(Peeked::No), count(Peeked::Void));
             // It cannot be won: but whether it is busy or cannot be had at all, only so many that voted can tell.
             yes >= quorum || is_final(no + void, all) && yes + no >= quorum || is_final(void, all)
@@ -62,8 +62,8 @@ impl RedlockStore {
         let round = ask_all(&self.nodes, Some(acquire.holder), ask, |_| true, decided);
         let votes: Vec<Result<Option<NodeReply>>> = round.outcomes.iter().map(vote_of).collect();
         let mut count = Counted::default();
-        for (at, acquire_once) in votes.iter().enumerate() {
-            match acquire_once {
+        for (at, vote) in votes.iter().enumerate() {
+            match vote {
                 Ok(Some(NodeReply::Granted { token })) => {
                     count.yes |= 1 << at;
                     count.tokens.push(*token);
@@ -82,7 +82,7 @@ impl RedlockStore {
             }
         }
         if count.yes.count_ones() as usize >= quorum {
-            self.stands_on(acquire.holder, may_stand(&round, &count) | unknowns.nodes);
+            self.stands_on(acquire.holder, may_stand(&round, &count) | OnNodes::of(unknowns).nodes);
             if acquire.held > 0 || acquire.token == TokenRule::Off {
                 return Ok(Tally::Granted { token: 0, sent_at: round.sent_at });
             }
@@ -130,66 +130,67 @@ impl RedlockStore {
             return Ok(proposal);
         }
         self.token_rounds.fetch_add(1, Ordering::Relaxed);
-        let Acquire { keys, holder, token, .. } = *acquire;
+        let Acquire { name, holder, token, .. } = *acquire;
         let ask =
-            |_: usize, _: &Connection, run_id: &str| vec![script::write_back(keys, holder, highest, token, run_id)];
-        let known = |outcomes: &NodeOutcome| match outcomes {
+            |_: usize, _: &Connection, run_id: &str| vec![script::write_back(name, holder, highest, token, run_id)];
+        let known = |outcome: &NodeOutcome| match outcome {
             NodeOutcome::Replies(replies) => one(replies.clone()).and_then(script::write_back_answer).unwrap_or(false),
             _ => false,
         };
-        let enough = |outcomes: &[NodeOutcome]| outcomes.iter().filter(|outcomes| known(outcomes)).count() >= quorum;
+        let enough = |outcomes: &[NodeOutcome]| outcomes.iter().filter(|outcome| known(outcome)).count() >= quorum;
         let voted = |at: usize| count.yes & (1 << at) != 0;
         let round = ask_all(&self.nodes, Some(holder), ask, voted, enough);
         if enough(&round.outcomes) {
             return Ok(highest);
         }
-        let say = |outcomes: &NodeOutcome| {
-            if known(outcomes) { "knows the token" } else { "does not know the token" }.to_owned()
+        let say = |outcome: &NodeOutcome| {
+            if known(outcome) { "knows the token" } else { "does not know the token" }.to_owned()
         };
         Err(self.no_quorum(&round.outcomes, say))
     }
 
-    /// No majority: what stands somewhere is removed at once where the master answers, and is in unknown outcome elsewhere.
+    /// No majority: what stands somewhere is removed at once where the master answers, and stays unknown elsewhere.
     fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Counted, unknowns: &mut UnknownOutcomes) {
-        unknowns.nodes |= may_stand(round, count);
+        let nodes = OnNodes::of(unknowns).nodes | may_stand(round, count);
         self.forget(acquire.holder);
-        if unknowns.nodes == 0 {
+        if nodes == 0 {
             return;
         }
         // So few did not look like a holder to anybody: those who were refused elsewhere as well wait for whoever has the
         // lock, or look by themselves. A message would wake them for nothing, and us too, again and again.
-        let is_quiet = (unknowns.nodes.count_ones() as usize) < majority(self.nodes.len());
+        let is_quiet = (nodes.count_ones() as usize) < majority(self.nodes.len());
         // Only Java waits for one master after the other, also for a third when it has two: nothing else would tell it.
         let seen_redisson = self.seen_redisson.load(Ordering::Relaxed);
-        let nodes = unknowns.nodes;
+        let Acquire { name, holder, permits, .. } = *acquire;
+        let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
         let ask = |_: usize, _: &Connection, _: &str| match is_quiet {
             true if seen_redisson => {
-                vec![script::take_back(acquire.keys, acquire.holder), script::wake_redisson(acquire.keys)]
+                vec![script::take_back(name, holder), script::wake_redisson(name)]
             }
-            true => vec![script::take_back(acquire.keys, acquire.holder)],
-            false => vec![script::release(acquire.keys, acquire.holder, HoldCounts::NONE)],
+            true => vec![script::take_back(name, holder)],
+            false => vec![script::release(&release)],
         };
         let answered = |outcomes: &[NodeOutcome]| count.yes & !done(outcomes) == 0;
         let asked = |at: usize| nodes & (1 << at) != 0;
         let removed = ask_all(&self.nodes, Some(acquire.holder), ask, asked, answered).outcomes;
-        unknowns.nodes &= !done(&removed);
-        unknowns.owed = late(&removed) & unknowns.nodes;
+        let nodes = nodes & !done(&removed);
+        OnNodes { nodes, pending: late(&removed) & nodes }.store(unknowns);
     }
 
     /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.
     fn refused(&self, votes: &[Result<Option<NodeReply>>]) -> Error {
         let about_it =
-            votes.iter().filter_map(|acquire_once| acquire_once.as_ref().err()).find(|e| !e.kind().is_outage());
+            votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
         if let Some(error) = about_it {
             return error.clone();
         }
-        let texts: Vec<String> = votes.iter().map(|acquire_once| in_words(acquire_once).to_owned()).collect();
+        let texts: Vec<String> = votes.iter().map(|vote| in_words(vote).to_owned()).collect();
         self.list(&texts)
     }
 }
 
-fn in_words(acquire_once: &Result<Option<NodeReply>>) -> &str {
-    match acquire_once {
+fn in_words(vote: &Result<Option<NodeReply>>) -> &str {
+    match vote {
         Ok(Some(NodeReply::Granted { .. })) => "granted",
         Ok(Some(NodeReply::Busy { .. })) => "held by another",
         Ok(Some(NodeReply::Gone)) => "does not know this hold",
@@ -205,12 +206,12 @@ fn in_words(acquire_once: &Result<Option<NodeReply>>) -> &str {
 /// The masters where the holder may stand after a round. One that said that another has the lock has nothing of ours, and
 /// one that was sent nothing neither: it would have to be asked when it comes back, for every call made meanwhile.
 fn may_stand(round: &Round, count: &Counted) -> u64 {
-    let unknown = |outcomes: &NodeOutcome| match outcomes {
+    let unknown = |outcome: &NodeOutcome| match outcome {
         NodeOutcome::Late | NodeOutcome::Failed(Failure::Unknown { .. }) => true,
         NodeOutcome::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),
         NodeOutcome::Failed(Failure::NotSent(_)) | NodeOutcome::Skipped => false,
     };
-    let places = round.outcomes.iter().enumerate().filter(|(_, outcomes)| unknown(outcomes));
+    let places = round.outcomes.iter().enumerate().filter(|(_, outcome)| unknown(outcome));
     places.fold(count.yes, |stands, (at, _)| stands | 1 << at)
 }
 
@@ -224,8 +225,8 @@ enum Peeked {
     Void,
 }
 
-fn peek(outcomes: &NodeOutcome) -> Option<Peeked> {
-    match outcomes {
+fn peek(outcome: &NodeOutcome) -> Option<Peeked> {
+    match outcome {
         NodeOutcome::Replies(replies) => Some(match &replies[..] {
             [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(1)) => Peeked::Yes,
             [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(0)) => Peeked::No,
@@ -236,8 +237,8 @@ fn peek(outcomes: &NodeOutcome) -> Option<Peeked> {
     }
 }
 
-fn vote_of(outcomes: &NodeOutcome) -> Result<Option<NodeReply>> {
-    match outcomes {
+fn vote_of(outcome: &NodeOutcome) -> Result<Option<NodeReply>> {
+    match outcome {
         NodeOutcome::Replies(replies) => one(replies.clone()).and_then(script::acquire_on_node_answer).map(Some),
         NodeOutcome::Failed(failure) => Err(in_short(failure).clone()),
         NodeOutcome::Late | NodeOutcome::Skipped => Ok(None),

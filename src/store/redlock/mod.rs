@@ -23,22 +23,24 @@ use self::acquire::Tally;
 use self::node::{Node, in_short, one};
 use self::quarantine::Quarantine;
 pub(crate) use self::quarantine::QuarantineSettings;
+use self::quorum::{is_final, majority};
 use self::scatter::{NodeOutcome, Round, ask_all};
 use self::supported::{check_kind, unsupported};
-use super::{
-    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, HandedOver, HoldCounts, LeaseStore, Leaving,
-    NodeState, NodeStatus, Released, Renewal, Renewed, Undo, UnknownOutcomes,
-};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::{Holder, hold_on_many};
-use crate::base::key::LockKeys;
 use crate::base::lease::Moment;
+use crate::base::lock_name::LockName;
+use crate::base::node_status::{NodeState, NodeStatus};
 use crate::base::random;
-use crate::store::redis::script::{self, FenceAnswer, LockStatus, ReleaseAnswer};
-use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape, Subscriber, SubscriptionSender};
-use crate::store::redlock::quorum::{is_final, majority};
+use crate::store::redis::keys::check_name;
+use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape};
+use crate::store::redis::{script, subscribe_to};
+use crate::store::{
+    Acquire, Acquired, CountStore, FenceStore, Granted, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore,
+    QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+};
 
 /// Rounds in which contenders took so many masters each that nobody had a majority, before others' leases are waited for.
 const SPLITS: u32 = 4;
@@ -83,7 +85,7 @@ impl RedlockStore {
     }
 
     /// Connects to every master, and fails when no majority can be reached or one is of the wrong sort.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn connect_now(&self) -> Result<()> {
         let run_ids = Mutex::new(BTreeMap::new());
         let ask = |at: usize, _: &Connection, run_id: &str| {
             run_ids.lock().insert(at, run_id.to_owned());
@@ -128,16 +130,18 @@ impl RedlockStore {
 
     /// Of the masters that were a little late to answer a release most have answered by now.
     fn hear_the_late(&self, undo: &mut Undo) {
-        let owed = undo.unknowns.owed;
-        for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| owed & (1 << at) != 0) {
+        let mut on = OnNodes::of(&undo.unknowns);
+        let pending = on.pending;
+        for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| pending & (1 << at) != 0) {
             if node.owes(&undo.holder) {
                 continue;
             }
-            undo.unknowns.owed &= !(1 << at);
+            on.pending &= !(1 << at);
             if !node.may_still_run(&undo.holder) {
-                undo.unknowns.nodes &= !(1 << at);
+                on.nodes &= !(1 << at);
             }
         }
+        on.store(&mut undo.unknowns);
     }
 
     fn place(&self) -> Place<'_> {
@@ -149,16 +153,9 @@ impl RedlockStore {
         Place(self)
     }
 
-    fn release_on(
-        &self,
-        nodes: u64,
-        keys: &LockKeys,
-        holder: &Holder,
-        left: HoldCounts,
-        decided: impl Fn(&[NodeOutcome]) -> bool,
-    ) -> Round {
-        let ask = |_: usize, _: &Connection, _: &str| vec![script::release(keys, holder, left)];
-        ask_all(&self.nodes, Some(holder), ask, |at| nodes & (1 << at) != 0, decided)
+    fn release_on(&self, nodes: u64, release: &Release<'_>, decided: impl Fn(&[NodeOutcome]) -> bool) -> Round {
+        let ask = |_: usize, _: &Connection, _: &str| vec![script::release(release)];
+        ask_all(&self.nodes, Some(release.holder), ask, |at| nodes & (1 << at) != 0, decided)
     }
 
     fn no_quorum(&self, outcomes: &[NodeOutcome], say: impl Fn(&NodeOutcome) -> String) -> Error {
@@ -227,9 +224,31 @@ fn late(outcomes: &[NodeOutcome]) -> u64 {
         .fold(0, |late, (at, _)| late | 1 << at)
 }
 
-impl LeaseStore for RedlockStore {
+/// The masters on which something of a call may stand, by place. What keeps the order there is theirs.
+#[derive(Debug, Clone, Copy, Default)]
+struct OnNodes {
+    nodes: u64,
+    /// Those of them that were sent the release right behind it, on the same connection: only its reply is pending.
+    pending: u64,
+}
+
+impl OnNodes {
+    fn of(unknowns: &UnknownOutcomes) -> Self {
+        unknowns.get().copied().unwrap_or_default()
+    }
+
+    fn store(self, unknowns: &mut UnknownOutcomes) {
+        if self.nodes == 0 { unknowns.clear() } else { unknowns.set(self) }
+    }
+}
+
+impl LockStore for RedlockStore {
+    fn check(&self, name: &LockName) -> Result<()> {
+        check_kind(name)?;
+        check_name(name)
+    }
+
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
-        check_kind(acquire.keys)?;
         self.quarantine.check_lease(acquire.lease)?;
         for split in 0..SPLITS {
             let began = self.clock.now();
@@ -241,7 +260,7 @@ impl LeaseStore for RedlockStore {
                 Tally::Granted { token, sent_at } => {
                     // Its release goes to all of them.
                     unknowns.clear();
-                    return Ok(Acquired::Granted { token, sent_at, next: None });
+                    return Ok(Acquired::Granted(Granted { token, sent_at, next: None }));
                 }
                 Tally::Busy { ttl } => return Ok(Acquired::Busy { ttl }),
                 Tally::Gone => return Ok(Acquired::Gone),
@@ -255,40 +274,34 @@ impl LeaseStore for RedlockStore {
         Ok(Acquired::Busy { ttl: Some(Duration::from_millis(5 + random::number() % 20)) })
     }
 
-    fn release(
-        &self,
-        keys: &LockKeys,
-        holder: &Holder,
-        left: HoldCounts,
-        unknowns: &mut UnknownOutcomes,
-    ) -> Result<Released> {
+    fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
+        let Release { holder, left, .. } = *release;
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let _place = self.place();
         let enough = |outcomes: &[NodeOutcome]| {
             outcomes.iter().filter(|outcomes| matches!(outcomes, NodeOutcome::Replies(_))).count() >= quorum
         };
         let stands = self.stands(holder);
-        let Round { outcomes, repeated, .. } = self.release_on(stands, keys, holder, left, enough);
+        let Round { outcomes, repeated, .. } = self.release_on(stands, release, enough);
         if left == HoldCounts::NONE {
-            unknowns.nodes = stands & !done(&outcomes);
-            unknowns.owed = late(&outcomes);
+            OnNodes { nodes: stands & !done(&outcomes), pending: late(&outcomes) }.store(unknowns);
             self.forget(holder);
         }
         // It never stood on the others.
         let mut missing = all - stands.count_ones() as usize;
-        let (mut there, mut level, mut listeners) = (0, 0, 0);
+        let (mut there, mut level, mut listeners) = (0, 0, None);
         let mut wrong = None;
-        for (at, outcomes) in outcomes.iter().enumerate() {
-            let NodeOutcome::Replies(replies) = outcomes else { continue };
+        for (at, outcome) in outcomes.iter().enumerate() {
+            let NodeOutcome::Replies(replies) = outcome else { continue };
             match script::release_answer(replies[0].clone()) {
-                Ok(ReleaseAnswer::Freed { receivers, .. }) => {
+                Ok(Released::Freed { listeners: heard, .. }) => {
                     there += 1;
-                    listeners = listeners.max(receivers);
+                    listeners = listeners.max(heard);
                 }
-                Ok(ReleaseAnswer::StillHeld) => level += 1,
+                Ok(Released::StillHeld) => level += 1,
                 // The attempt whose reply was lost did it.
-                Ok(ReleaseAnswer::NotHeld) if repeated & (1 << at) != 0 && left == HoldCounts::NONE => there += 1,
-                Ok(ReleaseAnswer::NotHeld) => missing += 1,
+                Ok(Released::NotHeld) if repeated & (1 << at) != 0 && left == HoldCounts::NONE => there += 1,
+                Ok(Released::NotHeld) => missing += 1,
                 Err(error) => wrong = Some(error),
             }
         }
@@ -305,16 +318,8 @@ impl LeaseStore for RedlockStore {
         }
     }
 
-    fn acquire_all(&self, _: &AcquireAll<'_>, _: &mut UnknownOutcomes) -> Result<AcquiredAll> {
-        Err(unsupported("a multi-lock"))
-    }
-
-    fn release_all(&self, _: &[Leaving<'_>], _: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
-        Err(unsupported("a multi-lock"))
-    }
-
     /// Not in one write: the release must be through on a majority first.
-    fn hand_over(&self, _: &LockKeys, _: &Holder, _: &mut UnknownOutcomes, _: &Acquire<'_>) -> Option<HandedOver> {
+    fn hand_over(&self, _: &Release<'_>, _: &Acquire<'_>, _: &mut UnknownOutcomes) -> Option<HandedOver> {
         None
     }
 
@@ -324,8 +329,8 @@ impl LeaseStore for RedlockStore {
 
     fn resolve(&self, undos: &mut Vec<Undo>) {
         let mut chunk: Vec<Undo> = undos.drain(..undos.len().min(CHUNK)).collect();
-        for undo in chunk.iter_mut().filter(|undo| undo.unknowns.nodes == 0) {
-            undo.unknowns.nodes = self.stands(&undo.holder);
+        for undo in chunk.iter_mut().filter(|undo| undo.unknowns.is_empty()) {
+            OnNodes { nodes: self.stands(&undo.holder), pending: 0 }.store(&mut undo.unknowns);
         }
         // By holder where a connection still owes it an answer, so one round each. A slow master could take minutes for all
         // of them: renewals go first.
@@ -335,10 +340,11 @@ impl LeaseStore for RedlockStore {
                 break;
             }
             self.hear_the_late(undo);
-            let nodes = undo.unknowns.nodes & !undo.unknowns.owed;
-            if nodes != 0 {
-                let round = self.release_on(nodes, &undo.keys, &undo.holder, undo.left, |_| false);
-                undo.unknowns.nodes &= !done(&round.outcomes);
+            let mut on = OnNodes::of(&undo.unknowns);
+            let asked = on.nodes & !on.pending;
+            if asked != 0 {
+                on.nodes &= !done(&self.release_on(asked, &undo.release(), |_| false).outcomes);
+                on.store(&mut undo.unknowns);
             }
         }
         let now = self.clock.now();
@@ -346,13 +352,13 @@ impl LeaseStore for RedlockStore {
         // still: then it runs when it goes on, before anybody can kill the connection, and stands for a lease from there.
         for undo in &mut chunk {
             let stands_still = |node: &Node| node.may_still_run(&undo.holder);
-            let left = undo.unknowns.nodes;
+            let left = OnNodes::of(&undo.unknowns).nodes;
             if self.nodes.iter().enumerate().any(|(at, node)| left & (1 << at) != 0 && stands_still(node)) {
                 undo.expires = undo.expires.max(now.plus(self.quarantine.longest_lease()));
             }
         }
         chunk.retain(|undo| {
-            let goes_on = undo.unknowns.nodes != 0 && now < undo.expires;
+            let goes_on = !undo.unknowns.is_empty() && now < undo.expires;
             if !goes_on {
                 self.forget(&undo.holder);
             }
@@ -363,16 +369,15 @@ impl LeaseStore for RedlockStore {
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         for renewal in renewals {
-            check_kind(&renewal.keys)?;
             self.quarantine.check_lease(renewal.lease)?;
         }
         let _place = self.place();
         Ok(self.renew(renewals))
     }
 
-    fn inspect(&self, keys: &LockKeys) -> Result<Option<LockStatus>> {
-        check_kind(keys)?;
-        let standings = self.poll(|| script::inspect(keys), script::inspect_answer)?;
+    fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
+        check_kind(name)?;
+        let standings = self.poll(|| script::inspect(name), script::inspect_answer)?;
         let quorum = majority(self.nodes.len());
         let all: Vec<&(String, u64)> = standings.iter().flatten().flat_map(|health| &health.holders).collect();
         let is_same = |a: &str, b: &str| hold_on_many(a) == hold_on_many(b);
@@ -384,22 +389,9 @@ impl LeaseStore for RedlockStore {
         Ok(Some(LockStatus { ttl: ttls.get(quorum - 1).copied(), holders: vec![(id.clone(), *count)] }))
     }
 
-    fn force_unlock(&self, keys: &LockKeys) -> Result<bool> {
-        check_kind(keys)?;
-        let freed = self.poll(|| script::force_unlock(keys), script::force_unlock_answer)?;
+    fn force_unlock(&self, name: &LockName) -> Result<bool> {
+        let freed = self.poll(|| script::force_unlock(name), script::force_unlock_answer)?;
         Ok(freed.contains(&true))
-    }
-
-    fn queue(&self, keys: &LockKeys, _: &str) -> Result<(usize, Option<usize>)> {
-        check_kind(keys).map(|()| (0, None))
-    }
-
-    fn count(&self, keys: &LockKeys, _: Count, _: &str, _: &mut UnknownOutcomes) -> Result<CountAnswer> {
-        Err(check_kind(keys).err().unwrap_or_else(|| unsupported("a count")))
-    }
-
-    fn counted(&self, keys: &LockKeys) -> Result<(i64, i64)> {
-        Err(check_kind(keys).err().unwrap_or_else(|| unsupported("a count")))
     }
 
     fn maintain(&self) -> Option<Moment> {
@@ -414,7 +406,7 @@ impl LeaseStore for RedlockStore {
         Some(next.clamp(now.plus(Duration::from_millis(5)), now.plus(Duration::from_secs(1))))
     }
 
-    fn copies(&self) -> u64 {
+    fn messages_per_release(&self) -> u64 {
         self.nodes.len() as u64
     }
 
@@ -437,20 +429,29 @@ impl LeaseStore for RedlockStore {
         self.token_rounds.load(Ordering::Relaxed)
     }
 
-    fn listen(&self, read_timeout: Duration) -> Result<(Subscriber, SubscriptionSender)> {
+    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         let up: Vec<&Node> = self.nodes.iter().filter(|node| node.health().1.is_none()).collect();
         let connectors: Vec<&Connector> = up.iter().map(|node| &node.connector).collect();
         // One that cannot be listened to counts as down, so that it is listened to when it is back.
-        Connector::subscribe_to_all(&connectors, read_timeout, self.returns.clone(), |at, error| {
-            up[at].mark_down(error);
-        })
+        let cannot = |at: usize, error: &Error| up[at].mark_down(error);
+        let connections = Connector::subscribe_to_all(&connectors, read_timeout, self.returns.clone(), cannot)?;
+        // No lock here has a queue in Redis, so nothing goes by the pattern of a client's waiters.
+        Ok(subscribe_to(connections, "", Arc::default()))
     }
 
-    fn fence_claim(&self, _: &str, _: u64) -> Result<FenceAnswer> {
-        Err(unsupported("a fenced value"))
+    fn multi(&self) -> Result<&dyn MultiStore> {
+        Err(unsupported("a multi-lock"))
     }
 
-    fn fence_write(&self, _: &str, _: u64, _: &[u8], _: &mut UnknownOutcomes) -> Result<FenceAnswer> {
+    fn queue(&self) -> Result<&dyn QueueStore> {
+        Err(unsupported("a fair lock"))
+    }
+
+    fn counts(&self) -> Result<&dyn CountStore> {
+        Err(unsupported("a count"))
+    }
+
+    fn fence(&self) -> Result<&dyn FenceStore> {
         Err(unsupported("a fenced value"))
     }
 

@@ -2,10 +2,11 @@
 
 use super::RedlockStore;
 use super::scatter::{NodeOutcome, ask_all};
-use crate::store::redis::script::{self, RenewAnswer, TokenRule};
+use crate::base::lease::Moment;
+use crate::store::redis::script;
 use crate::store::redis::wire::Connection;
 use crate::store::redlock::quorum::{is_final, majority};
-use crate::store::{Acquire, Renewal, Renewed, Waiting};
+use crate::store::{Acquire, Renewal, Renewed, TokenRule, Waiting};
 
 /// Holds renewed by one run of the script.
 const CHUNK: usize = 200;
@@ -15,14 +16,11 @@ impl RedlockStore {
     pub(super) fn renew_on_all(&self, batch: &[Renewal]) -> Vec<Renewed> {
         let chunks: Vec<&[Renewal]> = batch.chunks(CHUNK).collect();
         let ask = |_: usize, _: &Connection, run_id: &str| {
-            let holds = |chunk: &'_ [Renewal]| {
-                script::renew_on_node(chunk.iter().map(|r| (&*r.keys, &r.holder, r.lease)), run_id)
-            };
-            chunks.iter().map(|chunk| holds(chunk)).collect()
+            chunks.iter().map(|chunk| script::renew_on_node(chunk.iter(), run_id)).collect()
         };
         let round = ask_all(&self.nodes, None, ask, |_| true, |_| false);
-        let answers: Vec<Option<Vec<RenewAnswer>>> =
-            round.outcomes.iter().enumerate().map(|(at, outcomes)| self.renewals_of(at, outcomes)).collect();
+        let answers: Vec<Option<Vec<Renewed>>> =
+            round.outcomes.iter().enumerate().map(|(at, outcome)| self.renewals_of(at, outcome, round.sent_at)).collect();
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let mut missing = vec![Vec::new(); all];
         let mut outcomes: Vec<Renewed> = (0..batch.len())
@@ -32,12 +30,12 @@ impl RedlockStore {
                 let mut wrong = None;
                 for (at, answer) in answers.iter().enumerate() {
                     match answer.as_ref().and_then(|answers| answers.get(n)) {
-                        Some(RenewAnswer::Held { .. }) => held += 1,
-                        Some(RenewAnswer::Gone) => {
+                        Some(Renewed::Held { .. }) => held += 1,
+                        Some(Renewed::Gone) => {
                             gone += 1;
                             lost_at.push(at);
                         }
-                        Some(RenewAnswer::Failed(error)) => wrong = Some(error.clone()),
+                        Some(Renewed::Failed(error)) => wrong = Some(error.clone()),
                         None => {}
                     }
                 }
@@ -57,11 +55,11 @@ impl RedlockStore {
     }
 
     /// The answers of one master for the whole batch; `None`: it failed, or has no vote.
-    fn renewals_of(&self, at: usize, outcomes: &NodeOutcome) -> Option<Vec<RenewAnswer>> {
-        let NodeOutcome::Replies(replies) = outcomes else { return None };
+    fn renewals_of(&self, at: usize, outcome: &NodeOutcome, sent_at: Moment) -> Option<Vec<Renewed>> {
+        let NodeOutcome::Replies(replies) = outcome else { return None };
         let mut all = Vec::new();
         for reply in replies {
-            match script::renew_on_node_answer(reply.clone()) {
+            match script::renew_on_node_answer(reply.clone(), sent_at) {
                 Ok(Some(answers)) => all.extend(answers),
                 Ok(None) => {
                     self.quarantine.has_no_vote(&self.nodes[at], at);
@@ -87,10 +85,10 @@ impl RedlockStore {
         }
         let ask = |at: usize, _: &Connection, run_id: &str| {
             let again = |&n: &usize| {
-                let Renewal { keys, holder, lease, token } = &batch[n];
-                let rule = if *token == 0 { TokenRule::Off } else { TokenRule::Expires };
-                let waiting = Waiting::No;
-                let acquire = Acquire { keys, holder, lease: *lease, held: 0, token: rule, waiting };
+                let Renewal { name, holder, permits, lease, token } = &batch[n];
+                let rule = if *token == 0 { TokenRule::Off } else { TokenRule::On };
+                let (permits, lease, waiting) = (*permits, *lease, Waiting::No);
+                let acquire = Acquire { name, holder, permits, lease, held: 0, token: rule, waiting };
                 script::acquire_on_node(&acquire, *token, run_id)
             };
             places[at].iter().map(again).collect()

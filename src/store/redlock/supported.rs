@@ -1,7 +1,7 @@
 //! What can rest on several masters, and what cannot.
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
 
 #[cold]
 pub(super) fn unsupported(what: &str) -> Error {
@@ -11,12 +11,12 @@ pub(super) fn unsupported(what: &str) -> Error {
     )
 }
 
-pub(super) fn check_kind(keys: &LockKeys) -> Result<()> {
-    match keys.kind {
+pub(super) fn check_kind(name: &LockName) -> Result<()> {
+    match name.kind {
         Kind::Mutex => Ok(()),
         Kind::Fair => Err(unsupported("a fair lock")),
         Kind::Read | Kind::Write => Err(unsupported("a read-write lock")),
-        Kind::Permits(_) | Kind::Counting { .. } => Err(unsupported("a semaphore")),
+        Kind::Semaphore | Kind::CountingSemaphore => Err(unsupported("a semaphore")),
         Kind::Latch => Err(unsupported("a latch")),
     }
 }

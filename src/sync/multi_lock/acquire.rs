@@ -9,7 +9,7 @@ use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
-use crate::base::key::LockKeys;
+use crate::base::lock_name::LockName;
 use crate::base::lease::{Moment, valid_until};
 use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
 use crate::session::attempt::{AcquireAttempt, Tried, never_held};
@@ -21,31 +21,31 @@ use crate::store::{AcquireAll, Acquired, AcquiredAll, Part, UnknownOutcomes};
 /// Takes all names, sorted and each once. `None`: not before the deadline, and then none of them.
 pub(super) fn take(
     shared: &Arc<Shared>,
-    names: &[Arc<LockKeys>],
+    names: &[Arc<LockName>],
     terms: &Terms,
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
     let thread = std::thread::current().id();
     let mut held: Vec<Option<Arc<Hold>>> =
-        names.iter().map(|keys| shared.holds.of_thread(&keys.lock, thread)).collect();
-    for (keys, hold) in names.iter().zip(&mut held) {
+        names.iter().map(|name| shared.holds.of_thread(&name.key, thread)).collect();
+    for (name, hold) in names.iter().zip(&mut held) {
         if let Some(own) = hold {
             if owner == Owner::Guard {
-                refuse_reentry(own, keys, terms)?;
+                refuse_reentry(own, name, terms)?;
                 if deadline == Deadline::Never {
-                    refuse_own(shared, keys, thread)?;
+                    refuse_own(shared, name, thread)?;
                 }
                 *hold = None;
                 continue;
             }
-            check_kind(own, keys)?;
-            refuse_reentry(own, keys, terms)?;
+            check_kind(own, name)?;
+            refuse_reentry(own, name, terms)?;
             own.may_reenter(Side::Main, terms.lease)?;
         }
     }
     let fresh: Vec<_> =
-        names.iter().zip(&held).filter(|(_, hold)| hold.is_none()).map(|(keys, _)| keys.clone()).collect();
+        names.iter().zip(&held).filter(|(_, hold)| hold.is_none()).map(|(name, _)| name.clone()).collect();
     let attempt = AcquireAttempt::of_all(shared, &names[0], &fresh, terms.lease, terms.token)?;
     let mut call = MultiLockCall { attempt, names, held, terms, owner };
     // It stands in no line: which of them it would have to be, the answer tells.
@@ -56,7 +56,7 @@ pub(super) fn take(
             Step::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
             Step::BlockedAt { at, ttl } => {
                 // In one line at a time: with a place in several, two calls could each be the head that the other waits for.
-                call.attempt.keys = &names[at];
+                call.attempt.name = &names[at];
                 match queue_up(&mut call, deadline, Some(Tried::Busy(ttl)))? {
                     Some(step) => step,
                     None => return Ok(None),
@@ -69,7 +69,7 @@ pub(super) fn take(
 /// A call that wins several holds.
 struct MultiLockCall<'a> {
     attempt: AcquireAttempt<'a>,
-    names: &'a [Arc<LockKeys>],
+    names: &'a [Arc<LockName>],
     /// For each name the hold of this thread that is entered once more, if there is one.
     held: Vec<Option<Arc<Hold>>>,
     terms: &'a Terms,
@@ -95,7 +95,7 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<Step>> {
         Ok(match self.step()? {
-            Step::BlockedAt { at, ttl } if Arc::ptr_eq(&self.names[at], self.attempt.keys) => Tried::Busy(ttl),
+            Step::BlockedAt { at, ttl } if Arc::ptr_eq(&self.names[at], self.attempt.name) => Tried::Busy(ttl),
             // At another name: whoever is next in the line of this one may well have it.
             step => Tried::Won(step),
         })
@@ -118,14 +118,14 @@ impl MultiLockCall<'_> {
         // What this thread holds may be lost while it waits for the rest.
         held.iter().flatten().try_for_each(|hold| hold.ensure_held())?;
         let acquired = attempt.ask_with(|attempt, unknowns| {
-            let part = |(keys, hold): (&'_ Arc<LockKeys>, &'_ Option<Arc<Hold>>)| -> (Arc<LockKeys>, _, u32) {
+            let part = |(name, hold): (&'_ Arc<LockName>, &'_ Option<Arc<Hold>>)| -> (Arc<LockName>, _, u32) {
                 match hold {
-                    Some(hold) => (keys.clone(), hold.grant.holder.clone(), hold.counts().main),
-                    None => (keys.clone(), attempt.holder.clone(), 0),
+                    Some(hold) => (name.clone(), hold.grant.holder.clone(), hold.counts().main),
+                    None => (name.clone(), attempt.holder.clone(), 0),
                 }
             };
             let parts: Vec<_> = names.iter().zip(held.iter()).map(part).collect();
-            let parts = parts.iter().map(|(keys, holder, held)| Part { keys, holder, held: *held }).collect();
+            let parts = parts.iter().map(|(name, holder, held)| Part { name, holder, held: *held }).collect();
             let request = AcquireAll { parts, lease: terms.lease, token: terms.token };
             attempt.shared.store.acquire_all(&request, unknowns)
         });
@@ -155,7 +155,7 @@ impl MultiLockCall<'_> {
         }
         let mut parts = Vec::with_capacity(names.len());
         let mut begun = Ok(());
-        for ((keys, own), token) in names.iter().zip(held.iter()).zip(tokens) {
+        for ((name, own), token) in names.iter().zip(held.iter()).zip(tokens) {
             let hold = match own {
                 Some(hold) => {
                     hold.add_count(Side::Main);
@@ -164,7 +164,7 @@ impl MultiLockCall<'_> {
                 None => {
                     let (holder, clock) = (attempt.holder.clone(), shared.clock.clone());
                     let renewal_policy = terms.renewal_policy(sent_at);
-                    let grant = Grant::new(keys.clone(), holder, *token, sent_at, terms.lease, renewal_policy, clock);
+                    let grant = Grant::new(name.clone(), holder, *token, sent_at, terms.lease, renewal_policy, clock);
                     Hold::begin(shared, grant, *owner, terms.reentrant)
                 }
             };

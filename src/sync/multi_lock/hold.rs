@@ -23,7 +23,7 @@ pub(crate) struct MultiHold {
 
 impl MultiHold {
     pub(super) fn new(shared: &Arc<Shared>, parts: Vec<Arc<Hold>>) -> Self {
-        let label = label(parts.iter().map(|hold| &hold.grant.keys));
+        let label = label(parts.iter().map(|hold| &hold.grant.name));
         Self { shared: shared.clone(), parts, label }
     }
 
@@ -118,7 +118,7 @@ impl MultiHold {
     fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
         let requests: Vec<_> = leaving
             .iter()
-            .map(|(hold, left)| Leaving { keys: &hold.grant.keys, holder: &hold.grant.holder, left: left.counts })
+            .map(|(hold, left)| Leaving { name: &hold.grant.name, holder: &hold.grant.holder, left: left.counts })
             .collect();
         let mut unknowns = UnknownOutcomes::default();
         let outcomes = match self.shared.store.release_all(&requests, &mut unknowns) {

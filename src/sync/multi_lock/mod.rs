@@ -11,7 +11,7 @@ use self::hold::MultiHold;
 use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::limits::MOST_NAMES;
 use crate::fencing::FencingToken;
 use crate::session::acquire::Terms;
@@ -64,7 +64,7 @@ use crate::sync::handle::{lease_settings, token_setting, waiting_method};
 pub struct MultiLock {
     shared: Arc<Shared>,
     /// Sorted, each once. Told by the first method: making a handle cannot fail.
-    names: Result<Arc<[Arc<LockKeys>]>>,
+    names: Result<Arc<[Arc<LockName>]>>,
     terms: Terms,
 }
 
@@ -79,7 +79,7 @@ impl MultiLock {
 
     /// The names, sorted, each once; none if there is one that no method will accept. No I/O.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().flat_map(|names| names.iter()).map(|keys| &*keys.name)
+        self.names.iter().flat_map(|names| names.iter()).map(|name| &*name.name)
     }
 
     waiting_method! {
@@ -138,21 +138,21 @@ impl MultiLock {
     }
 }
 
-fn names_of<N: AsRef<str>>(prefix: &str, names: impl IntoIterator<Item = N>) -> Result<Arc<[Arc<LockKeys>]>> {
-    let keys = names.into_iter().map(|name| LockKeys::new(prefix, name.as_ref(), Kind::Mutex));
-    let keys: BTreeMap<_, _> =
-        keys.map(|keys| keys.map(|keys| (keys.lock.clone(), Arc::new(keys)))).collect::<Result<_>>()?;
-    if (1..=MOST_NAMES).contains(&keys.len()) {
-        return Ok(keys.into_values().collect());
+fn names_of<N: AsRef<str>>(prefix: &str, names: impl IntoIterator<Item = N>) -> Result<Arc<[Arc<LockName>]>> {
+    let name = names.into_iter().map(|name| LockName::new(prefix, name.as_ref(), Kind::Mutex));
+    let name: BTreeMap<_, _> =
+        name.map(|name| name.map(|name| (name.key.clone(), Arc::new(name)))).collect::<Result<_>>()?;
+    if (1..=MOST_NAMES).contains(&name.len()) {
+        return Ok(name.into_values().collect());
     }
-    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", keys.len());
+    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", name.len());
     Err(Error::new(ErrorKind::InvalidInput, why))
 }
 
 /// What several names are called as one.
-fn label<'n>(names: impl Iterator<Item = &'n Arc<LockKeys>> + Clone) -> String {
+fn label<'n>(names: impl Iterator<Item = &'n Arc<LockName>> + Clone) -> String {
     const SHOWN: usize = 3;
-    let shown: Vec<_> = names.clone().take(SHOWN).map(|keys| &*keys.name).collect();
+    let shown: Vec<_> = names.clone().take(SHOWN).map(|name| &*name.name).collect();
     match names.count().saturating_sub(SHOWN) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),

@@ -2,56 +2,41 @@
 
 use super::{
     COUNT_ADD, COUNT_SET, LATCH_COUNT_DOWN, LATCH_DELETE, LATCH_LOOK, PERMIT_COUNT, PERMIT_DELETE, fail_on_error, pair,
-    unexpected,
+    too_late, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::{Kind, LockKeys};
-use crate::base::limits::ONCE;
+use crate::base::limits::IDEMPOTENCY_TTL;
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::redis::keys::RedisKeys;
 use crate::store::redis::wire::{Reply, Request, Shape};
+use crate::store::{Count, CountAnswer};
 
-/// A change of a count, which leaves its answer under its id so that a repeat does nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Count {
-    /// Begins it, if there is none.
-    Set(u32),
-    /// More permits, or fewer.
-    Add(i64),
-    Down,
-    Delete,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CountAnswer {
-    /// Whether anything was changed.
-    pub(crate) done: bool,
-    /// What stands after it.
-    pub(crate) value: i64,
-}
-
-pub(crate) fn count(keys: &LockKeys, change: Count, id: &str) -> Request {
-    let (lock, mark, kept) = (keys.lock.as_bytes(), keys.once(id), ceil_millis(ONCE));
-    let (names, opened) = ([lock, mark.as_bytes()], keys.opened());
+/// The answer is left under the id, so that a repeat does nothing.
+pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
+    let keys = RedisKeys::of(name);
+    let (lock, answer, kept) = (keys.lock.as_bytes(), keys.idempotency_key(id), ceil_millis(IDEMPOTENCY_TTL));
+    let (names, opened) = ([lock, answer.as_bytes()], keys.opened());
     match change {
         Count::Set(n) => {
             let request = Request::script(&COUNT_SET, &names).number(u64::from(n)).number(kept).arg(&*keys.channel);
             // To a latch's waiters 1 says that it is set; to a semaphore's, how many permits there are.
-            if keys.kind == Kind::Latch { request.number(1) } else { request.number(u64::from(n)) }
+            if name.kind == Kind::Latch { request.number(1) } else { request.number(u64::from(n)) }
         }
         Count::Add(n) => Request::script(&COUNT_ADD, &names).arg(n.to_string()).number(kept).arg(&*keys.channel),
         Count::Down => {
-            let names = [lock, mark.as_bytes(), opened.as_bytes()];
+            let names = [lock, answer.as_bytes(), opened.as_bytes()];
             Request::script(&LATCH_COUNT_DOWN, &names).number(kept).arg(&*keys.channel)
         }
-        Count::Delete if keys.kind == Kind::Latch => {
-            let names = [lock, mark.as_bytes(), opened.as_bytes()];
+        Count::Delete if name.kind == Kind::Latch => {
+            let names = [lock, answer.as_bytes(), opened.as_bytes()];
             Request::script(&LATCH_DELETE, &names).number(kept).arg(&*keys.channel)
         }
         Count::Delete => {
-            // A counting semaphore has no leases; a key of that name is somebody else's. Its mark, which is not there yet,
-            // stands in for it.
-            let leases = if matches!(keys.kind, Kind::Permits(_)) { keys.leases() } else { mark.clone() };
-            let names = [lock, leases.as_bytes(), mark.as_bytes()];
+            // A counting semaphore has no leases; a key of that name is somebody else's. Its idempotency
+            // key, which is not there yet, stands in for it.
+            let leases = if name.kind == Kind::Semaphore { keys.leases() } else { answer.clone() };
+            let names = [lock, leases.as_bytes(), answer.as_bytes()];
             Request::script(&PERMIT_DELETE, &names).number(kept).arg(&*keys.channel)
         }
     }
@@ -62,7 +47,7 @@ pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
     match pair(reply, "a change of a count")? {
         (0, value) => Ok(CountAnswer { done: false, value }),
         (1, value) => Ok(CountAnswer { done: true, value }),
-        (3, _) => Err(Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout")),
+        (3, _) => Err(too_late()),
         (5, value) => Err(Error::new(
             ErrorKind::InvalidInput,
             format!("with {value} permits free now, the result would not be within 2^31 - 1"),
@@ -72,9 +57,10 @@ pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
 }
 
 /// What the count is now: (what is left or free; what is held, for a latch when it was opened last).
-pub(crate) fn count_question(keys: &LockKeys) -> Request {
-    match keys.kind {
-        Kind::Permits(_) => {
+pub(crate) fn count_question(name: &LockName) -> Request {
+    let keys = RedisKeys::of(name);
+    match name.kind {
+        Kind::Semaphore => {
             Request::script(&PERMIT_COUNT, &[keys.lock.as_bytes(), keys.leases().as_bytes()]).arg(&*keys.channel)
         }
         Kind::Latch => Request::script(&LATCH_LOOK, &[keys.lock.as_bytes(), keys.opened().as_bytes()]),

@@ -2,15 +2,8 @@
 
 use super::{FENCE_CLAIM, FENCE_WRITE, fail_on_error, unexpected};
 use crate::base::error::Result;
+use crate::store::FenceAnswer;
 use crate::store::redis::wire::{Reply, Request};
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum FenceAnswer {
-    /// The claim stands; for a claim, with the value that is there.
-    Accepted(Option<Vec<u8>>),
-    /// A newer claim stands (or, for a write, none does).
-    Refused { standing: Option<u64> },
-}
 
 pub(crate) fn fence_claim(key: &str, token: u64) -> Request {
     Request::script(&FENCE_CLAIM, &[key.as_bytes()]).number(token)

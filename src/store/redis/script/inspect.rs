@@ -6,20 +6,13 @@ use super::{
     FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK, fail_on_error, pair, unexpected,
 };
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::{Kind, LockKeys};
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::LockStatus;
+use crate::store::redis::keys::RedisKeys;
 use crate::store::redis::wire::{Reply, Request};
 
-/// What stands in Redis under a lock's name.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LockStatus {
-    /// `None`: the lock would never expire.
-    pub(crate) ttl: Option<Duration>,
-    /// Each holder id with its hold count.
-    pub(crate) holders: Vec<(String, u64)>,
-}
-
-pub(crate) fn inspect(keys: &LockKeys) -> Request {
-    Request::script(&MUTEX_INSPECT, &[keys.lock.as_bytes()])
+pub(crate) fn inspect(name: &LockName) -> Request {
+    Request::script(&MUTEX_INSPECT, &[name.key.as_bytes()])
 }
 
 /// `None`: the lock is free.
@@ -47,14 +40,15 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     Ok((!holders.is_empty()).then(|| LockStatus { ttl: u64::try_from(pttl).ok().map(Duration::from_millis), holders }))
 }
 
-pub(crate) fn force_unlock(keys: &LockKeys) -> Request {
+pub(crate) fn force_unlock(name: &LockName) -> Request {
+    let keys = RedisKeys::of(name);
     let lock = keys.lock.as_bytes();
-    match keys.kind {
+    match name.kind {
         Kind::Fair => {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
             Request::script(&FAIR_FORCE_UNLOCK, &[lock, queue.as_bytes(), deadlines.as_bytes()]).arg(&*keys.channel)
         }
-        Kind::Read | Kind::Write => Request::script(&RW_FORCE_UNLOCK, &[lock]).arg(&*keys.channel).arg(&*keys.tag),
+        Kind::Read | Kind::Write => Request::script(&RW_FORCE_UNLOCK, &[lock]).arg(&*keys.channel).arg(&keys.tag),
         _ => Request::script(&MUTEX_FORCE_UNLOCK, &[lock]).arg(&*keys.channel),
     }
 }
@@ -67,8 +61,8 @@ pub(crate) fn force_unlock_answer(reply: Reply) -> Result<bool> {
 }
 
 /// How long a fair lock's queue is, and where the first waiter of a client stands in it.
-pub(crate) fn queue(keys: &LockKeys, client: &str) -> Request {
-    Request::script(&FAIR_QUEUE, &[keys.queue().as_bytes()]).arg(format!("{client}:"))
+pub(crate) fn queue(name: &LockName, client: &str) -> Request {
+    Request::script(&FAIR_QUEUE, &[RedisKeys::of(name).queue().as_bytes()]).arg(format!("{client}:"))
 }
 
 /// The length, and how many are before that waiter, if there is one.

@@ -5,78 +5,33 @@ use std::time::Duration;
 use super::{
     COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_RELEASE, LEASE_RENEW, MUTEX_ACQUIRE, MUTEX_RELEASE,
     PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error,
-    pair, unexpected,
+    pair, too_late, unexpected,
 };
 use crate::base::deadline::ceil_millis;
-use crate::base::error::{Error, Result};
-use crate::base::holder::Holder;
-use crate::base::key::{Kind, LockKeys};
-use crate::base::limits::{ONCE, TAKEN};
+use crate::base::error::Result;
+use crate::base::lease::Moment;
+use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
+use crate::base::lock_name::Kind;
+use crate::store::redis::keys::RedisKeys;
 use crate::store::redis::wire::{Reply, Request, Shape};
-
-/// What becomes of the fencing token of an acquire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TokenRule {
-    /// None is given.
-    Off,
-    /// The counter is never given a TTL, because Java's fenced lock shares the name.
-    KeptForEver,
-    /// A counter of our own, which Redis may forget a day after the last grant: the floor does not need it.
-    Expires,
-}
+use crate::store::{Acquire, Acquired, Granted, Release, Released, Renewal, Renewed, TokenRule, Waiting};
 
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Whether whoever asks will ask again, and so leaves a sign that it waits: a fair lock's queue entry, a writer's marker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    No,
-    /// A try of a fair lock: it takes no place, and still puts the deadlines right of those who have one.
-    NoPlace {
-        java_ttl: Duration,
-    },
-    /// `ttl`: how long the sign stands without another try. `java_ttl`: that of a Java waiter. `again`: it was left before.
-    Yes {
-        ttl: Duration,
-        java_ttl: Duration,
-        again: bool,
-    },
+/// How long the note that somebody waits stands without another try: a place in a fair queue, a writer's marker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaiterTimeouts {
+    pub(crate) own: Duration,
+    /// Redisson's waiters keep their places by their own rule.
+    pub(crate) redisson: Duration,
 }
 
-/// One acquisition, outermost (`held` = 0) or one level more.
-#[derive(Debug, Clone)]
-pub(crate) struct Acquire<'a> {
-    pub(crate) keys: &'a LockKeys,
-    pub(crate) holder: &'a Holder,
-    pub(crate) lease: Duration,
-    pub(crate) held: u32,
-    pub(crate) token: TokenRule,
-    pub(crate) waiting: Waiting,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum AcquireAnswer {
-    /// `next`: who waits next for a fair lock.
-    Granted { token: u64, next: Option<String> },
-    /// Held by another. `None`: for ever, or for an unknown time.
-    Busy { ttl: Option<Duration> },
-    /// The holder had it and has lost it.
-    Gone,
-    /// It reached the server after its not-after; nothing was done.
-    TooLate,
-    /// There are only so many permits in all.
-    TooFew { permits: u64 },
-}
-
-pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
-    let Acquire { keys, holder, lease, held, token, waiting } = *request;
+pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Request {
+    let Acquire { name, holder, permits, lease, held, token, waiting } = *request;
+    let keys = RedisKeys::of(name);
     let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
-    let (ttl, java_ttl, again) = match waiting {
-        Waiting::No => (0, 0, false),
-        Waiting::NoPlace { java_ttl } => (0, ceil_millis(java_ttl), false),
-        Waiting::Yes { ttl, java_ttl, again } => (ceil_millis(ttl), ceil_millis(java_ttl), again),
-    };
-    match keys.kind {
+    let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
+    match name.kind {
         Kind::Mutex => {
             let request = Request::script(&MUTEX_ACQUIRE, &[lock, keys.token.as_bytes()]);
             with_token(request.arg(holder.as_str()).number(lease).number(held), token).with_floor_and_limit()
@@ -85,27 +40,30 @@ pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
             let request = Request::script(&FAIR_ACQUIRE, &names).arg(holder.as_str()).number(lease).number(held);
-            let request = with_token(request, token).number(ttl).number(u64::from(again)).number(java_ttl);
+            let again = u64::from(waiting == Waiting::Again);
+            // A try that takes no place puts the deadlines right of those who have one, so it is told Redisson's too.
+            let redisson_wait = if held == 0 { ceil_millis(timeouts.redisson) } else { 0 };
+            let request = with_token(request, token).number(own_wait).number(again).number(redisson_wait);
             request.arg(&*keys.channel).with_floor_and_limit()
         }
         Kind::Write => {
             let request = Request::script(&WRITE_ACQUIRE, &[lock, keys.token.as_bytes(), keys.marker().as_bytes()]);
             with_token(request.arg(holder.as_str()).number(lease).number(held), token)
-                .number(ttl)
+                .number(own_wait)
                 .with_floor_and_limit()
         }
         Kind::Read => {
             let request = Request::script(&READ_ACQUIRE, &[lock, keys.marker().as_bytes()]);
-            request.arg(holder.as_str()).number(lease).number(held).arg(&*keys.tag).with_limit()
+            request.arg(holder.as_str()).number(lease).number(held).arg(&keys.tag).with_limit()
         }
-        Kind::Permits(permits) => {
+        Kind::Semaphore => {
             let request = Request::script(&PERMIT_ACQUIRE, &[lock, keys.leases().as_bytes()]);
             let request = request.arg(holder.permit_bytes()).number(u64::from(permits)).number(lease);
             request.arg(&*keys.channel).with_limit()
         }
-        Kind::Counting { permits, .. } => {
-            let request = Request::script(&COUNT_ACQUIRE, &[lock, keys.once(holder.as_str()).as_bytes()]);
-            request.number(u64::from(permits)).number(ceil_millis(TAKEN)).with_limit()
+        Kind::CountingSemaphore => {
+            let request = Request::script(&COUNT_ACQUIRE, &[lock, keys.idempotency_key(holder.as_str()).as_bytes()]);
+            request.number(u64::from(permits)).number(ceil_millis(TAKEN_TTL)).with_limit()
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     }
@@ -114,60 +72,39 @@ pub(crate) fn acquire(request: &Acquire<'_>) -> Request {
 pub(super) fn with_token(request: Request, rule: TokenRule) -> Request {
     match rule {
         TokenRule::Off => request.arg("-1"),
-        TokenRule::KeptForEver => request.number(0),
-        TokenRule::Expires => request.number(ceil_millis(TOKEN_TTL)),
+        TokenRule::Kept => request.number(0),
+        TokenRule::On => request.number(ceil_millis(TOKEN_TTL)),
     }
 }
 
-pub(crate) fn acquire_answer(reply: Reply) -> Result<AcquireAnswer> {
+pub(crate) fn acquire_answer(reply: Reply, sent_at: Moment) -> Result<Acquired> {
     let reply = fail_on_error(reply)?;
+    let granted = |token: i64, next| Acquired::Granted(Granted { token: token.unsigned_abs(), sent_at, next });
     if let Reply::Array(parts) = &reply
         && let [Reply::Int(1), Reply::Int(token), Reply::Bytes(next)] = &parts[..]
     {
-        let next = Some(String::from_utf8_lossy(next).into_owned());
-        return Ok(AcquireAnswer::Granted { token: token.unsigned_abs(), next });
+        return Ok(granted(*token, Some(String::from_utf8_lossy(next).into_owned())));
     }
     match pair(reply, "an acquire")? {
-        (1, token) => Ok(AcquireAnswer::Granted { token: token.unsigned_abs(), next: None }),
-        (0, ttl) => {
-            Ok(AcquireAnswer::Busy { ttl: u64::try_from(ttl).ok().filter(|t| *t > 0).map(Duration::from_millis) })
-        }
-        (2, _) => Ok(AcquireAnswer::Gone),
-        (3, _) => Ok(AcquireAnswer::TooLate),
-        (4, permits) => Ok(AcquireAnswer::TooFew { permits: u64::try_from(permits).unwrap_or(0) }),
+        (1, token) => Ok(granted(token, None)),
+        (0, ttl) => Ok(Acquired::Busy { ttl: positive_millis(ttl) }),
+        (2, _) => Ok(Acquired::Gone),
+        (3, _) => Err(too_late()),
+        (4, permits) => Ok(Acquired::TooFew { permits: u64::try_from(permits).unwrap_or(0) }),
         other => Err(unexpected("an acquire", &format!("{other:?}"))),
     }
 }
 
-/// The levels of a hold: what stands, or what a release leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct HoldCounts {
-    /// Of the lock itself; of a read-write lock, for writing.
-    pub(crate) main: u32,
-    /// Of a read-write lock, for reading.
-    pub(crate) reads: u32,
+/// `None` where Redis has no time to tell.
+pub(super) fn positive_millis(ttl: i64) -> Option<Duration> {
+    u64::try_from(ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_millis)
 }
 
-impl HoldCounts {
-    pub(crate) const NONE: Self = Self { main: 0, reads: 0 };
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ReleaseAnswer {
-    NotHeld,
-    /// Levels stay, or other readers do.
-    StillHeld,
-    /// Freed; this many subscribers were reached. `next`: the waiter of a fair lock whose turn it is.
-    Freed {
-        receivers: u64,
-        next: Option<String>,
-    },
-}
-
-/// Leaves a hold with the levels of `left`.
-pub(crate) fn release(keys: &LockKeys, holder: &Holder, left: HoldCounts) -> Request {
+pub(crate) fn release(request: &Release<'_>) -> Request {
+    let Release { name, holder, permits, left, granted } = *request;
+    let keys = RedisKeys::of(name);
     let lock = keys.lock.as_bytes();
-    match keys.kind {
+    match name.kind {
         Kind::Mutex => Request::script(&MUTEX_RELEASE, &[lock])
             .arg(holder.as_str())
             .number(u64::from(left.main) + 1)
@@ -184,46 +121,36 @@ pub(crate) fn release(keys: &LockKeys, holder: &Holder, left: HoldCounts) -> Req
             .number(u64::from(left.main))
             .number(u64::from(left.reads))
             .arg(&*keys.channel)
-            .arg(&*keys.tag),
-        Kind::Permits(permits) => Request::script(&PERMIT_RELEASE, &[lock, keys.leases().as_bytes()])
+            .arg(&keys.tag),
+        Kind::Semaphore => Request::script(&PERMIT_RELEASE, &[lock, keys.leases().as_bytes()])
             .arg(holder.permit_bytes())
             .number(u64::from(permits))
             .arg(&*keys.channel),
-        Kind::Counting { permits, taken } => {
-            Request::script(&COUNT_RELEASE, &[lock, keys.once(holder.as_str()).as_bytes()])
+        Kind::CountingSemaphore => {
+            Request::script(&COUNT_RELEASE, &[lock, keys.idempotency_key(holder.as_str()).as_bytes()])
                 .number(u64::from(permits))
-                .number(ceil_millis(ONCE))
+                .number(ceil_millis(IDEMPOTENCY_TTL))
                 .arg(&*keys.channel)
-                .number(u64::from(taken))
+                .number(u64::from(granted))
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     }
 }
 
-pub(crate) fn release_answer(reply: Reply) -> Result<ReleaseAnswer> {
+pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
     let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected("a release", "no list")) };
     match &parts[..] {
-        [Reply::Int(0), ..] => Ok(ReleaseAnswer::NotHeld),
-        [Reply::Int(1), ..] => Ok(ReleaseAnswer::StillHeld),
+        [Reply::Int(0), ..] => Ok(Released::NotHeld),
+        [Reply::Int(1), ..] => Ok(Released::StillHeld),
         [Reply::Int(2), Reply::Int(receivers), next @ ..] => {
             let next = match next {
                 [Reply::Bytes(head)] => Some(String::from_utf8_lossy(head).into_owned()),
                 _ => None,
             };
-            Ok(ReleaseAnswer::Freed { receivers: receivers.unsigned_abs(), next })
+            Ok(Released::Freed { listeners: Some(receivers.unsigned_abs()), next })
         }
         other => Err(unexpected("a release", &format!("{other:?}"))),
     }
-}
-
-#[derive(Debug)]
-pub(crate) enum RenewAnswer {
-    /// `beside`: a reader of Java's reads too, and may leave the lock this long when it renews.
-    Held {
-        beside: Option<Duration>,
-    },
-    Gone,
-    Failed(Error),
 }
 
 /// The kinds whose holds one script renews together.
@@ -239,57 +166,56 @@ impl Family {
         match kind {
             Kind::Mutex | Kind::Fair => Self::Hash,
             Kind::Read | Kind::Write => Self::ReadWrite,
-            Kind::Permits(_) => Self::Permits,
-            Kind::Counting { .. } | Kind::Latch => unreachable!("nothing of it is renewed"),
+            Kind::Semaphore => Self::Permits,
+            Kind::CountingSemaphore | Kind::Latch => unreachable!("nothing of it is renewed"),
         }
     }
 }
 
 /// Holds of one family. `lease` zero only looks whether the holder still stands.
-pub(crate) fn renew<'a>(
-    family: Family,
-    holds: impl Iterator<Item = (&'a LockKeys, &'a Holder, Duration)> + Clone,
-) -> Request {
+pub(crate) fn renew<'a>(family: Family, holds: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
+    let keys_of = |hold: &'a Renewal| RedisKeys::of(&hold.name);
     let leases: Vec<String>;
     let (script, keys): (_, Vec<&[u8]>) = match family {
-        Family::Hash => (&LEASE_RENEW, holds.clone().map(|(k, ..)| k.lock.as_bytes()).collect()),
-        Family::ReadWrite => (&RW_RENEW, holds.clone().map(|(k, ..)| k.lock.as_bytes()).collect()),
+        Family::Hash => (&LEASE_RENEW, holds.clone().map(|hold| keys_of(hold).lock.as_bytes()).collect()),
+        Family::ReadWrite => (&RW_RENEW, holds.clone().map(|hold| keys_of(hold).lock.as_bytes()).collect()),
         Family::Permits => {
-            leases = holds.clone().map(|(k, ..)| k.leases()).collect();
+            leases = holds.clone().map(|hold| keys_of(hold).leases()).collect();
             (&PERMIT_RENEW, leases.iter().map(String::as_bytes).collect())
         }
     };
     let mut request = Request::script(script, &keys).answered_by(Shape::Each(keys.len() as u32));
-    for (_, holder, _) in holds.clone() {
+    for Renewal { holder, .. } in holds.clone() {
         request = match family {
             Family::Permits => request.arg(holder.permit_bytes()),
             _ => request.arg(holder.as_str()),
         };
     }
-    for (_, _, lease) in holds.clone() {
-        request = request.number(ceil_millis(lease));
+    for Renewal { lease, .. } in holds.clone() {
+        request = request.number(ceil_millis(*lease));
     }
-    for (keys, ..) in holds {
-        request = match keys.kind {
-            Kind::Permits(permits) => request.number(u64::from(permits)),
-            Kind::Read | Kind::Write => request.arg(&*keys.tag),
-            _ => request,
+    for hold in holds {
+        request = match family {
+            Family::Permits => request.number(u64::from(hold.permits)),
+            Family::ReadWrite => request.arg(&keys_of(hold).tag),
+            Family::Hash => request,
         };
     }
     request
 }
 
-pub(crate) fn renew_answers(reply: Reply) -> Result<Vec<RenewAnswer>> {
+/// One for each hold that was asked for at `sent_at`.
+pub(crate) fn renew_answers(reply: Reply, sent_at: Moment) -> Result<Vec<Renewed>> {
     let Reply::Array(answers) = fail_on_error(reply)? else { return Err(unexpected("a renewal", "no list")) };
+    let held = |beside| Renewed::Held { sent_at, again: false, beside };
     Ok(answers
         .into_iter()
         .map(|answer| match answer {
-            Reply::Int(1) => RenewAnswer::Held { beside: None },
-            Reply::Int(0) => RenewAnswer::Gone,
-            Reply::Int(millis @ 2..) => {
-                RenewAnswer::Held { beside: Some(Duration::from_millis(millis.unsigned_abs())) }
-            }
-            other => RenewAnswer::Failed(match fail_on_error(other) {
+            Reply::Int(1) => held(None),
+            Reply::Int(0) => Renewed::Gone,
+            // A reader of Redisson's reads too, and may leave the lock this long when it renews.
+            Reply::Int(millis @ 2..) => held(Some(Duration::from_millis(millis.unsigned_abs()))),
+            other => Renewed::Failed(match fail_on_error(other) {
                 Err(e) => e,
                 Ok(other) => unexpected("a renewal", &format!("{other:?}")),
             }),
@@ -305,17 +231,20 @@ mod tests {
     #[test]
     fn answers_are_typed() {
         let ints = |a, b| Reply::Array(vec![Reply::Int(a), Reply::Int(b)]);
-        assert_eq!(acquire_answer(ints(1, 7)).unwrap(), AcquireAnswer::Granted { token: 7, next: None });
-        assert_eq!(acquire_answer(ints(0, 5)).unwrap(), AcquireAnswer::Busy { ttl: Some(Duration::from_millis(5)) });
+        let sent_at = Moment::from_nanos(5);
+        let answer = |reply| acquire_answer(reply, sent_at);
+        assert_eq!(answer(ints(1, 7)).unwrap(), Acquired::Granted(Granted { token: 7, sent_at, next: None }));
+        assert_eq!(answer(ints(0, 5)).unwrap(), Acquired::Busy { ttl: Some(Duration::from_millis(5)) });
         for no_hint in [0, -1, -2] {
-            assert_eq!(acquire_answer(ints(0, no_hint)).unwrap(), AcquireAnswer::Busy { ttl: None });
+            assert_eq!(answer(ints(0, no_hint)).unwrap(), Acquired::Busy { ttl: None });
         }
-        assert_eq!(acquire_answer(ints(4, -3)).unwrap(), AcquireAnswer::TooFew { permits: 0 });
-        assert_eq!(acquire_answer(ints(9, 0)).unwrap_err().kind(), ErrorKind::Protocol);
-        assert_eq!(acquire_answer(Reply::Nil).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(answer(ints(3, 0)).unwrap_err().kind(), ErrorKind::Unreachable);
+        assert_eq!(answer(ints(4, -3)).unwrap(), Acquired::TooFew { permits: 0 });
+        assert_eq!(answer(ints(9, 0)).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(answer(Reply::Nil).unwrap_err().kind(), ErrorKind::Protocol);
         let head = Reply::Array(vec![Reply::Int(2), Reply::Int(1), Reply::Bytes(b"u:1".to_vec())]);
-        assert_eq!(release_answer(head).unwrap(), ReleaseAnswer::Freed { receivers: 1, next: Some("u:1".into()) });
-        assert_eq!(release_answer(ints(2, 1)).unwrap(), ReleaseAnswer::Freed { receivers: 1, next: None });
+        assert_eq!(release_answer(head).unwrap(), Released::Freed { listeners: Some(1), next: Some("u:1".into()) });
+        assert_eq!(release_answer(ints(2, 1)).unwrap(), Released::Freed { listeners: Some(1), next: None });
         assert_eq!(release_answer(ints(7, 1)).unwrap_err().kind(), ErrorKind::Protocol);
     }
 }

@@ -9,18 +9,13 @@ mod redlock;
 
 use std::sync::LazyLock;
 
-pub(crate) use self::count::{Count, CountAnswer, count, count_answer, count_question, question_answer};
-pub(crate) use self::fence::{FenceAnswer, fence_answer, fence_claim, fence_write};
-pub(crate) use self::inspect::{
-    LockStatus, force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer,
-};
+pub(crate) use self::count::{count, count_answer, count_question, question_answer};
+pub(crate) use self::fence::{fence_answer, fence_claim, fence_write};
+pub(crate) use self::inspect::{force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer};
 pub(crate) use self::lock::{
-    Acquire, AcquireAnswer, Family, HoldCounts, ReleaseAnswer, RenewAnswer, TokenRule, Waiting, acquire,
-    acquire_answer, release, release_answer, renew, renew_answers,
+    Family, WaiterTimeouts, acquire, acquire_answer, release, release_answer, renew, renew_answers,
 };
-pub(crate) use self::multi::{
-    AcquireAll, AcquireAllAnswer, Leaving, Part, acquire_all, acquire_all_answer, release_all, release_all_answer,
-};
+pub(crate) use self::multi::{acquire_all, acquire_all_answer, release_all, release_all_answer};
 pub(crate) use self::redlock::{
     Memory, NodeReply, acquire_on_node, acquire_on_node_answer, admit, admit_answer, inspect_node, inspect_node_answer,
     renew_on_node, renew_on_node_answer, says_quarantined, take_back, wake_redisson, write_back, write_back_answer,
@@ -145,6 +140,11 @@ pub(crate) fn fail_on_error(reply: Reply) -> Result<Reply> {
         Reply::Error(e) => Err(e.into_error()),
         other => Ok(other),
     }
+}
+
+#[cold]
+fn too_late() -> Error {
+    Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout")
 }
 
 #[cold]

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use super::lock::{positive_millis, renew_answers, with_token};
 use super::{
-    MUTEX_RELEASE, REDLOCK_ACQUIRE, REDLOCK_ADMIT, REDLOCK_LOOK, REDLOCK_RENEW, REDLOCK_TOKEN, TokenRule,
-    fail_on_error, unexpected,
+    MUTEX_RELEASE, REDLOCK_ACQUIRE, REDLOCK_ADMIT, REDLOCK_LOOK, REDLOCK_RENEW, REDLOCK_TOKEN, fail_on_error,
+    unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
 use crate::base::holder::Holder;
-use crate::base::key::{LockKeys, NODE_KEY};
+use crate::base::lease::Moment;
+use crate::base::lock_name::LockName;
+use crate::store::redis::keys::{NODE_KEY, RedisKeys};
 use crate::store::redis::wire::{Reply, Request, Shape, WAKE_REDISSON};
-
-use super::lock::{Acquire, RenewAnswer, renew_answers, with_token};
+use crate::store::{Acquire, Renewal, Renewed, TokenRule};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NodeReply {
@@ -34,7 +36,8 @@ pub(crate) enum NodeReply {
 
 /// `proposal`: the token that the client would like to have.
 pub(crate) fn acquire_on_node(acquire: &Acquire<'_>, proposal: u64, run_id: &str) -> Request {
-    let Acquire { keys, holder, lease, held, token, .. } = *acquire;
+    let Acquire { name, holder, lease, held, token, .. } = *acquire;
+    let keys = RedisKeys::of(name);
     let names = [keys.lock.as_bytes(), keys.token.as_bytes(), NODE_KEY.as_bytes()];
     let request = Request::script(&REDLOCK_ACQUIRE, &names);
     let request = request.arg(holder.as_str()).number(ceil_millis(lease)).number(u64::from(held));
@@ -48,7 +51,7 @@ pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
     Ok(match &parts[..] {
         [Reply::Int(1), Reply::Int(token)] => NodeReply::Granted { token: token.unsigned_abs() },
         [Reply::Int(0), Reply::Int(ttl), rest @ ..] => NodeReply::Busy {
-            ttl: u64::try_from(*ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_millis),
+            ttl: positive_millis(*ttl),
             holder: rest.first().map(text).unwrap_or_default(),
         },
         [Reply::Int(2), ..] => NodeReply::Gone,
@@ -64,42 +67,35 @@ pub(crate) fn says_quarantined(reply: &Reply) -> bool {
 }
 
 /// Takes back a vote that kept nobody from the lock: no waiter of ours is told.
-pub(crate) fn take_back(keys: &LockKeys, holder: &Holder) -> Request {
-    Request::script(&MUTEX_RELEASE, &[keys.lock.as_bytes()]).arg(holder.as_str()).number(1).arg("")
+pub(crate) fn take_back(name: &LockName, holder: &Holder) -> Request {
+    Request::script(&MUTEX_RELEASE, &[name.key.as_bytes()]).arg(holder.as_str()).number(1).arg("")
 }
 
 /// Wakes the waiters of Java on one master, and none of ours.
-pub(crate) fn wake_redisson(keys: &LockKeys) -> Request {
-    Request::plain(&["PUBLISH"]).arg(&*keys.channel).arg(WAKE_REDISSON).answered_by(Shape::Number)
+pub(crate) fn wake_redisson(name: &LockName) -> Request {
+    Request::plain(&["PUBLISH"]).arg(&*RedisKeys::of(name).channel).arg(WAKE_REDISSON).answered_by(Shape::Number)
 }
 
 fn text(reply: &Reply) -> String {
     if let Reply::Bytes(bytes) = reply { String::from_utf8_lossy(bytes).into_owned() } else { String::new() }
 }
 
-pub(crate) fn renew_on_node<'a>(
-    holds: impl Iterator<Item = (&'a LockKeys, &'a Holder, Duration)> + Clone,
-    run_id: &str,
-) -> Request {
-    let locks = holds.clone().map(|(keys, ..)| keys.lock.as_bytes());
+pub(crate) fn renew_on_node<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone, run_id: &str) -> Request {
+    let locks = holds.clone().map(|hold| hold.name.key.as_bytes());
     let keys: Vec<&[u8]> = locks.chain(std::iter::once(NODE_KEY.as_bytes())).collect();
     let shape = Shape::EachOrNone(keys.len() as u32 - 1);
-    let mut request = Request::script(&REDLOCK_RENEW, &keys).answered_by(shape);
-    for (_, holder, _) in holds.clone() {
-        request = request.arg(holder.as_str());
-    }
-    for (.., lease) in holds {
-        request = request.number(ceil_millis(lease));
-    }
-    request.arg(run_id)
+    let request = Request::script(&REDLOCK_RENEW, &keys).answered_by(shape);
+    let request = holds.clone().fold(request, |request, hold| request.arg(hold.holder.as_str()));
+    holds.fold(request, |request, hold| request.number(ceil_millis(hold.lease))).arg(run_id)
 }
 
 /// `None`: the master has no vote.
-pub(crate) fn renew_on_node_answer(reply: Reply) -> Result<Option<Vec<RenewAnswer>>> {
-    renew_answers(reply).map(|answers| if answers.is_empty() { None } else { Some(answers) })
+pub(crate) fn renew_on_node_answer(reply: Reply, sent_at: Moment) -> Result<Option<Vec<Renewed>>> {
+    renew_answers(reply, sent_at).map(|answers| if answers.is_empty() { None } else { Some(answers) })
 }
 
-pub(crate) fn write_back(keys: &LockKeys, holder: &Holder, token: u64, rule: TokenRule, run_id: &str) -> Request {
+pub(crate) fn write_back(name: &LockName, holder: &Holder, token: u64, rule: TokenRule, run_id: &str) -> Request {
+    let keys = RedisKeys::of(name);
     let names = [keys.lock.as_bytes(), keys.token.as_bytes(), NODE_KEY.as_bytes()];
     let request = Request::script(&REDLOCK_TOKEN, &names).arg(holder.as_str()).number(token);
     with_token(request, rule).arg(run_id)
@@ -164,7 +160,7 @@ mod tests {
         let ttl = Some(Duration::from_millis(9));
         assert_eq!(acquire_on_node_answer(no).unwrap(), NodeReply::Busy { ttl, holder: "u:1".into() });
         assert!(acquire_on_node_answer(ints(9, 0)).is_err() && acquire_on_node_answer(Reply::Nil).is_err());
-        assert!(renew_on_node_answer(Reply::Array(Vec::new())).unwrap().is_none());
+        assert!(renew_on_node_answer(Reply::Array(Vec::new()), Moment::from_nanos(0)).unwrap().is_none());
         let memory = |may, max: &str, pending: &str| {
             let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
             inspect_node_answer(Reply::Array(vec![Reply::Int(may), text(max), text(pending)])).unwrap()

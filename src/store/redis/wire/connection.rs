@@ -11,7 +11,7 @@ use super::request::ConnectionArgs;
 use super::{Replicas, Reply, Request, ServerError, Shape, Wire};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::key::probe_names;
+use crate::base::lock_name::probe_names;
 use crate::base::lease::Moment;
 use crate::store::redis::script;
 

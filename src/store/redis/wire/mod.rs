@@ -17,7 +17,7 @@ mod url;
 pub(crate) use connection::{Connection, Failure, InFlight, UnknownOutcome, server_time};
 pub(crate) use connector::{Connector, Endpoint};
 pub(crate) use pool::Pool;
-pub(crate) use pubsub::{Received, Subscriber, SubscriptionSender, WAKE_REDISSON};
+pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON};
 pub(crate) use reply::{Reply, ServerError};
 pub(crate) use request::{Replicas, Request, Shape};
 

@@ -2,7 +2,7 @@
 //!
 //! On a socket of our own, because a `redis::Connection` is driven by one thread at a time: nobody could subscribe
 //! while it reads, except by waking the reader with a message of its own, one command and one thread hop more for every
-//! first wait (`redis-client.md` §4).
+//! first wait.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 
 /// What a read brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum Frame {
     Message {
         channel: Vec<u8>,
     },
@@ -36,7 +36,7 @@ pub(crate) enum Received {
 pub(crate) const WAKE_REDISSON: &[u8] = b"00";
 
 /// The half that reads.
-pub(crate) struct Subscriber {
+pub(crate) struct PubSubReader {
     sockets: Vec<Socket>,
     /// For several servers: how long a read may take, and when it is time to listen to one more.
     several: Option<Several>,
@@ -56,7 +56,7 @@ struct Several {
 }
 
 /// The half that asks. After any error both halves must be given up.
-pub(crate) struct SubscriptionSender(Vec<SendHalf>);
+pub(crate) struct PubSubWriter(Vec<SendHalf>);
 
 struct SendHalf {
     stream: Stream,
@@ -65,10 +65,10 @@ struct SendHalf {
 
 impl Connector {
     /// Connects and logs in; reads then wait for `read_timeout`.
-    pub(crate) fn listen(&self, read_timeout: Duration) -> Result<(Subscriber, SubscriptionSender)> {
+    pub(crate) fn subscribe(&self, read_timeout: Duration) -> Result<(PubSubReader, PubSubWriter)> {
         let (socket, send_half) = self.open_socket()?;
         socket.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e, &self.endpoint))?;
-        Ok((Subscriber { sockets: vec![socket], several: None }, SubscriptionSender(vec![send_half])))
+        Ok((PubSubReader { sockets: vec![socket], several: None }, PubSubWriter(vec![send_half])))
     }
 
     /// Listens to all that can be reached, until one of them ends or another comes back (`returns` counts that). `cannot` is
@@ -78,7 +78,7 @@ impl Connector {
         read_timeout: Duration,
         returns: Arc<AtomicU64>,
         cannot: impl Fn(usize, &Error),
-    ) -> Result<(Subscriber, SubscriptionSender)> {
+    ) -> Result<(PubSubReader, PubSubWriter)> {
         let known = returns.load(Ordering::Acquire);
         let (mut sockets, mut send_halves) = (Vec::new(), Vec::new());
         let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be listened to");
@@ -102,7 +102,7 @@ impl Connector {
             return Err(wrong);
         }
         let several = Some(Several { read_timeout, returns, known });
-        Ok((Subscriber { sockets, several }, SubscriptionSender(send_halves)))
+        Ok((PubSubReader { sockets, several }, PubSubWriter(send_halves)))
     }
 
     fn open_socket(&self) -> Result<(Socket, SendHalf)> {
@@ -125,8 +125,8 @@ impl Connector {
     }
 }
 
-impl Subscriber {
-    pub(crate) fn receive(&mut self) -> Result<Received> {
+impl PubSubReader {
+    pub(crate) fn receive(&mut self) -> Result<Frame> {
         let Some(several) = &self.several else { return self.sockets[0].receive() };
         if several.returns.load(Ordering::Acquire) != several.known {
             return Err(Error::new(ErrorKind::Unreachable, "a server came back: listening to it as well"));
@@ -140,41 +140,41 @@ impl Subscriber {
             }
             for socket in &mut self.sockets {
                 match socket.receive()? {
-                    Received::Timeout => {}
+                    Frame::Timeout => {}
                     received => return Ok(received),
                 }
             }
         }
-        Ok(Received::Timeout)
+        Ok(Frame::Timeout)
     }
 }
 
 impl Socket {
-    fn receive(&mut self) -> Result<Received> {
+    fn receive(&mut self) -> Result<Frame> {
         let reply = loop {
             if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
                 break reply;
             }
             match self.reader.fill(&mut self.stream) {
                 // The half of a message that has arrived is kept.
-                Err(e) if is_timeout(&e) => return Ok(Received::Timeout),
+                Err(e) if is_timeout(&e) => return Ok(Frame::Timeout),
                 filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
             }
         };
         let parts = match reply {
             Reply::Array(parts) => parts,
             Reply::Error(e) => return Err(e.into_error()),
-            _ => return Ok(Received::Alive),
+            _ => return Ok(Frame::Alive),
         };
         let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
         let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         Ok(match &*kind {
-            b"message" if words.next().as_deref() == Some(WAKE_REDISSON) => Received::Alive,
-            b"message" => Received::Message { channel },
+            b"message" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
+            b"message" => Frame::Message { channel },
             // The pattern comes first.
-            b"pmessage" => Received::Message { channel: words.next().unwrap_or_default() },
-            b"subscribe" | b"psubscribe" => Received::Subscribed { topic: channel },
-            _ => Received::Alive,
+            b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default() },
+            b"subscribe" | b"psubscribe" => Frame::Subscribed { topic: channel },
+            _ => Frame::Alive,
         })
     }
 
@@ -186,7 +186,7 @@ impl Socket {
     }
 }
 
-impl SubscriptionSender {
+impl PubSubWriter {
     pub(crate) fn subscribe(&mut self, channels: &[&str]) -> Result<()> {
         let words: Vec<&str> = std::iter::once("SUBSCRIBE").chain(channels.iter().copied()).collect();
         self.send(&Request::plain(&words))

@@ -1,12 +1,9 @@
-//! A validated lock name and the Redis keys and channels that belong to it.
+//! The Redis keys and channels that belong to a lock name.
 
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
-
-/// The longest name in bytes, prefix included. Redis would take 512 MiB; a name this long is a mistake, and it
-/// travels with every command.
-pub(crate) const MAX_NAME_BYTES: usize = 1024;
+use crate::base::lock_name::{Kind, LockName};
 
 /// What a master of Redlock must not forget about itself: whether it may vote, and its tokens. Not Redisson's.
 pub(crate) const NODE_KEY: &str = "leasehold:node";
@@ -14,97 +11,44 @@ pub(crate) const NODE_KEY: &str = "leasehold:node";
 /// The name that the rights of a user are asked with: nothing of it is ever written, some of it is deleted.
 const PROBE_NAME: &str = "leasehold:probe";
 
-/// What stands under a name, and how a holder stands there: it decides which scripts serve it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The re-entrant lock.
-    Mutex,
-    /// The same lock with a queue in Redis.
-    Fair,
-    /// A read-write lock, for reading or for writing.
-    Read,
-    Write,
-    /// So many permits of a semaphore with leases.
-    Permits(u32),
-    /// So many permits of a counting semaphore; `taken`: known to be ours, not just asked for.
-    Counting {
-        permits: u32,
-        taken: bool,
-    },
-    Latch,
-}
-
 /// What the channel of every plain lock begins with, before a colon.
 pub(crate) const LOCK_CHANNEL: &str = "redisson_lock__channel";
 
-impl Kind {
-    /// One holder keeps everybody else out.
-    pub(crate) fn is_exclusive(self) -> bool {
-        matches!(self, Self::Mutex | Self::Fair | Self::Write)
-    }
-
-    /// Whether both can be asked of one name: read and write of one lock, any number of permits of one semaphore.
-    pub(crate) fn is_same_primitive_as(self, other: Self) -> bool {
-        let rw = |kind| matches!(kind, Self::Read | Self::Write);
-        rw(self) && rw(other) || std::mem::discriminant(&self) == std::mem::discriminant(&other)
-    }
-}
-
 /// Everything that Redis knows a lock by. All keys share one hash tag, so that a cluster keeps them together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LockKeys {
-    pub(crate) kind: Kind,
-    /// The name as the user gave it, for errors and logs.
-    pub(crate) name: Arc<str>,
+#[derive(Debug)]
+pub(crate) struct RedisKeys {
     /// The main key: the name with the client's prefix (Redisson's `NameMapper`).
     pub(crate) lock: Arc<str>,
     /// The name in braces, unless it has some: the other keys are built from it.
-    pub(crate) tag: Arc<str>,
+    pub(crate) tag: String,
     /// Where what waiters wait for is published; for a fair lock, what the channel of each waiter begins with.
     pub(crate) channel: Arc<str>,
     /// The fencing token counter.
-    pub(crate) token: Arc<str>,
+    pub(crate) token: String,
 }
 
-impl LockKeys {
-    /// # Errors
-    /// `InvalidInput` for an empty or overlong name, for one whose keys a Redis Cluster would put into different slots
-    /// (it would work until the day the server becomes a cluster), and for one that [`is_reserved`].
-    pub(crate) fn new(prefix: &str, name: &str, kind: Kind) -> Result<Self> {
-        let refuse = |why: String| Err(Error::named(ErrorKind::InvalidInput, name, why));
-        if name.is_empty() {
-            return refuse("a lock name must not be empty".into());
-        }
-        let lock = format!("{prefix}{name}");
-        if lock.len() > MAX_NAME_BYTES {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("a lock name of {} bytes is longer than {MAX_NAME_BYTES} (prefix included)", lock.len()),
-            ));
-        }
-        if !shares_one_slot(&lock) {
-            return refuse(
-                "the braces in this name leave its keys without a common hash tag; use no braces, or one \
-                 non-empty pair as in \"a{b}c\""
-                    .into(),
-            );
-        }
-        if is_reserved(&lock) {
-            return refuse(RESERVED.into());
-        }
-        Ok(Self {
-            kind,
-            name: name.into(),
-            channel: channel_of(kind, &lock).into(),
-            token: prefixed("redisson_lock_token", &lock).into(),
-            tag: tag_of(&lock).into(),
-            lock: lock.into(),
-        })
+/// # Errors
+/// `InvalidInput` for a name whose keys a Redis Cluster would put into different slots (it would work until the day the
+/// server becomes a cluster), and for one that [`is_reserved`].
+pub(crate) fn check_name(name: &LockName) -> Result<()> {
+    let refuse = |why: &str| Err(Error::named(ErrorKind::InvalidInput, &name.name, why));
+    if !shares_one_slot(&name.key) {
+        return refuse(
+            "the braces in this name leave its keys without a common hash tag; use no braces, or one non-empty pair as \
+             in \"a{b}c\"",
+        );
     }
+    if is_reserved(&name.key) { refuse(RESERVED) } else { Ok(()) }
+}
 
-    /// The same name, asked for in another way.
-    pub(crate) fn of_kind(&self, kind: Kind) -> Self {
-        Self { kind, ..self.clone() }
+impl RedisKeys {
+    pub(crate) fn of(name: &LockName) -> &Self {
+        name.spelling(|| Self {
+            channel: channel_of(name.kind, &name.key).into(),
+            token: prefixed("redisson_lock_token", &name.key),
+            tag: tag_of(&name.key),
+            lock: name.key.clone(),
+        })
     }
 
     /// A fair lock's list of waiters.
@@ -128,13 +72,13 @@ impl LockKeys {
     }
 
     /// Where a request that must not run twice leaves its answer. Not Redisson's.
-    pub(crate) fn once(&self, id: &str) -> String {
+    pub(crate) fn idempotency_key(&self, id: &str) -> String {
         format!("leasehold_once:{}:{id}", self.tag)
     }
 
     /// When a latch was opened last. Not Redisson's.
     pub(crate) fn opened(&self) -> String {
-        self.once("opened")
+        self.idempotency_key("opened")
     }
 
     /// Where one waiter of a fair lock is called.
@@ -143,11 +87,11 @@ impl LockKeys {
     }
 }
 
-fn channel_of(kind: Kind, lock: &str) -> String {
+pub(crate) fn channel_of(kind: Kind, lock: &str) -> String {
     match kind {
         Kind::Mutex | Kind::Fair => prefixed(LOCK_CHANNEL, lock),
         Kind::Read | Kind::Write => prefixed("redisson_rwlock", lock),
-        Kind::Permits(_) | Kind::Counting { .. } => prefixed("redisson_sc", lock),
+        Kind::Semaphore | Kind::CountingSemaphore => prefixed("redisson_sc", lock),
         // Redisson's own rule for latches: braces in any case.
         Kind::Latch => format!("redisson_countdownlatch__channel__{{{lock}}}"),
     }
@@ -161,7 +105,7 @@ pub(crate) fn waiters_pattern(client: &str) -> String {
 /// A key that no lock of ours has in use under this prefix, and a channel of each shape that we publish on.
 pub(crate) fn probe_names(prefix: &str) -> (String, Vec<String>) {
     let name = format!("{prefix}{PROBE_NAME}");
-    let kinds = [Kind::Mutex, Kind::Read, Kind::Permits(1), Kind::Latch];
+    let kinds = [Kind::Mutex, Kind::Read, Kind::Semaphore, Kind::Latch];
     (prefixed("redisson_lock_token", &name), kinds.map(|kind| channel_of(kind, &name)).to_vec())
 }
 
@@ -212,71 +156,78 @@ fn shares_one_slot(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn name(name: &str, kind: Kind) -> LockName {
+        LockName::new("", name, kind).unwrap()
+    }
+
     #[test]
     fn names_follow_redisson() {
-        let plain = LockKeys::new("", "foo", Kind::Mutex).unwrap();
+        let foo = name("foo", Kind::Mutex);
+        let plain = RedisKeys::of(&foo);
         assert_eq!(&*plain.channel, "redisson_lock__channel:{foo}");
         assert_eq!(&*plain.token, "redisson_lock_token:{foo}");
-        let tagged = LockKeys::new("", "a{b}c", Kind::Mutex).unwrap();
+        let braces = name("a{b}c", Kind::Mutex);
+        let tagged = RedisKeys::of(&braces);
         assert_eq!(&*tagged.channel, "redisson_lock__channel:a{b}c");
-        let mapped = LockKeys::new("app:", "x", Kind::Mutex).unwrap();
-        assert_eq!((&*mapped.name, &*mapped.lock), ("x", "app:x"));
+        let app = LockName::new("app:", "x", Kind::Mutex).unwrap();
+        let mapped = RedisKeys::of(&app);
+        assert_eq!(&*mapped.lock, "app:x");
         assert_eq!(&*mapped.token, "redisson_lock_token:{app:x}");
     }
 
-    /// The table of `redisson-wire.md` §2.
+    /// Redisson's rules for names.
     #[test]
     fn every_kind_has_its_own_names() {
         for (name, tag, latch) in [
             ("foo", "{foo}", "redisson_countdownlatch__channel__{foo}"),
             ("a{b}c", "a{b}c", "redisson_countdownlatch__channel__{a{b}c}"),
         ] {
-            let keys = |kind| LockKeys::new("", name, kind).unwrap();
-            let fair = keys(Kind::Fair);
+            let [fair, read, semaphore, of_latch] =
+                [Kind::Fair, Kind::Read, Kind::Semaphore, Kind::Latch].map(|kind| self::name(name, kind));
+            let fair = RedisKeys::of(&fair);
             assert_eq!(fair.channel_of_waiter("u:1"), format!("redisson_lock__channel:{tag}:u:1"));
             assert_eq!(fair.queue(), format!("redisson_lock_queue:{tag}"));
             assert_eq!(fair.deadlines(), format!("redisson_lock_timeout:{tag}"));
-            assert_eq!(*keys(Kind::Read).channel, format!("redisson_rwlock:{tag}"));
-            assert_eq!(*keys(Kind::Permits(1)).channel, format!("redisson_sc:{tag}"));
-            assert_eq!(keys(Kind::Permits(1)).leases(), format!("{tag}:timeout"));
-            assert_eq!(&*keys(Kind::Latch).channel, latch);
+            assert_eq!(*RedisKeys::of(&read).channel, format!("redisson_rwlock:{tag}"));
+            assert_eq!(*RedisKeys::of(&semaphore).channel, format!("redisson_sc:{tag}"));
+            assert_eq!(RedisKeys::of(&semaphore).leases(), format!("{tag}:timeout"));
+            assert_eq!(&*RedisKeys::of(&of_latch).channel, latch);
         }
     }
 
     #[test]
     fn no_name_is_a_key_that_another_lock_has_beside_its_own() {
         for name in ["x", "a{b}c"] {
-            let keys = LockKeys::new("", name, Kind::Fair).unwrap();
+            let fair = self::name(name, Kind::Fair);
+            let keys = RedisKeys::of(&fair);
             let level = format!("{}:u:1:rwlock_timeout:1", keys.tag);
             let latch = format!("redisson_unlock_latch:{}:0", keys.tag);
-            let beside = [keys.queue(), keys.deadlines(), keys.marker(), keys.leases(), keys.once("u:1"), level, latch];
+            let beside = [keys.queue(), keys.deadlines(), keys.marker(), keys.leases(), keys.idempotency_key("u:1"), level, latch];
             for key in beside.iter().map(String::as_str).chain([
                 &*keys.token,
                 NODE_KEY,
                 "leasehold:probe",
                 "p:leasehold:probe",
             ]) {
-                assert_eq!(LockKeys::new("", key, Kind::Latch).unwrap_err().kind(), ErrorKind::InvalidInput, "{key}");
+                assert_eq!(check_name(&self::name(key, Kind::Latch)).unwrap_err().kind(), ErrorKind::InvalidInput, "{key}");
                 // It is the key that clashes, not the name.
                 let (prefix, name) = key.split_at(7);
-                assert_eq!(LockKeys::new(prefix, name, Kind::Read).unwrap_err().name(), Some(name), "{key}");
+                assert_eq!(check_name(&LockName::new(prefix, name, Kind::Read).unwrap()).unwrap_err().name(), Some(name), "{key}");
             }
         }
-        assert!(LockKeys::new("app:", NODE_KEY, Kind::Mutex).is_ok());
+        assert!(check_name(&LockName::new("app:", NODE_KEY, Kind::Mutex).unwrap()).is_ok());
         for free in ["redisson_lock_token:x", "leasehold_once", "leasehold:nodes", "job:timeout", "timeout:{x}"] {
-            assert!(LockKeys::new("", free, Kind::Mutex).is_ok(), "{free}");
+            assert!(check_name(&name(free, Kind::Mutex)).is_ok(), "{free}");
         }
     }
 
     #[test]
     fn cluster_safety_is_the_table_of_the_wire_document() {
         for good in ["foo", "a{b}c", "{x}", "a{b}{c}", "}a{b}", "löck-東京", "with space", "line\nfeed"] {
-            assert!(LockKeys::new("", good, Kind::Fair).is_ok(), "{good}");
+            assert!(check_name(&name(good, Kind::Fair)).is_ok(), "{good}");
         }
-        for bad in ["", "a{b", "a{}b", "a}b", "{", "}"] {
-            assert_eq!(LockKeys::new("", bad, Kind::Latch).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
+        for bad in ["a{b", "a{}b", "a}b", "{", "}"] {
+            assert_eq!(check_name(&name(bad, Kind::Latch)).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
         }
-        assert!(LockKeys::new("", &"x".repeat(MAX_NAME_BYTES), Kind::Mutex).is_ok());
-        assert!(LockKeys::new("p", &"x".repeat(MAX_NAME_BYTES), Kind::Mutex).is_err());
     }
 }

@@ -1,0 +1,104 @@
+//! A lock's name and kind, without what a store makes of it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// The longest name in bytes, prefix included. A store may take more; a name this long is a mistake, and it travels with
+/// every request.
+pub(crate) const MAX_NAME_BYTES: usize = 1024;
+
+/// What stands under a name, and how a holder stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// The re-entrant lock.
+    Mutex,
+    /// The same lock with a queue in the store.
+    Fair,
+    /// A read-write lock, for reading or for writing.
+    Read,
+    Write,
+    /// Permits with leases.
+    Semaphore,
+    /// Permits without.
+    CountingSemaphore,
+    Latch,
+}
+
+impl Kind {
+    /// One holder keeps everybody else out.
+    pub(crate) fn is_exclusive(self) -> bool {
+        matches!(self, Self::Mutex | Self::Fair | Self::Write)
+    }
+
+    /// Whether both can be asked of one name: read and write of one lock.
+    pub(crate) fn is_same_primitive_as(self, other: Self) -> bool {
+        let is_rw = |kind| matches!(kind, Self::Read | Self::Write);
+        is_rw(self) && is_rw(other) || self == other
+    }
+}
+
+/// What is asked for, and of which kind.
+pub(crate) struct LockName {
+    pub(crate) kind: Kind,
+    /// As the user gave it, for errors and logs.
+    pub(crate) name: Arc<str>,
+    /// With the client's prefix in front: what tells names apart within a client.
+    pub(crate) key: Arc<str>,
+    spelling: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl LockName {
+    /// # Errors
+    /// `InvalidInput` for an empty or overlong name. What else a store cannot hold it says itself.
+    pub(crate) fn new(prefix: &str, name: &str, kind: Kind) -> Result<Self> {
+        if name.is_empty() {
+            return Err(Error::named(ErrorKind::InvalidInput, name, "a lock name must not be empty"));
+        }
+        let key = format!("{prefix}{name}");
+        if key.len() > MAX_NAME_BYTES {
+            let why = format!("a lock name of {} bytes is longer than {MAX_NAME_BYTES} (prefix included)", key.len());
+            return Err(Error::new(ErrorKind::InvalidInput, why));
+        }
+        Ok(Self { kind, name: name.into(), key: key.into(), spelling: OnceLock::new() })
+    }
+
+    /// The same name, asked for in another way.
+    pub(crate) fn of_kind(&self, kind: Kind) -> Self {
+        Self { kind, name: self.name.clone(), key: self.key.clone(), spelling: OnceLock::new() }
+    }
+
+    /// What the store calls it (keys, channels, nodes), made at the first request and kept.
+    pub(crate) fn spelling<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
+        let spelling = self.spelling.get_or_init(|| Box::new(make()));
+        spelling.downcast_ref().expect("a name is asked of one store only")
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.kind, self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_a_length() {
+        assert_eq!(LockName::new("", "", Kind::Mutex).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert!(LockName::new("", &"x".repeat(MAX_NAME_BYTES), Kind::Mutex).is_ok());
+        assert!(LockName::new("p", &"x".repeat(MAX_NAME_BYTES), Kind::Mutex).is_err());
+        let mapped = LockName::new("app:", "x", Kind::Fair).unwrap();
+        assert_eq!((&*mapped.name, &*mapped.key), ("x", "app:x"));
+    }
+
+    #[test]
+    fn a_store_spells_a_name_once() {
+        let name = LockName::new("", "x", Kind::Mutex).unwrap();
+        assert_eq!(name.spelling(|| "first"), name.spelling(|| "second"));
+    }
+}
