@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::ClientId;
 use crate::base::lock_name::MAX_NAME_BYTES;
 use crate::base::limits::check_lease;
 use crate::client::LockClient;
 use crate::session::{Config, Shared};
 use crate::store::redis::wire::{Connector, Endpoint};
-use crate::store::{LockStore, QuarantineSettings, RedisStore, RedlockStore};
+use crate::store::LockStore;
+use crate::store::redis::script::WaiterTimeouts;
+use crate::store::redis::{RedisSettings, RedisStore};
+use crate::store::redlock::{QuarantineSettings, RedlockStore};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -280,10 +284,11 @@ impl Builder {
 
     pub(crate) fn build_with(self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let io_timeout = self.check()?;
+        let id = ClientId::random(self.waiter_timeout);
         let store: Arc<dyn LockStore> = if self.redlock {
             Arc::new(self.redlock_store(io_timeout, &clock)?)
         } else {
-            Arc::new(self.redis_store(io_timeout, &clock)?)
+            Arc::new(self.redis_store(io_timeout, &id, &clock)?)
         };
         let config = Config {
             lease: self.lease,
@@ -292,10 +297,8 @@ impl Builder {
             max_hold: self.max_hold,
             fencing: self.fencing,
             outage_timeout: self.outage_timeout.unwrap_or(self.lease),
-            waiter_timeout: self.waiter_timeout,
-            java_waiter_timeout: self.java_waiter_timeout,
         };
-        let shared = Shared::new(config, self.client_name, store, clock);
+        let shared = Shared::new(config, self.client_name, id, store, clock);
         if self.redlock {
             shared.watchdog.begin()?;
         }
@@ -313,7 +316,7 @@ impl Builder {
         })
     }
 
-    fn redis_store(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<RedisStore> {
+    fn redis_store(&self, io_timeout: Duration, id: &ClientId, clock: &Arc<dyn Clock>) -> Result<RedisStore> {
         let [url] = &self.urls[..] else {
             return Err(match self.urls.len() {
                 0 => invalid("a URL is needed: Builder::url"),
@@ -323,9 +326,15 @@ impl Builder {
         // One slow server must not eat up the lease that a renewal is to save.
         let connector = self.connector(url, io_timeout, clock)?;
         let background = Connector { io_timeout: io_timeout.min(self.lease / 4), ..connector.clone() };
-        let store = RedisStore::new(connector, self.connections, background, self.replicas);
+        let settings = RedisSettings {
+            connections: self.connections,
+            replicas: self.replicas,
+            waiter_timeouts: WaiterTimeouts { own: self.waiter_timeout, redisson: self.java_waiter_timeout },
+            client_id: id.as_str().to_owned(),
+        };
+        let store = RedisStore::new(connector, background, settings);
         if !self.lazy {
-            store.check()?;
+            store.connect_now()?;
         }
         Ok(store)
     }
@@ -359,7 +368,7 @@ impl Builder {
             QuarantineSettings { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes };
         let store = RedlockStore::new(connectors, self.connections, admission);
         if !self.lazy {
-            store.check()?;
+            store.connect_now()?;
         }
         Ok(store)
     }

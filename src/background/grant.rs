@@ -13,7 +13,7 @@ use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::lease::{Ends, Lease, Moment, State, margin, valid_until};
-use crate::store::Renewal;
+use crate::store::{HoldCounts, Release, Renewal, Undo, UnknownOutcomes};
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
@@ -77,6 +77,8 @@ const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 pub(crate) struct Grant {
     pub(crate) name: Arc<LockName>,
     pub(crate) holder: Holder,
+    /// Of a semaphore; 1 for all others.
+    pub(crate) permits: u32,
     /// The fencing token; 0 for none.
     pub(crate) token: u64,
     /// Who waited next for a fair lock when it was granted: a hint.
@@ -136,6 +138,7 @@ impl Grant {
         Self {
             name,
             holder,
+            permits: 1,
             token,
             next: None,
             span,
@@ -245,7 +248,24 @@ impl Grant {
                 if renew && at_next_visit < self.span * 2 / 3 { self.span } else { left }
             }
         };
-        Renewal { name: self.name.clone(), holder: self.holder.clone(), lease, token: self.token }
+        self.renewal_for(lease)
+    }
+
+    /// What is asked of the store for this lease; zero only asks whether the hold is still there.
+    pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
+        let (name, holder) = (self.name.clone(), self.holder.clone());
+        Renewal { name, holder, permits: self.permits, lease, token: self.token }
+    }
+
+    /// What gives it up, down to the counts of `left`.
+    pub(crate) fn release(&self, left: HoldCounts) -> Release<'_> {
+        Release { name: &self.name, holder: &self.holder, permits: self.permits, left, granted: true }
+    }
+
+    /// What gives it up in the background.
+    pub(crate) fn undo(&self, left: HoldCounts, unknowns: UnknownOutcomes) -> Undo {
+        let (name, holder, permits) = (self.name.clone(), self.holder.clone(), self.permits);
+        Undo { name, holder, permits, left, granted: true, unknowns, expires: self.gone_at() }
     }
 
     pub(crate) fn is_shared(&self) -> bool {

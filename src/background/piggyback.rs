@@ -17,6 +17,7 @@ use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 pub(crate) struct Piggyback {
     name: Arc<LockName>,
     holder: Holder,
+    permits: u32,
     lease: Duration,
     token: TokenRule,
     waiting: Waiting,
@@ -35,8 +36,9 @@ pub(crate) enum PiggybackOutcome {
 impl Piggyback {
     pub(crate) fn new(request: &Acquire<'_>) -> Self {
         Self {
-            name: Arc::new(request.name.clone()),
+            name: request.name.clone(),
             holder: request.holder.clone(),
+            permits: request.permits,
             lease: request.lease,
             token: request.token,
             waiting: request.waiting,
@@ -47,8 +49,8 @@ impl Piggyback {
     }
 
     pub(crate) fn request(&self) -> Acquire<'_> {
-        let Self { name, holder, lease, token, waiting, .. } = self;
-        Acquire { name, holder, lease: *lease, held: 0, token: *token, waiting: *waiting }
+        let Self { name, holder, permits, lease, token, waiting, .. } = self;
+        Acquire { name, holder, permits: *permits, lease: *lease, held: 0, token: *token, waiting: *waiting }
     }
 
     /// Under the line's mutex, when it leaves the line.

@@ -433,13 +433,7 @@ impl Inner {
     }
 
     fn take_back(&self, grant: &Grant) {
-        let undo = Undo {
-            name: grant.name.clone(),
-            holder: grant.holder.clone(),
-            left: HoldCounts::NONE,
-            unknowns: UnknownOutcomes::default(),
-            expires: grant.gone_at(),
-        };
+        let undo = grant.undo(HoldCounts::NONE, UnknownOutcomes::default());
         let oldest = self.remember(&mut self.table.lock(), undo);
         tell_dropped(oldest);
     }

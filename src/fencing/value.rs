@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 
 use super::token::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lock_name::{RESERVED, is_reserved};
 use crate::session::Shared;
 use crate::store::{FenceAnswer, UnknownOutcomes};
 
@@ -52,10 +51,8 @@ impl FencedValue {
         let mapped: Arc<str> = format!("{}{key}", shared.config.key_prefix).into();
         let refused = if key.is_empty() {
             Some(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"))
-        } else if is_reserved(&mapped) {
-            Some(Error::named(ErrorKind::InvalidInput, &mapped, RESERVED))
         } else {
-            None
+            shared.store.fence().and_then(|fence| fence.check_key(&mapped)).err()
         };
         Self { shared: shared.clone(), key: mapped, refused }
     }
@@ -75,7 +72,8 @@ impl FencedValue {
     /// an empty key, or one that locks keep for themselves; any failure to ask the server.
     pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
         self.usable()?;
-        match self.shared.store.fence_claim(&self.key, token.get()).map_err(|e| e.for_name(&self.key))? {
+        let claimed = self.shared.store.fence().and_then(|fence| fence.claim(&self.key, token.get()));
+        match claimed.map_err(|e| e.for_name(&self.key))? {
             FenceAnswer::Accepted(value) => {
                 Ok(ValueClaim { of: self.clone(), token, value, unknowns: Mutex::default() })
             }
@@ -122,7 +120,9 @@ impl ValueClaim {
         let store = &self.of.shared.store;
         let key = &self.of.key;
         let mut unknowns = self.unknowns.lock();
-        match store.fence_write(key, self.token.get(), value.as_ref(), &mut unknowns).map_err(|e| e.for_name(key))? {
+        let written =
+            store.fence().and_then(|fence| fence.write(key, self.token.get(), value.as_ref(), &mut unknowns));
+        match written.map_err(|e| e.for_name(key))? {
             FenceAnswer::Accepted(_) => Ok(()),
             FenceAnswer::Refused { standing } => Err(self.of.stale(self.token, standing)),
         }

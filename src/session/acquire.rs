@@ -11,11 +11,11 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::lease::{Moment, State};
 use crate::base::limits::check_lease;
-use crate::session::attempt::{AcquireAttempt, Granted, Tried};
+use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::hold::{Hold, Side};
 use crate::session::wait_loop::{Contender, contend};
 use crate::session::{Config, Owner, Shared};
-use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
+use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
 
 /// What an outermost acquire asks for.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ pub(crate) fn acquire_for_thread(
     let thread = std::thread::current().id();
     match shared.holds.of_thread(&name.key, thread) {
         Some(hold) => reenter(shared, &hold, name, terms).map(|()| Some(hold)),
-        None => acquire(shared, name, terms, deadline, Owner::Thread(thread)),
+        None => acquire(shared, name, 1, terms, deadline, Owner::Thread(thread)),
     }
 }
 
@@ -79,6 +79,7 @@ pub(crate) fn acquire_for_thread(
 pub(crate) fn acquire_owned(
     shared: &Arc<Shared>,
     name: &Arc<LockName>,
+    permits: u32,
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Arc<Hold>>> {
@@ -94,7 +95,7 @@ pub(crate) fn acquire_owned(
     if deadline == Deadline::Never {
         refuse_own(shared, name, thread)?;
     }
-    acquire(shared, name, terms, deadline, Owner::Guard)
+    acquire(shared, name, permits, terms, deadline, Owner::Guard)
 }
 
 /// A writer that waits for a reader of its own thread waits for ever.
@@ -142,7 +143,7 @@ pub(crate) fn refuse_own(shared: &Shared, name: &LockName, thread: ThreadId) -> 
     }
 }
 
-fn reenter(shared: &Shared, hold: &Hold, name: &LockName, terms: &Terms) -> Result<()> {
+fn reenter(shared: &Shared, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
     check_kind(hold, name)?;
     refuse_reentry(hold, name, terms)?;
     let counts = hold.counts();
@@ -175,11 +176,11 @@ pub(crate) fn granted_too_late() -> Error {
 }
 
 /// When it was asked for; `None`: the hold is gone.
-fn reenter_once(shared: &Shared, hold: &Hold, name: &LockName, terms: &Terms, held: u32) -> Result<Option<Moment>> {
+fn reenter_once(shared: &Shared, hold: &Hold, name: &Arc<LockName>, terms: &Terms, held: u32) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.grant.holder, terms.lease, TokenRule::Off);
-    let request = Acquire { name, holder, lease, held, token, waiting: Waiting::No };
+    let request = Acquire { name, holder, permits: 1, lease, held, token, waiting: Waiting::No };
     match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
-        Acquired::Granted { sent_at, .. } => Ok(Some(sent_at)),
+        Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
         Acquired::Gone | Acquired::Busy { .. } | Acquired::TooFew { .. } => Ok(None),
     }
 }
@@ -187,11 +188,12 @@ fn reenter_once(shared: &Shared, hold: &Hold, name: &LockName, terms: &Terms, he
 fn acquire(
     shared: &Arc<Shared>,
     name: &Arc<LockName>,
+    permits: u32,
     terms: &Terms,
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<Arc<Hold>>> {
-    let attempt = AcquireAttempt::new(shared, name, terms.lease, terms.token)?;
+    let attempt = AcquireAttempt::new(shared, name, permits, terms.lease, terms.token)?;
     contend(&mut LockCall { attempt, terms, owner }, deadline)
 }
 
@@ -240,7 +242,7 @@ impl LockCall<'_> {
         let renewal_policy = terms.renewal_policy(sent_at);
         let (name, clock) = (attempt.name.clone(), attempt.shared.clock.clone());
         let mut grant = Grant::new(name, attempt.holder.clone(), token, sent_at, terms.lease, renewal_policy, clock);
-        grant.next = next;
+        (grant.next, grant.permits) = (next, attempt.permits);
         if grant.state() == State::Lost {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));

@@ -19,7 +19,7 @@ pub(crate) struct AcquireAttempt<'a> {
     /// All that it takes under its holder, and so what is undone.
     all: &'a [Arc<LockName>],
     pub(crate) holder: Holder,
-    permits: u32,
+    pub(crate) permits: u32,
     lease: Duration,
     token: TokenRule,
     unknowns: UnknownOutcomes,

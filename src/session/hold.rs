@@ -11,7 +11,7 @@ use crate::base::lock_name::Kind;
 use crate::base::lease::{Moment, State};
 use crate::session::thread_exit::release_at_thread_exit;
 use crate::session::{Owner, Shared, closed};
-use crate::store::{HandedOver, HoldCounts, Released, Renewal, Renewed, Undo, UnknownOutcomes};
+use crate::store::{HandedOver, HoldCounts, Release, Released, Renewal, Renewed, Topic, UnknownOutcomes};
 
 /// One holder's possession of one lock, shared by the guards of all its levels.
 pub(crate) struct Hold {
@@ -217,9 +217,8 @@ impl Hold {
     /// What is asked of the server to lengthen the lease.
     pub(crate) fn extension(&self, lease: Duration) -> Result<Renewal> {
         self.ensure_held()?;
-        let Grant { name, holder, token, .. } = &*self.grant;
         self.grant.asks_for(lease);
-        Ok(Renewal { name: name.clone(), holder: holder.clone(), lease, token: *token })
+        Ok(self.grant.renewal_for(lease))
     }
 
     /// What came of that.
@@ -326,11 +325,11 @@ impl Hold {
     }
 
     pub(crate) fn send(&self, left: &Left) -> Result<()> {
-        let Grant { name, holder, .. } = &*self.grant;
+        let release = self.grant.release(left.counts);
         let mut unknowns = UnknownOutcomes::default();
         let outcome = match self.next_try(left) {
-            Some(piggyback) => self.hand_over(piggyback, &mut unknowns),
-            None => self.shared.store.release(name, holder, left.counts, &mut unknowns),
+            Some(piggyback) => self.hand_over(&release, piggyback, &mut unknowns),
+            None => self.shared.store.release(&release, &mut unknowns),
         };
         self.finish(left, outcome, unknowns)
     }
@@ -385,7 +384,7 @@ impl Hold {
                     // Sooner than the message reaches it.
                     (Kind::Fair, next) => {
                         if let Some(next) = next.filter(|next| self.shared.id.owns(next)) {
-                            self.shared.notifications.notify(&name.channel_of_waiter(&next));
+                            self.shared.notifications.notify(&Topic::turn(name, &next));
                         }
                         // A plain lock of this client under the same name: the message is not for it.
                         self.shared.local_queues.notify(&name.key);
@@ -416,16 +415,20 @@ impl Hold {
     }
 
     /// Sends the try of this client's next thread right behind our release.
-    fn hand_over(&self, piggyback: TakenPiggyback, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let Grant { name, holder, .. } = &*self.grant;
-        match self.shared.store.hand_over(name, holder, unknowns, &piggyback.request()) {
+    fn hand_over(
+        &self,
+        release: &Release<'_>,
+        piggyback: TakenPiggyback,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Released> {
+        match self.shared.store.hand_over(release, &piggyback.request(), unknowns) {
             Some(HandedOver { released, acquired, unknowns }) => {
                 piggyback.deliver(acquired, unknowns);
                 released
             }
             None => {
                 drop(piggyback);
-                self.shared.store.release(name, holder, HoldCounts::NONE, unknowns)
+                self.shared.store.release(release, unknowns)
             }
         }
     }
@@ -467,13 +470,7 @@ impl Hold {
     }
 
     fn undo(&self, unknowns: UnknownOutcomes, left: HoldCounts) {
-        self.shared.watchdog.undo(Undo {
-            name: self.grant.name.clone(),
-            holder: self.grant.holder.clone(),
-            left,
-            unknowns,
-            expires: self.grant.gone_at(),
-        });
+        self.shared.watchdog.undo(self.grant.undo(left, unknowns));
     }
 
     #[cold]

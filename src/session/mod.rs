@@ -25,16 +25,16 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::background::local_queue::LocalQueues;
 use crate::background::loss_callbacks::LossCallbacks;
-use crate::background::notifications::{Notifications, Subscription};
+use crate::background::notifications::Notifications;
 use crate::background::watchdog::Watchdog;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::{ClientId, Holder};
-use crate::base::lock_name::{Kind, LockName, waiters_pattern};
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::lease::Moment;
 use crate::base::process::OwnProcess;
 use crate::session::hold::Hold;
-use crate::store::{HoldCounts, LockStore, Undo, UnknownOutcomes};
+use crate::store::{HoldCounts, LockStore, Release, Topic, Undo, UnknownOutcomes};
 
 /// The settings of a client, frozen when it is built.
 #[derive(Debug, Clone)]
@@ -46,10 +46,6 @@ pub(crate) struct Config {
     pub(crate) fencing: bool,
     /// How long a call that is already waiting puts up with a server that cannot be asked.
     pub(crate) outage_timeout: Duration,
-    /// How long a waiter that died can hold up others: its place in a fair queue, or a writer's marker.
-    pub(crate) waiter_timeout: Duration,
-    /// The same of a Java waiter.
-    pub(crate) java_waiter_timeout: Duration,
 }
 
 pub(crate) struct Shared {
@@ -59,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn LockStore>,
     pub(crate) holds: Holds,
     /// Permits without leases that are out, by holder: no lease would give them back if nobody did.
-    pub(crate) outstanding_permits: Mutex<HashMap<Holder, Arc<LockName>>>,
+    pub(crate) outstanding_permits: Mutex<HashMap<Holder, (Arc<LockName>, u32)>>,
     pub(crate) local_queues: Arc<LocalQueues>,
     pub(crate) watchdog: Watchdog,
     pub(crate) notifications: Notifications,
@@ -75,8 +71,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, client_name: String, store: Arc<dyn LockStore>, clock: Arc<dyn Clock>) -> Self {
-        let id = ClientId::random(config.waiter_timeout);
+    pub(crate) fn new(
+        config: Config,
+        client_name: String,
+        id: ClientId,
+        store: Arc<dyn LockStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let loss_callbacks = Arc::new(LossCallbacks::default());
         let local_queues = Arc::new(LocalQueues::default());
         Self {
@@ -87,12 +88,7 @@ impl Shared {
                 loss_callbacks.clone(),
                 local_queues.clone(),
             ),
-            notifications: Notifications::new(
-                client_name.clone(),
-                store.clone(),
-                waiters_pattern(id.as_str()),
-                config.lease,
-            ),
+            notifications: Notifications::new(client_name.clone(), store.clone(), config.lease),
             config,
             id,
             clock,
@@ -139,11 +135,12 @@ impl Shared {
 
     /// Something of this client's was freed, and the message of it reached so many `listeners`: its own waiters need not
     /// wait for that. `received_before`: the messages that they had heard before it was sent.
-    pub(crate) fn tell_freed(&self, name: &LockName, listeners: u64, received_before: u64) {
-        // Few others publish on this channel meanwhile, so our own message is the next, mostly.
-        let subscription = Subscription { channel: name.channel.clone(), by_pattern: false };
-        let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&subscription));
-        self.local_queues.released(&name.key, listeners - own, received_before + own * self.store.copies());
+    pub(crate) fn tell_freed(&self, name: &LockName, listeners: Option<u64>, received_before: u64) {
+        let listeners = listeners.unwrap_or(0);
+        // Few others publish on this topic meanwhile, so our own message is the next, mostly.
+        let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
+        let messages = received_before + own * self.store.messages_per_release();
+        self.local_queues.released(&name.key, listeners - own, messages);
     }
 
     /// Counts an acquiring call in, until the answer is dropped.
@@ -259,18 +256,19 @@ impl Shared {
     fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {
         let outstanding_permits = std::mem::take(&mut *self.outstanding_permits.lock());
         let mut unconfirmed = Vec::new();
-        for (holder, name) in outstanding_permits {
+        for (holder, (name, permits)) in outstanding_permits {
             let mut unknowns = UnknownOutcomes::default();
             let asked_at = self.clock.now();
             let why = if Instant::now() >= deadline {
                 "the time was up".to_owned()
             } else {
-                match self.store.release(&name, &holder, HoldCounts::NONE, &mut unknowns) {
+                let (name, holder, left) = (&name, &holder, HoldCounts::NONE);
+                match self.store.release(&Release { name, holder, permits, left, granted: true }, &mut unknowns) {
                     Ok(_) => continue,
                     Err(e) => e.message().to_owned(),
                 }
             };
-            let undo = Undo::of_permits(name, holder, unknowns, asked_at);
+            let undo = Undo::of_permits(name, holder, permits, unknowns, asked_at);
             unconfirmed.push(Unconfirmed::of(&undo, &why));
             self.watchdog.undo(undo);
         }

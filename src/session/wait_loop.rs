@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::background::local_queue::{EnqueueOutcome, Leader};
-use crate::background::notifications::Subscription;
 use crate::background::piggyback::{Piggyback, PiggybackOutcome};
 use crate::base::backoff::Backoff;
 use crate::base::deadline::Deadline;
@@ -13,7 +12,7 @@ use crate::base::event::Event;
 use crate::base::lock_name::Kind;
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::{Shared, closed};
-use crate::store::{Acquired, UnknownOutcomes};
+use crate::store::{Acquired, Topic, UnknownOutcomes};
 
 /// What waits, and what it wins.
 pub(crate) trait Contender<'a> {
@@ -118,12 +117,10 @@ fn is_shared(kind: Kind) -> bool {
     matches!(kind, Kind::Read | Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch)
 }
 
-fn subscription_of(attempt: &AcquireAttempt<'_>) -> Subscription {
+fn topic_of(attempt: &AcquireAttempt<'_>) -> Topic {
     match attempt.name.kind {
-        Kind::Fair => {
-            Subscription { channel: attempt.name.channel_of_waiter(attempt.holder.as_str()).into(), by_pattern: true }
-        }
-        _ => Subscription { channel: attempt.name.channel.clone(), by_pattern: false },
+        Kind::Fair => Topic::turn(attempt.name, attempt.holder.as_str()),
+        _ => Topic::freed(attempt.name),
     }
 }
 
@@ -134,11 +131,11 @@ fn lead<'a, C: Contender<'a>>(
     mut first: Option<Tried<C::Won>>,
 ) -> Result<Option<C::Won>> {
     let AcquireAttempt { shared, name, .. } = *contender.attempt();
-    let subscription = subscription_of(contender.attempt());
+    let topic = topic_of(contender.attempt());
     // A fair waiter's messages come by a subscription that stands already while others wait: heard from before its first
     // try, it needs no second one.
-    let stands = name.kind == Kind::Fair && shared.notifications.is_subscribed(&subscription);
-    let mut listening = stands.then(|| shared.notifications.listen(subscription.clone(), leader.event()));
+    let stands = name.kind == Kind::Fair && shared.notifications.is_subscribed(&topic);
+    let mut listening = stands.then(|| shared.notifications.listen(topic.clone(), leader.event()));
     let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
     // Whoever was told "busy" is waiting already.
     let mut outage = Outage::new(leader.has_waited || first.is_some(), shared.config.outage_timeout);
@@ -150,7 +147,7 @@ fn lead<'a, C: Contender<'a>>(
     let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
     loop {
         if sent.is_none() && leader.must_yield() && shared.holds.blocks(name).is_none() {
-            listening.get_or_insert_with(|| shared.notifications.listen(subscription.clone(), leader.event()));
+            listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
             leader.yield_to_others(patience(Duration::MAX));
             // Older than the turn that was let pass, and than the ring that is cleared below.
             first = None;
@@ -201,8 +198,8 @@ fn lead<'a, C: Contender<'a>>(
                 // From here on it waits: a server that goes away before the second try is an outage to ride out.
                 outage.waited = true;
                 if listening.is_none() && !deadline.has_passed(Instant::now()) {
-                    listening = Some(shared.notifications.listen(subscription.clone(), leader.event()));
-                    if shared.notifications.is_subscribed(&subscription) {
+                    listening = Some(shared.notifications.listen(topic.clone(), leader.event()));
+                    if shared.notifications.is_subscribed(&topic) {
                         // A release between the try and the subscription was heard by nobody. If the server has
                         // yet to confirm it, the event rings when it does.
                         continue;
@@ -218,7 +215,7 @@ fn lead<'a, C: Contender<'a>>(
         // At most a lease, in case a message is lost; much less while none can be heard.
         let lease = shared.config.lease;
         let most =
-            if shared.notifications.is_subscribed(&subscription) { lease } else { POLL_UNSUBSCRIBED.min(lease / 2) };
+            if shared.notifications.is_subscribed(&topic) { lease } else { POLL_UNSUBSCRIBED.min(lease / 2) };
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
         // The place in the queue is known: whoever of this client releases in front of it takes our try along.
         let piggyback =

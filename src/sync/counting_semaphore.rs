@@ -9,11 +9,11 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
-use crate::base::limits::{MOST_PERMITS, TAKEN, check_count};
-use crate::session::attempt::{AcquireAttempt, Granted, Tried};
+use crate::base::limits::{MOST_PERMITS, TAKEN_TTL, check_count};
+use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::wait_loop::{Contender, contend};
 use crate::session::{Shared, closed};
-use crate::store::{Acquired, Count, HoldCounts, Released, TokenRule, Undo, UnknownOutcomes};
+use crate::store::{Acquired, Count, Granted, HoldCounts, Release, Released, TokenRule, Undo, UnknownOutcomes};
 use crate::sync::handle::{Handle, waiting_method};
 use crate::sync::remote_counter::{Counter, permit_methods};
 
@@ -63,7 +63,7 @@ const RECHECK: Duration = Duration::from_secs(5);
 
 impl CountingSemaphore {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        Self { handle: Handle::new(shared, name, Kind::Counting { permits: 1, taken: false }) }
+        Self { handle: Handle::new(shared, name, Kind::CountingSemaphore) }
     }
 
     /// The name, as it was asked for; empty for a name that no method will accept.
@@ -107,8 +107,8 @@ impl CountingSemaphore {
 
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
         check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
-        let name = self.handle.usable_as(Kind::Counting { permits, taken: false })?;
-        let attempt = AcquireAttempt::new(&self.handle.shared, &name, TAKEN, TokenRule::Off)?;
+        let name = self.handle.usable()?;
+        let attempt = AcquireAttempt::new(&self.handle.shared, name, permits, TAKEN_TTL, TokenRule::Off)?;
         contend(&mut PermitCall { attempt, permits }, deadline)
     }
 }
@@ -145,11 +145,10 @@ impl<'a> Contender<'a> for PermitCall<'a> {
 impl PermitCall<'_> {
     fn begin(&self) -> Result<CountingPermit> {
         let AcquireAttempt { shared, name, holder, .. } = &self.attempt;
-        let name = Arc::new(name.of_kind(Kind::Counting { permits: self.permits, taken: true }));
-        shared.outstanding_permits.lock().insert(holder.clone(), name.clone());
+        shared.outstanding_permits.lock().insert(holder.clone(), (Arc::clone(name), self.permits));
         let permit = CountingPermit {
             shared: Arc::clone(shared),
-            name,
+            name: Arc::clone(name),
             holder: holder.clone(),
             permits: self.permits,
             given_up: false,
@@ -224,14 +223,16 @@ impl CountingPermit {
         let received_before = shared.local_queues.messages(&name.key).unwrap_or(0);
         let mut unknowns = UnknownOutcomes::default();
         let asked_at = shared.clock.now();
-        match shared.store.release(name, &self.holder, HoldCounts::NONE, &mut unknowns) {
+        let (holder, permits) = (&self.holder, self.permits);
+        let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: true };
+        match shared.store.release(&release, &mut unknowns) {
             Ok(Released::Freed { listeners, .. }) => {
                 shared.tell_freed(name, listeners, received_before);
                 Ok(())
             }
             Ok(_) => Ok(()),
             Err(e) => {
-                shared.watchdog.undo(Undo::of_permits(name.clone(), self.holder.clone(), unknowns, asked_at));
+                shared.watchdog.undo(Undo::of_permits(name.clone(), holder.clone(), permits, unknowns, asked_at));
                 Err(e.for_name(&self.name.name))
             }
         }

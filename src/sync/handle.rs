@@ -21,7 +21,8 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str, kind: Kind) -> Self {
-        let name = LockName::new(&shared.config.key_prefix, name, kind).map(Arc::new);
+        let name = LockName::new(&shared.config.key_prefix, name, kind);
+        let name = name.and_then(|name| shared.store.check(&name).map(|()| Arc::new(name)));
         Self { shared: shared.clone(), name, terms: Terms::of(&shared.config) }
     }
 
@@ -45,7 +46,11 @@ impl Handle {
     }
 
     pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
-        acquire_owned(&self.shared, &self.usable_as(kind)?, &self.terms, deadline)
+        acquire_owned(&self.shared, &self.usable_as(kind)?, 1, &self.terms, deadline)
+    }
+
+    pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
+        acquire_owned(&self.shared, self.usable()?, permits, &self.terms, deadline)
     }
 
     pub(crate) fn status(&self) -> Result<Option<LockStatus>> {

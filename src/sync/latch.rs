@@ -166,7 +166,7 @@ impl CountDownLatch {
 
     fn wait_with_piggyback(&self, deadline: Deadline) -> Result<bool> {
         let (shared, name) = (&self.handle.shared, self.handle.usable()?);
-        let attempt = AcquireAttempt::new(shared, name, RECHECK, TokenRule::Off)?;
+        let attempt = AcquireAttempt::new(shared, name, 1, RECHECK, TokenRule::Off)?;
         contend(&mut Waiter { attempt, opened: None }, deadline).map(|opened| opened.is_some())
     }
 }
@@ -187,7 +187,7 @@ impl<'a> Contender<'a> for Waiter<'a> {
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {
         let AcquireAttempt { shared, name, .. } = self.attempt;
-        let (left, opened) = shared.store.counted(name).map_err(|e| e.for_name(&name.name))?;
+        let (left, opened) = shared.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))?;
         // Counting again does not mean counting still: whoever opened it may have set it anew before this look.
         if left <= 0 || opened > *self.opened.get_or_insert(opened) {
             return Ok(Tried::Won(()));

@@ -7,7 +7,7 @@ use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
-use crate::base::limits::{MOST_PERMITS, ONCE};
+use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS};
 use crate::session::{Shared, closed};
 use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
 use crate::sync::handle::Handle;
@@ -24,7 +24,7 @@ impl<'a> Counter<'a> {
     /// What is left or free, and how many permits are held.
     pub(crate) fn ask(&self) -> Result<(i64, i64)> {
         let name = self.handle.usable()?;
-        self.handle.shared.store.counted(name).map_err(|e| e.for_name(&name.name))
+        self.handle.shared.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))
     }
 
     pub(crate) fn add(&self, permits: i64) -> Result<i64> {
@@ -55,26 +55,27 @@ impl<'a> Counter<'a> {
 fn resolve(shared: &Arc<Shared>, name: &LockName, holder: Holder, unknowns: UnknownOutcomes) {
     if !unknowns.is_empty() {
         // Takes nothing back; it marks the id as used, once nothing of it can run any more.
-        let name = Arc::new(name.of_kind(Kind::Counting { permits: 1, taken: false }));
-        let expires = shared.clock.now().plus(ONCE);
-        shared.watchdog.undo(Undo { name, holder, left: HoldCounts::NONE, unknowns, expires });
+        let name = Arc::new(name.of_kind(Kind::CountingSemaphore));
+        let expires = shared.clock.now().plus(IDEMPOTENCY_TTL);
+        shared.watchdog.undo(Undo { name, holder, permits: 1, left: HoldCounts::NONE, granted: false, unknowns, expires });
     }
 }
 
 fn repeat(shared: &Arc<Shared>, name: &LockName, change: Count) -> Result<CountAnswer> {
+    let counts = shared.store.counts()?;
     let id = shared.id.fresh_holder();
     let mut unknowns = UnknownOutcomes::default();
     let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
     // Of the clock that counts suspended time: the mark is forgotten meanwhile.
     let (first, patience) = (shared.clock.now(), shared.config.io_timeout * 2);
     loop {
-        let error = match shared.store.count(name, change, id.as_str(), &mut unknowns) {
+        let error = match counts.count(name, change, id.as_str(), &mut unknowns) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         let spent = shared.clock.now().since(first);
         // Once the mark may be forgotten a repeat could count twice.
-        let may_repeat = spent < patience && spent + shared.config.io_timeout * 2 < ONCE;
+        let may_repeat = spent < patience && spent + shared.config.io_timeout * 2 < IDEMPOTENCY_TTL;
         let over = if unknowns.is_empty() || !error.kind().is_outage() || !may_repeat {
             Some(error)
         } else {

@@ -12,7 +12,7 @@ use crate::base::lock_name::Kind;
 use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
 use crate::session::Shared;
 use crate::session::hold::{Hold, Side};
-use crate::store::{Count, HoldCounts, Released, UnknownOutcomes};
+use crate::store::{Count, HoldCounts, Release, Released, UnknownOutcomes};
 use crate::sync::guard::guard_methods;
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::{Counter, permit_methods};
@@ -62,7 +62,7 @@ pub struct Semaphore {
 
 impl Semaphore {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        Self { handle: Handle::new(shared, name, Kind::Permits(1)) }
+        Self { handle: Handle::new(shared, name, Kind::Semaphore) }
     }
 
     handle_methods!();
@@ -103,11 +103,13 @@ impl Semaphore {
     /// [`Lost`](crate::ErrorKind::Lost) when they were given back before, or their lease has ended;
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for what is no id; otherwise when the server cannot be asked.
     pub fn release(&self, id: &PermitId) -> Result<()> {
-        let name = self.handle.usable_as(Kind::Permits(id.permits))?;
+        let name = self.handle.usable()?;
         let told = |e: Error| e.for_name(&name.name);
         let mut unknowns = UnknownOutcomes::default();
         let shared = &self.handle.shared;
-        match shared.store.release(&name, &id.holder, HoldCounts::NONE, &mut unknowns).map_err(told)? {
+        let PermitId { holder, permits } = id;
+        let release = Release { name, holder, permits: *permits, left: HoldCounts::NONE, granted: true };
+        match shared.store.release(&release, &mut unknowns).map_err(told)? {
             Released::NotHeld => Err(Error::named(
                 ErrorKind::Lost,
                 &name.name,
@@ -143,7 +145,7 @@ impl Semaphore {
 
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<SemaphorePermit>> {
         check_count(permits, MOST_PERMITS_AT_ONCE).map_err(|e| e.for_name(self.name()))?;
-        let hold = self.handle.owned(Kind::Permits(permits), deadline)?;
+        let hold = self.handle.permits(permits, deadline)?;
         Ok(hold.map(|hold| SemaphorePermit { hold, given_up: false, callbacks: Callbacks::default(), permits }))
     }
 }

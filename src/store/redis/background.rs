@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::store::Undo;
+use crate::store::redis::repeat::unknowns_of;
 use crate::store::redis::script;
 use crate::store::redis::wire::{
     Connection, Connector, Failure, Pool, Reply, Request, PubSubReader, PubSubWriter, UnknownOutcome,

@@ -67,7 +67,7 @@ mod tests {
             kinds.note(&LockName::new("", &format!("n{n}"), Kind::Latch).unwrap());
         }
         assert_eq!(kinds.seen.lock().len(), 1);
-        let last = LockName::new("", &format!("n{}", 2 * MOST_NAMES), Kind::Permits(3)).unwrap();
+        let last = LockName::new("", &format!("n{}", 2 * MOST_NAMES), Kind::Semaphore).unwrap();
         assert_eq!(kinds.other_use(&last), Some(Kind::Latch));
         kinds.forget(&last);
         assert_eq!(kinds.other_use(&last), None);

@@ -127,7 +127,7 @@ impl MultiLockCall<'_> {
             let parts: Vec<_> = names.iter().zip(held.iter()).map(part).collect();
             let parts = parts.iter().map(|(name, holder, held)| Part { name, holder, held: *held }).collect();
             let request = AcquireAll { parts, lease: terms.lease, token: terms.token };
-            attempt.shared.store.acquire_all(&request, unknowns)
+            attempt.shared.store.multi()?.acquire_all(&request, unknowns)
         });
         match acquired.map_err(|e| self.named(e))? {
             AcquiredAll::Granted { tokens, sent_at } => self.begin(&tokens, sent_at).map(Step::Won),

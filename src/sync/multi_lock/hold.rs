@@ -11,7 +11,7 @@ use crate::base::event::Event;
 use crate::base::lease::State;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Left, Side};
-use crate::store::{Leaving, Renewal, UnknownOutcomes};
+use crate::store::{Release, Renewal, UnknownOutcomes};
 
 /// One level of each of several holds, with the methods of a [`Hold`].
 pub(crate) struct MultiHold {
@@ -116,12 +116,10 @@ impl MultiHold {
     }
 
     fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
-        let requests: Vec<_> = leaving
-            .iter()
-            .map(|(hold, left)| Leaving { name: &hold.grant.name, holder: &hold.grant.holder, left: left.counts })
-            .collect();
+        let releases: Vec<Release<'_>> = leaving.iter().map(|(hold, left)| hold.grant.release(left.counts)).collect();
         let mut unknowns = UnknownOutcomes::default();
-        let outcomes = match self.shared.store.release_all(&requests, &mut unknowns) {
+        let answers = self.shared.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
+        let outcomes = match answers {
             Ok(outcomes) => outcomes,
             Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
         };

@@ -70,7 +70,7 @@ pub struct MultiLock {
 
 impl MultiLock {
     pub(crate) fn new<N: AsRef<str>>(shared: &Arc<Shared>, names: impl IntoIterator<Item = N>) -> Self {
-        let names = names_of(&shared.config.key_prefix, names);
+        let names = names_of(shared, names);
         Self { shared: shared.clone(), names, terms: Terms::of(&shared.config) }
     }
 
@@ -138,14 +138,17 @@ impl MultiLock {
     }
 }
 
-fn names_of<N: AsRef<str>>(prefix: &str, names: impl IntoIterator<Item = N>) -> Result<Arc<[Arc<LockName>]>> {
-    let name = names.into_iter().map(|name| LockName::new(prefix, name.as_ref(), Kind::Mutex));
-    let name: BTreeMap<_, _> =
-        name.map(|name| name.map(|name| (name.key.clone(), Arc::new(name)))).collect::<Result<_>>()?;
-    if (1..=MOST_NAMES).contains(&name.len()) {
-        return Ok(name.into_values().collect());
+fn names_of<N: AsRef<str>>(shared: &Shared, names: impl IntoIterator<Item = N>) -> Result<Arc<[Arc<LockName>]>> {
+    shared.store.multi()?;
+    let of = |name: N| {
+        let name = LockName::new(&shared.config.key_prefix, name.as_ref(), Kind::Mutex)?;
+        shared.store.check(&name).map(|()| (name.key.clone(), Arc::new(name)))
+    };
+    let names: BTreeMap<_, _> = names.into_iter().map(of).collect::<Result<_>>()?;
+    if (1..=MOST_NAMES).contains(&names.len()) {
+        return Ok(names.into_values().collect());
     }
-    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", name.len());
+    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", names.len());
     Err(Error::new(ErrorKind::InvalidInput, why))
 }
 

@@ -11,7 +11,7 @@ use super::request::ConnectionArgs;
 use super::{Replicas, Reply, Request, ServerError, Shape, Wire};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lock_name::probe_names;
+use crate::store::redis::keys::probe_names;
 use crate::base::lease::Moment;
 use crate::store::redis::script;
 
@@ -279,7 +279,7 @@ impl Connection {
     /// The kills that must go out in front of a repeat or an undo on this connection, or how long to wait first.
     pub(crate) fn kills_for<'a>(
         &self,
-        unknowns: impl Iterator<Item = &'a UnknownOutcome>,
+        unknowns: impl IntoIterator<Item = &'a UnknownOutcome>,
     ) -> std::result::Result<Vec<Request>, Duration> {
         let mut kills = Vec::new();
         let mut wait = Duration::ZERO;
