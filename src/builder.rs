@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::ClientId;
-use crate::base::lock_name::MAX_NAME_BYTES;
 use crate::base::limits::check_lease;
+use crate::base::lock_name::MAX_NAME_BYTES;
 use crate::client::LockClient;
 use crate::session::{Config, Shared};
-use crate::store::redis::wire::{Connector, Endpoint};
 use crate::store::LockStore;
 use crate::store::redis::script::WaiterTimeouts;
+use crate::store::redis::wire::{Connector, Endpoint};
 use crate::store::redis::{RedisSettings, RedisStore};
 use crate::store::redlock::{QuarantineSettings, RedlockStore};
 

@@ -11,8 +11,8 @@ use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
-use crate::base::lock_name::{Kind, LockName};
 use crate::base::lease::{Ends, Lease, Moment, State, margin, valid_until};
+use crate::base::lock_name::{Kind, LockName};
 use crate::store::{HoldCounts, Release, Renewal, Undo, UnknownOutcomes};
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;

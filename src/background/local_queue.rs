@@ -447,20 +447,30 @@ mod tests {
     fn piggyback() -> Option<Piggyback> {
         let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
         let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::Off, Waiting::No);
-        Some(Piggyback::new(&Acquire { name: &keys(), holder: &holder, lease, held: 0, token, waiting }))
+        Some(Piggyback::new(&Acquire {
+            name: &lock_name(),
+            holder: &holder,
+            permits: 1,
+            lease,
+            held: 0,
+            token,
+            waiting,
+        }))
     }
 
-    fn keys() -> LockName {
-        LockName::new("", "n", crate::base::lock_name::Kind::Mutex).unwrap()
+    fn lock_name() -> Arc<LockName> {
+        Arc::new(LockName::new("", "n", crate::base::lock_name::Kind::Mutex).unwrap())
     }
 
     #[test]
     fn the_role_passes_in_order_and_the_station_goes_with_its_last_member() {
         let local_queues = LocalQueues::default();
-        let EnqueueOutcome::Leader(first) = local_queues.queue(&keys(), Deadline::Never, piggyback) else { panic!() };
+        let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
+            panic!()
+        };
         assert!(!first.has_waited && local_queues.is_occupied("n"));
         std::thread::scope(|s| {
-            let second = s.spawn(|| match local_queues.queue(&keys(), Deadline::Never, piggyback) {
+            let second = s.spawn(|| match local_queues.queue(&lock_name(), Deadline::Never, piggyback) {
                 EnqueueOutcome::Leader(leader) => leader.has_waited && leader.piggyback.is_some(),
                 _ => false,
             });
@@ -468,7 +478,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let short = Deadline::after(Instant::now(), Duration::from_millis(1));
-            assert!(matches!(local_queues.queue(&keys(), short, piggyback), EnqueueOutcome::TimedOut(_)));
+            assert!(matches!(local_queues.queue(&lock_name(), short, piggyback), EnqueueOutcome::TimedOut(_)));
             drop(first);
             assert!(second.join().unwrap());
         });
@@ -478,10 +488,13 @@ mod tests {
     #[test]
     fn closing_wakes_those_in_line() {
         let local_queues = LocalQueues::default();
-        let EnqueueOutcome::Leader(first) = local_queues.queue(&keys(), Deadline::Never, piggyback) else { panic!() };
+        let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
+            panic!()
+        };
         std::thread::scope(|s| {
-            let second =
-                s.spawn(|| matches!(local_queues.queue(&keys(), Deadline::Never, piggyback), EnqueueOutcome::Closed));
+            let second = s.spawn(|| {
+                matches!(local_queues.queue(&lock_name(), Deadline::Never, piggyback), EnqueueOutcome::Closed)
+            });
             while first.membership.local_queue.state.lock().waiters.is_empty() {
                 std::thread::yield_now();
             }
@@ -521,7 +534,9 @@ mod tests {
         for _ in 0..FIRST_BOUND {
             local_queues.released(&name, 1, 0);
         }
-        let EnqueueOutcome::Leader(leader) = local_queues.queue(&keys(), Deadline::Never, piggyback) else { panic!() };
+        let EnqueueOutcome::Leader(leader) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
+            panic!()
+        };
         assert!(leader.must_yield());
         leader.yield_to_others(Duration::from_millis(1));
         assert!(!leader.must_yield());

@@ -368,8 +368,7 @@ impl Inner {
         }
         let State { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
         // One that is not confirmed yet stays: its confirmation must not be taken for that of a successor.
-        let is_over =
-            |watch: &Watch| watch.confirmed && watch.idle_since.is_some_and(|since| since.elapsed() > LINGER);
+        let is_over = |watch: &Watch| watch.confirmed && watch.idle_since.is_some_and(|since| since.elapsed() > LINGER);
         let idle: Vec<Topic> =
             topics.iter().filter(|(_, watch)| is_over(watch)).map(|(topic, _)| topic.clone()).collect();
         for topic in idle {

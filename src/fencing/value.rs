@@ -120,8 +120,7 @@ impl ValueClaim {
         let store = &self.of.shared.store;
         let key = &self.of.key;
         let mut unknowns = self.unknowns.lock();
-        let written =
-            store.fence().and_then(|fence| fence.write(key, self.token.get(), value.as_ref(), &mut unknowns));
+        let written = store.fence().and_then(|fence| fence.write(key, self.token.get(), value.as_ref(), &mut unknowns));
         match written.map_err(|e| e.for_name(key))? {
             FenceAnswer::Accepted(_) => Ok(()),
             FenceAnswer::Refused { standing } => Err(self.of.stale(self.token, standing)),

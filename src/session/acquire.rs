@@ -8,9 +8,9 @@ use crate::background::grant::{Grant, RenewalPolicy};
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lock_name::{Kind, LockName};
 use crate::base::lease::{Moment, State};
 use crate::base::limits::check_lease;
+use crate::base::lock_name::{Kind, LockName};
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::hold::{Hold, Side};
 use crate::session::wait_loop::{Contender, contend};
@@ -176,7 +176,13 @@ pub(crate) fn granted_too_late() -> Error {
 }
 
 /// When it was asked for; `None`: the hold is gone.
-fn reenter_once(shared: &Shared, hold: &Hold, name: &Arc<LockName>, terms: &Terms, held: u32) -> Result<Option<Moment>> {
+fn reenter_once(
+    shared: &Shared,
+    hold: &Hold,
+    name: &Arc<LockName>,
+    terms: &Terms,
+    held: u32,
+) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.grant.holder, terms.lease, TokenRule::Off);
     let request = Acquire { name, holder, permits: 1, lease, held, token, waiting: Waiting::No };
     match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {

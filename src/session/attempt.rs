@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::lock_name::{Kind, LockName};
 use crate::base::lease::Moment;
 use crate::base::limits::TAKEN_TTL;
+use crate::base::lock_name::{Kind, LockName};
 use crate::session::{Call, Shared};
 use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, TokenRule, Undo, UnknownOutcomes, Waiting};
 

@@ -214,8 +214,7 @@ fn lead<'a, C: Contender<'a>>(
         };
         // At most a lease, in case a message is lost; much less while none can be heard.
         let lease = shared.config.lease;
-        let most =
-            if shared.notifications.is_subscribed(&topic) { lease } else { POLL_UNSUBSCRIBED.min(lease / 2) };
+        let most = if shared.notifications.is_subscribed(&topic) { lease } else { POLL_UNSUBSCRIBED.min(lease / 2) };
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
         // The place in the queue is known: whoever of this client releases in front of it takes our try along.
         let piggyback =

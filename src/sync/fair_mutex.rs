@@ -113,7 +113,11 @@ impl FairMutex {
 
     fn queue(&self) -> Result<(usize, Option<usize>)> {
         let (name, shared) = (self.handle.usable()?, &self.handle.shared);
-        shared.store.queue().and_then(|queue| queue.queue_of(name, shared.id.as_str())).map_err(|e| e.for_name(&name.name))
+        shared
+            .store
+            .queue()
+            .and_then(|queue| queue.queue_of(name, shared.id.as_str()))
+            .map_err(|e| e.for_name(&name.name))
     }
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<FairMutexGuard>> {

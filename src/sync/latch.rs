@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lock_name::Kind;
 use crate::base::limits::{MOST_PERMITS, check_count};
+use crate::base::lock_name::Kind;
 use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::wait_loop::{Contender, contend};
@@ -187,7 +187,8 @@ impl<'a> Contender<'a> for Waiter<'a> {
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {
         let AcquireAttempt { shared, name, .. } = self.attempt;
-        let (left, opened) = shared.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))?;
+        let (left, opened) =
+            shared.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))?;
         // Counting again does not mean counting still: whoever opened it may have set it anew before this look.
         if left <= 0 || opened > *self.opened.get_or_insert(opened) {
             return Ok(Tried::Won(()));

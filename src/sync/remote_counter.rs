@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::lock_name::{Kind, LockName};
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS};
+use crate::base::lock_name::{Kind, LockName};
 use crate::session::{Shared, closed};
 use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
 use crate::sync::handle::Handle;
@@ -57,7 +57,15 @@ fn resolve(shared: &Arc<Shared>, name: &LockName, holder: Holder, unknowns: Unkn
         // Takes nothing back; it marks the id as used, once nothing of it can run any more.
         let name = Arc::new(name.of_kind(Kind::CountingSemaphore));
         let expires = shared.clock.now().plus(IDEMPOTENCY_TTL);
-        shared.watchdog.undo(Undo { name, holder, permits: 1, left: HoldCounts::NONE, granted: false, unknowns, expires });
+        shared.watchdog.undo(Undo {
+            name,
+            holder,
+            permits: 1,
+            left: HoldCounts::NONE,
+            granted: false,
+            unknowns,
+            expires,
+        });
     }
 }
 

@@ -10,7 +10,7 @@ use crate::store::Undo;
 use crate::store::redis::repeat::unknowns_of;
 use crate::store::redis::script;
 use crate::store::redis::wire::{
-    Connection, Connector, Failure, Pool, Reply, Request, PubSubReader, PubSubWriter, UnknownOutcome,
+    Connection, Connector, Failure, Pool, PubSubReader, PubSubWriter, Reply, Request, UnknownOutcome,
 };
 
 /// One connection of its own: renewals must not queue behind the locks' own traffic.

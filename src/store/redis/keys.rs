@@ -80,11 +80,6 @@ impl RedisKeys {
     pub(crate) fn opened(&self) -> String {
         self.idempotency_key("opened")
     }
-
-    /// Where one waiter of a fair lock is called.
-    pub(crate) fn channel_of_waiter(&self, holder: &str) -> String {
-        format!("{}:{holder}", self.channel)
-    }
 }
 
 pub(crate) fn channel_of(kind: Kind, lock: &str) -> String {
@@ -95,6 +90,11 @@ pub(crate) fn channel_of(kind: Kind, lock: &str) -> String {
         // Redisson's own rule for latches: braces in any case.
         Kind::Latch => format!("redisson_countdownlatch__channel__{{{lock}}}"),
     }
+}
+
+/// Where one waiter of a fair lock is called.
+pub(crate) fn channel_of_waiter(lock: &str, holder: &str) -> String {
+    format!("{}:{holder}", channel_of(Kind::Fair, lock))
 }
 
 /// The channels of all waiters of one client on fair locks, whatever the lock.
@@ -185,7 +185,7 @@ mod tests {
             let [fair, read, semaphore, of_latch] =
                 [Kind::Fair, Kind::Read, Kind::Semaphore, Kind::Latch].map(|kind| self::name(name, kind));
             let fair = RedisKeys::of(&fair);
-            assert_eq!(fair.channel_of_waiter("u:1"), format!("redisson_lock__channel:{tag}:u:1"));
+            assert_eq!(channel_of_waiter(name, "u:1"), format!("redisson_lock__channel:{tag}:u:1"));
             assert_eq!(fair.queue(), format!("redisson_lock_queue:{tag}"));
             assert_eq!(fair.deadlines(), format!("redisson_lock_timeout:{tag}"));
             assert_eq!(*RedisKeys::of(&read).channel, format!("redisson_rwlock:{tag}"));
@@ -202,17 +202,33 @@ mod tests {
             let keys = RedisKeys::of(&fair);
             let level = format!("{}:u:1:rwlock_timeout:1", keys.tag);
             let latch = format!("redisson_unlock_latch:{}:0", keys.tag);
-            let beside = [keys.queue(), keys.deadlines(), keys.marker(), keys.leases(), keys.idempotency_key("u:1"), level, latch];
+            let beside = [
+                keys.queue(),
+                keys.deadlines(),
+                keys.marker(),
+                keys.leases(),
+                keys.idempotency_key("u:1"),
+                level,
+                latch,
+            ];
             for key in beside.iter().map(String::as_str).chain([
                 &*keys.token,
                 NODE_KEY,
                 "leasehold:probe",
                 "p:leasehold:probe",
             ]) {
-                assert_eq!(check_name(&self::name(key, Kind::Latch)).unwrap_err().kind(), ErrorKind::InvalidInput, "{key}");
+                assert_eq!(
+                    check_name(&self::name(key, Kind::Latch)).unwrap_err().kind(),
+                    ErrorKind::InvalidInput,
+                    "{key}"
+                );
                 // It is the key that clashes, not the name.
                 let (prefix, name) = key.split_at(7);
-                assert_eq!(check_name(&LockName::new(prefix, name, Kind::Read).unwrap()).unwrap_err().name(), Some(name), "{key}");
+                assert_eq!(
+                    check_name(&LockName::new(prefix, name, Kind::Read).unwrap()).unwrap_err().name(),
+                    Some(name),
+                    "{key}"
+                );
             }
         }
         assert!(check_name(&LockName::new("app:", NODE_KEY, Kind::Mutex).unwrap()).is_ok());

@@ -17,8 +17,8 @@ use self::keys::check_name;
 use self::kinds::{Kinds, is_a_number, used_otherwise};
 use self::repeat::{Answered, Repeater, add_unknown};
 use self::script::{Family, WaiterTimeouts};
-pub(crate) use self::subscription::subscribe_to;
 use self::subscription::PatternRights;
+pub(crate) use self::subscription::subscribe_to;
 use self::wire::{Connector, Failure, Pool, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
@@ -148,7 +148,8 @@ impl LockStore for RedisStore {
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let Answered { reply, repeated, .. } = self.requests.ask(|| script::release(release), unknowns)?;
         // A release that leaves counts leaves the holder where it is: if it is not there, no earlier attempt took it.
-        let outcome = script::release_answer(reply).map(|it| it_worked(it, repeated && release.left == HoldCounts::NONE));
+        let outcome =
+            script::release_answer(reply).map(|it| it_worked(it, repeated && release.left == HoldCounts::NONE));
         if outcome.is_ok() {
             unknowns.clear();
         }
@@ -323,7 +324,8 @@ fn put_outcomes(outcomes: &mut [Option<Renewed>], places: &[usize], answers: Res
 mod tests {
     use super::*;
     use crate::base::clock::FakeClock;
-    use crate::base::limits::TAKEN;
+    use crate::base::limits::TAKEN_TTL;
+    use crate::base::lock_name::Kind;
     use crate::store::REPEATED;
     use crate::store::redis::wire::Endpoint;
 
@@ -338,13 +340,20 @@ mod tests {
             clock,
             memory_seen: Arc::default(),
         };
-        RedisStore::new(connector.clone(), 1, connector, None)
+        let ms = Duration::from_millis;
+        let settings = RedisSettings {
+            connections: 1,
+            replicas: None,
+            waiter_timeouts: WaiterTimeouts { own: ms(5000), redisson: ms(300_000) },
+            client_id: "c".to_owned(),
+        };
+        RedisStore::new(connector.clone(), connector, settings)
     }
 
     fn permits_to_give_back(clock: &FakeClock) -> Undo {
-        let keys = Arc::new(LockName::new("", "s", Kind::Counting { permits: 3, taken: true }).unwrap());
+        let name = Arc::new(LockName::new("", "s", Kind::CountingSemaphore).unwrap());
         let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
-        Undo::of_permits(keys, holder, UnknownOutcomes::default(), clock.now())
+        Undo::of_permits(name, holder, 3, UnknownOutcomes::default(), clock.now())
     }
 
     /// No lease brings them back, so only a repeat that could count twice is a reason to give them up.
@@ -371,7 +380,7 @@ mod tests {
 
         let mut undos = vec![permits_to_give_back(&clock)];
         undos[0].was_refused(clock.now());
-        clock.advance(TAKEN);
+        clock.advance(TAKEN_TTL);
         store.resolve(&mut undos);
         assert!(undos.is_empty(), "refused for good");
     }

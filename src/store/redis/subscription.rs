@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::keys::{channel_of, waiters_pattern};
+use super::keys::{channel_of, channel_of_waiter, waiters_pattern};
 use super::wire::{Frame, PubSubReader, PubSubWriter};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
@@ -60,10 +60,9 @@ struct Pattern {
 }
 
 fn channel_name(topic: &Topic) -> String {
-    let channel = channel_of(topic.kind, &topic.key);
     match &topic.turn_of {
-        Some(holder) => format!("{channel}:{holder}"),
-        None => channel,
+        Some(holder) => channel_of_waiter(&topic.key, holder),
+        None => channel_of(topic.kind, &topic.key),
     }
 }
 

@@ -179,8 +179,7 @@ impl RedlockStore {
 
     /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.
     fn refused(&self, votes: &[Result<Option<NodeReply>>]) -> Error {
-        let about_it =
-            votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
+        let about_it = votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
         if let Some(error) = about_it {
             return error.clone();
         }

@@ -19,8 +19,12 @@ impl RedlockStore {
             chunks.iter().map(|chunk| script::renew_on_node(chunk.iter(), run_id)).collect()
         };
         let round = ask_all(&self.nodes, None, ask, |_| true, |_| false);
-        let answers: Vec<Option<Vec<Renewed>>> =
-            round.outcomes.iter().enumerate().map(|(at, outcome)| self.renewals_of(at, outcome, round.sent_at)).collect();
+        let answers: Vec<Option<Vec<Renewed>>> = round
+            .outcomes
+            .iter()
+            .enumerate()
+            .map(|(at, outcome)| self.renewals_of(at, outcome, round.sent_at))
+            .collect();
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let mut missing = vec![Vec::new(); all];
         let mut outcomes: Vec<Renewed> = (0..batch.len())

@@ -9,8 +9,8 @@ use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
-use crate::base::lock_name::LockName;
 use crate::base::lease::{Moment, valid_until};
+use crate::base::lock_name::LockName;
 use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
 use crate::session::attempt::{AcquireAttempt, Tried, never_held};
 use crate::session::hold::{Hold, Side};
@@ -27,8 +27,7 @@ pub(super) fn take(
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
     let thread = std::thread::current().id();
-    let mut held: Vec<Option<Arc<Hold>>> =
-        names.iter().map(|name| shared.holds.of_thread(&name.key, thread)).collect();
+    let mut held: Vec<Option<Arc<Hold>>> = names.iter().map(|name| shared.holds.of_thread(&name.key, thread)).collect();
     for (name, hold) in names.iter().zip(&mut held) {
         if let Some(own) = hold {
             if owner == Owner::Guard {

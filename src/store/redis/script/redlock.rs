@@ -50,10 +50,9 @@ pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
     };
     Ok(match &parts[..] {
         [Reply::Int(1), Reply::Int(token)] => NodeReply::Granted { token: token.unsigned_abs() },
-        [Reply::Int(0), Reply::Int(ttl), rest @ ..] => NodeReply::Busy {
-            ttl: positive_millis(*ttl),
-            holder: rest.first().map(text).unwrap_or_default(),
-        },
+        [Reply::Int(0), Reply::Int(ttl), rest @ ..] => {
+            NodeReply::Busy { ttl: positive_millis(*ttl), holder: rest.first().map(text).unwrap_or_default() }
+        }
         [Reply::Int(2), ..] => NodeReply::Gone,
         [Reply::Int(3), ..] => NodeReply::TooLate,
         [Reply::Int(5), ..] => NodeReply::Quarantined,

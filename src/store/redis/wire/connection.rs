@@ -11,8 +11,8 @@ use super::request::ConnectionArgs;
 use super::{Replicas, Reply, Request, ServerError, Shape, Wire};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::redis::keys::probe_names;
 use crate::base::lease::Moment;
+use crate::store::redis::keys::probe_names;
 use crate::store::redis::script;
 
 /// What a connection learned when it was made.

@@ -257,7 +257,7 @@ mod tests {
             memory_seen: Arc::default(),
         };
         let start = Instant::now();
-        for error in [connector.connect().err().unwrap(), connector.listen(timeout).err().unwrap()] {
+        for error in [connector.connect().err().unwrap(), connector.subscribe(timeout).err().unwrap()] {
             assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
             assert!(error.message().contains("io_timeout"), "{error}");
         }
