@@ -4,6 +4,7 @@
 //! store understands is opaque here: the [spelling](crate::base::lock_name::LockName::spelling) of a name, and
 //! [`UnknownOutcomes`]. What not every store can do is a capability that is asked for when a handle is made.
 
+pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod redlock;
 
