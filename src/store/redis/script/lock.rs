@@ -31,7 +31,7 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
     let keys = RedisKeys::of(name);
     let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
     let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
-    match name.kind {
+    let request = match name.kind {
         Kind::Mutex => {
             let request = Request::script(&MUTEX_ACQUIRE, &[lock, keys.token.as_bytes()]);
             with_token(request.arg(holder.as_str()).number(lease).number(held), token).with_floor_and_limit()
@@ -66,7 +66,9 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
             request.number(u64::from(permits)).number(ceil_millis(TAKEN_TTL)).with_limit()
         }
         Kind::Latch => unreachable!("a latch has no holders"),
-    }
+    };
+    // Permits that were given back already are told with a 2 as well.
+    if held == 0 && name.kind != Kind::CountingSemaphore { request.for_fresh_holder() } else { request }
 }
 
 pub(super) fn with_token(request: Request, rule: TokenRule) -> Request {

@@ -66,7 +66,7 @@ scripts! {
     MUTEX_INSPECT = "mutex_inspect" => Shape::List;
     MUTEX_FORCE_UNLOCK = "mutex_force_unlock" => Shape::Number;
     LEASE_RENEW = "lease_renew" => Shape::List;
-    MULTI_ACQUIRE = "multi_acquire" => Shape::Status { top: 4, least: 2, most: MOST_NAMES as u16 + 1 };
+    MULTI_ACQUIRE = "multi_acquire" => Shape::Status { top: 4, least: 2, most: MOST_NAMES as u16 + 1, fresh: false };
     MULTI_RELEASE = "multi_release" => Shape::List;
     FAIR_ACQUIRE = "fair_acquire" with "queue" then "grant" => Shape::status(3);
     FAIR_RELEASE = "fair_release" with "queue" => Shape::status(2);
@@ -95,8 +95,8 @@ scripts! {
     REDLOCK_LOOK = "redlock_look" => Shape::status(1);
     REDLOCK_ADMIT = "redlock_admit" => Shape::Number;
     CONNECT_PROBE = "connect_probe" => Shape::Any;
-    FENCE_CLAIM = "fence_claim" => Shape::Status { top: 1, least: 1, most: 2 };
-    FENCE_WRITE = "fence_write" => Shape::Status { top: 1, least: 1, most: 2 };
+    FENCE_CLAIM = "fence_claim" => Shape::Status { top: 1, least: 1, most: 2, fresh: false };
+    FENCE_WRITE = "fence_write" => Shape::Status { top: 1, least: 1, most: 2, fresh: false };
 }
 
 /// What is loaded whenever a connection is made: the scripts of the plain lock, and those that must not come late. The

@@ -17,10 +17,11 @@ pub(crate) fn acquire_all(request: &AcquireAll<'_>, again: bool) -> Request {
     let request = Request::script(&MULTI_ACQUIRE, &keys);
     let request = parts.iter().fold(request, |request, part| request.arg(part.holder.as_str()));
     let request = parts.iter().fold(request, |request, part| request.number(u64::from(part.held)));
-    with_token(request.number(ceil_millis(*lease)), *token)
+    let request = with_token(request.number(ceil_millis(*lease)), *token)
         .arg(format!("{LOCK_CHANNEL}:"))
         .number(u64::from(again))
-        .with_floor_and_limit()
+        .with_floor_and_limit();
+    if parts.iter().all(|part| part.held == 0) { request.for_fresh_holder() } else { request }
 }
 
 pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: Moment) -> Result<AcquiredAll> {

@@ -41,7 +41,8 @@ pub(crate) fn acquire_on_node(acquire: &Acquire<'_>, proposal: u64, run_id: &str
     let names = [keys.lock.as_bytes(), keys.token.as_bytes(), NODE_KEY.as_bytes()];
     let request = Request::script(&REDLOCK_ACQUIRE, &names);
     let request = request.arg(holder.as_str()).number(ceil_millis(lease)).number(u64::from(held));
-    with_token(request, token).number(proposal).arg(run_id).with_limit()
+    let request = with_token(request, token).number(proposal).arg(run_id).with_limit();
+    if held == 0 { request.for_fresh_holder() } else { request }
 }
 
 pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {

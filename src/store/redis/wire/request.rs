@@ -49,6 +49,8 @@ pub(crate) enum Shape {
         top: u8,
         least: u8,
         most: u16,
+        /// The holder is fresh: 2, that it has lost what it held, is an answer to somebody else.
+        fresh: bool,
     },
     /// A number or an error for each of so many holds.
     Each(u32),
@@ -59,7 +61,15 @@ pub(crate) enum Shape {
 impl Shape {
     /// The answer of most scripts: what became of it, and one value or two about that.
     pub(crate) const fn status(top: u8) -> Self {
-        Self::Status { top, least: 2, most: 3 }
+        Self::Status { top, least: 2, most: 3, fresh: false }
+    }
+
+    /// The same, where the holder has held nothing before.
+    fn of_fresh_holder(self) -> Self {
+        match self {
+            Self::Status { top, least, most, .. } => Self::Status { top, least, most, fresh: true },
+            other => other,
+        }
     }
 
     pub(crate) fn fits(self, reply: &Reply) -> bool {
@@ -74,9 +84,10 @@ impl Shape {
                 matches!(reply, Reply::Array(values) if matches!(values[..], [Reply::Int(_), Reply::Int(_)]))
             }
             (Self::List, reply) => matches!(reply, Reply::Array(values) if !values.is_empty()),
-            (Self::Status { top, least, most }, Reply::Array(values)) => {
+            (Self::Status { top, least, most, fresh }, Reply::Array(values)) => {
+                let may_be = |status| (0..=i64::from(top)).contains(&status) && !(fresh && status == 2);
                 (usize::from(least)..=usize::from(most)).contains(&values.len())
-                    && matches!(values[0], Reply::Int(status) if (0..=i64::from(top)).contains(&status))
+                    && matches!(values[0], Reply::Int(status) if may_be(status))
                     && !values.iter().any(|value| matches!(value, Reply::Array(_) | Reply::Error(_)))
             }
             (Self::Each(count), Reply::Array(answers)) => {
@@ -170,6 +181,12 @@ impl Request {
     /// What the reply must look like, where that is not known by the script alone.
     pub(crate) fn answered_by(mut self, shape: Shape) -> Self {
         self.shape = shape;
+        self
+    }
+
+    /// An acquire that is no re-entry. See [`Shape::Status`].
+    pub(crate) fn for_fresh_holder(mut self) -> Self {
+        self.shape = self.shape.of_fresh_holder();
         self
     }
 
@@ -276,7 +293,7 @@ mod tests {
         let list = |numbers: &[i64]| Reply::Array(numbers.iter().map(|n| Reply::Int(*n)).collect());
         let error = |text: &str| Reply::Error(crate::store::redis::wire::ServerError::from(text));
         let stray = [Reply::Int(7), text("OK"), Reply::Nil, error("ERR x"), list(&[])];
-        for shape in [Shape::status(4), Shape::Status { top: 3, least: 2, most: 1001 }, Shape::Each(1)] {
+        for shape in [Shape::status(4), Shape::Status { top: 3, least: 2, most: 1001, fresh: true }, Shape::Each(1)] {
             assert!(stray.iter().all(|reply| !shape.fits(reply)), "{shape:?}");
             assert!(shape.fits(&error("WRONGTYPE Operation")), "{shape:?}");
         }
@@ -284,6 +301,8 @@ mod tests {
         for other in [&[5, 0][..], &[-1, 0], &[1], &[1, 2, 3, 4]] {
             assert!(!Shape::status(4).fits(&list(other)), "{other:?}");
         }
+        let gone = list(&[2, 0]);
+        assert!(Shape::status(4).fits(&gone) && !Shape::status(4).of_fresh_holder().fits(&gone));
         let mixed = Reply::Array(vec![Reply::Int(1), error("ERR of one lock")]);
         assert!(Shape::Each(2).fits(&mixed) && !Shape::Each(3).fits(&mixed) && !Shape::status(4).fits(&mixed));
         assert!(Shape::EachOrNone(2).fits(&list(&[])) && !Shape::EachOrNone(2).fits(&list(&[1])));
