@@ -224,10 +224,13 @@ mod base;
 mod builder;
 mod client;
 pub mod fencing;
+mod in_memory;
 pub mod interop;
 mod session;
 mod store;
 mod sync;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::node_status::{NodeState, NodeStatus};

@@ -324,7 +324,7 @@ pub(crate) trait SubscriptionSender: Send {
 ///
 /// A store with a lease for each hold renews each of a batch; one whose holds share a session keeps that alive, and answers
 /// for all of them from when it is known to live.
-pub(crate) trait LockStore: Send + Sync + std::fmt::Debug {
+pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Whether the store has this kind of lock, and can hold the name. Asked when a handle is made; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
 

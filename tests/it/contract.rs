@@ -2,7 +2,7 @@
 //!
 //! Each point has a server for each noun, so that nothing that one leaves behind can be taken for another's.
 
-mod nouns;
+pub(crate) mod nouns;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Case {
     }
 
     fn prepare(&self) {
-        (self.noun.prepare)(self.server(), &self.name);
+        (self.noun.prepare)(&self.server().client(), &self.name);
         if self.noun.masters > 1 {
             let _client = builder(self.noun, &self.servers.urls()).build().unwrap();
             self.servers.wait_until_all_vote();
@@ -91,12 +91,12 @@ impl Case {
     }
 
     fn open_with(&self, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
-        (self.noun.open)(settings(self.builder()), &self.name, None)
+        (self.noun.open)(settings(self.builder()).build().unwrap(), &self.name, None)
     }
 
     fn open_through(&self, network: &Network, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
         let urls: Vec<String> = network.0.iter().map(Proxy::url).collect();
-        (self.noun.open)(settings(builder(self.noun, &urls)), &self.name, None)
+        (self.noun.open)(settings(builder(self.noun, &urls)).build().unwrap(), &self.name, None)
     }
 
     /// The keys of whoever holds it or waits for it, on a majority: one of several masters may be behind.
@@ -457,7 +457,7 @@ fn holder_process() {
     let (urls, label) = (std::env::var("LEASEHOLD_TEST_URLS").unwrap(), std::env::var("LEASEHOLD_TEST_NOUN").unwrap());
     let urls: Vec<String> = urls.split(' ').map(str::to_owned).collect();
     let noun = NOUNS.iter().find(|noun| noun.label == label).unwrap();
-    let client = (noun.open)(short(builder(noun, &urls)), &format!("the-{label}"), None);
+    let client = (noun.open)(short(builder(noun, &urls)).build().unwrap(), &format!("the-{label}"), None);
     let guard = client.lock().unwrap();
     println!("@@held");
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -622,7 +622,7 @@ fn renewal_keeps_it_for_many_leases() {
 fn a_fixed_lease_ends_unless_extended() {
     for_all(|case| {
         let noun = case.noun.label;
-        let open = || (case.noun.open)(case.builder(), &case.name, Some(ms(300)));
+        let open = || (case.noun.open)(case.builder().build().unwrap(), &case.name, Some(ms(300)));
         let (a, b) = (open(), case.open());
         let guard = a.lock().unwrap();
         let told = count_losses(&*guard);

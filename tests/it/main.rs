@@ -15,6 +15,8 @@ mod java_readers;
 mod kinds;
 mod latch;
 mod loss;
+#[cfg(feature = "testing")]
+mod memory;
 mod model;
 mod multi;
 mod mutex;

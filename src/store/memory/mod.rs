@@ -14,7 +14,10 @@ mod permits;
 mod rw;
 mod state;
 mod subscription;
+#[cfg(feature = "testing")]
+mod testing;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,12 +45,21 @@ pub(crate) struct Memory {
     pub(crate) clock: Arc<MovableClock>,
     state: Mutex<State>,
     next_store: AtomicU64,
+    /// Called when a test has changed something that those who sleep would find by a timer; false: not any more.
+    #[cfg(feature = "testing")]
+    clients: Mutex<Vec<Box<dyn Fn() -> bool + Send + Sync>>>,
 }
 
 impl Memory {
     pub(crate) fn new() -> Self {
         let clock = Arc::new(MovableClock::default());
-        Self { state: Mutex::new(State::new(clock.clone())), clock, next_store: AtomicU64::new(0) }
+        Self {
+            state: Mutex::new(State::new(clock.clone())),
+            clock,
+            next_store: AtomicU64::new(0),
+            #[cfg(feature = "testing")]
+            clients: Mutex::default(),
+        }
     }
 }
 
@@ -67,8 +79,9 @@ impl MemoryStore {
         Self { memory: memory.clone(), id, waiter_timeout, closed: AtomicBool::new(false) }
     }
 
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
-        &self.memory
+    /// What a store rests on, if it is one of these.
+    pub(crate) fn memory_of(store: &dyn LockStore) -> Option<&Arc<Memory>> {
+        (store as &dyn Any).downcast_ref().map(|store: &Self| &store.memory)
     }
 
     fn open(&self) -> Result<MutexGuard<'_, State>> {

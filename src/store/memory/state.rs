@@ -81,10 +81,6 @@ impl Entry {
         if let Self::CountingSemaphore(free) = self { Some(free) } else { None }
     }
 
-    pub(super) fn latch(&mut self) -> Option<&mut i64> {
-        if let Self::Latch(left) = self { Some(left) } else { None }
-    }
-
     pub(super) fn value(&mut self) -> Option<&mut Value> {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
@@ -239,6 +235,19 @@ impl State {
         }
         self.lose(key, now);
         Ok(true)
+    }
+
+    /// The names under which somebody holds something, or stands in a queue.
+    #[cfg(feature = "testing")]
+    pub(super) fn held(&mut self, now: Moment) -> std::collections::BTreeSet<Arc<str>> {
+        self.sweep(now);
+        let is_held = |entry: &Entry| match entry {
+            Entry::Lock(_) | Entry::ReadWrite(_) => true,
+            Entry::Semaphore(permits) => permits.held() > 0,
+            Entry::CountingSemaphore(_) | Entry::Latch(_) | Entry::Value(_) => false,
+        };
+        let held = self.entries.iter().filter(|(_, entry)| is_held(entry)).map(|(key, _)| key);
+        held.chain(self.queues.keys()).chain(self.markers.keys()).cloned().collect()
     }
 
     /// Tells those who wait for it that something under the name came free. How many clients there were.

@@ -42,6 +42,11 @@ impl Subscriptions {
         }
     }
 
+    #[cfg(feature = "testing")]
+    pub(super) fn listeners(&self, key: &str) -> usize {
+        self.list.iter().filter(|one| one.topics.iter().any(|topic| *topic.key == *key)).count()
+    }
+
     /// Those of a store, or all.
     pub(super) fn end(&mut self, store: Option<u64>, why: &Error) {
         self.list.retain(|one| {
