@@ -258,11 +258,11 @@ impl Builder {
 
     /// How long the Java services on the same [fair locks](crate::FairMutex) wait at most: the longest of their
     /// `fairLockWaitTimeout`s and of the times given to a `tryLock`. A Java waiter takes so much from the deadlines of all
-    /// behind it when it gets the lock, and ours have it on top. Told too short, waiters behind several of Java can lose their
-    /// places while somebody holds the lock for long; too long, a waiter of ours that died behind one of Java stands for longer
-    /// where no client of this crate asks for the lock any more (otherwise that one [puts it right](crate::FairMutex#order)).
-    /// Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own: when in doubt, leave it. Without Java it means
-    /// nothing.
+    /// behind it when it gets the lock, so this crate's waiters add it to theirs. If it is too short, waiters behind several
+    /// Java waiters can lose their places while somebody holds the lock for long. If it is too long, a dead waiter of this crate
+    /// behind a Java waiter keeps its place for longer, unless another client of this crate asks for the lock and [corrects
+    /// that](crate::FairMutex#order). Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own. Without Java it has no
+    /// effect.
     pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {
         self.java_waiter_timeout = timeout;
         self
@@ -376,7 +376,7 @@ impl Builder {
                 self.lease
             )));
         }
-        // A renewal hears all of them out, so one that hangs must not eat up the lease.
+        // A renewal waits for the answers of all masters, so one that hangs must not use up the lease.
         let io_timeout = io_timeout.min(self.lease / 4);
         let connectors: Vec<Connector> =
             self.urls.iter().map(|url| self.connector(url, io_timeout, clock)).collect::<Result<_>>()?;
