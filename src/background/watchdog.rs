@@ -285,9 +285,7 @@ impl Inner {
             return true;
         }
         if std::mem::take(&mut table.visit_all) {
-            for grant in table.due.take_all() {
-                self.enter(&mut table, &grant, now);
-            }
+            table.due.take_all().iter().for_each(|grant| self.enter(&mut table, grant, now));
         }
         if table.phase == Phase::Stopping {
             let until = table.resolve_until;
