@@ -2,6 +2,7 @@
 //!
 //! Each point has a server for each noun, so that nothing that one leaves behind can be taken for another's.
 
+mod in_memory;
 pub(crate) mod nouns;
 
 use std::collections::BTreeSet;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Builder, ErrorKind, LockClient};
 
+use self::in_memory::Memory;
 use self::nouns::{EXCEPTIONS, Exclusive, Guard, Held, NOUNS, Noun};
 use crate::rig::{CAP, Child, Fault, Masters, Proxy, Server, ms, wait_until};
 
@@ -21,11 +23,13 @@ const LONG: Duration = Duration::from_secs(120);
 /// Far more than anything takes that does not wait for a lease of [`LONG`].
 const SOON: Duration = Duration::from_secs(10);
 
-/// One noun on servers of its own.
+/// One noun on servers of its own, or in memory.
 struct Case {
     noun: &'static Noun,
     name: String,
+    /// None for one in memory.
     servers: Masters,
+    memory: Option<Memory>,
 }
 
 /// The network between a client and its servers.
@@ -63,13 +67,25 @@ fn builder(noun: &Noun, urls: &[String]) -> Builder {
 
 impl Case {
     fn new(noun: &'static Noun) -> Self {
-        let case = Self { noun, name: format!("the-{}", noun.label), servers: Masters::start(noun.masters) };
+        let servers = Masters::start(noun.masters);
+        let case = Self { noun, name: format!("the-{}", noun.label), servers, memory: None };
+        case.prepare();
+        case
+    }
+
+    fn in_memory(noun: &'static Noun) -> Self {
+        let (servers, memory) = (Masters(Vec::new()), Some(Memory::new()));
+        let case = Self { noun, name: format!("the-{}", noun.label), servers, memory };
         case.prepare();
         case
     }
 
     fn prepare(&self) {
-        (self.noun.prepare)(&self.server().client(), &self.name);
+        let client = match &self.memory {
+            Some(memory) => memory.client(LockClient::builder()),
+            None => self.server().client(),
+        };
+        (self.noun.prepare)(&client, &self.name);
         if self.noun.masters > 1 {
             let _client = builder(self.noun, &self.servers.urls()).build().unwrap();
             self.servers.wait_until_all_vote();
@@ -81,8 +97,11 @@ impl Case {
         &self.servers.0[0]
     }
 
-    fn builder(&self) -> Builder {
-        builder(self.noun, &self.servers.urls())
+    fn client(&self, settings: impl FnOnce(Builder) -> Builder) -> LockClient {
+        match &self.memory {
+            Some(memory) => memory.client(settings(LockClient::builder())),
+            None => settings(builder(self.noun, &self.servers.urls())).build().unwrap(),
+        }
     }
 
     /// A lock of a client of its own, which nothing ends but the test.
@@ -91,7 +110,7 @@ impl Case {
     }
 
     fn open_with(&self, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
-        (self.noun.open)(settings(self.builder()).build().unwrap(), &self.name, None)
+        (self.noun.open)(self.client(settings), &self.name, None)
     }
 
     fn open_through(&self, network: &Network, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
@@ -101,6 +120,9 @@ impl Case {
 
     /// The keys of whoever holds it or waits for it, on a majority: one of several masters may be behind.
     fn keys(&self) -> Vec<String> {
+        if let Some(memory) = &self.memory {
+            return memory.held();
+        }
         let stays: Vec<_> = self.noun.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
         let mut keys: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
         keys.retain(|key| !stays.contains(key));
@@ -119,6 +141,9 @@ impl Case {
 
     /// As after a failover to a replica that lagged: what the holder had is gone, what stays was restored.
     fn forget(&self, all: bool) {
+        if let Some(memory) = &self.memory {
+            return memory.lose_all();
+        }
         if all {
             self.servers.0.iter().for_each(|server| server.cmd::<()>(&["FLUSHALL"]));
         } else {
@@ -130,6 +155,9 @@ impl Case {
     /// A waiter of another client has subscribed: a fair lock's by pattern.
     fn wait_for_a_waiter(&self) {
         wait_until(&format!("{}: somebody waits", self.noun.label), || {
+            if let Some(memory) = &self.memory {
+                return memory.is_waited_for(&self.name);
+            }
             !self.server().channels().is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
         });
     }
@@ -153,9 +181,24 @@ impl Case {
     }
 }
 
-/// Runs a point over all nouns, beside each other, and looks that nothing is left behind.
+/// Runs a point over all nouns on servers, beside each other, and looks that nothing is left behind.
 fn for_all(point: impl Fn(&mut Case) + Sync) {
+    run_all(false, point);
+}
+
+/// Over all nouns on servers and in memory.
+fn everywhere(point: impl Fn(&mut Case) + Sync) {
+    run_all(cfg!(feature = "testing"), point);
+}
+
+fn run_all(in_memory: bool, point: impl Fn(&mut Case) + Sync) {
     let run = |noun: &'static Noun| {
+        if in_memory && noun.masters == 1 {
+            println!("{} in memory", noun.label);
+            let mut case = Case::in_memory(noun);
+            point(&mut case);
+            case.end();
+        }
         let mut case = Case::new(noun);
         point(&mut case);
         case.end();
@@ -213,7 +256,7 @@ fn assert_unasked(what: &str, error: &leasehold::Error) {
 
 #[test]
 fn one_holder_at_a_time_between_clients_and_between_threads() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let (mut a, mut b) = (case.open(), case.open());
         let mut last = None;
@@ -235,7 +278,7 @@ fn one_holder_at_a_time_between_clients_and_between_threads() {
 
 #[test]
 fn threads_of_two_clients_never_overlap_and_all_get_in() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let clients = [case.open(), case.open()];
         let (inside, turns, last) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
@@ -268,7 +311,7 @@ fn threads_of_two_clients_never_overlap_and_all_get_in() {
 
 #[test]
 fn all_four_forms_take_what_is_free() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let client = case.open();
         let some = |form: &str, won: Option<Guard>| {
@@ -287,7 +330,7 @@ fn all_four_forms_take_what_is_free() {
 
 #[test]
 fn timed_forms_give_up_in_time_and_leave_nothing() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let (a, b) = (case.open(), case.open());
         let guard = a.lock().unwrap();
@@ -320,7 +363,7 @@ fn timed_forms_give_up_in_time_and_leave_nothing() {
 
 #[test]
 fn dropping_frees_also_in_a_panic() {
-    for_all(|case| {
+    everywhere(|case| {
         let (a, b) = (case.open(), case.open());
         drop(a.lock().unwrap());
         case.assert_free("dropped");
@@ -340,7 +383,7 @@ fn dropping_frees_also_in_a_panic() {
 
 #[test]
 fn an_unlock_tells_that_it_worked_and_no_loss() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let client = case.open_with(short);
         let mut told = Vec::new();
@@ -362,7 +405,7 @@ fn an_unlock_tells_that_it_worked_and_no_loss() {
 
 #[test]
 fn a_guard_that_moves_is_dropped_anywhere() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let (a, b) = (case.open(), case.open());
         let Some(guard) = a.lock_to_move() else { return };
@@ -380,7 +423,7 @@ fn a_guard_that_moves_is_dropped_anywhere() {
 
 #[test]
 fn a_hold_that_the_server_forgot_is_told_in_every_way() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let (a, b) = (case.open_with(short), case.open());
         for all in [false, true] {
@@ -397,7 +440,7 @@ fn a_hold_that_the_server_forgot_is_told_in_every_way() {
 /// The release of one who does not know yet that it has lost the lock must not touch the hold of the next.
 #[test]
 fn a_late_release_harms_nobody() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let (a, b) = (case.open(), case.open());
         let stale = a.lock().unwrap();
@@ -607,7 +650,7 @@ fn a_waiter_whose_reply_was_lost_leaves_nothing_and_gets_in() {
 
 #[test]
 fn renewal_keeps_it_for_many_leases() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let (a, b) = (case.open_with(short), case.open());
         let guard = a.lock().unwrap();
@@ -620,9 +663,9 @@ fn renewal_keeps_it_for_many_leases() {
 
 #[test]
 fn a_fixed_lease_ends_unless_extended() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
-        let open = || (case.noun.open)(case.builder().build().unwrap(), &case.name, Some(ms(300)));
+        let open = || (case.noun.open)(case.client(|builder| builder), &case.name, Some(ms(300)));
         let (a, b) = (open(), case.open());
         let guard = a.lock().unwrap();
         let told = count_losses(&*guard);
@@ -649,7 +692,7 @@ fn a_fixed_lease_ends_unless_extended() {
 /// By the message, or inside the client: every timer that could do it instead is too late for this test.
 #[test]
 fn a_release_wakes_the_next_at_once() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let patient = |builder: Builder| builder.lease(LONG).waiter_timeout(LONG);
         let other = case.open_with(patient);
@@ -672,7 +715,7 @@ fn a_release_wakes_the_next_at_once() {
                     } else {
                         case.wait_for_a_waiter();
                     }
-                    case.server().cmd::<()>(&["CONFIG", "RESETSTAT"]);
+                    case.servers.0.iter().take(1).for_each(|server| server.cmd(&["CONFIG", "RESETSTAT"]));
                     let start = Instant::now();
                     guard.unlock().unwrap();
                     let (held, woken) = waiter.join().unwrap();
@@ -680,7 +723,7 @@ fn a_release_wakes_the_next_at_once() {
                     assert!(woken - start < SOON, "{noun}: form {form} took {:?}", woken - start);
                 });
                 // Two releases, and the try it was woken for; at most one more had been under way.
-                let calls = case.server().call_count("evalsha");
+                let calls = case.servers.0.first().map_or(0, |server| server.call_count("evalsha"));
                 assert!(calls <= 5, "{noun}: form {form} took {calls} scripts");
             }
         }
@@ -689,7 +732,7 @@ fn a_release_wakes_the_next_at_once() {
 
 #[test]
 fn closing_frees_what_is_held_and_wakes_who_waits() {
-    for_all(|case| {
+    everywhere(|case| {
         let noun = case.noun.label;
         let (a, b) = (case.open(), case.open());
         let guard = a.lock().unwrap();
