@@ -184,7 +184,7 @@ impl Run {
 }
 
 /// A thread with holds of its own, which does as it is told.
-struct Actor<S> {
+pub(crate) struct Actor<S> {
     jobs: Option<Sender<Job<S>>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -192,7 +192,7 @@ struct Actor<S> {
 type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 impl<S: 'static> Actor<S> {
-    fn new(make: impl FnOnce() -> S + Send + 'static) -> Self {
+    pub(crate) fn new(make: impl FnOnce() -> S + Send + 'static) -> Self {
         let (sender, jobs) = unbounded::<Job<S>>();
         let thread = std::thread::spawn(move || {
             let mut state = make();
@@ -211,7 +211,7 @@ impl<S: 'static> Actor<S> {
     }
 
     #[track_caller]
-    fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
+    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
         self.start(job).recv_timeout(CAP).expect("no answer in all that time")
     }
 }
