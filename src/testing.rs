@@ -1,4 +1,5 @@
-//! For the tests of your own code: lets a client in memory meet what a client of a server meets once a year.
+//! For the tests of your own code: lets a client in memory meet what a client of a server meets
+//! once a year.
 //!
 //! Needs the cargo feature `testing`, which belongs into `[dev-dependencies]`:
 //! ```toml
@@ -51,10 +52,12 @@ pub use crate::store::memory::faults::{Failure, Operation};
 
 /// What can go wrong in a store [in memory](LockClient::in_memory), at a test's command.
 ///
-/// It concerns all clients of the store. Whoever sleeps until something happens, the renewal thread included, is woken by each
-/// of these calls and looks again, so no test has to wait for a lease or a timer. What follows happens on other threads:
-/// wait for it with [`wait_lost`](crate::ReentrantMutexGuard::wait_lost), a channel in an `on_lost` callback, or a loop with a
-/// limit. What a guard answers itself (`is_held`, `remaining`, `ensure_held`) it answers by the new time at once.
+/// It concerns all clients of the store. Whoever sleeps until something happens, the renewal thread
+/// included, is woken by each of these calls and looks again, so no test has to wait for a lease or
+/// a timer. What follows happens on other threads: wait for it with
+/// [`wait_lost`](crate::ReentrantMutexGuard::wait_lost), a channel in an `on_lost` callback, or a
+/// loop with a limit. What a guard answers itself (`is_held`, `remaining`, `ensure_held`) it
+/// answers by the new time at once.
 #[derive(Clone)]
 pub struct Faults {
     memory: Arc<Memory>,
@@ -71,46 +74,50 @@ impl Faults {
         Ok(Self { memory: memory_of(client)?.clone(), prefix })
     }
 
-    /// Moves the clock that leases are counted by, which goes on by itself as well. For the clients it is as if the machine had
-    /// been suspended for so long: nothing was renewed meanwhile. A hold whose lease is longer is renewed now; one whose lease is
-    /// shorter is lost, and whoever waits for it gets in.
+    /// Moves the clock that leases are counted by, which goes on by itself as well. For the clients
+    /// it is as if the machine had been suspended for so long: nothing was renewed meanwhile. A
+    /// hold whose lease is longer is renewed now; one whose lease is shorter is lost, and whoever
+    /// waits for it gets in.
     ///
-    /// What a caller gave a waiting call (`try_lock_for`), and the [`outage_timeout`](crate::Builder::outage_timeout), are
-    /// counted by real time.
+    /// What a caller gave a waiting call (`try_lock_for`), and the
+    /// [`outage_timeout`](crate::Builder::outage_timeout), are counted by real time.
     pub fn advance(&self, by: Duration) {
         self.memory.advance(by);
     }
 
-    /// Takes a lock from whoever has it, as a failover of a server does that forgets it: its holder finds that it is gone, and
-    /// whoever waits gets in. Of a semaphore, all permits come back. False: nobody held it.
+    /// Takes a lock from whoever has it, as a failover of a server does that forgets it: its holder
+    /// finds that it is gone, and whoever waits gets in. Of a semaphore, all permits come back.
+    /// False: nobody held it.
     ///
-    /// `name` is one that the client would use: its [prefix](crate::Builder::key_prefix) comes in front.
+    /// `name` is one that the client would use: its [prefix](crate::Builder::key_prefix) comes in
+    /// front.
     pub fn lose(&self, name: &str) -> bool {
         self.memory.lose(&self.key(name))
     }
 
     /// The store cannot be asked for so long, by its clock: every request fails with
-    /// [`Unreachable`](crate::ErrorKind::Unreachable), and no release is heard of. [`advance`](Self::advance) past the end, or a
-    /// cut of no time, ends it.
+    /// [`Unreachable`](crate::ErrorKind::Unreachable), and no release is heard of.
+    /// [`advance`](Self::advance) past the end, or a cut of no time, ends it.
     pub fn cut(&self, how_long: Duration) {
         self.memory.cut(how_long);
     }
 
-    /// The next request of this kind fails with [`Unreachable`](crate::ErrorKind::Unreachable), whichever client sends it. Of
-    /// several that were asked for, each fails one, in order.
+    /// The next request of this kind fails with [`Unreachable`](crate::ErrorKind::Unreachable),
+    /// whichever client sends it. Of several that were asked for, each fails one, in order.
     pub fn fail_next(&self, operation: Operation, failure: Failure) {
         self.memory.fail_next(operation, failure);
     }
 
-    /// The names under which somebody holds a lock or permits with leases, or has a place in a queue; in order, without the
-    /// client's prefix, and only those that have it. Empty when a job has left nothing behind.
+    /// The names under which somebody holds a lock or permits with leases, or has a place in a
+    /// queue; in order, without the client's prefix, and only those that have it. Empty when a job
+    /// has left nothing behind.
     #[must_use]
     pub fn held(&self) -> Vec<String> {
         self.memory.held().iter().filter_map(|key| key.strip_prefix(&*self.prefix).map(str::to_owned)).collect()
     }
 
-    /// How many clients listen for what is freed under this name: those of whose threads one waits for another client, and for
-    /// a second those of which one did.
+    /// How many clients listen for what is freed under this name: those of whose threads one waits
+    /// for another client, and for a second those of which one did.
     #[must_use]
     pub fn listeners(&self, name: &str) -> usize {
         self.memory.listeners(&self.key(name))

@@ -1,7 +1,8 @@
 //! Random operations, each on a server and in memory: what the one answers, the other answers.
 //!
-//! `LEASEHOLD_SEED=<seed>` runs the same operations again. Leases are longer than any run, and who is forced out gives up
-//! everything at once: when a hold learns of its loss in the background is not compared.
+//! `LEASEHOLD_SEED=<seed>` runs the same operations again. Leases are longer than any run, and who
+//! is forced out gives up everything at once: when a hold learns of its loss in the background is
+//! not compared.
 
 use std::fmt::Debug;
 
@@ -109,11 +110,12 @@ impl Side {
             5 | 6 => said(latch.count_down()),
             7 => said(latch.try_wait()),
             // Now and then what everything else counts on is removed.
-            _ if dice % 8 > 0 => String::new(),
+            _ if !dice.is_multiple_of(8) => String::new(),
             8 => said(semaphore.delete()),
             9 => said(counting.delete()),
             10 => said(latch.delete()),
-            // Another kind than what mostly stands there. (Redis cannot tell numbers apart, nor does it tell who holds permits.)
+            // Another kind than what mostly stands there. (Redis cannot tell numbers apart, nor
+            // does it tell who holds permits.)
             11 => said(client.rw_lock("a").try_write().map(|won| won.is_some())),
             _ => said(client.try_lock("rw").map(|won| won.is_some())),
         }
@@ -198,7 +200,7 @@ fn a_store_in_memory_answers_what_a_server_answers() {
         };
         let step = format!("{who}: {kind} {operation} {dice_of_it}");
         let mut compare = |what: &str, who: usize, ask: Box<dyn Fn(&mut Side) -> String + Send>| {
-            let [server, memory] = actors[who].run(move |sides: &mut [Side; 2]| sides.each_mut().map(|side| ask(side)));
+            let [server, memory] = actors[who].run(move |sides: &mut [Side; 2]| sides.each_mut().map(&ask));
             trace.push(format!("{what} -> {server}"));
             let from = trace.len().saturating_sub(60);
             let story = || format!("LEASEHOLD_SEED={seed}\n{}", trace[from..].join("\n"));
