@@ -8,15 +8,18 @@ use crate::client::LockClient;
 use crate::store::memory::{Memory, MemoryStore};
 
 impl LockClient {
-    /// A client whose locks live in this process: no server, and nothing to install. For the tests of your own code, and for
-    /// programs that need the locks of this crate without sharing them with other processes.
+    /// A client whose locks live in this process: no server, and nothing to install. For the tests
+    /// of your own code, and for programs that need the locks of this crate without sharing them
+    /// with other processes.
     ///
-    /// All primitives are there, with the same guards, errors and fencing tokens. Leases end, and are renewed by the same
-    /// thread, as over a server. What is held ends with the last of its clients, and nothing is written anywhere. The settings
-    /// are the default ones; [`Builder::build_in_memory`] takes others.
+    /// All primitives are there, with the same guards, errors and fencing tokens. Leases end, and
+    /// are renewed by the same thread, as over a server. What is held ends with the last of its
+    /// clients, and nothing is written anywhere. The settings are the default ones;
+    /// [`Builder::build_in_memory`] takes others.
     ///
-    /// A clone is the same client. For a test of two services, make the second with [`in_memory_shared`](Self::in_memory_shared).
-    /// With the cargo feature `testing`, a test can move the clock, lose a lock, and let requests fail: see the module `testing`.
+    /// A clone is the same client. For a test of two services, make the second with
+    /// [`in_memory_shared`](Self::in_memory_shared). With the cargo feature `testing`, a test can
+    /// move the clock, lose a lock, and let requests fail: see the module `testing`.
     ///
     /// # Examples
     /// ```
@@ -33,7 +36,8 @@ impl LockClient {
         Self::builder().build_in_memory().expect("the default settings fit together")
     }
 
-    /// Another client, with an id of its own, whose locks are those of `client`: what two processes are to one server.
+    /// Another client, with an id of its own, whose locks are those of `client`: what two processes
+    /// are to one server.
     ///
     /// The settings are the default ones; [`Builder::build_in_memory_shared`] takes others.
     ///
@@ -63,8 +67,9 @@ impl Builder {
     /// Settings that only concern connections, or Java, have no effect.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for settings that do not fit together, and for those of servers:
-    /// [`url`](Self::url), [`urls`](Self::urls), [`redlock`](Self::redlock), [`replicas`](Self::replicas).
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for settings that do not fit together, and for
+    /// those of servers: [`url`](Self::url), [`urls`](Self::urls), [`redlock`](Self::redlock),
+    /// [`replicas`](Self::replicas).
     ///
     /// # Examples
     /// ```
@@ -81,7 +86,8 @@ impl Builder {
     /// [`LockClient::in_memory_shared`] with these settings.
     ///
     /// # Errors
-    /// As [`build_in_memory`](Self::build_in_memory); [`InvalidInput`](ErrorKind::InvalidInput) when `client` is not in memory.
+    /// As [`build_in_memory`](Self::build_in_memory); [`InvalidInput`](ErrorKind::InvalidInput)
+    /// when `client` is not in memory.
     pub fn build_in_memory_shared(self, client: &LockClient) -> Result<LockClient> {
         build(self, memory_of(client)?)
     }

@@ -1,4 +1,5 @@
-//! For the tests of your own code: lets a client in memory meet what a client of a server meets once a year.
+//! For the tests of your own code: lets a client in memory meet what a client of a server meets
+//! once a year.
 //!
 //! Needs the cargo feature `testing`, which belongs into `[dev-dependencies]`:
 //! ```toml
@@ -75,8 +76,8 @@ impl Faults {
     /// been suspended for so long: nothing was renewed meanwhile. A hold whose lease is longer is renewed now; one whose lease is
     /// shorter is lost, and somebody who waits for it gets it.
     ///
-    /// What a caller gave a waiting call (`try_lock_for`), and the [`outage_timeout`](crate::Builder::outage_timeout), are
-    /// counted by real time.
+    /// What a caller gave a waiting call (`try_lock_for`), and the
+    /// [`outage_timeout`](crate::Builder::outage_timeout), are counted by real time.
     pub fn advance(&self, by: Duration) {
         self.memory.advance(by);
     }
@@ -84,7 +85,8 @@ impl Faults {
     /// Takes a lock from its holder, as a failover to a server that does not know the lock: the holder finds that it is gone, and
     /// a waiter gets it. Of a semaphore, all permits come back. False: nobody held it.
     ///
-    /// `name` is one that the client would use: its [prefix](crate::Builder::key_prefix) comes in front.
+    /// `name` is one that the client would use: its [prefix](crate::Builder::key_prefix) comes in
+    /// front.
     pub fn lose(&self, name: &str) -> bool {
         self.memory.lose(&self.key(name))
     }
@@ -96,21 +98,22 @@ impl Faults {
         self.memory.cut(how_long);
     }
 
-    /// The next request of this kind fails with [`Unreachable`](crate::ErrorKind::Unreachable), whichever client sends it. Of
-    /// several that were asked for, each fails one, in order.
+    /// The next request of this kind fails with [`Unreachable`](crate::ErrorKind::Unreachable),
+    /// whichever client sends it. Of several that were asked for, each fails one, in order.
     pub fn fail_next(&self, operation: Operation, failure: Failure) {
         self.memory.fail_next(operation, failure);
     }
 
-    /// The names under which somebody holds a lock or permits with leases, or has a place in a queue; in order, without the
-    /// client's prefix, and only those that have it. Empty when a job has left nothing behind.
+    /// The names under which somebody holds a lock or permits with leases, or has a place in a
+    /// queue; in order, without the client's prefix, and only those that have it. Empty when a job
+    /// has left nothing behind.
     #[must_use]
     pub fn held(&self) -> Vec<String> {
         self.memory.held().iter().filter_map(|key| key.strip_prefix(&*self.prefix).map(str::to_owned)).collect()
     }
 
-    /// How many clients listen for what is freed under this name: those of whose threads one waits for another client, and for
-    /// a second those of which one did.
+    /// How many clients listen for what is freed under this name: those of whose threads one waits
+    /// for another client, and for a second those of which one did.
     #[must_use]
     pub fn listeners(&self, name: &str) -> usize {
         self.memory.listeners(&self.key(name))

@@ -71,12 +71,11 @@ pub(crate) struct MovableClock {
 }
 
 impl MovableClock {
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(feature = "testing")]
     pub(crate) fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        let add = |ahead: u64| ahead.saturating_add(by);
         let ordering = std::sync::atomic::Ordering::SeqCst;
-        let _ = self.ahead_nanos.fetch_update(ordering, ordering, |ahead| Some(add(ahead)));
+        let _ = self.ahead_nanos.fetch_update(ordering, ordering, |ahead| Some(ahead.saturating_add(by)));
     }
 
     fn ahead(&self) -> Duration {

@@ -1,4 +1,5 @@
-//! Counts that nobody holds: latches, the number of a semaphore's permits, and permits without leases.
+//! Counts that nobody holds: latches, the number of a semaphore's permits, and permits without
+//! leases.
 
 use super::answers::Answer;
 use super::permits::Permits;
@@ -101,7 +102,8 @@ impl State {
     }
 
     fn open(&mut self, name: &LockName, now: Moment) {
-        // For those whose look comes when it has been set anew already: later than the time before, whatever the clock says.
+        // For those whose look comes when it has been set anew already: later than the time before,
+        // whatever the clock says.
         let opened = i64::try_from(self.micros()).unwrap_or(i64::MAX).max(self.opened(name, now) + 1);
         self.answers.keep(&name.key, OPENED, Answer::Opened(opened), IDEMPOTENCY_TTL, now);
         self.remove(&name.key);

@@ -44,8 +44,9 @@ impl Queue {
             && first.deadline <= now
             && asker != Some(&first.holder)
         {
-            // Where time has passed for one who lives, or for everybody, nobody could keep a place: all of them have one
-            // try before they count as dead, or they would line up anew in the order in which they wake up.
+            // Where time has passed for one who lives, or for everybody, nobody could keep a place:
+            // all of them have one try before they count as dead, or they would line up anew in the
+            // order in which they wake up.
             let stood_still = match asker {
                 Some(asker) => self.place_of(asker).is_some_and(|at| self.0[at].deadline <= now),
                 None => self.0.iter().all(|place| place.deadline <= now),
@@ -59,8 +60,8 @@ impl Queue {
         swept
     }
 
-    /// Gives a waiter a place, or keeps the one it has. `is_first`: it goes in front of all but those of its client that
-    /// came before it.
+    /// Gives a waiter a place, or keeps the one it has. `is_first`: it goes in front of all but
+    /// those of its client that came before it.
     fn line_up(&mut self, holder: &Holder, deadline: Moment, is_first: bool) {
         match self.place_of(holder) {
             Some(at) => self.0[at].deadline = deadline,
@@ -79,7 +80,8 @@ impl Queue {
     }
 }
 
-/// Whether both wait for one client, and the first for longer: the holders of a client are numbered.
+/// Whether both wait for one client, and the first for longer: the holders of a client are
+/// numbered.
 fn is_before(waiter: &Holder, holder: &Holder) -> bool {
     let parts = |holder: &Holder| {
         let (client, number) = holder.as_str().rsplit_once(':')?;
@@ -106,7 +108,8 @@ impl State {
         if standing.is_none() && (is_head || queue.0.is_empty()) {
             return Ok(self.grant_fair(acquire, now));
         }
-        // Its place is lost: it slept for longer than its deadline. Only heads are swept, so all who are there came later.
+        // Its place is lost: it slept for longer than its deadline. Only heads are swept, so all
+        // who are there came later.
         let is_first = acquire.waiting == Waiting::Again && queue.place_of(holder).is_none();
         let head = queue.head().map(|head| (head.holder.clone(), head.deadline));
         if let (None, Some((head, _)), true) = (standing, &head, is_first)
@@ -123,7 +126,8 @@ impl State {
             queue.line_up(holder, now.plus(place), is_first);
         }
         if let (true, None, Some((head, _))) = (swept, standing, &head) {
-            // Those who were told that it is free are dead, and whoever is first now may sleep until its deadline.
+            // Those who were told that it is free are dead, and whoever is first now may sleep
+            // until its deadline.
             self.tell_turn(name, head);
         }
         // A waiter tries again in time to keep its place.
@@ -165,8 +169,9 @@ impl State {
         let is_free = self.entry(&name.key, now).is_none();
         let head = self.queues.get(&name.key).and_then(Queue::head).map(|head| head.holder.clone());
         self.forget_empty(&name.key);
-        // A release tells the head only. Whoever leaves as the head may have been told already, and its word must not leave
-        // with it; where dead heads stood in front, the word went to one of them.
+        // A release tells the head only. Whoever leaves as the head may have been told already, and
+        // its word must not leave with it; where dead heads stood in front, the word went to one of
+        // them.
         match head {
             Some(head) if is_free && (freed || left_at == Some(0) || swept) => {
                 let listeners = self.tell_turn(name, &head);
@@ -247,7 +252,8 @@ mod tests {
         bench.clock.advance(PLACE / 2);
         let next = Some(alive.as_str().to_owned());
         assert_eq!(bench.release(&name, &holder), Released::Freed { listeners: Some(0), next });
-        // It lives after all: nobody of another client came before it, and those behind it are younger.
+        // It lives after all: nobody of another client came before it, and those behind it are
+        // younger.
         assert!(matches!(bench.wait(&name, &dead, Waiting::Again), Ok(Acquired::Granted(_))));
     }
 

@@ -13,7 +13,8 @@ use crate::base::lease::Moment;
 pub enum Operation {
     /// Takes a lock or permits, also once more, and several as one.
     Acquire,
-    /// Gives them back, or leaves a queue. Also a hand-over from one thread of a client to the next.
+    /// Gives them back, or leaves a queue. Also a hand-over from one thread of a client to the
+    /// next.
     Release,
     /// The watchdog's renewal, which also looks after leases that are not renewed.
     Renew,

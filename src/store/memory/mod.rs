@@ -1,7 +1,8 @@
-//! Leases in this process: the smallest store, the model for the others, and what users test against.
+//! Leases in this process: the smallest store, the model for the others, and what users test
+//! against.
 //!
-//! Nothing of it has a thread or a timer. A lease that has ended is found by whoever asks next; those who wait sleep until
-//! then, as over a server.
+//! Nothing of it has a thread or a timer. A lease that has ended is found by whoever asks next;
+//! those who wait sleep until then, as over a server.
 
 mod answers;
 mod counts;
@@ -45,7 +46,8 @@ pub(crate) struct Memory {
     pub(crate) clock: Arc<MovableClock>,
     state: Mutex<State>,
     next_store: AtomicU64,
-    /// Called when a test has changed something that those who sleep would find by a timer; false: not any more.
+    /// Called when a test has changed something that those who sleep would find by a timer; false:
+    /// not any more.
     #[cfg(feature = "testing")]
     clients: Mutex<Vec<Box<dyn Fn() -> bool + Send + Sync>>>,
 }
@@ -93,8 +95,8 @@ impl MemoryStore {
         Ok(state)
     }
 
-    /// One request, with the faults that a test has asked for. An answer resolves what is unknown: earlier attempts have run
-    /// or have not, and none can run later.
+    /// One request, with the faults that a test has asked for. An answer resolves what is unknown:
+    /// earlier attempts have run or have not, and none can run later.
     fn ask<T>(
         &self,
         operation: Operation,

@@ -48,7 +48,8 @@ impl State {
     }
 
     pub(super) fn release_all(&mut self, releases: &[Release<'_>], now: Moment) -> Vec<Released> {
-        // Nobody is told of one before all are given up: whoever wants all of them need not try twice.
+        // Nobody is told of one before all are given up: whoever wants all of them need not try
+        // twice.
         let mut outcomes: Vec<_> = releases.iter().map(|release| self.leave_lock(release, now)).collect();
         for (outcome, release) in outcomes.iter_mut().zip(releases) {
             if let Released::Freed { listeners, .. } = outcome {
@@ -81,7 +82,8 @@ mod tests {
             let Ok(AcquiredAll::Granted { tokens, .. }) = bench.state.acquire_all(&all, true, now) else { panic!() };
             assert!(tokens[0] > 0 && tokens[1] > tokens[0]);
         }
-        // One is forced open and taken: a repeat that is refused takes back what the first run took.
+        // One is forced open and taken: a repeat that is refused takes back what the first run
+        // took.
         bench.state.lose(&names[1].key, now);
         bench.granted(&names[1]);
         assert_eq!(bench.state.acquire_all(&all, true, now).unwrap(), AcquiredAll::Busy { at: 1, ttl: Some(LEASE) });

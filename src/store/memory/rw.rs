@@ -82,7 +82,8 @@ impl State {
                 lock.read(holder, held + 1, until);
                 return Ok(granted);
             }
-            // A downgrade whose outcome is unknown: it may still stand as a writer, which excludes more than it needs.
+            // A downgrade whose outcome is unknown: it may still stand as a writer, which excludes
+            // more than it needs.
             Ok(Some(lock)) if held > 0 && lock.is_writer(holder) => {
                 lock.lengthen(holder, until);
                 return Ok(granted);
@@ -94,7 +95,8 @@ impl State {
             Ok(_) => {}
             Err(e) => return Err(e),
         }
-        // Also while the lock is free: the writer has yet to come, and readers must not always be there first.
+        // Also while the lock is free: the writer has yet to come, and readers must not always be
+        // there first.
         if let Some(marker) = self.markers.get(&name.key).filter(|marker| marker.until > now) {
             return Ok(Acquired::Busy { ttl: Some(marker.until.since(now)) });
         }
@@ -109,7 +111,8 @@ impl State {
             _ if held > 0 => return Ok(Acquired::Gone),
             Ok(Some(lock)) => {
                 let (ttl, is_read) = (lock.until().since(now), lock.writer.is_none());
-                // Not while a writer holds: its release would let waiting writers in before all readers, for ever.
+                // Not while a writer holds: its release would let waiting writers in before all
+                // readers, for ever.
                 if waiting == Waiting::No || !is_read {
                     return Ok(Acquired::Busy { ttl: Some(ttl) });
                 }
@@ -169,7 +172,8 @@ impl State {
         Released::Freed { listeners: Some(self.publish(Kind::Write, &name.key)), next: None }
     }
 
-    /// A writer who only waited leaves: readers go on, and another writer who waits sets the marker anew.
+    /// A writer who only waited leaves: readers go on, and another writer who waits sets the marker
+    /// anew.
     fn leave_marker(&mut self, release: &Release<'_>) -> Released {
         let Release { name, holder, left, .. } = *release;
         let is_theirs = |marker: &Marker| marker.holder == *holder;

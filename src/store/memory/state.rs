@@ -161,8 +161,9 @@ impl State {
         self.sweep_at = SWEEP_AT.max(2 * (self.entries.len() + self.queues.len() + self.markers.len()));
     }
 
-    /// One counter serves all names: the tokens of each grow, and nothing has to be kept for a name. It goes by the wall
-    /// clock, so that a process that starts anew does not begin below what a resource has seen before.
+    /// One counter serves all names: the tokens of each grow, and nothing has to be kept for a
+    /// name. It goes by the wall clock, so that a process that starts anew does not begin below
+    /// what a resource has seen before.
     pub(super) fn token(&mut self, rule: TokenRule, held: u32) -> u64 {
         if rule == TokenRule::Off || held > 0 {
             return 0;
@@ -250,12 +251,14 @@ impl State {
         held.chain(self.queues.keys()).chain(self.markers.keys()).cloned().collect()
     }
 
-    /// Tells those who wait for it that something under the name came free. How many clients there were.
+    /// Tells those who wait for it that something under the name came free. How many clients there
+    /// were.
     pub(super) fn publish(&mut self, kind: Kind, key: &Arc<str>) -> u64 {
         self.subscriptions.publish(&Topic { kind, key: key.clone(), turn_of: None })
     }
 
-    /// All that hold what stands under the name hold it no more, and whoever waits for it is told. False: nobody held it.
+    /// All that hold what stands under the name hold it no more, and whoever waits for it is told.
+    /// False: nobody held it.
     pub(super) fn lose(&mut self, key: &Arc<str>, now: Moment) -> bool {
         match self.entry(key, now) {
             Some(Entry::Lock(_)) => {

@@ -1,4 +1,5 @@
-//! Who waits for what: each client that listens has a channel, into which whoever frees something puts the news.
+//! Who waits for what: each client that listens has a channel, into which whoever frees something
+//! puts the news.
 
 use std::collections::HashSet;
 use std::sync::Arc;

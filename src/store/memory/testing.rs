@@ -9,7 +9,8 @@ use super::faults::{Failure, Operation, cut_off};
 use crate::base::clock::Clock;
 
 impl Memory {
-    /// `look_again`: called when something has changed that those who sleep would find by a timer; false: not any more.
+    /// `look_again`: called when something has changed that those who sleep would find by a timer;
+    /// false: not any more.
     pub(crate) fn add_client(&self, look_again: impl Fn() -> bool + Send + Sync + 'static) {
         self.clients.lock().push(Box::new(look_again));
     }

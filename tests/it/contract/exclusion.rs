@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, ErrorKind};
 
 use super::primitives::{Exclusive, Guard};
-use super::{LONG, SOON, count_losses, for_all};
+use super::{LONG, SOON, count_losses, everywhere};
 use crate::rig::{CAP, ms, wait_until};
 
 #[test]
 fn one_holder_at_a_time_between_clients_and_between_threads() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let (mut a, mut b) = (case.open(), case.open());
         let mut last = None;
@@ -37,7 +37,7 @@ fn one_holder_at_a_time_between_clients_and_between_threads() {
 
 #[test]
 fn threads_of_two_clients_never_overlap_and_all_get_in() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let clients = [case.open(), case.open()];
         let (inside, turns, last) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU64::new(0));
@@ -70,7 +70,7 @@ fn threads_of_two_clients_never_overlap_and_all_get_in() {
 
 #[test]
 fn all_four_forms_take_what_is_free() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let client = case.open();
         let some = |form: &str, won: Option<Guard>| {
@@ -89,7 +89,7 @@ fn all_four_forms_take_what_is_free() {
 
 #[test]
 fn timed_forms_give_up_in_time_and_leave_nothing() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let guard = a.lock().unwrap();
@@ -122,7 +122,7 @@ fn timed_forms_give_up_in_time_and_leave_nothing() {
 
 #[test]
 fn dropping_frees_also_in_a_panic() {
-    for_all(|case| {
+    everywhere(|case| {
         let (a, b) = (case.open(), case.open());
         drop(a.lock().unwrap());
         case.assert_free("dropped");
@@ -142,7 +142,7 @@ fn dropping_frees_also_in_a_panic() {
 
 #[test]
 fn a_guard_that_moves_is_dropped_anywhere() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let Some(guard) = a.lock_to_move() else { return };
@@ -162,7 +162,7 @@ fn a_guard_that_moves_is_dropped_anywhere() {
 /// instead is too late for this test.
 #[test]
 fn a_release_wakes_the_next_at_once() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let patient = |builder: Builder| builder.lease(LONG).waiter_timeout(LONG);
         let other = case.open_with(patient);
@@ -186,7 +186,7 @@ fn a_release_wakes_the_next_at_once() {
                     } else {
                         case.wait_for_a_waiter();
                     }
-                    case.server().cmd::<()>(&["CONFIG", "RESETSTAT"]);
+                    case.servers.0.iter().take(1).for_each(|server| server.cmd(&["CONFIG", "RESETSTAT"]));
                     let start = Instant::now();
                     guard.unlock().unwrap();
                     let (held, woken) = waiter.join().unwrap();
@@ -195,7 +195,7 @@ fn a_release_wakes_the_next_at_once() {
                 });
                 // Two releases, and the attempt after the wake-up. At most one more attempt was
                 // already under way.
-                let calls = case.server().call_count("evalsha");
+                let calls = case.servers.0.first().map_or(0, |server| server.call_count("evalsha"));
                 assert!(calls <= 5, "{primitive}: form {form} took {calls} scripts");
             }
         }
@@ -204,7 +204,7 @@ fn a_release_wakes_the_next_at_once() {
 
 #[test]
 fn closing_releases_what_is_held_and_wakes_waiters() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let guard = a.lock().unwrap();

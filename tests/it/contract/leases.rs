@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use leasehold::ErrorKind;
 
 use super::primitives::{Exclusive, PRIMITIVES};
-use super::{Case, LONG, Network, SHORT, SOON, assert_lost, builder, count_losses, for_all, short};
+use super::{Case, LONG, Network, SHORT, SOON, assert_lost, builder, count_losses, everywhere, for_all, short};
 use crate::rig::{CAP, Child, Server, ms};
 
 #[test]
 fn a_successful_unlock_reports_no_loss() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let client = case.open_with(short);
         let mut reported = Vec::new();
@@ -37,7 +37,7 @@ fn a_successful_unlock_reports_no_loss() {
 
 #[test]
 fn a_hold_that_the_server_forgot_is_reported_in_every_way() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let (a, b) = (case.open_with(short), case.open());
         for all in [false, true] {
@@ -58,7 +58,7 @@ fn a_hold_that_the_server_forgot_is_reported_in_every_way() {
 /// A holder that has lost its lock without knowing it must not release the hold of the next.
 #[test]
 fn a_late_release_harms_nobody() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let stale = a.lock().unwrap();
@@ -195,7 +195,7 @@ fn a_waiter_gets_in_when_the_server_comes_back_empty() {
 
 #[test]
 fn renewal_keeps_it_for_many_leases() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
         let (a, b) = (case.open_with(short), case.open());
         let guard = a.lock().unwrap();
@@ -208,9 +208,9 @@ fn renewal_keeps_it_for_many_leases() {
 
 #[test]
 fn a_fixed_lease_ends_unless_extended() {
-    for_all(|case| {
+    everywhere(|case| {
         let primitive = case.primitive.label;
-        let open = || (case.primitive.open)(case.builder().build().unwrap(), &case.name, Some(ms(300)));
+        let open = || (case.primitive.open)(case.client(|builder| builder), &case.name, Some(ms(300)));
         let (a, b) = (open(), case.open());
         let guard = a.lock().unwrap();
         let reported = count_losses(&*guard);

@@ -5,6 +5,7 @@
 //! another's.
 
 mod exclusion;
+mod in_memory;
 mod leases;
 mod lost_replies;
 pub(crate) mod primitives;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use leasehold::{Builder, ErrorKind, LockClient};
 
+use self::in_memory::Memory;
 use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
 use crate::rig::{CAP, Fault, Masters, Proxy, Server, ms, wait_until};
 
@@ -26,11 +28,13 @@ const LONG: Duration = Duration::from_secs(120);
 /// Far more time than anything takes that does not wait for a lease of [`LONG`].
 const SOON: Duration = Duration::from_secs(10);
 
-/// One primitive on servers of its own.
+/// One primitive on servers of its own, or in memory.
 struct Case {
     primitive: &'static Primitive,
     name: String,
+    /// None for a primitive in memory.
     servers: Masters,
+    memory: Option<Memory>,
 }
 
 /// The network between a client and its servers.
@@ -68,14 +72,25 @@ fn builder(primitive: &Primitive, urls: &[String]) -> Builder {
 
 impl Case {
     fn new(primitive: &'static Primitive) -> Self {
-        let case =
-            Self { primitive, name: format!("the-{}", primitive.label), servers: Masters::start(primitive.masters) };
+        let servers = Masters::start(primitive.masters);
+        let case = Self { primitive, name: format!("the-{}", primitive.label), servers, memory: None };
+        case.prepare();
+        case
+    }
+
+    fn in_memory(primitive: &'static Primitive) -> Self {
+        let (servers, memory) = (Masters(Vec::new()), Some(Memory::new()));
+        let case = Self { primitive, name: format!("the-{}", primitive.label), servers, memory };
         case.prepare();
         case
     }
 
     fn prepare(&self) {
-        (self.primitive.prepare)(&self.server().client(), &self.name);
+        let client = match &self.memory {
+            Some(memory) => memory.client(LockClient::builder()),
+            None => self.server().client(),
+        };
+        (self.primitive.prepare)(&client, &self.name);
         if self.primitive.masters > 1 {
             let _client = builder(self.primitive, &self.servers.urls()).build().unwrap();
             self.servers.wait_until_all_vote();
@@ -87,8 +102,11 @@ impl Case {
         &self.servers.0[0]
     }
 
-    fn builder(&self) -> Builder {
-        builder(self.primitive, &self.servers.urls())
+    fn client(&self, settings: impl FnOnce(Builder) -> Builder) -> LockClient {
+        match &self.memory {
+            Some(memory) => memory.client(settings(LockClient::builder())),
+            None => settings(builder(self.primitive, &self.servers.urls())).build().unwrap(),
+        }
     }
 
     /// A lock of a new client with a lease that outlasts the test.
@@ -97,7 +115,7 @@ impl Case {
     }
 
     fn open_with(&self, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
-        (self.primitive.open)(settings(self.builder()).build().unwrap(), &self.name, None)
+        (self.primitive.open)(self.client(settings), &self.name, None)
     }
 
     fn open_through(&self, network: &Network, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
@@ -107,6 +125,9 @@ impl Case {
 
     /// The keys of holders and waiters, on a majority: one of several masters may lag behind.
     fn keys(&self) -> Vec<String> {
+        if let Some(memory) = &self.memory {
+            return memory.held();
+        }
         let stays: Vec<_> = self.primitive.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
         let mut keys: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
         keys.retain(|key| !stays.contains(key));
@@ -126,6 +147,9 @@ impl Case {
     /// As after a failover to a replica that lagged: the holder's keys are gone, the prepared keys
     /// are restored.
     fn forget(&self, all: bool) {
+        if let Some(memory) = &self.memory {
+            return memory.lose_all();
+        }
         if all {
             self.servers.0.iter().for_each(|server| server.cmd::<()>(&["FLUSHALL"]));
         } else {
@@ -137,6 +161,9 @@ impl Case {
     /// Waits until a waiter of another client has subscribed; a fair lock subscribes to a pattern.
     fn wait_for_a_waiter(&self) {
         wait_until(&format!("{}: a waiter is subscribed", self.primitive.label), || {
+            if let Some(memory) = &self.memory {
+                return memory.is_waited_for(&self.name);
+            }
             !self.server().channels().is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
         });
     }
@@ -160,9 +187,24 @@ impl Case {
     }
 }
 
-/// Runs a test over all primitives in parallel, and checks that nothing is left behind.
+/// Runs a test over all primitives on servers in parallel, and checks that nothing is left behind.
 fn for_all(point: impl Fn(&mut Case) + Sync) {
+    run_all(false, point);
+}
+
+/// Over all primitives on servers and in memory.
+fn everywhere(point: impl Fn(&mut Case) + Sync) {
+    run_all(cfg!(feature = "testing"), point);
+}
+
+fn run_all(in_memory: bool, point: impl Fn(&mut Case) + Sync) {
     let run = |primitive: &'static Primitive| {
+        if in_memory && primitive.masters == 1 {
+            println!("{} in memory", primitive.label);
+            let mut case = Case::in_memory(primitive);
+            point(&mut case);
+            case.end();
+        }
         let mut case = Case::new(primitive);
         point(&mut case);
         case.end();

@@ -108,7 +108,8 @@ fn a_lost_lock_is_told_in_every_way_and_goes_to_whoever_waits() {
             let waiter = s.spawn(|| stage.lock(&stage.other).unwrap().unlock());
             wait_until("the other waits", || stage.faults.listeners(NAME) > 0);
             assert!(stage.faults.lose(NAME), "{primitive}");
-            // Several locks as one are lost with the first of them; the others are free when the guard is gone.
+            // Several locks as one are lost with the first of them; the others are free when the
+            // guard is gone.
             assert_lost(primitive, guard, &told);
             waiter.join().unwrap().unwrap();
         });

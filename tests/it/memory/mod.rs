@@ -1,6 +1,7 @@
 //! Clients in memory: several on one store, and what a test can do to them.
 
 mod faults;
+mod twin;
 
 use std::time::Duration;
 
@@ -21,10 +22,11 @@ fn what_faults_are_made_of_can_go_to_other_threads() {
 fn clones_are_one_client_and_shared_ones_are_several() {
     let one = LockClient::in_memory();
     let other = LockClient::in_memory_shared(&one).unwrap();
-    assert_eq!(one.clone().id(), one.id());
+    let clone = one.clone();
+    assert_eq!(clone.id(), one.id());
     assert_ne!(other.id(), one.id());
     let guard = one.lock("job").unwrap();
-    assert!(one.clone().try_lock("job").unwrap().is_some(), "the same thread of the same client");
+    assert!(clone.try_lock("job").unwrap().is_some(), "the same thread of the same client");
     assert!(other.try_lock("job").unwrap().is_none());
     let holder = other.mutex("job").holder().unwrap().expect("one holder");
     assert!(holder.id().starts_with(one.id()) && !holder.is_this_client());

@@ -190,7 +190,7 @@ impl Run {
 }
 
 /// A thread with holds of its own that runs operations for the test.
-struct Actor<S> {
+pub(crate) struct Actor<S> {
     jobs: Option<Sender<Job<S>>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -198,7 +198,7 @@ struct Actor<S> {
 type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 impl<S: 'static> Actor<S> {
-    fn new(make: impl FnOnce() -> S + Send + 'static) -> Self {
+    pub(crate) fn new(make: impl FnOnce() -> S + Send + 'static) -> Self {
         let (sender, jobs) = unbounded::<Job<S>>();
         let thread = std::thread::spawn(move || {
             let mut state = make();
@@ -217,7 +217,7 @@ impl<S: 'static> Actor<S> {
     }
 
     #[track_caller]
-    fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
+    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
         self.start(job).recv_timeout(CAP).expect("no answer in all that time")
     }
 }
