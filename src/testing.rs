@@ -76,6 +76,8 @@ impl Faults {
     /// been suspended for so long: nothing was renewed meanwhile. A hold whose lease is longer is renewed now; one whose lease is
     /// shorter is lost, and somebody who waits for it gets it.
     ///
+    /// Those who wait keep their places in queues.
+    ///
     /// What a caller gave a waiting call (`try_lock_for`), and the
     /// [`outage_timeout`](crate::Builder::outage_timeout), are counted by real time.
     pub fn advance(&self, by: Duration) {

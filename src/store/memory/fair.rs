@@ -29,6 +29,11 @@ impl Queue {
         self.0.iter().all(|place| place.deadline.plus(KEPT) <= now)
     }
 
+    #[cfg(feature = "testing")]
+    pub(super) fn postpone(&mut self, by: Duration) {
+        self.0.iter_mut().for_each(|place| place.deadline = place.deadline.plus(by));
+    }
+
     fn head(&self) -> Option<&Place> {
         self.0.front()
     }
