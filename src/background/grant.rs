@@ -215,7 +215,7 @@ impl Grant {
     /// A look at the lock found that others may leave it no more than `beside` any time from then on. A cut that comes after
     /// the look leaves at least that from when it comes, and one before has been mended by it: until then the hold is ours,
     /// even if it is the last look that reaches the server.
-    pub(crate) fn looked(&self, sent_at: Moment, beside: Option<Duration>) -> State {
+    pub(crate) fn inspected(&self, sent_at: Moment, beside: Option<Duration>) -> State {
         let mut ends = self.ends.lock();
         ends.looked(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
         self.lease.looked(self.now(), ends.end())

@@ -396,7 +396,7 @@ impl Inner {
         match outcome {
             Renewed::Held { sent_at, again, beside } => {
                 // First, or the end would be too late for a moment.
-                grant.looked(sent_at, beside);
+                grant.inspected(sent_at, beside);
                 let state =
                     if renewal.lease.is_zero() { grant.state() } else { grant.confirmed(sent_at, renewal.lease) };
                 match state {

@@ -69,7 +69,7 @@ pub(crate) fn acquire_for_thread(
 ) -> Result<Option<Arc<Hold>>> {
     shared.check_usable().map_err(|e| e.for_name(&name.name))?;
     let thread = std::thread::current().id();
-    match shared.holds.of_thread(&name.key, thread) {
+    match Hold::of_thread(shared, &name.key, thread) {
         Some(hold) => reenter(shared, &hold, name, terms).map(|()| Some(hold)),
         None => acquire(shared, name, 1, terms, deadline, Owner::Thread(thread)),
     }
@@ -89,7 +89,7 @@ pub(crate) fn acquire_owned(
         refuse_upgrade(shared, name, thread)?;
     }
     // The guard of a hold of this thread cannot leave it: it would wait for itself.
-    if let Some(hold) = shared.holds.of_thread(&name.key, thread) {
+    if let Some(hold) = Hold::of_thread(shared, &name.key, thread) {
         refuse_reentry(&hold, name, terms)?;
     }
     if deadline == Deadline::Never {
@@ -99,8 +99,8 @@ pub(crate) fn acquire_owned(
 }
 
 /// A writer that waits for a reader of its own thread waits for ever.
-fn refuse_upgrade(shared: &Shared, name: &LockName, thread: ThreadId) -> Result<()> {
-    match shared.holds.of_thread(&name.key, thread) {
+fn refuse_upgrade(shared: &Arc<Shared>, name: &LockName, thread: ThreadId) -> Result<()> {
+    match Hold::of_thread(shared, &name.key, thread) {
         Some(hold) if hold.counts().main == 0 => hold.ensure_held().and(Err(Error::named(
             ErrorKind::Conflict,
             &name.name,
@@ -124,8 +124,8 @@ pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Res
 
 /// An owned acquire that waits for a hold of its own thread waits for ever: that hold's guards cannot leave the thread, and
 /// its lease does not end by itself. Of an owned guard that cannot be said: another thread may drop it.
-pub(crate) fn refuse_own(shared: &Shared, name: &LockName, thread: ThreadId) -> Result<()> {
-    match shared.holds.of_thread(&name.key, thread) {
+pub(crate) fn refuse_own(shared: &Arc<Shared>, name: &LockName, thread: ThreadId) -> Result<()> {
+    match Hold::of_thread(shared, &name.key, thread) {
         Some(hold)
             if hold.grant.name.kind.is_same_primitive_as(name.kind)
                 && (name.kind != Kind::Read || hold.counts().main > 0)
@@ -143,7 +143,7 @@ pub(crate) fn refuse_own(shared: &Shared, name: &LockName, thread: ThreadId) -> 
     }
 }
 
-fn reenter(shared: &Shared, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
+fn reenter(shared: &Arc<Shared>, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
     check_kind(hold, name)?;
     refuse_reentry(hold, name, terms)?;
     let counts = hold.counts();

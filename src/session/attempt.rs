@@ -8,7 +8,7 @@ use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::{Kind, LockName};
-use crate::session::{Call, Shared};
+use crate::session::shared::{Call, Shared};
 use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, TokenRule, Undo, UnknownOutcomes, Waiting};
 
 /// However the call ends, nothing of it stays: what is in unknown outcome, a place in a queue, a marker.
