@@ -56,9 +56,7 @@ const MAX_COMMENT_WIDTH: usize = 188;
 
 /// Files above `store/` that name Redis outside of what `may_name_redis` permits. A file that no
 /// longer does must leave this list.
-const STILL_NAME_REDIS: [&str; 8] = [
-    "background/grant.rs",
-    "background/local_queue.rs",
+const STILL_NAME_REDIS: [&str; 6] = [
     "fencing/mod.rs",
     "fencing/value.rs",
     "session/attempt.rs",
