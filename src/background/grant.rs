@@ -38,9 +38,9 @@ impl Callbacks {
         self.0.lock().push(callback);
     }
 
-    /// Takes those that have not run. From here on no other thread runs them: taken before a guard is
-    /// given up, they run if and only if that finds a loss, and otherwise they are dropped here, not
-    /// by the thread that keeps deadlines.
+    /// Takes those that have not run. From here on no other thread runs them: taken before a guard
+    /// is given up, they run if and only if that finds a loss, and otherwise they are dropped here,
+    /// not by the thread that keeps deadlines.
     pub(crate) fn take(&mut self, is_forked: impl FnOnce() -> bool) -> Vec<Callback> {
         let all = std::mem::take(self.0.get_mut());
         if !all.is_empty() && is_forked() {
@@ -64,17 +64,18 @@ pub(crate) enum RenewalPolicy {
 
 /// For long leases: the default lease, so that they are visited as often as others.
 const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
-/// For a lock that others share. A reader of another library may arrive at any time, and each of its
-/// renewals sets the TTL of the whole lock to its own watchdog time. That cut must be undone before
-/// it ends the lock, and such a reader must be known before the server becomes unreachable. This
-/// gives three inspections within a watchdog time of 3 s, and two within [`LEAST_WATCHDOG`].
+/// For a lock that others share. A reader of another library may arrive at any time, and each of
+/// its renewals sets the TTL of the whole lock to its own watchdog time. That cut must be undone
+/// before it ends the lock, and such a reader must be known before the server becomes unreachable.
+/// This gives three inspections within a watchdog time of 3 s, and two within [`LEAST_WATCHDOG`].
 const LONGEST_BETWEEN_SHARED_VISITS: Duration = Duration::from_secs(3);
 /// The first inspection of a shared lock: before it nothing is known of the other holders. Shorter
 /// holds cost none.
 const FIRST_SHARED_VISIT: Duration = Duration::from_millis(100);
-/// No watchdog of another library is assumed to have a shorter time (`lockWatchdogTimeout`). Less time
-/// left belongs to a fixed lease that ends or to a reader that died, and neither cuts a lock. Twice
-/// the time between two inspections of a shared lock, so that a cut is undone before it ends one.
+/// No watchdog of another library is assumed to have a shorter time (`lockWatchdogTimeout`). Less
+/// time left belongs to a fixed lease that ends or to a reader that died, and neither cuts a lock.
+/// Twice the time between two inspections of a shared lock, so that a cut is undone before it ends
+/// one.
 const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
 /// Shared by the guards of a hold, the watchdog and the thread that reports losses.
@@ -92,16 +93,16 @@ pub(crate) struct Grant {
     pub(crate) renewal_policy: RenewalPolicy,
     /// The instant before the acquire went out, from which the first renewal counts.
     pub(crate) asked_at: Moment,
-    /// The longest lease that was ever requested, in nanoseconds, answered or not: what may stand at
-    /// the server.
+    /// The longest lease that was ever requested, in nanoseconds, answered or not: what may stand
+    /// at the server.
     longest: AtomicU64,
     pub(crate) lease: Lease,
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
     /// Locked while they are used to change the lease.
     ends: Mutex<Ends>,
-    /// Others may have the lock as well, and readers of other libraries among them may cut its TTL: it
-    /// is inspected often.
+    /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
+    /// it is inspected often.
     shared: AtomicBool,
     /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
     pub(crate) place: Mutex<Option<(Moment, u64)>>,
@@ -124,8 +125,8 @@ struct Listeners {
 /// that differ.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// How often a thread that keeps the deadline of a lease reads the clock: condition variables do not
-/// count the time that the machine is suspended.
+/// How often a thread that keeps the deadline of a lease reads the clock: condition variables do
+/// not count the time that the machine is suspended.
 pub(crate) fn tick(span: Duration) -> Duration {
     (span / 10).min(Duration::from_secs(1)).max(Duration::from_millis(1))
 }
@@ -187,9 +188,9 @@ impl Grant {
             && !self.renewed_no_more.swap(true, Ordering::Relaxed)
     }
 
-    /// From when on nothing of it stands at the server, if the server runs requests as they arrive and
-    /// its clock drifts no further than the margin. Where more than one lease was requested, the last
-    /// request may not have been answered.
+    /// From when on nothing of it stands at the server, if the server runs requests as they arrive
+    /// and its clock drifts no further than the margin. Where more than one lease was requested,
+    /// the last request may not have been answered.
     pub(crate) fn gone_at(&self) -> Moment {
         let (now, longest) = (self.now().plus(SLACK), self.longest());
         let ends = self.ends.lock().own().plus(SLACK).plus(margin(longest) * 2);
@@ -221,10 +222,10 @@ impl Grant {
         self.lease.renewed(self.now(), ends.end())
     }
 
-    /// An inspection found that from then on others may cut the TTL of the lock to `beside` at any time.
-    /// A cut after the inspection leaves at least that long from the cut on, and one before it has been
-    /// undone by it: so the hold is certain for that long, even if no later inspection reaches the
-    /// server.
+    /// An inspection found that from then on others may cut the TTL of the lock to `beside` at any
+    /// time. A cut after the inspection leaves at least that long from the cut on, and one before
+    /// it has been undone by it: so the hold is certain for that long, even if no later inspection
+    /// reaches the server.
     pub(crate) fn inspected(&self, sent_at: Moment, beside: Option<Duration>) -> State {
         let mut ends = self.ends.lock();
         ends.looked(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
@@ -298,8 +299,8 @@ impl Grant {
 
     /// Wakes the threads that wait for the end of the lease, after it has ended.
     pub(crate) fn wake(&self) {
-        // The mutex is taken also for `ended`: a waiter that has read the state and does not wait yet
-        // must not miss this.
+        // The mutex is taken also for `ended`: a waiter that has read the state and does not wait
+        // yet must not miss this.
         self.listeners.lock().events.iter().for_each(|event| event.notify());
         self.ended.notify_all();
     }

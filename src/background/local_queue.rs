@@ -54,8 +54,8 @@ impl Map {
 
     /// The local queue of the name, made if there is none.
     fn entry(&mut self, name: &Arc<str>) -> &Arc<LocalQueue> {
-        // Only when there are twice as many as the last sweep left: with many names in use, every new
-        // queue would otherwise check all others.
+        // Only when there are twice as many as the last sweep left: with many names in use, every
+        // new queue would otherwise check all others.
         if self.local_queues.len() >= SWEEP_AT.max(2 * self.after_sweep) {
             self.local_queues.retain(|_, local_queue| {
                 let state = local_queue.state.lock();
@@ -85,8 +85,8 @@ struct QueueState {
     /// Threads that are in the queue or about to enter it.
     members: usize,
     fairness: FairnessCounter,
-    /// Since when the server cannot be asked, as far as the leaders of this queue know, and the latest
-    /// error.
+    /// Since when the server cannot be asked, as far as the leaders of this queue know, and the
+    /// latest error.
     outage: Option<(Instant, Error)>,
 }
 
@@ -119,8 +119,8 @@ impl FairnessCounter {
 
 #[derive(Debug)]
 struct Waiter {
-    /// Its owner's acquire, sent with the release before its turn even while the owner is still waking
-    /// up.
+    /// Its owner's acquire, sent with the release before its turn even while the owner is still
+    /// waking up.
     piggyback: Option<Arc<Piggyback>>,
     signal: Mutex<Signal>,
     changed: Condvar,
@@ -167,8 +167,8 @@ impl Waiter {
 struct Membership<'s> {
     local_queues: &'s LocalQueues,
     local_queue: Arc<LocalQueue>,
-    /// The lock's key; for a waiter that queues at the server, which has a local queue of its own, its
-    /// holder id.
+    /// The lock's key; for a waiter that queues at the server, which has a local queue of its own,
+    /// its holder id.
     name: Arc<str>,
     at_server: bool,
 }
@@ -198,17 +198,17 @@ pub(crate) enum EnqueueOutcome<'s> {
     /// With the event of the queue, which knows how old the last reply is.
     TimedOut(Arc<Event>),
     Closed,
-    /// The leader could not ask the server at its last attempt. The caller asks for itself and does not
-    /// wait for the leader's next attempt: a dead server is reported at once, and a connection that
-    /// was cut under the leader says nothing about the server.
+    /// The leader could not ask the server at its last attempt. The caller asks for itself and does
+    /// not wait for the leader's next attempt: a dead server is reported at once, and a connection
+    /// that was cut under the leader says nothing about the server.
     Outage,
     /// No time is left, and it is not known whether another holder has the lock.
     Unknown(Error),
 }
 
 impl LocalQueues {
-    /// The leader of a queue of its own: for a waiter whose place is in a queue at the server, which
-    /// alone decides the order.
+    /// The leader of a queue of its own: for a waiter whose place is in a queue at the server,
+    /// which alone decides the order.
     pub(crate) fn at_server(&self, holder: &Holder) -> Leader<'_> {
         let (local_queue, name): (Arc<LocalQueue>, Arc<str>) = (Arc::default(), holder.as_str().into());
         self.at_server.lock().insert(name.clone(), local_queue.clone());
@@ -216,8 +216,8 @@ impl LocalQueues {
         Leader { membership, has_waited: false, piggyback: None }
     }
 
-    /// Whether a new caller has to queue: a thread of this client waits for the name, or this client
-    /// has to yield to others.
+    /// Whether a new caller has to queue: a thread of this client waits for the name, or this
+    /// client has to yield to others.
     pub(crate) fn is_occupied(&self, name: &str) -> bool {
         let map = self.map.lock();
         map.get(name).is_some_and(|local_queue| {
@@ -226,8 +226,8 @@ impl LocalQueues {
         })
     }
 
-    /// Blocks until the caller is the leader of the queue for the name. `piggyback` makes the acquire
-    /// that the caller leaves in the queue if it has to wait there.
+    /// Blocks until the caller is the leader of the queue for the name. `piggyback` makes the
+    /// acquire that the caller leaves in the queue if it has to wait there.
     pub(crate) fn queue(
         &self,
         name: &LockName,
@@ -309,10 +309,10 @@ impl LocalQueues {
         self.map.lock().get(name).map(|local_queue| local_queue.event.messages())
     }
 
-    /// A thread of this client freed the lock: its own leader need not wait for the message. `others`:
-    /// how many other clients are subscribed (a hint: it misses those that are reconnecting).
-    /// `messages`: how many messages will have been received when the one of this release has
-    /// arrived.
+    /// A thread of this client freed the lock: its own leader need not wait for the message.
+    /// `others`: how many other clients are subscribed (a hint: it misses those that are
+    /// reconnecting). `messages`: how many messages will have been received when the one of this
+    /// release has arrived.
     pub(crate) fn released(&self, name: &Arc<str>, others: u64, messages: u64) {
         let mut map = self.map.lock();
         let local_queue = match map.get(name) {
@@ -381,16 +381,16 @@ impl Leader<'_> {
         patience: Duration,
     ) -> Option<PiggybackOutcome> {
         self.membership.local_queue.state.lock().piggyback = Some(piggyback.clone());
-        // Left first, waited second: a release before this has notified the event already, one after
-        // it takes the acquire along.
+        // Left first, waited second: a release before this has notified the event already, one
+        // after it takes the acquire along.
         self.membership.local_queue.event.wait(patience);
         let untouched = self.membership.local_queue.state.lock().piggyback.take().is_some();
         // The thread that took it is bounded by the I/O timeouts.
         if untouched { None } else { Some(piggyback.wait()) }
     }
 
-    /// The outcome of the acquire that this leader left while it waited in the queue. `None`: no thread
-    /// took it, and none will.
+    /// The outcome of the acquire that this leader left while it waited in the queue. `None`: no
+    /// thread took it, and none will.
     pub(crate) fn collect_piggyback(&mut self) -> Option<PiggybackOutcome> {
         let piggyback = self.piggyback.take()?;
         // It is still there; or it was never put there, because this client has to yield; or a
@@ -414,8 +414,8 @@ impl Leader<'_> {
         self.membership.local_queue.state.lock().outage = None;
     }
 
-    /// True once this client has had the lock so often in a row, with others waiting, that it must let
-    /// one of them have it.
+    /// True once this client has had the lock so often in a row, with others waiting, that it must
+    /// let one of them have it.
     pub(crate) fn must_yield(&self) -> bool {
         self.membership.local_queue.state.lock().fairness.is_yield_due()
     }

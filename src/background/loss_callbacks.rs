@@ -66,8 +66,8 @@ impl LossCallbacks {
                     Err(e) => no_thread = Some(e),
                 }
             }
-            // Notified only if this lease is due before the thread wakes up anyway: one pass over the
-            // list for every new callback would take quadratic time.
+            // Notified only if this lease is due before the thread wakes up anyway: one pass over
+            // the list for every new callback would take quadratic time.
             let due = Instant::now() + pause(grant);
             if list.planned.is_some_and(|planned| due < planned) {
                 self.changed.notify_one();

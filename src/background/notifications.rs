@@ -81,8 +81,8 @@ struct Watch {
     waiters: usize,
     /// When the last waiter left.
     idle_since: Option<Instant>,
-    /// The store has confirmed the subscription on the present connection: from then on no message is
-    /// missed.
+    /// The store has confirmed the subscription on the present connection: from then on no message
+    /// is missed.
     confirmed: bool,
 }
 
@@ -118,8 +118,8 @@ impl Notifications {
         watch.waiters += 1;
         watch.idle_since = None;
         let started = self.start(&mut state);
-        // Without a connection nothing can be sent: a new connection subscribes to everything in the
-        // map.
+        // Without a connection nothing can be sent: a new connection subscribes to everything in
+        // the map.
         let watched = match &mut state.sender {
             Some(sender) if is_new => sender.watch(&[&topic]).map(|confirmed| {
                 if confirmed && let Some(watch) = state.topics.get_mut(&topic) {
@@ -132,7 +132,8 @@ impl Notifications {
             state.give_up();
         }
         drop(state);
-        // Not logged under the mutex: a logger that blocks would keep every waiter from its message.
+        // Not logged under the mutex: a logger that blocks would keep every waiter from its
+        // message.
         if let Err(e) = started {
             log::warn!("no thread for release messages, waiting by timer: {e}");
         }
@@ -155,8 +156,8 @@ impl Notifications {
         }
     }
 
-    /// A waiter's timer ended without a message, and the lock is taken again: the message of a release
-    /// may have been lost. Pings the connection, and does not wait for the reply.
+    /// A waiter's timer ended without a message, and the lock is taken again: the message of a
+    /// release may have been lost. Pings the connection, and does not wait for the reply.
     pub(crate) fn mistrust(&self) {
         let mut state = self.inner.state.lock();
         if state.pinged.is_none() && state.ping().is_err() {
@@ -267,8 +268,8 @@ impl Watch {
         self.events.iter().for_each(|event| event.notify());
     }
 
-    /// The connection ended: waiters that sleep for a whole lease must learn that no messages arrive
-    /// for now, and poll.
+    /// The connection ended: waiters that sleep for a whole lease must learn that no messages
+    /// arrive for now, and poll.
     fn lose(&mut self) {
         self.confirmed = false;
         self.notify();

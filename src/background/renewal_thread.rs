@@ -90,7 +90,8 @@ impl Drop for Batch<'_> {
             // mutex to leave the table: either its new state is seen here, or it finds the grant in
             // the table and removes it.
             if matches!(grant.state(), State::Held | State::Suspect) {
-                // It may have become shared since `due` was computed, and shared grants are due sooner.
+                // It may have become shared since `due` was computed, and shared grants are due
+                // sooner.
                 let due = due.min(grant.now().plus(grant.period()));
                 self.inner.enter(&mut table, &grant, due);
             }
@@ -217,9 +218,9 @@ impl Inner {
         table.planned = Some(Moment::from_nanos(0));
     }
 
-    /// Detects a wall clock that ran ahead of the boot-time clock by more than the margin. The machine
-    /// was paused in a way that its boot-time clock did not count, so leases may end sooner than
-    /// this client believes: all of them become due now. Returns how far it jumped.
+    /// Detects a wall clock that ran ahead of the boot-time clock by more than the margin. The
+    /// machine was paused in a way that its boot-time clock did not count, so leases may end sooner
+    /// than this client believes: all of them become due now. Returns how far it jumped.
     fn mistrust_a_jump(&self, table: &mut Table, round: &mut Round, now: Moment) -> Option<Duration> {
         let reading = ClockReading::at(&*self.clock, now);
         let ahead = reading.jumped_since(&round.seen);
@@ -262,8 +263,8 @@ impl Inner {
         }
         let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| grant.renewal(now)).collect();
         let outcomes = self.store.renew(&renewals);
-        // Logged only when the batch is back in the table: a logger that blocks must not keep a lease
-        // from its next renewal.
+        // Logged only when the batch is back in the table: a logger that blocks must not keep a
+        // lease from its next renewal.
         let mut news = round.trouble.record(&batch.grants, &outcomes, now);
         let pause = match outcomes.iter().any(|o| matches!(o, Renewed::Failed(_))) {
             true => round.renew_pause.next(),
@@ -292,7 +293,8 @@ impl Inner {
         let now = self.clock.now();
         match outcome {
             Renewed::Held { sent_at, again, beside } => {
-                // Before the renewal is confirmed, or the grant would for a moment have too late an end.
+                // Before the renewal is confirmed, or the grant would for a moment have too late an
+                // end.
                 grant.inspected(sent_at, beside);
                 let state =
                     if renewal.lease.is_zero() { grant.state() } else { grant.confirmed(sent_at, renewal.lease) };
@@ -321,8 +323,8 @@ impl Inner {
         }
     }
 
-    /// The hold is also undone: a renewal that reached the server late may have lengthened its lease
-    /// there.
+    /// The hold is also undone: a renewal that reached the server late may have lengthened its
+    /// lease there.
     fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
         news.warn(format!("the lease of {:?} ended before it was renewed", grant.name.name));
         grant.wake();
@@ -365,8 +367,8 @@ impl Inner {
     }
 }
 
-/// To be called without the table's mutex: a logger may block, and nothing would be renewed until it
-/// returned.
+/// To be called without the table's mutex: a logger may block, and nothing would be renewed until
+/// it returned.
 pub(super) fn log_dropped(undo: Option<Undo>) {
     if let Some(Undo { name, .. }) = undo {
         log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", name.name);

@@ -44,7 +44,8 @@ impl RenewalTrouble {
         for ((grant, _), outcome) in grants.iter().zip(outcomes) {
             match outcome {
                 Renewed::Failed(error) if error.kind().is_outage() => failed.push((grant, error)),
-                // This concerns one lock alone, so it is logged for this lock, at its first failure.
+                // This concerns one lock alone, so it is logged for this lock, at its first
+                // failure.
                 Renewed::Failed(error) if grant.lease.state(now) == State::Held => {
                     let (name, left) = (&grant.name.name, grant.remaining());
                     news.warn(format!(

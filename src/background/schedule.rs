@@ -44,7 +44,8 @@ impl Schedule {
     }
 
     /// When the thread that visits them must wake up: for the first that is due, and in between to
-    /// read the clock, because a condition variable does not count the time that the machine sleeps.
+    /// read the clock, because a condition variable does not count the time that the machine
+    /// sleeps.
     pub(crate) fn wake_at(&self, now: Moment) -> Option<Moment> {
         let ((first, _), _) = self.due.first_key_value()?;
         Some((*first).min(now.plus(tick(self.shortest))))

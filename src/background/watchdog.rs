@@ -36,11 +36,11 @@ impl Watchdog {
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
-    /// From now on the grant is renewed (or inspected, if its lease is fixed), until it leaves or its
-    /// lease is no longer live.
+    /// From now on the grant is renewed (or inspected, if its lease is fixed), until it leaves or
+    /// its lease is no longer live.
     ///
-    /// # Errors
-    /// When the thread cannot be started: the caller must not believe in a lease that is not renewed.
+    /// # Errors When the thread cannot be started: the caller must not believe in a lease that is
+    /// not renewed.
     pub(crate) fn watch(&self, grant: &Arc<Grant>) -> Result<(), Error> {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
@@ -59,8 +59,8 @@ impl Watchdog {
     /// The grant is shared from now on: its first inspection comes soon, and the others at short
     /// intervals.
     pub(crate) fn shared_now(&self, grant: &Arc<Grant>) {
-        // Before the table's mutex is taken. If a batch is out with the grant, it puts the grant back
-        // under that mutex, and must then see that it is shared to compute when it is due.
+        // Before the table's mutex is taken. If a batch is out with the grant, it puts the grant
+        // back under that mutex, and must then see that it is shared to compute when it is due.
         grant.share();
         let mut table = self.inner.table.lock();
         if table.due.leave(grant) {
@@ -80,8 +80,8 @@ impl Watchdog {
         }
     }
 
-    /// The undos that wait to be resolved; and, of those that the thread is resolving now, until when
-    /// the last can stand.
+    /// The undos that wait to be resolved; and, of those that the thread is resolving now, until
+    /// when the last can stand.
     pub(crate) fn unresolved(&self) -> (Vec<Undo>, Option<Moment>) {
         let table = self.inner.table.lock();
         (table.undos.clone(), table.resolving_until)
@@ -99,8 +99,8 @@ impl Watchdog {
         table.resolve_until = Some(deadline);
         self.inner.changed.notify_all();
         let handle = self.thread.lock().take();
-        // The last handle may be dropped on this very thread, in a logger for example. Joining would
-        // then never end.
+        // The last handle may be dropped on this very thread, in a logger for example. Joining
+        // would then never end.
         if handle.as_ref().is_some_and(|h| h.thread().id() == std::thread::current().id()) {
             return true;
         }

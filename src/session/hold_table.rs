@@ -75,7 +75,7 @@ impl HoldEntry {
     }
 
     /// How long this hold is certain to keep other threads of the client from the lock. This
-    /// includes the time while its release is under way: whoever releases it notifies the local
+    /// includes the time while its release is under way: the releasing thread notifies the local
     /// queue afterwards.
     fn blocks_for(&self, io_timeout: Duration) -> Option<Duration> {
         let released = matches!(self.grant.state(), State::Released | State::Closed);

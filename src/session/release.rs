@@ -67,8 +67,8 @@ impl Hold {
         self.left_all(self.grant.lease.release(self.grant.now()))
     }
 
-    /// [`leave_all`](Self::leave_all) for a client that is closed: whoever waits for a loss of this
-    /// hold is notified.
+    /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a
+    /// loss of this hold are notified.
     ///
     /// # Errors
     /// `Lost` when it had been lost before: what may stand of it is undone in the background.
@@ -176,7 +176,8 @@ impl Hold {
                         if let Some(next) = next.filter(|next| self.shared.id.owns(next)) {
                             self.shared.notifications.notify(&Topic::turn(name, &next));
                         }
-                        // A plain lock of this client under the same name: the message is not for it.
+                        // A plain lock of this client under the same name: the message is not for
+                        // it.
                         self.shared.local_queues.notify(&name.key);
                     }
                     // The fairness counter does not count reads: readers keep no reader out, and a
