@@ -39,8 +39,9 @@ impl Watchdog {
     /// From now on the grant is renewed (or inspected, if its lease is fixed), until it leaves or
     /// its lease is no longer live.
     ///
-    /// # Errors When the thread cannot be started: the caller must not believe in a lease that is
-    /// not renewed.
+    /// # Errors
+    /// When the thread cannot be started: the caller must not believe in a lease that is not
+    /// renewed.
     pub(crate) fn watch(&self, grant: &Arc<Grant>) -> Result<(), Error> {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
