@@ -16,7 +16,7 @@ use crate::sync::mutex::{ReentrantMutex, ReentrantMutexGuard};
 use crate::sync::rwlock::RwLock;
 use crate::sync::semaphore::Semaphore;
 
-/// Locks on one Redis server, or on a majority of several.
+/// Locks on one Redis server, on a majority of several, or [in memory](Self::in_memory).
 ///
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and background
@@ -39,6 +39,10 @@ pub struct LockClient {
 impl LockClient {
     pub(crate) fn new(shared: Shared) -> Self {
         Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the default settings, and checks the

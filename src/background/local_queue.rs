@@ -350,6 +350,13 @@ impl LocalQueues {
         }
     }
 
+    /// Wakes all leaders, so that they try again.
+    #[cfg(feature = "testing")]
+    pub(crate) fn notify_all(&self) {
+        self.map.lock().local_queues.values().for_each(|local_queue| local_queue.event.notify());
+        self.at_server.lock().values().for_each(|local_queue| local_queue.event.notify());
+    }
+
     /// Wakes all waiters and leaders: the client is closed.
     pub(crate) fn close(&self) {
         let all: Vec<_> = self.map.lock().local_queues.values().cloned().collect();

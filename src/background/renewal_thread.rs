@@ -38,10 +38,12 @@ pub(super) struct Table {
     /// While some undos are being resolved: until when the last of them can stand.
     pub(super) resolving_until: Option<Moment>,
     /// Nothing is resolved before this: the back-off after a failure.
-    resolve_from: Moment,
+    pub(super) resolve_from: Moment,
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is
     /// notified.
     planned: Option<Moment>,
+    /// All grants are to be visited, whenever they are due.
+    pub(super) visit_all: bool,
     /// Set with the request to stop: until when the thread goes on resolving.
     pub(super) resolve_until: Option<Instant>,
     pub(super) phase: Phase,
@@ -113,6 +115,7 @@ impl Inner {
             resolving_until: None,
             resolve_from: Moment::from_nanos(0),
             planned: None,
+            visit_all: false,
             resolve_until: None,
             phase: Phase::NotStarted,
         };
@@ -165,6 +168,9 @@ impl Inner {
             drop(table);
             log::debug!("the wall clock jumped {ahead:?} ahead: renewing every lease now");
             return true;
+        }
+        if std::mem::take(&mut table.visit_all) {
+            table.due.take_all().iter().for_each(|grant| self.enter(&mut table, grant, now));
         }
         if table.phase == Phase::Stopping {
             let until = table.resolve_until;

@@ -69,6 +69,15 @@ impl Watchdog {
         }
     }
 
+    /// Makes everything due now: a test has moved the clock, or changed what stands in the store.
+    #[cfg(feature = "testing")]
+    pub(crate) fn visit_all(&self) {
+        let mut table = self.inner.table.lock();
+        table.visit_all = true;
+        table.resolve_from = Moment::from_nanos(0);
+        self.inner.changed.notify_all();
+    }
+
     /// Undoes an acquisition in the background, as soon as the server can be asked.
     pub(crate) fn undo(&self, undo: Undo) {
         let name = undo.name.name.clone();

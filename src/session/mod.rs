@@ -1,8 +1,8 @@
 //! One client: its state, its holds, and the calls that take and give up locks.
 //!
-//! Lock order of all floors below and of this one, where two mutexes are held together:
+//! Lock order in `session` and `background`, where two mutexes are held together:
 //! - `LocalQueues::map` or `LocalQueues::at_server`, then the state of a local queue, then the
-//!   signal of a waiter; `LocalQueues::map`, then the event of a local queue;
+//!   signal of a waiter; one of those two, then the event of a local queue;
 //! - the watchdog's table, then a grant's place in it or the watchdog's thread handle;
 //! - the topics of the notifications, then an event, the subscriber's thread handle, or the store's
 //!   list of channels;

@@ -152,6 +152,16 @@ impl Shared {
         if self.is_closed() { Err(closed()) } else { Ok(call) }
     }
 
+    /// Wakes every sleeping thread of the client, so that it checks again: a test has moved the clock,
+    /// or changed what stands in the store.
+    #[cfg(feature = "testing")]
+    pub(crate) fn look_again(&self) {
+        if !self.is_forked() {
+            self.watchdog.visit_all();
+            self.local_queues.notify_all();
+        }
+    }
+
     /// Waits for the acquiring calls under way. False: some were not over by the deadline.
     pub(super) fn calls_are_over(&self, deadline: Instant) -> bool {
         let mut calls = self.calls.lock();
