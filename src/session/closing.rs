@@ -71,7 +71,7 @@ impl Shared {
         }
         for undo in left {
             if !unconfirmed.iter().any(|one| one.is_of(&undo)) {
-                unconfirmed.push(Unconfirmed::of(&undo, "an unknown outcome is not settled"));
+                unconfirmed.push(Unconfirmed::of(&undo, "an unknown outcome is not resolved"));
             }
         }
         if unconfirmed.is_empty() && also.is_empty() {
