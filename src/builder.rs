@@ -214,7 +214,7 @@ impl Builder {
     }
 
     /// Shown by `CLIENT LIST`, and at the end of the names of the background threads, of which Linux keeps 15 bytes: with the
-    /// name `billing`, `lh-renew-billin` and `lh-hear-billing`. 1 to 64 letters, digits, `-`, `_`, `.`, `:`. Defaults to
+    /// name `billing`, `lh-renew-billin` and `lh-notify-billi`. 1 to 64 letters, digits, `-`, `_`, `.`, `:`. Defaults to
     /// `leasehold`.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.client_name = name.into();

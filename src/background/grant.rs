@@ -1,4 +1,4 @@
-//! What the store granted to one holder: its lease, and who is to be told when it is lost.
+//! What the store granted to one holder: its lease, and whom to notify when it is lost.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,10 +17,10 @@ use crate::store::{HoldCounts, Release, Renewal, Undo, UnknownOutcomes};
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
-/// Runs when a lease is lost; once, also where it stands with several leases of which any may be lost first.
+/// Runs when a lease is lost. It runs once, even if it was registered with several leases.
 pub(crate) struct OnLost(Arc<Place>);
 
-/// Empty once somebody has taken it to run it, or its guard has taken it back.
+/// Empty once a thread has taken the callback to run it, or its guard has taken it back.
 type Place = Mutex<Option<Callback>>;
 
 impl OnLost {
@@ -38,12 +38,14 @@ impl Callbacks {
         self.0.lock().push(callback);
     }
 
-    /// Those that have not run. From here on nobody else runs them: taken before a guard is given up, they run if and
-    /// only if that finds a loss, and one that is dropped is dropped here, not by a thread that keeps deadlines.
+    /// Takes those that have not run. From here on no other thread runs them: taken before a guard
+    /// is given up, they run if and only if that finds a loss, and otherwise they are dropped here,
+    /// not by the thread that keeps deadlines.
     pub(crate) fn take(&mut self, is_forked: impl FnOnce() -> bool) -> Vec<Callback> {
         let all = std::mem::take(self.0.get_mut());
         if !all.is_empty() && is_forked() {
-            // The parent's: neither run nor dropped, and a place may be locked for ever.
+            // They are the parent's: neither run nor dropped here, where a place may be locked for
+            // ever.
             std::mem::forget(all);
             return Vec::new();
         }
@@ -56,24 +58,27 @@ impl Callbacks {
 pub(crate) enum RenewalPolicy {
     /// Renewed, until the moment if there is one (`max_hold`).
     Renewed { until: Option<Moment> },
-    /// A fixed lease: only looked after, so that the holder learns when it was forced out.
+    /// A fixed lease: only inspected, so that the holder learns when it was forced out.
     Fixed,
 }
 
-/// Redisson's default lease.
+/// For long leases: the default lease, so that they are visited as often as others.
 const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
-/// Of a lock that others share. A Java reader may come any time, and each of its renewals sets the TTL of the whole lock to its
-/// own watchdog time: the cut must be mended before the lock ends by it, and whoever cuts must be known before we cannot ask
-/// any more. Three looks in the time of a watchdog of 3 s, two in that of the shortest that we reckon with.
+/// For a lock that others share. A reader of another library may arrive at any time, and each of
+/// its renewals sets the TTL of the whole lock to its own watchdog time. That cut must be undone
+/// before it ends the lock, and such a reader must be known before the server becomes unreachable.
+/// This gives three inspections within a watchdog time of 3 s, and two within [`LEAST_WATCHDOG`].
 const LONGEST_BETWEEN_SHARED_VISITS: Duration = Duration::from_secs(3);
-/// The first of them: nothing is known before it of who has the lock besides us. Holds that are shorter cost none.
+/// The first inspection of a shared lock: before it nothing is known of the other holders. Shorter
+/// holds cost none.
 const FIRST_SHARED_VISIT: Duration = Duration::from_millis(100);
-/// No Java watchdog is taken to have a shorter time (`lockWatchdogTimeout`): what is left below it belongs to a fixed lease that
-/// ends, or to a reader that died, and neither of them cuts a lock. Twice the time between two looks at a lock that is shared,
-/// so that a cut is mended before it ends anything.
+/// No watchdog of another library is assumed to have a shorter time (`lockWatchdogTimeout`). Less
+/// time left belongs to a fixed lease that ends or to a reader that died, and neither cuts a lock.
+/// Twice the time between two inspections of a shared lock, so that a cut is undone before it ends
+/// one.
 const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
-/// Shared by the guards of a hold, the watchdog and the thread that tells of losses.
+/// Shared by the guards of a hold, the watchdog and the thread that reports losses.
 pub(crate) struct Grant {
     pub(crate) name: Arc<LockName>,
     pub(crate) holder: Holder,
@@ -81,21 +86,23 @@ pub(crate) struct Grant {
     pub(crate) permits: u32,
     /// The fencing token; 0 for none.
     pub(crate) token: u64,
-    /// Who waited next for a fair lock when it was granted: a hint.
+    /// The next waiter of a fair lock when it was granted: a hint.
     pub(crate) next: Option<String>,
     /// The lease asked for at the acquire and at every renewal.
     pub(crate) span: Duration,
     pub(crate) renewal_policy: RenewalPolicy,
     /// The instant before the acquire went out, from which the first renewal counts.
     pub(crate) asked_at: Moment,
-    /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand in Redis.
+    /// The longest lease that was ever requested, in nanoseconds, answered or not: what may stand
+    /// at the server.
     longest: AtomicU64,
     pub(crate) lease: Lease,
-    /// Its `max_hold` was reached, and said to be.
+    /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
-    /// Locked while the lease is changed by them.
+    /// Locked while they are used to change the lease.
     ends: Mutex<Ends>,
-    /// Others may have the lock as well, and Java's readers among them may cut its TTL: it is looked at often.
+    /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
+    /// it is inspected often.
     shared: AtomicBool,
     /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
     pub(crate) place: Mutex<Option<(Moment, u64)>>,
@@ -108,16 +115,18 @@ pub(crate) struct Grant {
 struct Listeners {
     /// Of all guards; those of guards that are gone lead nowhere.
     callbacks: Vec<Weak<Place>>,
-    /// The thread that keeps deadlines knows of it.
+    /// The thread that keeps deadlines watches the grant.
     watched: bool,
     /// Of threads that wait for the end of any of several leases.
     events: Vec<Arc<Event>>,
 }
 
-/// How long a release is tried in the background beyond the lease that it removes, for clocks that differ.
+/// How long a release is attempted in the background beyond the lease that it removes, for clocks
+/// that differ.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Condition variables do not count suspended time, so whoever keeps a lease's deadline looks at the clock this often.
+/// How often a thread that keeps the deadline of a lease reads the clock: condition variables do
+/// not count the time that the machine is suspended.
 pub(crate) fn tick(span: Duration) -> Duration {
     (span / 10).min(Duration::from_secs(1)).max(Duration::from_millis(1))
 }
@@ -156,7 +165,7 @@ impl Grant {
         }
     }
 
-    /// Before a lease goes out that may be longer than those before.
+    /// To be called before a request for a lease that may be longer than those before.
     pub(crate) fn asks_for(&self, lease: Duration) {
         self.longest.fetch_max(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -172,15 +181,16 @@ impl Grant {
         }
     }
 
-    /// Whether its `max_hold` has been reached; true once, for whoever says so.
+    /// Whether its `max_hold` has been reached. True only once, for the caller that logs it.
     pub(crate) fn ends_renewal(&self, now: Moment) -> bool {
         self.renewal_policy != RenewalPolicy::Fixed
             && !self.is_renewed_at(now)
             && !self.renewed_no_more.swap(true, Ordering::Relaxed)
     }
 
-    /// From when on nothing of it stands in Redis, if the server takes requests as they come and its clock drifts no
-    /// further than the margin. Where more than one lease was asked for, the last may not have been answered.
+    /// From when on nothing of it stands at the server, if the server runs requests as they arrive
+    /// and its clock drifts no further than the margin. Where more than one lease was requested,
+    /// the last request may not have been answered.
     pub(crate) fn gone_at(&self) -> Moment {
         let (now, longest) = (self.now().plus(SLACK), self.longest());
         let ends = self.ends.lock().own().plus(SLACK).plus(margin(longest) * 2);
@@ -204,24 +214,26 @@ impl Grant {
         if self.lease.is_held(now) { self.lease.until().since(now) } else { Duration::ZERO }
     }
 
-    /// The server confirmed the hold for `lease` from `sent_at`. The state after it: a confirmation that is read after
-    /// the lease has ended revives nothing.
+    /// The server confirmed the hold for `lease` from `sent_at`. Returns the state afterwards: a
+    /// confirmation that is read after the lease has ended revives nothing.
     pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> State {
         let mut ends = self.ends.lock();
         ends.granted(valid_until(sent_at, lease));
         self.lease.renewed(self.now(), ends.end())
     }
 
-    /// A look at the lock found that others may leave it no more than `beside` any time from then on. A cut that comes after
-    /// the look leaves at least that from when it comes, and one before has been mended by it: until then the hold is ours,
-    /// even if it is the last look that reaches the server.
-    pub(crate) fn looked(&self, sent_at: Moment, beside: Option<Duration>) -> State {
+    /// An inspection found that from then on others may cut the TTL of the lock to `beside` at any
+    /// time. A cut after the inspection leaves at least that long from the cut on, and one before
+    /// it has been undone by it: so the hold is certain for that long, even if no later inspection
+    /// reaches the server.
+    pub(crate) fn inspected(&self, sent_at: Moment, beside: Option<Duration>) -> State {
         let mut ends = self.ends.lock();
         ends.looked(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
         self.lease.looked(self.now(), ends.end())
     }
 
-    /// How often it is visited. A long fixed lease as often as others: its holder may be forced out any time.
+    /// How often it is visited. A long fixed lease is visited as often as others: its holder may be
+    /// forced out at any time.
     pub(crate) fn period(&self) -> Duration {
         match self.renewal_policy {
             _ if self.is_shared() => self.span.min(LONGEST_BETWEEN_SHARED_VISITS) / 3,
@@ -235,15 +247,16 @@ impl Grant {
         if self.is_shared() { self.period().min(FIRST_SHARED_VISIT) } else { self.period() }
     }
 
-    /// What is asked for at a visit.
+    /// The request for a visit.
     pub(crate) fn renewal(&self, now: Moment) -> Renewal {
         let lease = match (self.is_shared(), self.is_renewed_at(now)) {
             (false, true) => self.span,
             (false, false) => Duration::ZERO,
             (true, renew) => {
                 let left = self.ends.lock().own().since(now);
-                // Most visits only look, and find that as much is left there as here, which writes nothing. Where Java has
-                // cut it (Redisson before 4.4 cuts our own levels as well), this puts back what we were granted.
+                // Most visits find the same lease at the server as here, and write nothing. Where
+                // another library has cut it (some versions cut the levels of this holder as well),
+                // this puts back what was granted.
                 let at_next_visit = left.saturating_sub(self.period());
                 if renew && at_next_visit < self.span * 2 / 3 { self.span } else { left }
             }
@@ -251,18 +264,18 @@ impl Grant {
         self.renewal_for(lease)
     }
 
-    /// What is asked of the store for this lease; zero only asks whether the hold is still there.
+    /// The request for this lease; zero only asks whether the hold is still there.
     pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
         let (name, holder) = (self.name.clone(), self.holder.clone());
         Renewal { name, holder, permits: self.permits, lease, token: self.token }
     }
 
-    /// What gives it up, down to the counts of `left`.
+    /// The request that gives it up, down to the counts of `left`.
     pub(crate) fn release(&self, left: HoldCounts) -> Release<'_> {
         Release { name: &self.name, holder: &self.holder, permits: self.permits, left, granted: true }
     }
 
-    /// What gives it up in the background.
+    /// The request that gives it up in the background.
     pub(crate) fn undo(&self, left: HoldCounts, unknowns: UnknownOutcomes) -> Undo {
         let (name, holder, permits) = (self.name.clone(), self.holder.clone(), self.permits);
         Undo { name, holder, permits, left, granted: true, unknowns, expires: self.gone_at() }
@@ -272,7 +285,7 @@ impl Grant {
         self.shared.load(Ordering::Acquire)
     }
 
-    /// A write hold that only reads from now on.
+    /// The write hold only reads from now on.
     pub(crate) fn share(&self) {
         self.shared.store(true, Ordering::Release);
     }
@@ -284,15 +297,17 @@ impl Grant {
         state
     }
 
-    /// Wakes whoever waits for the end of the lease, after it ended.
+    /// Wakes the threads that wait for the end of the lease, after it has ended.
     pub(crate) fn wake(&self) {
-        // Also for the mutex's sake: a waiter between its look at the state and its wait must not miss this.
+        // The mutex is taken also for `ended`: a waiter that has read the state and does not wait
+        // yet must not miss this.
         self.listeners.lock().events.iter().for_each(|event| event.notify());
         self.ended.notify_all();
     }
 
-    /// From now on the event is notified when the lease has ended, until it is [taken away](Self::remove_event). By time alone
-    /// nobody may ring it: whoever waits keeps that deadline itself.
+    /// From now on the event is notified when the lease has ended, until it is
+    /// [removed](Self::remove_event). The end by time alone may not notify it: the waiting thread
+    /// keeps that deadline itself.
     pub(crate) fn add_event(&self, event: &Arc<Event>) {
         self.listeners.lock().events.push(event.clone());
     }
@@ -301,8 +316,8 @@ impl Grant {
         self.listeners.lock().events.retain(|other| !Arc::ptr_eq(other, event));
     }
 
-    /// Blocks until the lease is lost or closed (true), released (false), or `timeout` has passed (false). Keeps the deadline
-    /// itself: the watchdog may sit in a connect.
+    /// Blocks until the lease is lost or closed (true), released (false), or `timeout` has passed
+    /// (false). Keeps the deadline itself: the watchdog may be blocked in a connect.
     pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
         let deadline = Deadline::after(Instant::now(), timeout);
         let mut listeners = self.listeners.lock();
@@ -322,7 +337,7 @@ impl Grant {
         }
     }
 
-    /// True for the first of a grant.
+    /// True for the first callback of a grant.
     pub(crate) fn add_callback(&self, OnLost(place): &OnLost) -> bool {
         let mut listeners = self.listeners.lock();
         if listeners.callbacks.len() == listeners.callbacks.capacity() {
@@ -332,7 +347,7 @@ impl Grant {
         !std::mem::replace(&mut listeners.watched, true)
     }
 
-    /// Those that have neither run nor been taken back.
+    /// Takes those that have neither run nor been taken back.
     pub(crate) fn take_callbacks(&self) -> Vec<Callback> {
         let callbacks = std::mem::take(&mut self.listeners.lock().callbacks);
         callbacks.iter().filter_map(|place| place.upgrade()?.lock().take()).collect()
@@ -368,7 +383,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_suspended_process_sees_the_loss_at_its_first_look() {
+    fn a_suspended_process_detects_the_loss_at_its_first_check() {
         let clock = Arc::new(FakeClock::default());
         let g = grant("a", &clock, Duration::from_secs(10), RenewalPolicy::Renewed { until: None });
         assert!(g.lease.is_held(g.now()));

@@ -1,7 +1,7 @@
 //! Where threads of one client that want the same name queue up, first come first served.
 //!
-//! Only the head of a queue talks to the server: fifty threads cost it what one does. The role of the head passes on
-//! when it is granted the lock or leaves, also by a panic.
+//! Only the leader of a queue talks to the server: fifty threads cost it what one does. The role of
+//! the leader passes on when it is granted the lock or leaves, also by a panic.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,25 +16,27 @@ use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
 
-/// Acquisitions in a row, with other clients waiting, before a wake-up of theirs is let pass. A client that releases
-/// and takes again on the spot always beats one that a message has to reach first.
+/// How many acquisitions in a row, with other clients waiting, before this client yields to them. A
+/// client that releases and takes again at once always beats one that a message has to reach first.
 const FIRST_BOUND: u32 = 32;
-/// A run is over after this long as well (times as much as the bound has grown), if it had a few turns.
+/// A run also ends after this long (multiplied as the bound grows), if it had a few acquisitions.
 const FIRST_SPAN: Duration = Duration::from_millis(4);
 const SHORTEST_RUN: u32 = 4;
-/// The bound doubles up to this when a turn that was offered was not taken: a subscription that only lingers.
+/// The bound doubles up to this when no other client takes the lock while this one yields: then the
+/// other subscriptions only linger.
 const LAST_BOUND: u32 = 1024;
-/// A turn is offered this long: a Java waiter needs up to 5.5 ms from the message to its try.
+/// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
+/// request.
 const LONGEST_YIELD: Duration = Duration::from_millis(10);
-/// A place nobody uses keeps its memory of others for this long.
+/// How long an idle queue keeps its fairness counter.
 const MEMORY: Duration = Duration::from_secs(1);
-/// Places beyond which unused ones are swept.
+/// From this many queues on, unused ones are swept.
 const SWEEP_AT: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
     map: Mutex<Map>,
-    /// Those of waiters that queue in Redis, by holder.
+    /// Those of waiters that queue at the server, by holder.
     at_server: Mutex<HashMap<Arc<str>, Arc<LocalQueue>>>,
 }
 
@@ -52,7 +54,8 @@ impl Map {
 
     /// The local queue of the name, made if there is none.
     fn entry(&mut self, name: &Arc<str>) -> &Arc<LocalQueue> {
-        // Only once there are twice as many as the last sweep left: with many names in use each entry would look at all.
+        // Only when there are twice as many as the last sweep left: with many names in use, every
+        // new queue would otherwise check all others.
         if self.local_queues.len() >= SWEEP_AT.max(2 * self.after_sweep) {
             self.local_queues.retain(|_, local_queue| {
                 let state = local_queue.state.lock();
@@ -72,16 +75,18 @@ pub(crate) struct LocalQueue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Those behind the head.
+    /// Those behind the leader.
     waiters: VecDeque<Arc<Waiter>>,
-    /// Somebody is the head, or has been made it and is waking up.
+    /// There is a leader, or a waiter that was made the leader and is waking up.
     leader: bool,
-    /// The head's try, for whoever of this client frees the lock to send right behind the release.
+    /// The leader's acquire, for the thread of this client that frees the lock to send right behind
+    /// the release.
     piggyback: Option<Arc<Piggyback>>,
-    /// Threads that are in the line or about to enter it.
+    /// Threads that are in the queue or about to enter it.
     members: usize,
     fairness: FairnessCounter,
-    /// Since when the server cannot be asked, as far as the heads of this line know, and what it said.
+    /// Since when the server cannot be asked, as far as the leaders of this queue know, and the
+    /// latest error.
     outage: Option<(Instant, Error)>,
 }
 
@@ -90,7 +95,8 @@ struct QueueState {
 struct FairnessCounter {
     in_a_row: u32,
     bound: u32,
-    /// Messages heard once the one of our own last release has arrived.
+    /// How many messages will have been received when the one of this client's own last release has
+    /// arrived.
     messages: u64,
     /// When the run began.
     first: Option<Instant>,
@@ -113,7 +119,8 @@ impl FairnessCounter {
 
 #[derive(Debug)]
 struct Waiter {
-    /// Its owner's try, which goes out with the release before its turn even while the owner is still waking up.
+    /// Its owner's acquire, sent with the release before its turn even while the owner is still
+    /// waking up.
     piggyback: Option<Arc<Piggyback>>,
     signal: Mutex<Signal>,
     changed: Condvar,
@@ -155,12 +162,13 @@ impl Waiter {
     }
 }
 
-/// A thread's presence at a local queue, which is kept while there is one.
+/// A thread's membership in a local queue. The queue is kept while it has members.
 #[derive(Debug)]
 struct Membership<'s> {
     local_queues: &'s LocalQueues,
     local_queue: Arc<LocalQueue>,
-    /// The lock's; the holder's for one who queues in Redis and has a local queue of its own.
+    /// The lock's key; for a waiter that queues at the server, which has a local queue of its own,
+    /// its holder id.
     name: Arc<str>,
     at_server: bool,
 }
@@ -175,31 +183,32 @@ impl Drop for Membership<'_> {
     }
 }
 
-/// Being the head of a local queue's line. Dropped, the next one is.
+/// The role of the leader of a local queue. When this is dropped, the next waiter becomes leader.
 #[derive(Debug)]
 pub(crate) struct Leader<'s> {
     membership: Membership<'s>,
-    /// It stood in line before.
+    /// It waited in the queue before.
     pub(crate) has_waited: bool,
-    /// The try it brought from there.
+    /// The acquire that it left there while it waited.
     piggyback: Option<Arc<Piggyback>>,
 }
 
 pub(crate) enum EnqueueOutcome<'s> {
     Leader(Leader<'s>),
-    /// With the event of the line, which knows how old its last answer is.
+    /// With the event of the queue, which knows how old the last reply is.
     TimedOut(Arc<Event>),
     Closed,
-    /// The head of the line could not ask the server when it tried last. Whoever comes now asks for itself and does not wait
-    /// for the head's next try: a dead server is told at once, and a connection that was cut under the head says nothing
-    /// about the server.
+    /// The leader could not ask the server at its last attempt. The caller asks for itself and does
+    /// not wait for the leader's next attempt: a dead server is reported at once, and a connection
+    /// that was cut under the leader says nothing about the server.
     Outage,
-    /// No time is left, and nobody knows whether somebody else has it.
+    /// No time is left, and it is not known whether another holder has the lock.
     Unknown(Error),
 }
 
 impl LocalQueues {
-    /// The head of a line of its own: for a waiter whose place is in a queue in Redis, so that the line may not decide.
+    /// The leader of a queue of its own: for a waiter whose place is in a queue at the server,
+    /// which alone decides the order.
     pub(crate) fn at_server(&self, holder: &Holder) -> Leader<'_> {
         let (local_queue, name): (Arc<LocalQueue>, Arc<str>) = (Arc::default(), holder.as_str().into());
         self.at_server.lock().insert(name.clone(), local_queue.clone());
@@ -207,7 +216,8 @@ impl LocalQueues {
         Leader { membership, has_waited: false, piggyback: None }
     }
 
-    /// Whether whoever comes queues up: a thread of this client waits for the name, or others are due a turn.
+    /// Whether a new caller has to queue: a thread of this client waits for the name, or this
+    /// client has to yield to others.
     pub(crate) fn is_occupied(&self, name: &str) -> bool {
         let map = self.map.lock();
         map.get(name).is_some_and(|local_queue| {
@@ -216,13 +226,13 @@ impl LocalQueues {
         })
     }
 
-    /// Blocks until the caller is the head of the line for the name. `try_of` is asked for a try to leave in the line, if
-    /// there is one.
+    /// Blocks until the caller is the leader of the queue for the name. `piggyback` makes the
+    /// acquire that the caller leaves in the queue if it has to wait there.
     pub(crate) fn queue(
         &self,
         name: &LockName,
         deadline: Deadline,
-        try_of: impl FnOnce() -> Option<Piggyback>,
+        piggyback: impl FnOnce() -> Option<Piggyback>,
     ) -> EnqueueOutcome<'_> {
         let membership = self.enter(&name.key);
         let waiter = {
@@ -235,15 +245,15 @@ impl LocalQueues {
             if state.outage.is_some() {
                 return EnqueueOutcome::Outage;
             }
-            let piggyback = try_of().map(Arc::new);
+            let piggyback = piggyback().map(Arc::new);
             let waiter = Arc::new(Waiter { piggyback, signal: Mutex::default(), changed: Condvar::new() });
             state.waiters.push_back(waiter.clone());
             waiter
         };
         match waiter.wait(deadline) {
-            // A call that came meanwhile wins: the role must not be lost with a waiter that is given up.
+            // If it was made the leader in the meantime, it stays: the role must not be lost with a
+            // waiter that gives up.
             Signal::Wait if membership.give_up(&waiter) => match &membership.local_queue.state.lock().outage {
-                // Nobody knows whether somebody else has it.
                 Some((_, error)) => EnqueueOutcome::Unknown(error.clone()),
                 None => EnqueueOutcome::TimedOut(membership.local_queue.event.clone()),
             },
@@ -270,14 +280,14 @@ impl LocalQueues {
         }
     }
 
-    /// The try of the head of the line, to be sent behind the release that is about to go out.
+    /// The acquire of the leader, to be sent behind the release that is about to be sent.
     pub(crate) fn take_piggyback(&self, name: &str) -> Option<TakenPiggyback> {
         let map = self.map.lock();
         let piggyback = map.get(name)?.take_piggyback()?;
         Some(TakenPiggyback::new(piggyback, None))
     }
 
-    /// The try of a waiter that queues in Redis, if it is one of ours and sleeps.
+    /// The acquire of a waiter that queues at the server, if it is one of this client and sleeps.
     pub(crate) fn take_piggyback_of(&self, holder: &str) -> Option<TakenPiggyback> {
         let at_server = self.at_server.lock();
         let local_queue = at_server.get(holder)?;
@@ -285,7 +295,7 @@ impl LocalQueues {
         Some(TakenPiggyback::new(piggyback, Some(local_queue.event.clone())))
     }
 
-    /// The server has answered one who came: the head of the line need not wait to try again.
+    /// The server has answered a new caller: the leader need not wait for its next attempt.
     pub(crate) fn outage_is_over(&self, name: &str) {
         let local_queue = self.map.lock().get(name).cloned();
         if let Some(local_queue) = local_queue {
@@ -294,14 +304,15 @@ impl LocalQueues {
         }
     }
 
-    /// How many messages the waiters of a name have heard; `None` when there never were any.
+    /// How many messages the waiters of a name have received; `None` if the name has no queue.
     pub(crate) fn messages(&self, name: &str) -> Option<u64> {
         self.map.lock().get(name).map(|local_queue| local_queue.event.messages())
     }
 
-    /// The lock was released by a thread of this client: its own head need not wait for the message. `others` is how
-    /// many other clients listen (a hint: those that are reconnecting do not show), and `messages` the messages that will
-    /// have been heard once that of this release is.
+    /// A thread of this client freed the lock: its own leader need not wait for the message.
+    /// `others`: how many other clients are subscribed (a hint: it misses those that are
+    /// reconnecting). `messages`: how many messages will have been received when the one of this
+    /// release has arrived.
     pub(crate) fn released(&self, name: &Arc<str>, others: u64, messages: u64) {
         let mut map = self.map.lock();
         let local_queue = match map.get(name) {
@@ -331,7 +342,7 @@ impl LocalQueues {
         local_queue.event.notify();
     }
 
-    /// A release of this client is over without its having freed the lock for sure: the head looks again.
+    /// A release of this client is over, and may not have freed the lock: the leader tries again.
     pub(crate) fn notify(&self, name: &str) {
         let local_queue = self.map.lock().get(name).cloned();
         if let Some(local_queue) = local_queue {
@@ -339,14 +350,14 @@ impl LocalQueues {
         }
     }
 
-    /// Everybody who is at the head of a line looks again.
+    /// Wakes all leaders, so that they try again.
     #[cfg(feature = "testing")]
     pub(crate) fn notify_all(&self) {
         self.map.lock().local_queues.values().for_each(|local_queue| local_queue.event.notify());
         self.at_server.lock().values().for_each(|local_queue| local_queue.event.notify());
     }
 
-    /// Wakes everybody, in line and at the head, for good: the client is closed.
+    /// Wakes all waiters and leaders: the client is closed.
     pub(crate) fn close(&self) {
         let all: Vec<_> = self.map.lock().local_queues.values().cloned().collect();
         for local_queue in all {
@@ -369,31 +380,35 @@ impl Leader<'_> {
         &self.membership.local_queue.event
     }
 
-    /// Leaves a try with the line and waits for a ring, at most for `patience`. `None`: nobody took the try.
+    /// Leaves an acquire in the queue and waits to be notified, for at most `patience`. `None`: no
+    /// releasing thread took the acquire.
     pub(crate) fn wait_with_piggyback(
         &self,
         piggyback: &Arc<Piggyback>,
         patience: Duration,
     ) -> Option<PiggybackOutcome> {
         self.membership.local_queue.state.lock().piggyback = Some(piggyback.clone());
-        // Left first, looked second: a release before this has notified already, one after it takes the try along.
+        // Left first, waited second: a release before this has notified the event already, one
+        // after it takes the acquire along.
         self.membership.local_queue.event.wait(patience);
         let untouched = self.membership.local_queue.state.lock().piggyback.take().is_some();
-        // Whoever took it is bounded by the I/O timeouts.
+        // The thread that took it is bounded by the I/O timeouts.
         if untouched { None } else { Some(piggyback.wait()) }
     }
 
-    /// What became of the try that this head left while it stood in line. `None`: nobody took it, and nobody will.
+    /// The outcome of the acquire that this leader left while it waited in the queue. `None`: no
+    /// thread took it, and none will.
     pub(crate) fn collect_piggyback(&mut self) -> Option<PiggybackOutcome> {
         let piggyback = self.piggyback.take()?;
-        // Either it is still there, or it was never put there because a turn is owed, or somebody took it.
+        // It is still there; or it was never put there, because this client has to yield; or a
+        // releasing thread took it.
         let mut state = self.membership.local_queue.state.lock();
         let untouched = state.piggyback.take().is_some();
         drop(state);
         if untouched || !piggyback.is_taken() { None } else { Some(piggyback.wait()) }
     }
 
-    /// Since when the line has been in an outage, with this error the latest word of it.
+    /// Records the latest error of an outage. Returns since when the outage lasts.
     pub(crate) fn outage_goes_on(&self, error: &Error) -> Instant {
         let mut state = self.membership.local_queue.state.lock();
         let since = state.outage.as_ref().map_or_else(Instant::now, |(since, _)| *since);
@@ -406,12 +421,13 @@ impl Leader<'_> {
         self.membership.local_queue.state.lock().outage = None;
     }
 
-    /// True once this client has had the lock often enough in a row, with others waiting, that one of them is due.
+    /// True once this client has had the lock so often in a row, with others waiting, that it must
+    /// let one of them have it.
     pub(crate) fn must_yield(&self) -> bool {
         self.membership.local_queue.state.lock().fairness.is_yield_due()
     }
 
-    /// Lets others try first, until one of them has released the lock or [`LONGEST_YIELD`] is over.
+    /// Waits until another client has released the lock, or for [`LONGEST_YIELD`].
     pub(crate) fn yield_to_others(&self, patience: Duration) {
         let messages = self.membership.local_queue.state.lock().fairness.messages;
         let taken = self.membership.local_queue.event.wait_for_message(messages + 1, LONGEST_YIELD.min(patience));
@@ -438,7 +454,7 @@ impl Drop for Leader<'_> {
 }
 
 impl Membership<'_> {
-    /// Leaves the line unless the role of the head was handed to this waiter already (false).
+    /// Leaves the queue. False: this waiter was made the leader already.
     fn give_up(&self, waiter: &Arc<Waiter>) -> bool {
         let mut state = self.local_queue.state.lock();
         let place = state.waiters.iter().position(|other| Arc::ptr_eq(other, waiter));
@@ -470,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn the_role_passes_in_order_and_the_station_goes_with_its_last_member() {
+    fn the_role_passes_in_order_and_the_queue_goes_with_its_last_member() {
         let local_queues = LocalQueues::default();
         let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
             panic!()
@@ -493,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_wakes_those_in_line() {
+    fn closing_wakes_the_waiters() {
         let local_queues = LocalQueues::default();
         let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
             panic!()
@@ -511,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_stations_are_swept_also_by_a_client_that_only_tries() {
+    fn unused_queues_are_swept_also_by_a_client_that_never_waits() {
         let local_queues = LocalQueues::default();
         for n in 0..10_000 {
             local_queues.released(&format!("n{n}").into(), 1, 0);
@@ -535,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_owed_after_a_run_with_others_waiting() {
+    fn a_client_yields_after_a_run_with_others_waiting() {
         let local_queues = LocalQueues::default();
         let name: Arc<str> = "n".into();
         for _ in 0..FIRST_BOUND {

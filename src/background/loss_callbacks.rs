@@ -1,9 +1,10 @@
-//! Telling holders of their loss: runs `on_lost` callbacks.
+//! Runs `on_lost` callbacks.
 //!
-//! Whoever sees a loss tells it here. For a loss by time nobody else may be looking (the watchdog can sit in a connect
-//! when a lease ends), so one thread keeps the deadline of every lease that has a callback. It starts with the first
-//! callback of a client and runs no foreign code, neither callbacks nor the logger: those run on threads of their own,
-//! a bounded number at once, which end when nothing is left to run.
+//! Every thread that detects a loss reports it here. A loss by time may be detected by no other
+//! thread (the watchdog can be blocked in a connect when a lease ends), so one thread keeps the
+//! deadline of every lease that has a callback. It starts with the first callback of a client and
+//! runs no foreign code, neither callbacks nor the logger: those run on threads of their own, a
+//! bounded number at once, which end when nothing is left to run.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +18,8 @@ use crate::background::grant::{Callback, Grant, OnLost, tick};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::lease::State;
 
-/// Callbacks that run at once; the others queue behind them. Many leases are lost together when a server stays away.
+/// How many callbacks run at once; the others queue behind them. Many leases are lost together when
+/// a server stays unreachable.
 const MOST_CALLERS: usize = 16;
 
 #[derive(Default)]
@@ -31,7 +33,7 @@ pub(crate) struct LossCallbacks {
 struct List {
     watched: Vec<Arc<Grant>>,
     thread: Option<JoinHandle<()>>,
-    /// When the thread looks again by itself.
+    /// When the thread wakes up without being notified.
     planned: Option<Instant>,
     stop: bool,
 }
@@ -41,17 +43,18 @@ struct List {
 struct Due {
     queue: VecDeque<Callback>,
     callers: usize,
-    /// Why there was no thread for them.
+    /// Why no thread could be started for them; logged by the next one that can.
     trouble: Option<std::io::Error>,
 }
 
 impl LossCallbacks {
-    /// Runs `callback` when `grant` is lost, at once if it is already, for as long as its guard has not taken it back.
+    /// Runs `callback` when `grant` is lost, or at once if it is lost already; unless its guard has
+    /// taken it back.
     pub(crate) fn watch(self: &Arc<Self>, client_name: &str, grant: &Arc<Grant>, callback: &OnLost) {
         let is_new = grant.add_callback(callback);
         let mut no_thread = None;
         let mut list = self.list.lock();
-        // After the stop every lease is over, which is seen below.
+        // After the stop every lease has ended, and the callback runs below.
         if !list.stop {
             if is_new {
                 list.watched.push(grant.clone());
@@ -63,28 +66,30 @@ impl LossCallbacks {
                     Err(e) => no_thread = Some(e),
                 }
             }
-            // A look for every new callback would make many of them quadratic.
-            let looks_at = Instant::now() + pause(grant);
-            if list.planned.is_some_and(|planned| looks_at < planned) {
+            // Notified only if this lease is due before the thread wakes up anyway: one pass over
+            // the list for every new callback would take quadratic time.
+            let due = Instant::now() + pause(grant);
+            if list.planned.is_some_and(|planned| due < planned) {
                 self.changed.notify_one();
             }
         }
         drop(list);
         if let Some(e) = no_thread {
-            log::warn!("no thread for on_lost callbacks, a loss by time may be told late: {e}");
+            log::warn!("no thread for on_lost callbacks, a loss by time may be reported late: {e}");
         }
-        // Looked at last: a loss before the callback was there was told without it.
+        // Checked last: a loss before the callback was added was reported without it.
         if matches!(grant.state(), State::Lost | State::Closed) {
             self.tell(grant);
         }
     }
 
-    /// The lease was lost, or given up by closing the client: its callbacks run, those that have not yet.
+    /// The lease was lost, or given up by closing the client: runs those of its callbacks that have
+    /// not run yet.
     pub(crate) fn tell(self: &Arc<Self>, grant: &Grant) {
         self.run_all(grant.take_callbacks());
     }
 
-    /// What becomes of the callbacks that a guard took back when it was given up, with this outcome.
+    /// Runs or drops the callbacks that a guard took back, after it was given up with this outcome.
     pub(crate) fn finish(self: &Arc<Self>, callbacks: Vec<Callback>, given_up: &Result<()>) {
         match given_up.as_ref().map_err(crate::base::error::Error::kind) {
             Err(ErrorKind::Lost | ErrorKind::Closed) => self.run_all(callbacks),
@@ -99,7 +104,7 @@ impl LossCallbacks {
         }
     }
 
-    /// Sees to it that there are threads for what is to run. False: there is none.
+    /// Starts threads for the queued callbacks. False: there are callbacks, and no thread for them.
     fn call(self: &Arc<Self>) -> bool {
         let mut due = self.due.lock();
         let wanted = due.queue.len().min(MOST_CALLERS - due.callers);
@@ -125,17 +130,17 @@ impl LossCallbacks {
             };
             let trouble = due.trouble.take();
             drop(due);
-            // The threads are few: one that panics goes on with the next.
+            // The threads are few: after a panic this one goes on with the next callback.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(e) = trouble {
-                    log::warn!("on_lost callbacks run late, for want of threads: {e}");
+                    log::warn!("on_lost callbacks run late, because a thread could not be started: {e}");
                 }
                 callback();
             }));
         }
     }
 
-    /// Ends the thread that keeps deadlines, once every lease is over, which the client has seen to. Callbacks go on.
+    /// Ends the thread that keeps deadlines. Called when every lease has ended; callbacks go on.
     pub(crate) fn stop(&self) {
         let mut list = self.list.lock();
         list.stop = true;
@@ -143,7 +148,7 @@ impl LossCallbacks {
         drop(list);
         self.changed.notify_one();
         if let Some(thread) = thread {
-            // It runs no foreign code and drops none, so it comes to an end, and it is not the one that calls this.
+            // It runs and drops no foreign code: so it ends, and this call is not on that thread.
             let _ = thread.join();
         }
     }
@@ -180,7 +185,7 @@ impl LossCallbacks {
     }
 }
 
-/// How long a live lease need not be looked at.
+/// How long until a live lease must be checked again.
 fn pause(grant: &Grant) -> Duration {
     let left = grant.lease.until().since(grant.now());
     tick(grant.span).min(left).max(Duration::from_micros(50))

@@ -1,10 +1,11 @@
-//! The threads of one client, and where its callers queue up.
+//! The threads of one client, and the queues in which its callers wait.
 
 pub(crate) mod grant;
 pub(crate) mod local_queue;
 pub(crate) mod loss_callbacks;
 pub(crate) mod notifications;
 pub(crate) mod piggyback;
+mod renewal_thread;
 pub(crate) mod renewal_trouble;
 pub(crate) mod schedule;
 pub(crate) mod watchdog;

@@ -1,7 +1,7 @@
 //! Release messages for waiters: one subscriber connection and thread per client.
 //!
-//! A message is a hint to try again, never a grant, and never the only hope: every wait has a timer of its own. The
-//! thread reads; whoever wants a channel asks for it directly, on the same connection.
+//! A message is a hint to try again, never a grant, and no wait relies on it: each has a timer of
+//! its own. The thread only reads. Waiters subscribe directly, on the same connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,19 +15,20 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
 use crate::store::{LockStore, Received, SubscriptionSender, Topic};
 
-/// A channel is kept this long after its last waiter, so that contention does not cost a SUBSCRIBE and an UNSUBSCRIBE
-/// for every hand-over.
+/// A topic is kept this long after its last waiter, so that under contention not every hand-over
+/// costs a subscription and its end.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How soon a connection that is half open (its packets vanish) is given up: what is lost on it is found by the timers of
-/// those who wait, and those run for up to a lease.
+/// How soon a half-open connection (its packets vanish) is given up. Until then a lost message is
+/// noticed only by the timers of the waiters, which run for up to a lease.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
-    /// How long a read waits. Between reads the thread looks whether it should stop or let a channel go.
+    /// How long a read waits. Between reads the thread checks whether to stop or to end a
+    /// subscription.
     tick: Duration,
-    /// A connection that is silent for this long is asked for a sign of life.
+    /// A connection that is silent for this long is pinged.
     silence: Duration,
-    /// How long the sign may take.
+    /// How long the reply to a ping may take.
     answer: Duration,
 }
 
@@ -55,14 +56,14 @@ struct Inner {
     changed: Condvar,
 }
 
-/// Every request for a topic is written under this mutex, so that the store gets them in the order in which the map
-/// changed. They are few bytes into a socket buffer, and a write has a timeout.
+/// Every request for a topic is written under this mutex, so that the store gets them in the order
+/// in which the map changed. They are a few bytes into a socket buffer, and a write has a timeout.
 struct State {
     topics: HashMap<Topic, Watch>,
-    /// The asking half of the present connection.
+    /// The sending half of the present connection.
     sender: Option<Box<dyn SubscriptionSender>>,
-    /// When the present connection was asked for a sign of life that has not come yet.
-    asked: Option<Instant>,
+    /// When the present connection was pinged, if there has been no reply since.
+    pinged: Option<Instant>,
     phase: Phase,
 }
 
@@ -80,7 +81,8 @@ struct Watch {
     waiters: usize,
     /// When the last waiter left.
     idle_since: Option<Instant>,
-    /// From the present connection on nothing that happens is missed.
+    /// The store has confirmed the subscription on the present connection: from then on no message
+    /// is missed.
     confirmed: bool,
 }
 
@@ -94,20 +96,20 @@ pub(crate) struct Listening<'w> {
 impl Notifications {
     /// `lease`: how long a waiter sleeps at most.
     pub(crate) fn new(client_name: String, store: Arc<dyn LockStore>, lease: Duration) -> Self {
-        let state = State { topics: HashMap::new(), sender: None, asked: None, phase: Phase::NotStarted };
+        let state = State { topics: HashMap::new(), sender: None, pinged: None, phase: Phase::NotStarted };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let inner = Inner { client_name, store, patience: Patience::of(lease), state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
-    /// Notifies `event` at every message about the topic, and once when the store has confirmed the subscription, until
-    /// the answer is dropped. Does not wait for the store.
+    /// Notifies `event` at every message about the topic, and once when the store has confirmed the
+    /// subscription, until the returned value is dropped. Does not wait for the store.
     pub(crate) fn listen(&self, topic: Topic, event: &Arc<Event>) -> Listening<'_> {
         let mut state = self.inner.state.lock();
         let is_new = !state.topics.contains_key(&topic);
         let watch = state.topics.entry(topic.clone()).or_default();
         if watch.waiters == 0 {
-            // The last waiter's, kept while the subscription lingers.
+            // The event of the last waiter, which was kept while the subscription lingered.
             watch.events.clear();
         }
         if !watch.events.iter().any(|known| Arc::ptr_eq(known, event)) {
@@ -116,7 +118,8 @@ impl Notifications {
         watch.waiters += 1;
         watch.idle_since = None;
         let started = self.start(&mut state);
-        // Without a connection there is nobody to ask: a new one asks for everything in the map.
+        // Without a connection nothing can be sent: a new connection subscribes to everything in
+        // the map.
         let watched = match &mut state.sender {
             Some(sender) if is_new => sender.watch(&[&topic]).map(|confirmed| {
                 if confirmed && let Some(watch) = state.topics.get_mut(&topic) {
@@ -129,7 +132,8 @@ impl Notifications {
             state.give_up();
         }
         drop(state);
-        // Not under the mutex: a logger that blocks would keep every waiter from its message.
+        // Not logged under the mutex: a logger that blocks would keep every waiter from its
+        // message.
         if let Err(e) = started {
             log::warn!("no thread for release messages, waiting by timer: {e}");
         }
@@ -139,11 +143,11 @@ impl Notifications {
         Listening { notifications: self, topic, event: event.clone() }
     }
 
-    /// Whether messages about the topic reach us now.
+    /// Whether messages about the topic reach this client now.
     pub(crate) fn is_subscribed(&self, topic: &Topic) -> bool {
         let state = self.inner.state.lock();
-        // One that is late with a sign of life may be half open.
-        if state.asked.is_some_and(|asked| asked.elapsed() > self.inner.patience.answer / 2) {
+        // A connection that is late with its reply to a ping may be half open.
+        if state.pinged.is_some_and(|pinged| pinged.elapsed() > self.inner.patience.answer / 2) {
             return false;
         }
         match state.topics.get(topic) {
@@ -152,26 +156,26 @@ impl Notifications {
         }
     }
 
-    /// A waiter's time was up without a message, and somebody has the lock again: the message of a release may have been
-    /// lost. Asks the connection for a sign of life, and does not wait for it.
+    /// A waiter's timer ended without a message, and the lock is taken again: the message of a
+    /// release may have been lost. Pings the connection, and does not wait for the reply.
     pub(crate) fn mistrust(&self) {
         let mut state = self.inner.state.lock();
-        if state.asked.is_none() && state.ping().is_err() {
+        if state.pinged.is_none() && state.ping().is_err() {
             state.give_up();
         }
     }
 
-    /// Wakes the waiter for a topic, if it is one of this client: its message is on the way.
+    /// Wakes the waiter for a topic, if this client has one, before its message arrives.
     pub(crate) fn notify(&self, topic: &Topic) {
         self.inner.events_of(topic).iter().for_each(|event| event.notify());
     }
 
-    /// Wakes everybody: the client is closed.
+    /// Wakes all waiters: the client is closed.
     pub(crate) fn wake_all(&self) {
         self.inner.state.lock().topics.values().for_each(Watch::notify);
     }
 
-    /// Asks the thread to end and waits for it until `deadline`; false: it is still in its read.
+    /// Asks the thread to end and waits for it until `deadline`. False: it is still in its read.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         let mut state = self.inner.state.lock();
         match state.phase {
@@ -201,7 +205,7 @@ impl Notifications {
             return Ok(());
         }
         let inner = self.inner.clone();
-        let name = format!("lh-hear-{}", inner.client_name);
+        let name = format!("lh-notify-{}", inner.client_name);
         let handle = std::thread::Builder::new().name(name).spawn(move || inner.run())?;
         *self.thread.lock() = Some(handle);
         state.phase = Phase::Running;
@@ -220,11 +224,11 @@ impl Drop for Listening<'_> {
             return;
         }
         if self.topic.turn_of.is_none() {
-            // The event stays for the next waiter of its queue.
+            // The event stays for the next waiter of its local queue.
             watch.idle_since = Some(Instant::now());
             return;
         }
-        // Nobody else ever waits for this holder's turn.
+        // No other waiter ever waits for this holder's turn.
         topics.remove(&self.topic);
         if sender.as_mut().is_some_and(|sender| sender.unwatch(&self.topic).is_err()) {
             state.give_up();
@@ -232,7 +236,7 @@ impl Drop for Listening<'_> {
     }
 }
 
-/// Whatever ends the thread, nobody may wait for a confirmation that never comes.
+/// However the thread ends, no waiter may rely on a subscription that nobody reads any more.
 struct ExitGuard<'a>(&'a Inner);
 
 impl Drop for ExitGuard<'_> {
@@ -247,11 +251,11 @@ impl Drop for ExitGuard<'_> {
 impl State {
     fn ping(&mut self) -> Result<()> {
         let Some(sender) = &mut self.sender else { return Ok(()) };
-        self.asked = Some(Instant::now());
+        self.pinged = Some(Instant::now());
         sender.ping()
     }
 
-    /// Ends the present connection; the thread makes another.
+    /// Ends the present connection; the thread makes a new one.
     fn give_up(&mut self) {
         if let Some(sender) = self.sender.take() {
             sender.close();
@@ -264,7 +268,8 @@ impl Watch {
         self.events.iter().for_each(|event| event.notify());
     }
 
-    /// The connection ended: those who sleep for a whole lease must know that nobody hears for them now.
+    /// The connection ended: waiters that sleep for a whole lease must learn that no messages
+    /// arrive for now, and poll.
     fn lose(&mut self) {
         self.confirmed = false;
         self.notify();
@@ -289,7 +294,7 @@ impl Inner {
                 Err(e) => log::debug!("the subscriber connection ended, connecting again: {}", e.chain()),
             }
             let mut state = self.state.lock();
-            (state.sender, state.asked) = (None, None);
+            (state.sender, state.pinged) = (None, None);
             state.topics.retain(|_, watch| watch.waiters > 0);
             state.topics.values_mut().for_each(Watch::lose);
             if state.phase == Phase::Running {
@@ -312,7 +317,7 @@ impl Inner {
             }
             state.sender = Some(sender);
         }
-        let mut last_sign = Instant::now();
+        let mut last_received = Instant::now();
         loop {
             let received = subscriber.receive();
             {
@@ -321,7 +326,7 @@ impl Inner {
                     return Ok(());
                 }
                 if !matches!(received, Ok(Received::Timeout)) {
-                    state.asked = None;
+                    state.pinged = None;
                 }
             }
             match received? {
@@ -336,17 +341,18 @@ impl Inner {
                 }
                 Received::Alive => {}
                 Received::Timeout => {
-                    self.maintain(last_sign.elapsed() > self.patience.silence)?;
+                    self.maintain(last_received.elapsed() > self.patience.silence)?;
                     continue;
                 }
             }
-            last_sign = Instant::now();
+            last_received = Instant::now();
             self.maintain(false)?;
         }
     }
 
-    /// Messages before this were received by nobody, so the waiters must look again: notified first and confirmed second, or
-    /// a waiter that has just been told would find the notification of its own subscription.
+    /// Messages before this were not received, so the waiters must try again. Notified first and
+    /// confirmed second: otherwise a waiter could see the confirmation, send a request, and then be
+    /// woken in vain by the notification that belongs to it.
     fn confirm(&self, topics: &[Topic]) {
         let mut state = self.state.lock();
         for topic in topics {
@@ -357,17 +363,18 @@ impl Inner {
         }
     }
 
-    /// Lets go of topics that nobody has waited for since a while, and asks a silent store for a sign of life.
+    /// Ends the subscriptions that have had no waiter for a while, and pings a silent connection.
     fn maintain(&self, is_silent: bool) -> Result<()> {
         let mut state = self.state.lock();
-        if state.asked.is_some_and(|asked| asked.elapsed() > self.patience.answer) {
-            return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection gives no sign of life"));
+        if state.pinged.is_some_and(|pinged| pinged.elapsed() > self.patience.answer) {
+            return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection does not reply to a ping"));
         }
-        if is_silent && state.asked.is_none() {
+        if is_silent && state.pinged.is_none() {
             state.ping()?;
         }
         let State { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
-        // One that is not confirmed yet stays: its confirmation must not be taken for that of a successor.
+        // One that is not confirmed yet stays: its confirmation could be taken for that of a later
+        // subscription to the same topic.
         let is_over = |watch: &Watch| watch.confirmed && watch.idle_since.is_some_and(|since| since.elapsed() > LINGER);
         let idle: Vec<Topic> =
             topics.iter().filter(|(_, watch)| is_over(watch)).map(|(topic, _)| topic.clone()).collect();

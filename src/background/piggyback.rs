@@ -1,4 +1,5 @@
-//! A try that travels with the release of another thread of this client: one round trip for both.
+//! An acquire that travels with the release of another thread of this client: one round trip for
+//! both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
 use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 
-/// A try that travels with the release of another thread: one round trip for both.
+/// The acquire, left by the thread that waits, for the thread that releases.
 #[derive(Debug)]
 pub(crate) struct Piggyback {
     name: Arc<LockName>,
@@ -26,7 +27,7 @@ pub(crate) struct Piggyback {
     taken: AtomicBool,
 }
 
-/// What became of a relayed try.
+/// What became of a piggybacked acquire.
 #[derive(Debug)]
 pub(crate) enum PiggybackOutcome {
     NotSent,
@@ -53,7 +54,7 @@ impl Piggyback {
         Acquire { name, holder, permits: *permits, lease: *lease, held: 0, token: *token, waiting: *waiting }
     }
 
-    /// Under the line's mutex, when it leaves the line.
+    /// Called under the mutex of the local queue, when a releasing thread takes it out of there.
     pub(crate) fn take(&self) {
         self.taken.store(true, Ordering::Release);
     }
@@ -67,7 +68,7 @@ impl Piggyback {
         self.delivered.notify_one();
     }
 
-    /// Blocks until whoever took it tells what became of it.
+    /// Blocks until the thread that took it delivers the outcome.
     pub(crate) fn wait(&self) -> PiggybackOutcome {
         let mut outcome = self.outcome.lock();
         loop {
@@ -79,11 +80,12 @@ impl Piggyback {
     }
 }
 
-/// A piggybacked acquire that somebody took, who owes its owner an outcome, also after a panic.
+/// A piggybacked acquire that a releasing thread took. Its owner waits for an outcome, and gets one
+/// even if that thread panics.
 #[derive(Debug)]
 pub(crate) struct TakenPiggyback {
     piggyback: Arc<Piggyback>,
-    /// Of an owner that nobody else rings for sure.
+    /// Set if the release itself does not notify the owner.
     event: Option<Arc<Event>>,
 }
 
@@ -107,7 +109,7 @@ impl std::ops::Deref for TakenPiggyback {
 
 impl Drop for TakenPiggyback {
     fn drop(&mut self) {
-        // Does nothing after a delivery.
+        // Without effect after a delivery.
         self.piggyback.deliver(PiggybackOutcome::NotSent);
         if let Some(event) = &self.event {
             event.notify();

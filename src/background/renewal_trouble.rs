@@ -1,4 +1,4 @@
-//! What the log is told when leases cannot be renewed.
+//! What is logged when leases cannot be renewed.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::base::error::Error;
 use crate::base::lease::{Moment, State};
 use crate::store::Renewed;
 
-/// Lines for the log, kept until nothing waits for whoever writes them.
+/// Lines for the log, kept until the batch is back in the table: a logger may block.
 #[derive(Debug, Default)]
 pub(crate) struct News(Vec<(log::Level, String)>);
 
@@ -29,22 +29,23 @@ impl News {
     }
 }
 
-/// Whether the server can be asked for renewals: said once when it cannot, so that whoever is on call knows before the
-/// first lease is lost, and once more when it can again.
+/// Whether the server can be asked for renewals. Logged once when it cannot, so that the person on
+/// call knows before the first lease is lost, and once more when it can again.
 #[derive(Debug, Default)]
 pub(crate) struct RenewalTrouble {
     since: Option<Moment>,
 }
 
 impl RenewalTrouble {
-    /// The outcomes of one batch, one for each grant.
-    pub(crate) fn learn(&mut self, grants: &[(Arc<Grant>, Moment)], outcomes: &[Renewed], now: Moment) -> News {
+    /// Takes in the outcomes of one batch, one for each grant. Returns what is to be logged.
+    pub(crate) fn record(&mut self, grants: &[(Arc<Grant>, Moment)], outcomes: &[Renewed], now: Moment) -> News {
         let mut news = News::default();
         let mut failed: Vec<(&Arc<Grant>, &Error)> = Vec::new();
         for ((grant, _), outcome) in grants.iter().zip(outcomes) {
             match outcome {
                 Renewed::Failed(error) if error.kind().is_outage() => failed.push((grant, error)),
-                // Of this lock alone, and so told of this lock, when it happens first.
+                // This concerns one lock alone, so it is logged for this lock, at its first
+                // failure.
                 Renewed::Failed(error) if grant.lease.state(now) == State::Held => {
                     let (name, left) = (&grant.name.name, grant.remaining());
                     news.warn(format!(
@@ -87,7 +88,7 @@ mod tests {
     use crate::base::error::ErrorKind;
 
     #[test]
-    fn an_outage_is_told_once_when_it_begins_and_once_when_it_is_over() {
+    fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
         let clock = Arc::new(FakeClock::default());
         let at = Moment::from_nanos(5);
         let grants: Vec<_> = ["a", "b"]
@@ -97,17 +98,20 @@ mod tests {
         let failed = |kind| Renewed::Failed(Error::new(kind, "why").caused_by(std::io::Error::other("too many files")));
         let mut trouble = RenewalTrouble::default();
         let mut lines = |outcomes: [Renewed; 2]| {
-            trouble.learn(&grants, &outcomes, at).0.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
+            trouble.record(&grants, &outcomes, at).0.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
         };
         assert!(lines([held(), held()]).is_empty());
-        let told = lines([failed(ErrorKind::Unreachable), failed(ErrorKind::Unreachable)]);
-        assert!(told.len() == 1 && told[0].contains("2 leases") && told[0].contains("too many files"), "{told:?}");
+        let logged = lines([failed(ErrorKind::Unreachable), failed(ErrorKind::Unreachable)]);
+        assert!(
+            logged.len() == 1 && logged[0].contains("2 leases") && logged[0].contains("too many files"),
+            "{logged:?}"
+        );
         assert!(lines([failed(ErrorKind::Unreachable), failed(ErrorKind::NotReady)]).is_empty());
         assert!(lines([held(), held()])[0].contains("renewed again"));
         assert!(lines([held(), held()]).is_empty());
-        let told = lines([failed(ErrorKind::WrongType), held()]);
-        assert!(told.len() == 1 && told[0].contains("\"a\""), "{told:?}");
+        let logged = lines([failed(ErrorKind::WrongType), held()]);
+        assert!(logged.len() == 1 && logged[0].contains("\"a\""), "{logged:?}");
         grants[0].0.lease.suspect(at);
-        assert!(lines([failed(ErrorKind::WrongType), held()]).is_empty(), "of one lock, and told before");
+        assert!(lines([failed(ErrorKind::WrongType), held()]).is_empty(), "of one lock, and logged before");
     }
 }

@@ -1,4 +1,4 @@
-//! Which grants are to be visited, and when.
+//! Which grants the watchdog visits, and when.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::background::grant::{Grant, tick};
 use crate::base::lease::{Moment, margin};
 
-/// Each grant knows its place here; both are guarded by the mutex of whoever owns the schedule.
+/// Each grant knows its place here. The owner of the schedule guards both with one mutex.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     /// By due time; the number keeps equal times apart.
     due: BTreeMap<(Moment, u64), Arc<Grant>>,
     next: u64,
-    /// The shortest lease since it was last empty: how often the clock must be looked at.
+    /// The shortest lease since it was last empty: it decides how often the clock must be read.
     shortest: Duration,
 }
 
@@ -24,7 +24,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Answers when it will be visited: never later than the end of its lease, which must be seen.
+    /// Returns when it will be visited: no later than the end of its lease, which must be detected.
     pub(crate) fn enter(&mut self, grant: &Arc<Grant>, due: Moment) -> Moment {
         if self.due.is_empty() {
             self.shortest = Duration::MAX;
@@ -43,14 +43,15 @@ impl Schedule {
         place.and_then(|place| self.due.remove(&place)).is_some()
     }
 
-    /// When the thread that visits them must be awake: for the first that is due, and to look at the clock, because a
-    /// condition variable does not count the time that the machine sleeps.
+    /// When the thread that visits them must wake up: for the first that is due, and in between to
+    /// read the clock, because a condition variable does not count the time that the machine
+    /// sleeps.
     pub(crate) fn wake_at(&self, now: Moment) -> Option<Moment> {
         let ((first, _), _) = self.due.first_key_value()?;
         Some((*first).min(now.plus(tick(self.shortest))))
     }
 
-    /// Everything due, and what would be due within a short while: one write instead of many.
+    /// Everything that is due, and what will be due soon: one write instead of many.
     pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Arc<Grant>> {
         let mut grants = Vec::new();
         let mut horizon = now;
@@ -58,7 +59,7 @@ impl Schedule {
             && entry.key().0 <= horizon
         {
             let grant = entry.remove();
-            // A twelfth of a lease early, at most.
+            // At most a twelfth of a lease early.
             horizon = horizon.max(now.plus((grant.span / 12).min(Duration::from_millis(500))));
             *grant.place.lock() = None;
             grants.push(grant);
@@ -72,8 +73,9 @@ impl Schedule {
         grants
     }
 
-    /// The machine stood still for this long without its boot-time clock noticing: whether a lease can have ended by it.
-    pub(crate) fn minds(&self, jump: Duration) -> bool {
+    /// Whether a lease can have ended while the machine stood still for this long without its
+    /// boot-time clock counting it.
+    pub(crate) fn is_endangered_by(&self, jump: Duration) -> bool {
         !self.due.is_empty() && jump > margin(self.shortest)
     }
 }

@@ -135,6 +135,6 @@
 //! | name | what it does | starts with |
 //! |---|---|---|
 //! | `lh-renew-<client name>` | renews leases, notices losses, resolves unknown outcomes; with Redlock it probes masters | the first hold |
-//! | `lh-hear-<client name>` | receives release messages | the first wait |
+//! | `lh-notify-<client name>` | receives release messages | the first wait |
 //! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` |
 //! | `lh-on-lost` | runs callbacks; up to 16 at once, each ends when nothing is left to run | a loss |

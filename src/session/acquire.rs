@@ -1,4 +1,4 @@
-//! Taking a lock: the hold of the calling thread once more, or a new one.
+//! Taking a lock: one more level of the calling thread's hold, or a new hold.
 
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -17,20 +17,20 @@ use crate::session::wait_loop::{Contender, contend};
 use crate::session::{Config, Owner, Shared};
 use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
 
-/// What an outermost acquire asks for.
+/// The terms of an outermost acquire.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
-    /// Renewed by the watchdog, for at most this long if there is a limit; or fixed.
+    /// Renewed by the watchdog, up to `max_hold` if that is set; else the lease is fixed.
     pub(crate) renewed: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) token: TokenRule,
-    /// Whether a thread that has the lock gets it again.
+    /// Whether a thread that has the lock may enter it again.
     pub(crate) reentrant: bool,
 }
 
 impl Terms {
-    /// What a client's settings say.
+    /// Those of a client's settings.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             lease: config.lease,
@@ -51,7 +51,7 @@ impl Terms {
         Ok(())
     }
 
-    /// How the watchdog treats what was granted on a request of this moment.
+    /// How the watchdog treats a grant that was requested at this moment.
     pub(crate) fn renewal_policy(&self, sent_at: Moment) -> RenewalPolicy {
         match (self.renewed, self.max_hold) {
             (true, max_hold) => RenewalPolicy::Renewed { until: max_hold.map(|most| sent_at.plus(most)) },
@@ -60,7 +60,8 @@ impl Terms {
     }
 }
 
-/// Re-enters the hold of the calling thread, or takes the lock for it. `None`: not before the deadline.
+/// Re-enters the hold of the calling thread, or takes the lock for it. `None` if it could not be
+/// taken by the deadline.
 pub(crate) fn acquire_for_thread(
     shared: &Arc<Shared>,
     name: &Arc<LockName>,
@@ -69,13 +70,14 @@ pub(crate) fn acquire_for_thread(
 ) -> Result<Option<Arc<Hold>>> {
     shared.check_usable().map_err(|e| e.for_name(&name.name))?;
     let thread = std::thread::current().id();
-    match shared.holds.of_thread(&name.key, thread) {
+    match Hold::of_thread(shared, &name.key, thread) {
         Some(hold) => reenter(shared, &hold, name, terms).map(|()| Some(hold)),
         None => acquire(shared, name, 1, terms, deadline, Owner::Thread(thread)),
     }
 }
 
-/// Takes the lock for a guard that is bound to no thread. `None`: not before the deadline.
+/// Takes the lock for a guard that is bound to no thread. `None` if it could not be taken by the
+/// deadline.
 pub(crate) fn acquire_owned(
     shared: &Arc<Shared>,
     name: &Arc<LockName>,
@@ -88,8 +90,8 @@ pub(crate) fn acquire_owned(
     if name.kind == Kind::Write {
         refuse_upgrade(shared, name, thread)?;
     }
-    // The guard of a hold of this thread cannot leave it: it would wait for itself.
-    if let Some(hold) = shared.holds.of_thread(&name.key, thread) {
+    // The guards of a hold of this thread cannot leave it: the thread would wait for itself.
+    if let Some(hold) = Hold::of_thread(shared, &name.key, thread) {
         refuse_reentry(&hold, name, terms)?;
     }
     if deadline == Deadline::Never {
@@ -98,9 +100,9 @@ pub(crate) fn acquire_owned(
     acquire(shared, name, permits, terms, deadline, Owner::Guard)
 }
 
-/// A writer that waits for a reader of its own thread waits for ever.
-fn refuse_upgrade(shared: &Shared, name: &LockName, thread: ThreadId) -> Result<()> {
-    match shared.holds.of_thread(&name.key, thread) {
+/// Refuses a writer that would wait for a reader of its own thread, for ever.
+fn refuse_upgrade(shared: &Arc<Shared>, name: &LockName, thread: ThreadId) -> Result<()> {
+    match Hold::of_thread(shared, &name.key, thread) {
         Some(hold) if hold.counts().main == 0 => hold.ensure_held().and(Err(Error::named(
             ErrorKind::Conflict,
             &name.name,
@@ -111,8 +113,9 @@ fn refuse_upgrade(shared: &Shared, name: &LockName, thread: ThreadId) -> Result<
     }
 }
 
-/// Neither a non-reentrant handle enters a hold of its thread, nor does any handle enter what such a one took: under work
-/// stealing the job that asks may be another than the one that holds it. Nor can it wait, for its own thread.
+/// Refuses re-entry if either handle is non-reentrant, the one that asks or the one that took the
+/// hold: under work stealing the job that asks may not be the job that holds the lock. Waiting is
+/// no alternative, because the thread would wait for itself.
 pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Result<()> {
     if terms.reentrant && hold.reentrant {
         return Ok(());
@@ -122,10 +125,11 @@ pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Res
     hold.ensure_held().and(Err(Error::named(ErrorKind::Conflict, &name.name, why)))
 }
 
-/// An owned acquire that waits for a hold of its own thread waits for ever: that hold's guards cannot leave the thread, and
-/// its lease does not end by itself. Of an owned guard that cannot be said: another thread may drop it.
-pub(crate) fn refuse_own(shared: &Shared, name: &LockName, thread: ThreadId) -> Result<()> {
-    match shared.holds.of_thread(&name.key, thread) {
+/// Refuses an owned acquire that would wait for a hold of its own thread, for ever: the guards of
+/// that hold cannot leave the thread, and its lease does not end by itself. An owned guard is no
+/// such hold: another thread may drop it.
+pub(crate) fn refuse_own(shared: &Arc<Shared>, name: &LockName, thread: ThreadId) -> Result<()> {
+    match Hold::of_thread(shared, &name.key, thread) {
         Some(hold)
             if hold.grant.name.kind.is_same_primitive_as(name.kind)
                 && (name.kind != Kind::Read || hold.counts().main > 0)
@@ -143,13 +147,13 @@ pub(crate) fn refuse_own(shared: &Shared, name: &LockName, thread: ThreadId) -> 
     }
 }
 
-fn reenter(shared: &Shared, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
+fn reenter(shared: &Arc<Shared>, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
     check_kind(hold, name)?;
     refuse_reentry(hold, name, terms)?;
     let counts = hold.counts();
     let (side, held) = match name.kind {
-        // Nothing is sent: on the wire the read levels would share the holder, and the late undo of one would remove
-        // the next, with a writer let in beside a reader.
+        // Nothing is sent: at the server the read levels would share the holder, and the late undo
+        // of one would remove the next, which would let a writer in beside a reader.
         Kind::Read if counts.main > 0 => return hold.nest_read(),
         Kind::Read => (Side::Read, counts.reads),
         Kind::Write => {
@@ -161,7 +165,7 @@ fn reenter(shared: &Shared, hold: &Hold, name: &Arc<LockName>, terms: &Terms) ->
     hold.reenter(side, terms.lease, || reenter_once(shared, hold, name, terms, held))
 }
 
-/// A thread that holds a lock of another kind under the name cannot have this one: it would wait for itself.
+/// Refuses a thread that holds a lock of another kind under the name: it would wait for itself.
 pub(crate) fn check_kind(hold: &Hold, name: &LockName) -> Result<()> {
     if hold.grant.name.kind.is_same_primitive_as(name.kind) {
         return Ok(());
@@ -175,7 +179,7 @@ pub(crate) fn granted_too_late() -> Error {
     Error::new(ErrorKind::Unreachable, "the lock was granted, but the answer came after its lease had ended")
 }
 
-/// When it was asked for; `None`: the hold is gone.
+/// Returns when the granted request was sent; `None` if the hold is gone.
 fn reenter_once(
     shared: &Shared,
     hold: &Hold,
@@ -241,7 +245,7 @@ impl<'a> Contender<'a> for LockCall<'a> {
 }
 
 impl LockCall<'_> {
-    /// Makes a hold of a grant, unless its lease has ended while we waited for the answer.
+    /// Makes a hold of a grant, unless its lease ended before the reply arrived.
     fn begin(&mut self, granted: Granted) -> Result<Arc<Hold>> {
         let Self { attempt, terms, owner } = self;
         let Granted { token, sent_at, next } = granted;

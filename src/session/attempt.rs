@@ -1,4 +1,5 @@
-//! One outermost call under way: its holder, and what of it may stand in Redis without being a hold.
+//! One outermost call under way: its holder, and what may stand of it at the server without being a
+//! hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,36 +9,36 @@ use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::{Kind, LockName};
-use crate::session::{Call, Shared};
+use crate::session::shared::{Call, Shared};
 use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, TokenRule, Undo, UnknownOutcomes, Waiting};
 
-/// However the call ends, nothing of it stays: what is in unknown outcome, a place in a queue, a marker.
+/// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
 pub(crate) struct AcquireAttempt<'a> {
     pub(crate) shared: &'a Arc<Shared>,
-    /// What it waits for: of several names taken as one, the one that blocked it last.
+    /// The name that it waits for: of several names taken as one, the one that blocked it last.
     pub(crate) name: &'a Arc<LockName>,
-    /// All that it takes under its holder, and so what is undone.
+    /// All names that it takes under its holder, which are the ones to undo.
     all: &'a [Arc<LockName>],
     pub(crate) holder: Holder,
     pub(crate) permits: u32,
     lease: Duration,
     token: TokenRule,
     unknowns: UnknownOutcomes,
-    /// Since when there have been unknown outcomes.
+    /// Since when there are unknown outcomes.
     unknown_since: Option<Moment>,
-    /// A sign that it waits may stand in Redis.
+    /// Its queue entry or wait marker may stand at the server.
     has_marker: bool,
-    /// One stood there for certain, because the server said "busy" to a try that leaves it.
+    /// One did stand there, because the server answered "busy" to a request that leaves it.
     queued: bool,
-    /// Last: what is in unknown outcome is handed over before the call counts as over.
+    /// The last field: unknown outcomes reach the watchdog before the call counts as over.
     _call: Call,
 }
 
-/// What a try brought.
+/// What an attempt brought.
 #[derive(Debug)]
 pub(crate) enum Tried<T> {
     Won(T),
-    /// Somebody else has it, for this long if anybody knows.
+    /// Another holder has it, for this long, if that is known.
     Busy(Option<Duration>),
 }
 
@@ -54,7 +55,8 @@ impl<'a> AcquireAttempt<'a> {
         Ok(attempt)
     }
 
-    /// For several names taken as one, `all` of them freshly; `name`: one of those asked for.
+    /// For several names taken as one. `all`: those that are taken newly; `name`: one of all that
+    /// were asked for.
     pub(crate) fn of_all(
         shared: &'a Arc<Shared>,
         name: &'a Arc<LockName>,
@@ -80,7 +82,7 @@ impl<'a> AcquireAttempt<'a> {
         })
     }
 
-    /// What is asked of the server. `waits`: and will be asked again.
+    /// The request. `waits`: it will be repeated if the lock is busy.
     pub(crate) fn request(&self, waits: bool) -> Acquire<'_> {
         let Self { name, holder, permits, lease, token, .. } = self;
         let waiting = match (waits, self.queued) {
@@ -99,11 +101,13 @@ impl<'a> AcquireAttempt<'a> {
         self.judge(acquired)
     }
 
-    /// One try, which settles what earlier ones left in unknown outcome and leaves its own.
+    /// Sends one request, which resolves the unknown outcomes of earlier ones and may leave its
+    /// own.
     pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
         let now = self.shared.clock.now();
         if self.unknown_since.is_some_and(|since| now.since(since) > TAKEN_TTL / 2) {
-            // What an earlier try took may be forgotten soon, and a repeat would take it once more.
+            // The server soon forgets what an earlier request took, and a repeat would then take it
+            // once more.
             self.give_up();
         }
         let mut unknowns = std::mem::take(&mut self.unknowns);
@@ -113,7 +117,7 @@ impl<'a> AcquireAttempt<'a> {
         answer
     }
 
-    /// The outcome of a try that another thread sent along with its release.
+    /// Takes in the outcome of an acquire that another thread sent with its release.
     pub(crate) fn on_piggyback_reply(
         &mut self,
         acquired: Result<Acquired>,
@@ -147,15 +151,16 @@ impl<'a> AcquireAttempt<'a> {
         }
     }
 
-    /// Nothing of an earlier try can still run.
+    /// No earlier request can still run.
     pub(crate) fn is_resolved(&self) -> bool {
         self.unknowns.is_empty()
     }
 
-    /// What has been sent must not stand: undone in the background, and never under this holder again.
+    /// Undoes in the background whatever was sent. Later requests have a new holder: one of the old
+    /// holder would be undone with the rest.
     pub(crate) fn give_up(&mut self) {
         let holder = std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.name.kind));
-        // A queue entry outlives the lease of whoever left it.
+        // A queue entry may outlive the lease of its waiter.
         let stands = if self.has_marker { LONGEST_MARKER.max(self.lease) } else { self.lease };
         (self.has_marker, self.queued, self.unknown_since) = (false, false, None);
         let unknowns = std::mem::take(&mut self.unknowns);
@@ -167,7 +172,8 @@ impl<'a> AcquireAttempt<'a> {
         }
     }
 
-    /// Takes back the sign that it waits, at once: those behind it move up now and not when it counts as dead.
+    /// Removes the queue entry or wait marker at once: waiters behind it move up now, and not when
+    /// this one counts as dead.
     pub(crate) fn leave(&mut self) {
         if !self.has_marker || !self.unknowns.is_empty() {
             return;
@@ -193,7 +199,7 @@ impl Drop for AcquireAttempt<'_> {
     }
 }
 
-/// The holder is fresh: only a server that mixes up its answers says that it is gone.
+/// The holder is fresh: only a server that mixes up its replies answers that its hold is gone.
 #[cold]
 pub(crate) fn never_held(name: &str) -> Error {
     Error::named(ErrorKind::Protocol, name, "the server speaks of a hold that never was")
@@ -206,10 +212,12 @@ fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {
     }
 }
 
-/// A waiter's place in a fair queue stands for this long, and a Java waiter's time for each of those in front.
+/// How long a waiter's place in a fair queue stands at most, other libraries' waiting times for
+/// those in front of it included.
 const LONGEST_MARKER: Duration = Duration::from_secs(600);
 
-/// A fair lock's waiter has a place in its queue; a waiting writer keeps new readers out.
+/// A waiter of a fair lock leaves an entry in its queue; a waiting writer leaves a marker that
+/// keeps new readers out.
 fn leaves_marker(kind: Kind) -> bool {
     matches!(kind, Kind::Fair | Kind::Write)
 }

@@ -1,45 +1,45 @@
-//! Threads that end with holds: their guards were forgotten, or sit in other thread-locals.
+//! Threads that end while they hold something: their guards were forgotten, or live in other
+//! thread-locals that are destroyed later or never.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
 
-use crate::session::Shared;
+/// What a thread's end concerns: a client with holds of that thread.
+pub(crate) trait OnThreadExit {
+    /// Called on the thread that ends, while its thread-locals are destroyed.
+    fn on_thread_exit(self: Arc<Self>, thread: ThreadId);
+}
 
 thread_local! {
-    /// The clients that have holds of this thread. When the thread ends, what it still holds is released: its guards
-    /// were forgotten, or sit in other thread-locals.
-    static THREAD_EXIT: RefCell<ThreadExitHook> = RefCell::new(ThreadExitHook { thread: std::thread::current().id(), clients: Vec::new() });
+    static THREAD_EXIT: RefCell<ThreadExitHook> =
+        RefCell::new(ThreadExitHook { thread: std::thread::current().id(), clients: Vec::new() });
 }
 
+/// The clients that have had holds of this thread.
 struct ThreadExitHook {
-    thread: std::thread::ThreadId,
-    clients: Vec<Weak<Shared>>,
+    thread: ThreadId,
+    clients: Vec<Weak<dyn OnThreadExit>>,
 }
 
-/// When the calling thread ends, the client gives up what it holds then.
-pub(crate) fn release_at_thread_exit(shared: &Arc<Shared>) {
-    // In the destructor of another thread-local the thread-exit hook may be gone: then that guard's own drop must do.
+/// From now on the client is notified when the calling thread ends.
+pub(crate) fn notify_at_thread_exit<C: OnThreadExit + 'static>(client: &Arc<C>) {
+    // In the destructor of another thread-local the hook may be gone already. Then the guard that
+    // is made there is released by its own drop, or by nothing.
     let _ = THREAD_EXIT.try_with(|hook| {
         let mut hook = hook.borrow_mut();
-        if !hook.clients.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(shared))) {
+        if !hook.clients.iter().any(|known| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(client))) {
             hook.clients.retain(|known| known.strong_count() > 0);
-            hook.clients.push(Arc::downgrade(shared));
+            let client: Weak<C> = Arc::downgrade(client);
+            hook.clients.push(client);
         }
     });
 }
 
 impl Drop for ThreadExitHook {
     fn drop(&mut self) {
-        for shared in self.clients.drain(..).filter_map(|client| client.upgrade()) {
-            if shared.is_forked() {
-                // Not even dropped: that could end the client in a process that owns nothing of it.
-                std::mem::forget(shared);
-                continue;
-            }
-            for hold in shared.holds.take_thread(self.thread) {
-                log::warn!("a thread ended with a hold of {:?}: releasing it", hold.name());
-                hold.abandon();
-            }
+        for client in self.clients.drain(..).filter_map(|client| client.upgrade()) {
+            client.on_thread_exit(self.thread);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The one wait loop: try, sleep until woken or until the lease of whoever has it may end, try again.
+//! The one wait loop: try, sleep until woken or until the lease of the present holder may end, try
+//! again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,15 +24,15 @@ pub(crate) trait Contender<'a> {
     /// One round trip. `waits`: another will follow if this fails.
     fn try_once(&mut self, waits: bool) -> Result<Tried<Self::Won>>;
 
-    /// A try that a thread of this client may send behind the release of what keeps us out.
+    /// The acquire that a thread of this client may send behind its release of the lock.
     fn piggyback(&mut self) -> Option<Piggyback>;
 
-    /// What came of that.
+    /// Takes in the outcome of that.
     fn on_piggyback_reply(&mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes)
     -> Result<Tried<Self::Won>>;
 }
 
-/// Blocks until it is won, or until the deadline (`None`).
+/// Blocks until the contender has won, or until the deadline (`None`).
 pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
     let AcquireAttempt { shared, name, .. } = *contender.attempt();
     if deadline == Deadline::Now {
@@ -41,8 +42,9 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
         };
     }
     let mut first = None;
-    // Several can have it at once: no need to go in one by one, if nobody of this client waits. Whoever waits for a latch
-    // looks in any case: only what it saw when it came tells it later whether the latch was opened in between.
+    // Shared locks can have several holders: without waiters of this client there is no reason to
+    // queue. A latch is read in any case: only what the caller sees when it comes can show it later
+    // that the latch was opened in between.
     let at_once = name.kind == Kind::Latch || is_shared(name.kind) && !shared.local_queues.is_occupied(&name.key);
     if at_once && shared.holds.blocks(name).is_none() {
         match contender.try_once(true)? {
@@ -53,7 +55,8 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
     queue_up(contender, deadline, first)
 }
 
-/// Blocks in the line of the name that the claim waits for. `first`: the answer of a try that was sent just now.
+/// Blocks in the local queue of the name that the attempt waits for. `first`: the reply to a
+/// request that was sent just now.
 pub(crate) fn queue_up<'a, C: Contender<'a>>(
     contender: &mut C,
     deadline: Deadline,
@@ -67,7 +70,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
         };
         match queued {
             EnqueueOutcome::Leader(mut leader) => {
-                // What was heard before it stood in line is too old.
+                // A reply from before it waited in the queue is too old.
                 let first = first.filter(|_| !leader.has_waited);
                 let outcome = lead(contender, &mut leader, deadline, first);
                 if !matches!(outcome, Ok(Some(_))) {
@@ -80,7 +83,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
             EnqueueOutcome::Unknown(error) => return Err(error),
             EnqueueOutcome::Outage => {}
         }
-        // Whoever has an answer already brings the news that the server can be asked.
+        // A call that has had a reply already knows that the server can be asked.
         if first.is_none() {
             match contender.try_once(true)? {
                 Tried::Won(won) => return Ok(Some(won)),
@@ -91,13 +94,13 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
     }
 }
 
-/// Its time is up while it stands in line.
+/// The deadline passed while the call waited in the local queue.
 fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<Option<C::Won>> {
     let AcquireAttempt { shared, name, .. } = *contender.attempt();
     if is_known(shared, event) || shared.holds.blocks(name).is_some() {
         return Ok(None);
     }
-    // Whoever is the first of the line may sleep on an old answer, or wait in vain for its first one.
+    // The leader may sleep on an old reply, or wait in vain for its first one.
     match contender.try_once(false)? {
         Tried::Won(won) => Ok(Some(won)),
         Tried::Busy(_) => {
@@ -107,8 +110,8 @@ fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<O
     }
 }
 
-/// Whether the last answer in a line is young enough to be given still. An older one says nothing of a server that has hung
-/// since, and `None` would say that somebody else has the lock when nobody knows.
+/// Whether the last reply in a queue is recent enough to return `None` for it. If the server has
+/// hung since an older one, `None` would report another holder when that is not known.
 fn is_known(shared: &Shared, event: &Event) -> bool {
     event.is_answered_within(shared.config.io_timeout)
 }
@@ -132,32 +135,35 @@ fn lead<'a, C: Contender<'a>>(
 ) -> Result<Option<C::Won>> {
     let AcquireAttempt { shared, name, .. } = *contender.attempt();
     let topic = topic_of(contender.attempt());
-    // A fair waiter's messages come by a subscription that stands already while others wait: heard from before its first
-    // try, it needs no second one.
+    // If other fair waiters of this client are subscribed, their subscription covers this waiter's
+    // messages as well: with it from before the first attempt, no second attempt is needed to close
+    // the gap between attempt and subscription.
     let stands = name.kind == Kind::Fair && shared.notifications.is_subscribed(&topic);
     let mut listening = stands.then(|| shared.notifications.listen(topic.clone(), leader.event()));
     let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
-    // Whoever was told "busy" is waiting already.
+    // A call that was answered "busy" is already waiting.
     let mut outage = Outage::new(leader.has_waited || first.is_some(), shared.config.outage_timeout);
-    // Left in the line before this thread was the head: it may have been sent already.
+    // Left in the queue before this thread was the leader: it may have been sent already.
     let mut sent = leader.collect_piggyback();
     let mut ask_anyway = false;
-    // The last wait ended by its timer, and whoever had the lock may have released it meanwhile.
+    // The last wait ended by its timer, and the lock may have been released in the meantime.
     let mut woken_by_timer = false;
     let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
     loop {
         if sent.is_none() && leader.must_yield() && shared.holds.blocks(name).is_none() {
             listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
             leader.yield_to_others(patience(Duration::MAX));
-            // Older than the turn that was let pass, and than the ring that is cleared below.
+            // This reply predates the yield, and the notification that is cleared below.
             first = None;
         }
-        // Before the try is sent: a message that comes while it is under way may tell of a later release.
+        // Before the request is sent: a message that arrives while it is under way may be of a
+        // release after it.
         leader.event().clear();
         if sent.is_none() && shared.is_closed() {
             return Err(closed().for_name(&name.name));
         }
-        // One more try at the deadline, because something may have happened, but no second one.
+        // One more attempt at the deadline, because the lock may have been released, but no second
+        // one.
         let last = deadline.has_passed(Instant::now());
         let local = if std::mem::take(&mut ask_anyway) { None } else { shared.holds.blocks(name) };
         let tried = match (sent.take(), first.take(), local) {
@@ -167,7 +173,8 @@ fn lead<'a, C: Contender<'a>>(
             (_, Some(busy), None) => Ok(busy),
             (.., None) => contender.try_once(true),
             (.., Some(remaining)) => {
-                // At most a lease: a hold for longer may have ended otherwise, and then the server is asked.
+                // At most a lease: a longer hold may have ended in another way, so the server is
+                // asked then.
                 let start = Instant::now();
                 let pause = patience(until_after(remaining).min(shared.config.lease));
                 match wait_for_local(contender, leader, pause) {
@@ -191,17 +198,20 @@ fn lead<'a, C: Contender<'a>>(
                 if last {
                     return Ok(None);
                 }
-                // A fair waiter's timer is that of its place, not of the holder's lease.
+                // The timer of a fair waiter is that of its place in the queue, not of the holder's
+                // lease.
                 if std::mem::take(&mut woken_by_timer) && ttl.is_some() && name.kind != Kind::Fair {
                     shared.notifications.mistrust();
                 }
-                // From here on it waits: a server that goes away before the second try is an outage to ride out.
+                // From here on the call waits: a server that goes away before the second attempt is
+                // tolerated for the `outage_timeout`.
                 outage.waited = true;
                 if listening.is_none() && !deadline.has_passed(Instant::now()) {
                     listening = Some(shared.notifications.listen(topic.clone(), leader.event()));
                     if shared.notifications.is_subscribed(&topic) {
-                        // A release between the try and the subscription was heard by nobody. If the server has
-                        // yet to confirm it, the event rings when it does.
+                        // No message was received for a release between the attempt and the
+                        // subscription. If the store has yet to confirm the subscription, the event
+                        // is notified when it does.
                         continue;
                     }
                 }
@@ -212,11 +222,12 @@ fn lead<'a, C: Contender<'a>>(
                 (_, e) => return Err(e),
             },
         };
-        // At most a lease, in case a message is lost; much less while none can be heard.
+        // At most a lease, in case a message is lost; much less while none can be received.
         let lease = shared.config.lease;
         let most = if shared.notifications.is_subscribed(&topic) { lease } else { POLL_UNSUBSCRIBED.min(lease / 2) };
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
-        // The place in the queue is known: whoever of this client releases in front of it takes our try along.
+        // The store names the next waiter to the releasing holder: if that is of this client, it
+        // sends this acquire with its release.
         let piggyback =
             if name.kind == Kind::Fair && contender.attempt().is_resolved() { contender.piggyback() } else { None };
         let notified = match piggyback.map(Arc::new) {
@@ -227,7 +238,8 @@ fn lead<'a, C: Contender<'a>>(
             None => leader.event().wait(pause),
         };
         woken_by_timer = !notified;
-        // Nothing has happened since the last answer that another try could find; if that answer is not too old.
+        // Without a notification another attempt would find nothing new, if the last reply is
+        // recent.
         let known = !outage.goes_on && is_known(shared, leader.event());
         if !notified && known && deadline.has_passed(Instant::now()) {
             return Ok(None);
@@ -235,7 +247,8 @@ fn lead<'a, C: Contender<'a>>(
     }
 }
 
-/// A thread of this client has the lock: its release takes our try along. `None`: look again.
+/// A thread of this client has the lock: its release takes the acquire of this call along. `None`:
+/// it was not sent.
 fn wait_for_local<'a, C: Contender<'a>>(
     contender: &mut C,
     leader: &Leader<'_>,
@@ -253,16 +266,16 @@ fn wait_for_local<'a, C: Contender<'a>>(
     }
 }
 
-/// How often a waiter that hears no messages looks by itself.
+/// How often a waiter that receives no messages tries again.
 const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(500);
 
-/// A millisecond more than a TTL, which Redis rounds down.
+/// A millisecond more than the TTL, which stores may round down.
 fn until_after(ttl: Duration) -> Duration {
     ttl + Duration::from_millis(1)
 }
 
-/// How long a call puts up with a server that cannot be asked: a call that has not waited yet, not at all. Counted by the
-/// line, so that those behind do not each begin anew.
+/// How long a call tolerates a server that cannot be asked: a call that has not waited yet, not at
+/// all. The local queue counts the time, so that the next leaders do not each start anew.
 struct Outage {
     waited: bool,
     outage_timeout: Duration,
@@ -283,7 +296,11 @@ impl Outage {
         leader.outage_is_over();
     }
 
-    /// How long to wait before the next try; the error, when it is not to be ridden out, or has been for long enough.
+    /// How long to wait before the next attempt, and the error back, in case there is no time for
+    /// one.
+    ///
+    /// # Errors
+    /// The given error, when it is no outage, or the outage has lasted too long.
     fn pause(&mut self, leader: &Leader<'_>, error: Error) -> Result<(Duration, Error)> {
         if !self.waited || !error.kind().is_outage() {
             return Err(error);

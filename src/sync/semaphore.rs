@@ -131,7 +131,7 @@ impl Semaphore {
     pub fn delete(&self) -> Result<bool> {
         let name = self.handle.usable()?;
         // Listed before: permits that are taken once it is gone are those of another semaphore.
-        let ours = self.handle.shared.holds.under(&name.key);
+        let ours = Hold::all_under(&self.handle.shared, &name.key);
         let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
         if deleted {
             ours.iter().filter(|hold| hold.grant.name.kind.is_same_primitive_as(name.kind)).for_each(|h| h.tell_lost());

@@ -27,7 +27,8 @@ pub(super) fn take(
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
     let thread = std::thread::current().id();
-    let mut held: Vec<Option<Arc<Hold>>> = names.iter().map(|name| shared.holds.of_thread(&name.key, thread)).collect();
+    let mut held: Vec<Option<Arc<Hold>>> =
+        names.iter().map(|name| Hold::of_thread(shared, &name.key, thread)).collect();
     for (name, hold) in names.iter().zip(&mut held) {
         if let Some(own) = hold {
             if owner == Owner::Guard {

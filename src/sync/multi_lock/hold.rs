@@ -66,7 +66,7 @@ impl MultiHold {
             // Cleared first and looked second: a loss in between rings again.
             watch.event.clear();
             let (mut pause, mut released) = (Duration::MAX, false);
-            for Hold { grant, .. } in self.parts.iter().map(|hold| &**hold) {
+            for grant in self.parts.iter().map(|hold| &hold.grant) {
                 let now = grant.now();
                 match grant.lease.state(now) {
                     State::Lost | State::Closed => return true,

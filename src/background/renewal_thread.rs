@@ -1,0 +1,392 @@
+//! The one renewal thread of a client: renews what is due, detects losses, resolves unknown
+//! outcomes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::background::grant::{Grant, tick};
+use crate::background::local_queue::LocalQueues;
+use crate::background::loss_callbacks::LossCallbacks;
+use crate::background::renewal_trouble::{News, RenewalTrouble};
+use crate::background::schedule::Schedule;
+use crate::base::backoff::Backoff;
+use crate::base::clock::{Clock, ClockReading};
+use crate::base::lease::{Moment, State};
+use crate::store::{HoldCounts, LockStore, Renewal, Renewed, Undo, UnknownOutcomes};
+
+/// How many undos are kept while the server cannot be asked. Beyond it the oldest is dropped.
+const MOST_UNDOS: usize = 10_000;
+
+pub(super) struct Inner {
+    pub(super) client_name: String,
+    store: Arc<dyn LockStore>,
+    clock: Arc<dyn Clock>,
+    loss_callbacks: Arc<LossCallbacks>,
+    /// Their waiters are notified when a hold of this client ends.
+    local_queues: Arc<LocalQueues>,
+    pub(super) table: Mutex<Table>,
+    pub(super) changed: Condvar,
+}
+
+/// Guarded by one mutex, which is never held during I/O.
+pub(super) struct Table {
+    pub(super) due: Schedule,
+    pub(super) undos: Vec<Undo>,
+    /// While some undos are being resolved: until when the last of them can stand.
+    pub(super) resolving_until: Option<Moment>,
+    /// Nothing is resolved before this: the back-off after a failure.
+    pub(super) resolve_from: Moment,
+    /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is
+    /// notified.
+    planned: Option<Moment>,
+    /// All grants are to be visited, whenever they are due.
+    pub(super) visit_all: bool,
+    /// Set with the request to stop: until when the thread goes on resolving.
+    pub(super) resolve_until: Option<Instant>,
+    pub(super) phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    NotStarted,
+    Running,
+    Stopping,
+    Ended,
+}
+
+/// Reports every lease in the table as lost when the thread ends, also by a panic: nothing renews
+/// them any more.
+struct ExitGuard<'a>(&'a Inner);
+
+impl Drop for ExitGuard<'_> {
+    fn drop(&mut self) {
+        let mut table = self.0.table.lock();
+        table.phase = Phase::Ended;
+        let orphans = table.due.take_all();
+        drop(table);
+        for grant in orphans {
+            if grant.lose() == State::Lost {
+                self.0.loss_callbacks.tell(&grant);
+                log::warn!("the watchdog ended: {:?} is lost", grant.name.name);
+            }
+        }
+        self.0.changed.notify_all();
+    }
+}
+
+/// A batch that is out for renewal. Its grants are put back when it is dropped, also by a panic:
+/// otherwise they would never be renewed again.
+struct Batch<'a> {
+    inner: &'a Inner,
+    grants: Vec<(Arc<Grant>, Moment)>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let mut table = self.inner.table.lock();
+        for (grant, due) in self.grants.drain(..) {
+            // Checked under the table's mutex. A release changes the state first and then takes the
+            // mutex to leave the table: either its new state is seen here, or it finds the grant in
+            // the table and removes it.
+            if matches!(grant.state(), State::Held | State::Suspect) {
+                // It may have become shared since `due` was computed, and shared grants are due
+                // sooner.
+                let due = due.min(grant.now().plus(grant.period()));
+                self.inner.enter(&mut table, &grant, due);
+            }
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn new(
+        client_name: String,
+        store: Arc<dyn LockStore>,
+        clock: Arc<dyn Clock>,
+        loss_callbacks: Arc<LossCallbacks>,
+        local_queues: Arc<LocalQueues>,
+    ) -> Self {
+        let table = Table {
+            due: Schedule::default(),
+            undos: Vec::new(),
+            resolving_until: None,
+            resolve_from: Moment::from_nanos(0),
+            planned: None,
+            visit_all: false,
+            resolve_until: None,
+            phase: Phase::NotStarted,
+        };
+        let (table, changed) = (Mutex::new(table), Condvar::new());
+        Self { client_name, store, clock, loss_callbacks, local_queues, table, changed }
+    }
+
+    pub(super) fn enter(&self, table: &mut Table, grant: &Arc<Grant>, due: Moment) {
+        let visit = table.due.enter(grant, due);
+        if table.planned.is_none_or(|planned| visit < planned) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Returns the undo that was dropped for it, if there were too many.
+    pub(super) fn remember(&self, table: &mut Table, undo: Undo) -> Option<Undo> {
+        let oldest = (table.undos.len() == MOST_UNDOS).then(|| table.undos.remove(0));
+        table.undos.push(undo);
+        self.changed.notify_all();
+        oldest
+    }
+
+    pub(super) fn run(&self) {
+        let _exit_guard = ExitGuard(self);
+        let mut round = Round {
+            resolve_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
+            renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
+            maintain_at: Some(self.clock.now()),
+            trouble: RenewalTrouble::default(),
+            seen: ClockReading::at(&*self.clock, self.clock.now()),
+        };
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| self.pass(&mut round))) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => {
+                    log::warn!("the watchdog panicked and goes on");
+                    // If the panic repeats at once, the loop must not occupy a core.
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+
+    /// One round of the loop; false when it is time to end.
+    fn pass(&self, round: &mut Round) -> bool {
+        let mut table = self.table.lock();
+        let now = self.clock.now();
+        if let Some(ahead) = self.mistrust_a_jump(&mut table, round, now) {
+            drop(table);
+            log::debug!("the wall clock jumped {ahead:?} ahead: renewing every lease now");
+            return true;
+        }
+        if std::mem::take(&mut table.visit_all) {
+            table.due.take_all().iter().for_each(|grant| self.enter(&mut table, grant, now));
+        }
+        if table.phase == Phase::Stopping {
+            let until = table.resolve_until;
+            drop(table);
+            loop {
+                // A server that has come back in the meantime is one more that can be asked. With
+                // nothing to undo, there is no reason to wait for one.
+                if !self.table.lock().undos.is_empty() {
+                    self.store.maintain();
+                }
+                while self.resolve(round) {}
+                let pause = round.resolve_pause.next();
+                let unresolved = !self.table.lock().undos.is_empty();
+                if !unresolved || until.is_none_or(|until| Instant::now() + pause >= until) {
+                    let left = self.table.lock().undos.clone();
+                    left.iter().for_each(Undo::warn_of_a_leak);
+                    return false;
+                }
+                std::thread::sleep(pause);
+            }
+        }
+        if let Some(batch) = self.take_due(&mut table, now) {
+            drop(table);
+            self.renew(batch, round);
+        } else if round.maintain_at.is_some_and(|at| at <= now) {
+            drop(table);
+            round.maintain_at = self.store.maintain();
+        } else if !table.undos.is_empty() && table.resolve_from <= now {
+            drop(table);
+            self.resolve(round);
+        } else {
+            self.sleep(&mut table, now, round.maintain_at);
+        }
+        true
+    }
+
+    fn sleep(&self, table: &mut parking_lot::MutexGuard<'_, Table>, now: Moment, maintain_at: Option<Moment>) {
+        let mut wake = [table.due.wake_at(now), maintain_at].into_iter().flatten().min();
+        if !table.undos.is_empty() {
+            wake = Some(wake.map_or(table.resolve_from, |w| w.min(table.resolve_from)));
+        }
+        table.planned = wake;
+        match wake {
+            Some(wake) => {
+                let pause = wake.since(now).max(Duration::from_micros(100));
+                self.changed.wait_for(table, pause);
+            }
+            None => self.changed.wait(table),
+        }
+        // While the thread works it needs no notification: it reads the table before it sleeps.
+        table.planned = Some(Moment::from_nanos(0));
+    }
+
+    /// Detects a wall clock that ran ahead of the boot-time clock by more than the margin. The
+    /// machine was paused in a way that its boot-time clock did not count, so leases may end sooner
+    /// than this client believes: all of them become due now. Returns how far it jumped.
+    fn mistrust_a_jump(&self, table: &mut Table, round: &mut Round, now: Moment) -> Option<Duration> {
+        let reading = ClockReading::at(&*self.clock, now);
+        let ahead = reading.jumped_since(&round.seen);
+        round.seen = reading;
+        if !table.due.is_endangered_by(ahead) {
+            return None;
+        }
+        for grant in table.due.take_all() {
+            grant.lease.suspect(now);
+            self.enter(table, &grant, now);
+        }
+        Some(ahead)
+    }
+
+    fn take_due(&self, table: &mut Table, now: Moment) -> Option<Batch<'_>> {
+        let due = table.due.take_due(now).into_iter();
+        let grants: Vec<_> = due.map(|grant| (grant.clone(), now.plus(tick(grant.span)))).collect();
+        // Dropping a batch takes the table's mutex, which the caller holds: an empty batch must not
+        // be made here, or the thread would deadlock.
+        if grants.is_empty() { None } else { Some(Batch { inner: self, grants }) }
+    }
+
+    fn renew(&self, mut batch: Batch<'_>, round: &mut Round) {
+        let mut ended = News::default();
+        batch.grants.retain(|(grant, _)| match grant.state() {
+            State::Held | State::Suspect => true,
+            State::Lost => {
+                self.ended_by_time(grant, &mut ended);
+                false
+            }
+            State::Released | State::Closed => false,
+        });
+        if batch.grants.is_empty() {
+            return ended.log();
+        }
+        let now = self.clock.now();
+        for (grant, _) in batch.grants.iter().filter(|(grant, _)| grant.ends_renewal(now)) {
+            let (name, left) = (&grant.name.name, grant.remaining());
+            ended.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
+        }
+        let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| grant.renewal(now)).collect();
+        let outcomes = self.store.renew(&renewals);
+        // Logged only when the batch is back in the table: a logger that blocks must not keep a
+        // lease from its next renewal.
+        let mut news = round.trouble.record(&batch.grants, &outcomes, now);
+        let pause = match outcomes.iter().any(|o| matches!(o, Renewed::Failed(_))) {
+            true => round.renew_pause.next(),
+            false => {
+                round.renew_pause.reset();
+                Duration::ZERO
+            }
+        };
+        for ((entry, renewal), outcome) in batch.grants.iter_mut().zip(&renewals).zip(outcomes) {
+            entry.1 = self.apply(&entry.0, renewal, outcome, pause, &mut news);
+        }
+        drop(batch);
+        ended.log();
+        news.log();
+    }
+
+    /// Applies the outcome of a renewal to its grant. Returns when the next one is due.
+    fn apply(
+        &self,
+        grant: &Arc<Grant>,
+        renewal: &Renewal,
+        outcome: Renewed,
+        pause: Duration,
+        news: &mut News,
+    ) -> Moment {
+        let now = self.clock.now();
+        match outcome {
+            Renewed::Held { sent_at, again, beside } => {
+                // Before the renewal is confirmed, or the grant would for a moment have too late an
+                // end.
+                grant.inspected(sent_at, beside);
+                let state =
+                    if renewal.lease.is_zero() { grant.state() } else { grant.confirmed(sent_at, renewal.lease) };
+                match state {
+                    State::Lost => self.ended_by_time(grant, news),
+                    // Its release was sent in the meantime, and may have run before the renewal put
+                    // the hold back.
+                    State::Released | State::Closed if again => self.take_back(grant),
+                    _ => {}
+                }
+                sent_at.plus(grant.period())
+            }
+            Renewed::Gone => {
+                if grant.lose() == State::Lost {
+                    self.loss_callbacks.tell(grant);
+                    news.warn(format!("the hold of {:?} is gone from the server", grant.name.name));
+                }
+                self.local_queues.notify(&grant.name.key);
+                now
+            }
+            Renewed::Failed(error) => {
+                news.debug(|| format!("renewing {:?} failed, trying again: {}", grant.name.name, error.chain()));
+                grant.lease.suspect(now);
+                now.plus(pause.min(grant.span / 10))
+            }
+        }
+    }
+
+    /// The hold is also undone: a renewal that reached the server late may have lengthened its
+    /// lease there.
+    fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
+        news.warn(format!("the lease of {:?} ended before it was renewed", grant.name.name));
+        grant.wake();
+        self.loss_callbacks.tell(grant);
+        self.local_queues.notify(&grant.name.key);
+        self.take_back(grant);
+    }
+
+    fn take_back(&self, grant: &Grant) {
+        let undo = grant.undo(HoldCounts::NONE, UnknownOutcomes::default());
+        let oldest = self.remember(&mut self.table.lock(), undo);
+        log_dropped(oldest);
+    }
+
+    /// Resolves one batch of undos. True: there was progress, and there are more.
+    fn resolve(&self, round: &mut Round) -> bool {
+        let mut table = self.table.lock();
+        let mut undos = std::mem::take(&mut table.undos);
+        table.resolving_until = undos.iter().map(|undo| undo.expires).max();
+        drop(table);
+        if undos.is_empty() {
+            return false;
+        }
+        let before = undos.len();
+        self.store.resolve(&mut undos);
+        let mut table = self.table.lock();
+        table.resolving_until = None;
+        // One batch a round: what is due for renewal goes first.
+        let progress = undos.len() < before;
+        table.resolve_from = if progress {
+            round.resolve_pause.reset();
+            Moment::from_nanos(0)
+        } else {
+            self.clock.now().plus(round.resolve_pause.next())
+        };
+        // Older ones first.
+        undos.append(&mut table.undos);
+        table.undos = undos;
+        progress && !table.undos.is_empty()
+    }
+}
+
+/// To be called without the table's mutex: a logger may block, and nothing would be renewed until
+/// it returned.
+pub(super) fn log_dropped(undo: Option<Undo>) {
+    if let Some(Undo { name, .. }) = undo {
+        log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", name.name);
+    }
+}
+
+/// What the thread remembers from one round of its loop to the next.
+struct Round {
+    resolve_pause: Backoff,
+    renew_pause: Backoff,
+    /// When the store wants to maintain its connections and servers.
+    maintain_at: Option<Moment>,
+    trouble: RenewalTrouble,
+    seen: ClockReading,
+}

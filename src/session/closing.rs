@@ -1,0 +1,173 @@
+//! Closing a client: its holds are released, its threads end, and the caller learns what may still
+//! stand at the server.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::base::lease::Moment;
+use crate::base::lock_name::Kind;
+use crate::session::hold::{Hold, Left};
+use crate::session::shared::{Closing, Shared};
+use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
+
+impl Shared {
+    /// See [`LockClient::close`](crate::LockClient::close).
+    pub(crate) fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
+        if self.is_forked() {
+            return self.check_usable();
+        }
+        let deadline =
+            Instant::now().checked_add(timeout).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
+        let mut closing = self.closing.lock();
+        loop {
+            match &*closing {
+                Closing::Open => break,
+                Closing::Done(outcome) => return outcome.clone(),
+                Closing::UnderWay if Instant::now() >= deadline => {
+                    let why = "another thread is still closing the client: wait for it, or close with more time";
+                    return Err(Error::new(ErrorKind::Unreachable, why));
+                }
+                Closing::UnderWay => {
+                    self.closing_changed.wait_until(&mut closing, deadline);
+                }
+            }
+        }
+        *closing = Closing::UnderWay;
+        drop(closing);
+        self.closed.store(true, Ordering::Release);
+        let outcome = self.close_until(deadline);
+        *self.closing.lock() = Closing::Done(outcome.clone());
+        self.closing_changed.notify_all();
+        outcome
+    }
+
+    fn close_until(self: &Arc<Self>, deadline: Instant) -> Result<()> {
+        self.local_queues.close();
+        self.notifications.wake_all();
+        let mut unconfirmed = self.release_holds(deadline);
+        unconfirmed.extend(self.give_back_permits(deadline));
+        let mut also = Vec::new();
+        // Before the watchdog is stopped: these calls give back what they are granted from now on,
+        // and hand their unknown outcomes to it.
+        if !self.calls_are_over(deadline) {
+            also.push("a lock call still waits for the server, and what it is granted stands for its lease".to_owned());
+        }
+        let watchdog_ended = self.watchdog.stop(deadline);
+        let subscriber_ended = self.notifications.stop(deadline);
+        self.loss_callbacks.stop();
+        self.store.close();
+        if !watchdog_ended || !subscriber_ended {
+            also.push("a thread is still in its I/O and ends with it".to_owned());
+        }
+        let (left, resolving_until) = self.watchdog.unresolved();
+        let now = self.clock.now();
+        if watchdog_ended {
+            // All others were released in the background after all, or their leases have ended.
+            let stands = |one: &Unconfirmed| left.iter().any(|undo| one.is_of(undo));
+            unconfirmed.retain(|one| stands(one) || (!one.has_lease && now >= one.expires));
+        }
+        for undo in left {
+            if !unconfirmed.iter().any(|one| one.is_of(&undo)) {
+                unconfirmed.push(Unconfirmed::of(&undo, "an unknown outcome is not resolved"));
+            }
+        }
+        if unconfirmed.is_empty() && also.is_empty() {
+            return Ok(());
+        }
+        let ends = unconfirmed.iter().filter(|one| one.has_lease).map(|one| one.expires).chain(resolving_until).max();
+        Err(not_all_released(&unconfirmed, also, ends.map(|ends| ends.since(now))))
+    }
+
+    /// Ends every hold here before the first release is sent: each holder learns of it before
+    /// another can have its lock.
+    fn release_holds(self: &Arc<Self>, deadline: Instant) -> Vec<Unconfirmed> {
+        let holds = self.holds.take_all();
+        let close = |entry| -> Option<(Hold, Left)> {
+            let hold = Hold::of(self, entry);
+            // An error says that it was lost before, and is undone in the background.
+            let left = hold.close().ok().flatten()?;
+            Some((hold, left))
+        };
+        let leaving: Vec<_> = holds.into_iter().filter_map(close).collect();
+        let mut unconfirmed = Vec::new();
+        for (hold, left) in leaving {
+            let why = if Instant::now() >= deadline {
+                hold.send_later();
+                "the time was up".to_owned()
+            } else {
+                match hold.send(&left) {
+                    // `Lost`: the server does not know the hold, so the lock is free.
+                    Err(e) if e.kind() != ErrorKind::Lost => e.message().to_owned(),
+                    _ => continue,
+                }
+            };
+            let (name, holder) = (hold.grant.name.name.clone(), hold.grant.holder.clone());
+            unconfirmed.push(Unconfirmed { name, holder, why, expires: hold.grant.gone_at(), has_lease: true });
+        }
+        unconfirmed
+    }
+
+    fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {
+        let outstanding_permits = std::mem::take(&mut *self.outstanding_permits.lock());
+        let mut unconfirmed = Vec::new();
+        for (holder, (name, permits)) in outstanding_permits {
+            let mut unknowns = UnknownOutcomes::default();
+            let asked_at = self.clock.now();
+            let why = if Instant::now() >= deadline {
+                "the time was up".to_owned()
+            } else {
+                let (name, holder, left) = (&name, &holder, HoldCounts::NONE);
+                match self.store.release(&Release { name, holder, permits, left, granted: true }, &mut unknowns) {
+                    Ok(_) => continue,
+                    Err(e) => e.message().to_owned(),
+                }
+            };
+            let undo = Undo::of_permits(name, holder, permits, unknowns, asked_at);
+            unconfirmed.push(Unconfirmed::of(&undo, &why));
+            self.watchdog.undo(undo);
+        }
+        unconfirmed
+    }
+}
+
+/// What a close could not release by itself, and left to the watchdog.
+struct Unconfirmed {
+    name: Arc<str>,
+    holder: Holder,
+    why: String,
+    expires: Moment,
+    has_lease: bool,
+}
+
+impl Unconfirmed {
+    fn of(undo: &Undo, why: &str) -> Self {
+        let has_lease = !matches!(undo.name.kind, Kind::CountingSemaphore);
+        let why = if has_lease { why.to_owned() } else { format!("{why} (these permits have no lease)") };
+        Self { name: undo.name.name.clone(), holder: undo.holder.clone(), why, expires: undo.expires, has_lease }
+    }
+
+    fn is_of(&self, undo: &Undo) -> bool {
+        self.holder == undo.holder && self.name == undo.name.name
+    }
+}
+
+#[cold]
+fn not_all_released(unconfirmed: &[Unconfirmed], also: Vec<String>, stands_for: Option<Duration>) -> Error {
+    const SHOWN: usize = 10;
+    let mut parts: Vec<String> =
+        unconfirmed.iter().take(SHOWN).map(|one| format!("{:?}: {}", one.name, one.why)).collect();
+    if unconfirmed.len() > SHOWN {
+        parts.push(format!("{} more", unconfirmed.len() - SHOWN));
+    }
+    parts.extend(also);
+    let stands = stands_for.map(|time| {
+        let seconds = (time.as_secs_f64() * 10.0).ceil() / 10.0;
+        format!(" (it can stay locked until its lease ends, for {seconds} s at most)")
+    });
+    let stands = stands.unwrap_or_default();
+    let why = format!("closed, but not everything is confirmed to be released{stands}: {}", parts.join("; "));
+    Error::new(ErrorKind::Unreachable, why)
+}

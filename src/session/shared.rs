@@ -1,0 +1,220 @@
+//! What all handles of one client share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::background::local_queue::LocalQueues;
+use crate::background::loss_callbacks::LossCallbacks;
+use crate::background::notifications::Notifications;
+use crate::background::watchdog::Watchdog;
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::{ClientId, Holder};
+use crate::base::lease::Moment;
+use crate::base::lock_name::LockName;
+use crate::base::process::OwnProcess;
+use crate::session::hold_table::Holds;
+use crate::store::{LockStore, Topic};
+
+/// The settings of a client, frozen when it is built.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) lease: Duration,
+    pub(crate) io_timeout: Duration,
+    pub(crate) key_prefix: String,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) fencing: bool,
+    /// How long a call that is already waiting tolerates a server that cannot be asked.
+    pub(crate) outage_timeout: Duration,
+}
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) id: ClientId,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) store: Arc<dyn LockStore>,
+    pub(crate) holds: Holds,
+    /// Permits without leases that are out, by holder: no lease returns them to the semaphore, so
+    /// closing the client has to.
+    pub(crate) outstanding_permits: Mutex<HashMap<Holder, (Arc<LockName>, u32)>>,
+    pub(crate) local_queues: Arc<LocalQueues>,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) notifications: Notifications,
+    pub(crate) loss_callbacks: Arc<LossCallbacks>,
+    pub(crate) client_name: String,
+    pub(super) closed: AtomicBool,
+    pub(super) closing: Mutex<Closing>,
+    pub(super) closing_changed: Condvar,
+    /// Acquiring calls under way: `close` waits for what they still have to undo.
+    calls: Mutex<usize>,
+    calls_changed: Condvar,
+    process: OwnProcess,
+}
+
+/// How far a close has come.
+#[derive(Default)]
+pub(super) enum Closing {
+    #[default]
+    Open,
+    UnderWay,
+    Done(Result<()>),
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: Config,
+        client_name: String,
+        id: ClientId,
+        store: Arc<dyn LockStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let loss_callbacks = Arc::new(LossCallbacks::default());
+        let local_queues = Arc::new(LocalQueues::default());
+        Self {
+            watchdog: Watchdog::new(
+                client_name.clone(),
+                store.clone(),
+                clock.clone(),
+                loss_callbacks.clone(),
+                local_queues.clone(),
+            ),
+            notifications: Notifications::new(client_name.clone(), store.clone(), config.lease),
+            holds: Holds::new(config.io_timeout),
+            config,
+            id,
+            clock,
+            store,
+            outstanding_permits: Mutex::default(),
+            local_queues,
+            loss_callbacks,
+            client_name,
+            closed: AtomicBool::new(false),
+            closing: Mutex::default(),
+            closing_changed: Condvar::new(),
+            calls: Mutex::new(0),
+            calls_changed: Condvar::new(),
+            process: OwnProcess::now(),
+        }
+    }
+
+    /// In a fork the threads are gone and the mutexes may be locked for ever: nothing of the client
+    /// may be touched there.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.is_forked_at(self.clock.now())
+    }
+
+    /// [`is_forked`](Self::is_forked) for a caller that has just read the lease clock.
+    pub(crate) fn is_forked_at(&self, now: Moment) -> bool {
+        self.process.is_other(now)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Every method begins with this.
+    ///
+    /// # Errors
+    /// `Forked` and `Closed`.
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.is_forked() {
+            return Err(Error::new(
+                ErrorKind::Forked,
+                "this process is a fork of the one that made the client; make a client of its own",
+            ));
+        }
+        if self.is_closed() { Err(closed()) } else { Ok(()) }
+    }
+
+    /// Wakes this client's own waiters after one of its threads freed `name`: they need not wait
+    /// for the message, which reached `listeners` subscribers. `received_before`: how many messages
+    /// the waiters had received before it was sent.
+    pub(crate) fn tell_freed(&self, name: &LockName, listeners: Option<u64>, received_before: u64) {
+        let listeners = listeners.unwrap_or(0);
+        // Few others publish on this topic in between, so the next message is mostly this client's.
+        let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
+        let messages = received_before + own * self.store.messages_per_release();
+        self.local_queues.released(&name.key, listeners - own, messages);
+    }
+
+    /// Counts an acquiring call, until the returned value is dropped.
+    ///
+    /// # Errors
+    /// `Closed`. Counted first and checked second: a close either sees the call and waits for it,
+    /// or the call sees the close.
+    pub(crate) fn begin_call(self: &Arc<Self>) -> Result<Call> {
+        *self.calls.lock() += 1;
+        let call = Call(self.clone());
+        if self.is_closed() { Err(closed()) } else { Ok(call) }
+    }
+
+    /// Wakes every sleeping thread of the client, so that it checks again: a test has moved the clock,
+    /// or changed what stands in the store.
+    #[cfg(feature = "testing")]
+    pub(crate) fn look_again(&self) {
+        if !self.is_forked() {
+            self.watchdog.visit_all();
+            self.local_queues.notify_all();
+        }
+    }
+
+    /// Waits for the acquiring calls under way. False: some were not over by the deadline.
+    pub(super) fn calls_are_over(&self, deadline: Instant) -> bool {
+        let mut calls = self.calls.lock();
+        while *calls > 0 {
+            if self.calls_changed.wait_until(&mut calls, deadline).timed_out() {
+                return *calls == 0;
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Shared {
+    /// The last handle is gone, so there are no holds. Unknown outcomes get one I/O timeout to be
+    /// resolved. It comes on top of the timeouts of the guard that was the last handle, because the
+    /// release by that guard may be the one whose outcome is unknown.
+    fn drop(&mut self) {
+        if self.is_forked() || self.is_closed() {
+            return;
+        }
+        let deadline = Instant::now() + self.config.io_timeout;
+        self.closed.store(true, Ordering::Release);
+        self.watchdog.stop(deadline);
+        self.notifications.stop(deadline);
+        self.loss_callbacks.stop();
+        self.store.close();
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut client = f.debug_struct("LockClient");
+        client.field("id", &self.id.as_str());
+        // The store takes mutexes, which a thread that does not exist in a fork may have locked.
+        if self.is_forked() {
+            return client.field("forked", &true).finish_non_exhaustive();
+        }
+        client.field("store", &self.store).field("closed", &self.is_closed()).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
+}
+
+/// An acquiring call under way.
+#[derive(Debug)]
+pub(crate) struct Call(Arc<Shared>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        *self.0.calls.lock() -= 1;
+        self.0.calls_changed.notify_all();
+    }
+}
