@@ -14,8 +14,8 @@ use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::wait_loop::{Contender, contend};
 use crate::session::{Shared, closed};
 use crate::store::{Acquired, Count, Granted, HoldCounts, Release, Released, TokenRule, Undo, UnknownOutcomes};
-use crate::sync::handle::{Handle, waiting_method};
-use crate::sync::remote_counter::{Counter, permit_methods};
+use crate::sync::handle::{Handle, handle_methods, waiting_method};
+use crate::sync::remote_counter::Counter;
 
 /// A count of permits without leases: **a process that dies leaks the permits it has**, so take
 /// [`Semaphore`](crate::Semaphore) unless you share this one with Java processes that use Redisson's `RSemaphore`, or count
@@ -66,11 +66,7 @@ impl CountingSemaphore {
         Self { handle: Handle::new(shared, name, Kind::CountingSemaphore) }
     }
 
-    /// The name, as it was asked for; empty for a name that no method will accept.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.handle.name()
-    }
+    handle_methods!(name);
 
     waiting_method! {
         /// Takes one permit, blocking until one is free.
@@ -90,7 +86,35 @@ impl CountingSemaphore {
         take
     }
 
-    permit_methods!();
+    /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
+    /// has. 1 to 2^31 − 1. One round trip. It may be repeated.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the
+    /// server cannot be asked.
+    pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
+        Counter::new(&self.handle).set(permits)
+    }
+
+    /// Adds permits, or removes some for good. If more are removed than are free, the number of
+    /// free permits is below zero until enough have been given back. One round trip; a lost reply
+    /// does not make it count twice. Returns how many are free now.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits
+    /// would not be within 2^31 − 1; otherwise when the server cannot be asked.
+    pub fn add_permits(&self, permits: i64) -> Result<i64> {
+        Counter::new(&self.handle).add(permits)
+    }
+
+    /// How many permits are free now; below zero after more were removed than were free. One round
+    /// trip; the answer is out of date as soon as it arrives.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn available_permits(&self) -> Result<i64> {
+        Counter::new(&self.handle).ask().map(|(free, _)| free)
+    }
 
     /// Removes the semaphore; false when there was none. Permits that are given back later make it anew, so let all be
     /// back before. One round trip, repeat-safe.

@@ -1,16 +1,14 @@
 //! The fair lock: `client.fair(name)` and its guards.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
 use crate::session::Shared;
-use crate::session::hold::{Hold, Side};
-use crate::sync::guard::{guard_methods, token_method};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_method};
+use crate::session::hold::Hold;
+use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 
 /// A lock that is given strictly first come, first served: across threads, processes, machines, and Java processes with
 /// Redisson's `RFairLock`.
@@ -62,8 +60,7 @@ impl FairMutex {
         Self { handle: Handle::new(shared, name, Kind::Fair) }
     }
 
-    handle_methods!();
-    lock_methods!();
+    handle_methods!(name, lease, token, operator);
 
     waiting_method! {
         /// Takes the lock when it is this thread's turn, blocking for as long as it takes.
@@ -121,18 +118,11 @@ impl FairMutex {
     }
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<FairMutexGuard>> {
-        let hold = self.handle.for_thread(Kind::Fair, deadline)?;
-        Ok(hold.map(|hold| FairMutexGuard {
-            hold,
-            given_up: false,
-            callbacks: Callbacks::default(),
-            not_send: PhantomData,
-        }))
+        Ok(self.handle.for_thread(Kind::Fair, deadline)?.map(FairMutexGuard))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedFairMutexGuard>> {
-        let hold = self.handle.owned(Kind::Fair, deadline)?;
-        Ok(hold.map(|hold| OwnedFairMutexGuard { hold, given_up: false, callbacks: Callbacks::default() }))
+        Ok(self.handle.owned(Kind::Fair, deadline)?.map(OwnedFairMutexGuard))
     }
 }
 
@@ -142,25 +132,13 @@ impl FairMutex {
 /// that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct FairMutexGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    /// Not `Send`, but `Sync`.
-    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
-}
+pub struct FairMutexGuard(Guard<Arc<Hold>, ThreadBound>);
 
-guard_methods!(FairMutexGuard, Side::Main);
-token_method!(FairMutexGuard);
+guard_methods!(FairMutexGuard, fencing_token);
 
 /// The fair lock is held while this lives; it can go to another thread and be dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedFairMutexGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-}
+pub struct OwnedFairMutexGuard(Guard<Arc<Hold>, Movable>);
 
-guard_methods!(OwnedFairMutexGuard, Side::Main);
-token_method!(OwnedFairMutexGuard);
+guard_methods!(OwnedFairMutexGuard, fencing_token);

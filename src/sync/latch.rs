@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::limits::{MOST_PERMITS, check_count};
 use crate::base::lock_name::Kind;
 use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::wait_loop::{Contender, contend};
 use crate::store::{Acquired, Count, TokenRule, UnknownOutcomes};
-use crate::sync::handle::Handle;
+use crate::sync::handle::{Handle, handle_methods};
 use crate::sync::remote_counter::Counter;
 
 /// A count that many wait for and many count down, everywhere: threads, processes, machines, and Java processes with
@@ -70,11 +69,7 @@ impl CountDownLatch {
         Self { handle: Handle::new(shared, name, Kind::Latch) }
     }
 
-    /// The name, as it was asked for; empty for a name that no method will accept.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.handle.name()
-    }
+    handle_methods!(name);
 
     /// Sets the count, if the latch is not counting: false, and nothing is changed, if it is. 1 to 2^31 − 1. One round
     /// trip, repeat-safe.
@@ -83,8 +78,7 @@ impl CountDownLatch {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a count out of range, [`WrongType`](ErrorKind::WrongType) when
     /// something else stands under the name, or when the server cannot be asked.
     pub fn try_set_count(&self, count: u32) -> Result<bool> {
-        check_count(count, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
-        self.counter().change(Count::Set(count)).map(|answer| answer.done)
+        self.counter().set(count)
     }
 
     /// Sets the count, for one who means to be the first. 1 to 2^31 − 1. One round trip, repeat-safe.

@@ -1,16 +1,14 @@
 //! The re-entrant lock: `client.mutex(name)` and its guards.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
 use crate::session::Shared;
-use crate::session::hold::{Hold, Side};
-use crate::sync::guard::{guard_methods, token_method};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_method};
+use crate::session::hold::Hold;
+use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 
 /// A lock shared by everybody who uses the same name on the same server: threads, processes, machines, and Java
 /// processes with Redisson's `RLock`.
@@ -50,8 +48,7 @@ impl ReentrantMutex {
         Self { handle: Handle::new(shared, name, Kind::Mutex) }
     }
 
-    handle_methods!();
-    lock_methods!();
+    handle_methods!(name, lease, token, operator);
 
     /// A handle that never re-enters: while the calling thread has the lock, all its forms say
     /// [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the [owned](Self::lock_owned) ones too. They neither
@@ -102,18 +99,11 @@ impl ReentrantMutex {
     }
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<ReentrantMutexGuard>> {
-        let hold = self.handle.for_thread(Kind::Mutex, deadline)?;
-        Ok(hold.map(|hold| ReentrantMutexGuard {
-            hold,
-            given_up: false,
-            callbacks: Callbacks::default(),
-            not_send: PhantomData,
-        }))
+        Ok(self.handle.for_thread(Kind::Mutex, deadline)?.map(ReentrantMutexGuard))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMutexGuard>> {
-        let hold = self.handle.owned(Kind::Mutex, deadline)?;
-        Ok(hold.map(|hold| OwnedMutexGuard { hold, given_up: false, callbacks: Callbacks::default() }))
+        Ok(self.handle.owned(Kind::Mutex, deadline)?.map(OwnedMutexGuard))
     }
 }
 
@@ -127,25 +117,13 @@ impl ReentrantMutex {
 /// [`lock_owned`](ReentrantMutex::lock_owned) has guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct ReentrantMutexGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
-    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
-}
+pub struct ReentrantMutexGuard(Guard<Arc<Hold>, ThreadBound>);
 
-guard_methods!(ReentrantMutexGuard, Side::Main);
-token_method!(ReentrantMutexGuard);
+guard_methods!(ReentrantMutexGuard, fencing_token);
 
 /// The lock is held while this lives; it can go to another thread and be dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedMutexGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-}
+pub struct OwnedMutexGuard(Guard<Arc<Hold>, Movable>);
 
-guard_methods!(OwnedMutexGuard, Side::Main);
-token_method!(OwnedMutexGuard);
+guard_methods!(OwnedMutexGuard, fencing_token);

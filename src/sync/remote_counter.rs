@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS};
+use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, check_count};
 use crate::base::lock_name::{Kind, LockName};
 use crate::session::{Shared, closed};
 use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
@@ -27,6 +27,13 @@ impl<'a> Counter<'a> {
         self.handle.shared.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))
     }
 
+    /// False when the count was set before.
+    pub(crate) fn set(&self, count: u32) -> Result<bool> {
+        check_count(count, MOST_PERMITS).map_err(|e| e.for_name(self.handle.name()))?;
+        self.change(Count::Set(count)).map(|answer| answer.done)
+    }
+
+    /// Adds permits, or removes them. Returns how many are free.
     pub(crate) fn add(&self, permits: i64) -> Result<i64> {
         let name = self.handle.usable()?;
         if permits == 0 || permits.unsigned_abs() > u64::from(MOST_PERMITS) {
@@ -96,42 +103,3 @@ fn repeat(shared: &Arc<Shared>, name: &LockName, change: Count) -> Result<CountA
         std::thread::sleep(pause.next());
     }
 }
-
-/// What both semaphores do with the number of their permits.
-macro_rules! permit_methods {
-    () => {
-        /// Gives the semaphore its permits, if it has none yet: false, and nothing is changed, if it has. 1 to 2^31 − 1. One
-        /// round trip, repeat-safe.
-        ///
-        /// # Errors
-        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the server cannot be asked.
-        pub fn try_set_permits(&self, permits: u32) -> $crate::Result<bool> {
-            $crate::base::limits::check_count(permits, $crate::base::limits::MOST_PERMITS)
-                .map_err(|e| e.for_name(self.name()))?;
-            $crate::sync::remote_counter::Counter::new(&self.handle)
-                .change($crate::store::Count::Set(permits))
-                .map(|answer| answer.done)
-        }
-
-        /// Adds permits, or takes some away for good: then fewer are free, or less than none until enough have come back. One
-        /// round trip, repeat-safe. Answers how many are free now.
-        ///
-        /// # Errors
-        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits would not be within
-        /// 2^31 − 1; otherwise when the server cannot be asked.
-        pub fn add_permits(&self, permits: i64) -> $crate::Result<i64> {
-            $crate::sync::remote_counter::Counter::new(&self.handle).add(permits)
-        }
-
-        /// How many permits are free now; less than 0 after more were taken away than were free. One round trip; out of date
-        /// as soon as it is told.
-        ///
-        /// # Errors
-        /// When the server cannot be asked.
-        pub fn available_permits(&self) -> $crate::Result<i64> {
-            $crate::sync::remote_counter::Counter::new(&self.handle).ask().map(|(free, _)| free)
-        }
-    };
-}
-
-pub(crate) use permit_methods;

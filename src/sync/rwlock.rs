@@ -1,16 +1,14 @@
 //! The read-write lock: `client.rw_lock(name)` and its guards.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
 use crate::session::Shared;
-use crate::session::hold::{Hold, Side};
-use crate::sync::guard::{guard_methods, token_method};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_method};
+use crate::session::hold::Hold;
+use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 
 /// A lock that many readers or one writer can have: across threads, processes, machines, and Java processes with
 /// Redisson's `RReadWriteLock`.
@@ -61,8 +59,7 @@ impl RwLock {
         Self { handle: Handle::new(shared, name, Kind::Write) }
     }
 
-    handle_methods!();
-    lock_methods!();
+    handle_methods!(name, lease, token, operator);
 
     waiting_method! {
         /// Takes the lock for reading, blocking for as long as a writer has it or waits for it.
@@ -115,26 +112,19 @@ impl RwLock {
     }
 
     fn take_read(&self, deadline: Deadline) -> Result<Option<RwLockReadGuard>> {
-        Ok(self.handle.for_thread(Kind::Read, deadline)?.map(RwLockReadGuard::new))
+        Ok(self.handle.for_thread(Kind::Read, deadline)?.map(RwLockReadGuard))
     }
 
     fn take_write(&self, deadline: Deadline) -> Result<Option<RwLockWriteGuard>> {
-        let hold = self.handle.for_thread(Kind::Write, deadline)?;
-        Ok(hold.map(|hold| RwLockWriteGuard {
-            hold,
-            given_up: false,
-            callbacks: Callbacks::default(),
-            not_send: PhantomData,
-        }))
+        Ok(self.handle.for_thread(Kind::Write, deadline)?.map(RwLockWriteGuard))
     }
 
     fn take_read_owned(&self, deadline: Deadline) -> Result<Option<OwnedRwLockReadGuard>> {
-        Ok(self.handle.owned(Kind::Read, deadline)?.map(OwnedRwLockReadGuard::new))
+        Ok(self.handle.owned(Kind::Read, deadline)?.map(OwnedRwLockReadGuard))
     }
 
     fn take_write_owned(&self, deadline: Deadline) -> Result<Option<OwnedRwLockWriteGuard>> {
-        let hold = self.handle.owned(Kind::Write, deadline)?;
-        Ok(hold.map(|hold| OwnedRwLockWriteGuard { hold, given_up: false, callbacks: Callbacks::default() }))
+        Ok(self.handle.owned(Kind::Write, deadline)?.map(OwnedRwLockWriteGuard))
     }
 }
 
@@ -144,21 +134,9 @@ impl RwLock {
 /// that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct RwLockReadGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    /// Not `Send`, but `Sync`.
-    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
-}
+pub struct RwLockReadGuard(Guard<Arc<Hold>, ThreadBound>);
 
-impl RwLockReadGuard {
-    fn new(hold: Arc<Hold>) -> Self {
-        Self { hold, given_up: false, callbacks: Callbacks::default(), not_send: PhantomData }
-    }
-}
-
-guard_methods!(RwLockReadGuard, Side::Read);
+guard_methods!(RwLockReadGuard);
 
 /// The lock is held for writing while this lives; dropping it gives up one level. With the last write level gone, what
 /// this thread still reads stays, as a downgrade.
@@ -171,16 +149,9 @@ guard_methods!(RwLockReadGuard, Side::Read);
 /// that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct RwLockWriteGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    /// Not `Send`, but `Sync`.
-    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
-}
+pub struct RwLockWriteGuard(Guard<Arc<Hold>, ThreadBound>);
 
-guard_methods!(RwLockWriteGuard, Side::Main);
-token_method!(RwLockWriteGuard);
+guard_methods!(RwLockWriteGuard, fencing_token);
 
 impl RwLockWriteGuard {
     /// Goes on reading, with no gap in which another writer could get in, and wakes the readers that wait. One round
@@ -192,51 +163,31 @@ impl RwLockWriteGuard {
     /// client gave it up. When the server could not be asked, or refused it (one
     /// that has reached its `maxmemory`: [`Full`](crate::ErrorKind::Full)), this read level is given up instead, which frees
     /// the lock if it was the last; if that fails as well, it is repeated in the background.
-    pub fn downgrade(mut self) -> Result<RwLockReadGuard> {
-        let read = self.hold.nest_read().map(|()| RwLockReadGuard::new(self.hold.clone()));
-        let released = self.give_up();
-        // Without the write level the read level is alone: what it says on being dropped is said already.
-        read.and_then(|read| released.map(|()| read))
+    pub fn downgrade(self) -> Result<RwLockReadGuard> {
+        self.0.downgrade().map(RwLockReadGuard)
     }
 }
 
 /// The lock is held for reading while this lives; it can go to another thread and be dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedRwLockReadGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-}
+pub struct OwnedRwLockReadGuard(Guard<Arc<Hold>, Movable>);
 
-impl OwnedRwLockReadGuard {
-    fn new(hold: Arc<Hold>) -> Self {
-        Self { hold, given_up: false, callbacks: Callbacks::default() }
-    }
-}
-
-guard_methods!(OwnedRwLockReadGuard, Side::Read);
+guard_methods!(OwnedRwLockReadGuard);
 
 /// The lock is held for writing while this lives; it can go to another thread and be dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedRwLockWriteGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-}
+pub struct OwnedRwLockWriteGuard(Guard<Arc<Hold>, Movable>);
 
-guard_methods!(OwnedRwLockWriteGuard, Side::Main);
-token_method!(OwnedRwLockWriteGuard);
+guard_methods!(OwnedRwLockWriteGuard, fencing_token);
 
 impl OwnedRwLockWriteGuard {
     /// Goes on reading; see [`RwLockWriteGuard::downgrade`].
     ///
     /// # Errors
     /// As there.
-    pub fn downgrade(mut self) -> Result<OwnedRwLockReadGuard> {
-        let read = self.hold.nest_read().map(|()| OwnedRwLockReadGuard::new(self.hold.clone()));
-        let released = self.give_up();
-        read.and_then(|read| released.map(|()| read))
+    pub fn downgrade(self) -> Result<OwnedRwLockReadGuard> {
+        self.0.downgrade().map(OwnedRwLockReadGuard)
     }
 }

@@ -4,18 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
 use crate::base::lock_name::Kind;
 use crate::session::Shared;
-use crate::session::hold::{Hold, Side};
+use crate::session::hold::Hold;
 use crate::store::{Count, HoldCounts, Release, Released, UnknownOutcomes};
-use crate::sync::guard::guard_methods;
+use crate::sync::guard::{Guard, Movable, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
-use crate::sync::remote_counter::{Counter, permit_methods};
+use crate::sync::remote_counter::Counter;
 
 /// So many permits, shared by everybody who uses the same name on the same server, among them Java processes with
 /// Redisson's `RPermitExpirableSemaphore`. Permits have leases: those of a process that dies come back by themselves.
@@ -65,7 +64,7 @@ impl Semaphore {
         Self { handle: Handle::new(shared, name, Kind::Semaphore) }
     }
 
-    handle_methods!();
+    handle_methods!(name, lease);
 
     waiting_method! {
         /// Takes one permit, blocking until one is free.
@@ -87,7 +86,35 @@ impl Semaphore {
         take
     }
 
-    permit_methods!();
+    /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
+    /// has. 1 to 2^31 − 1. One round trip. It may be repeated.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the
+    /// server cannot be asked.
+    pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
+        Counter::new(&self.handle).set(permits)
+    }
+
+    /// Adds permits, or removes some for good. If more are removed than are free, the number of
+    /// free permits is below zero until enough have been given back. One round trip; a lost reply
+    /// does not make it count twice. Returns how many are free now.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits
+    /// would not be within 2^31 − 1; otherwise when the server cannot be asked.
+    pub fn add_permits(&self, permits: i64) -> Result<i64> {
+        Counter::new(&self.handle).add(permits)
+    }
+
+    /// How many permits are free now; below zero after more were removed than were free. One round
+    /// trip; the answer is out of date as soon as it arrives.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn available_permits(&self) -> Result<i64> {
+        Counter::new(&self.handle).ask().map(|(free, _)| free)
+    }
 
     /// How many permits are held now, everywhere. One round trip.
     ///
@@ -145,39 +172,31 @@ impl Semaphore {
 
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<SemaphorePermit>> {
         check_count(permits, MOST_PERMITS_AT_ONCE).map_err(|e| e.for_name(self.name()))?;
-        let hold = self.handle.permits(permits, deadline)?;
-        Ok(hold.map(|hold| SemaphorePermit { hold, given_up: false, callbacks: Callbacks::default(), permits }))
+        Ok(self.handle.permits(permits, deadline)?.map(SemaphorePermit))
     }
 }
 
 /// One permit or several, held while this lives; it can go to another thread and be dropped there.
 #[must_use = "if unused the permit is given back at once"]
 #[clippy::has_significant_drop]
-pub struct SemaphorePermit {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    permits: u32,
-}
+pub struct SemaphorePermit(Guard<Arc<Hold>, Movable>);
 
-guard_methods!(SemaphorePermit, Side::Main);
+guard_methods!(SemaphorePermit);
 
 impl SemaphorePermit {
     /// How many permits it is.
     #[must_use]
     pub fn permits(&self) -> u32 {
-        self.permits
+        self.0.parts()[0].grant.permits
     }
 
     /// Goes on without the guard: the permits stay taken and are renewed no more, so they come back two seconds after the
     /// lease ends that they had from the last renewal, unless somebody [gives them back](Semaphore::release) by this id
     /// before. Nobody is told of that end. No I/O.
     #[must_use = "the id can give the permits back"]
-    pub fn forget(mut self) -> PermitId {
-        self.given_up = true;
-        let callbacks = self.callbacks.take(|| self.hold.is_forked());
-        self.hold.finish_callbacks(callbacks, &self.hold.forget());
-        PermitId { holder: self.hold.grant.holder.clone(), permits: self.permits }
+    pub fn forget(self) -> PermitId {
+        let hold = self.0.forget();
+        PermitId { holder: hold.grant.holder.clone(), permits: hold.grant.permits }
     }
 }
 

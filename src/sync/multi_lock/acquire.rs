@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hold::MultiHold;
-use super::label;
+use super::names::label;
 use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
@@ -17,6 +17,7 @@ use crate::session::hold::{Hold, Side};
 use crate::session::wait_loop::{Contender, queue_up};
 use crate::session::{Owner, Shared};
 use crate::store::{AcquireAll, Acquired, AcquiredAll, Part, UnknownOutcomes};
+use crate::sync::guard::HeldLock;
 
 /// Takes all names, sorted and each once. `None`: not before the deadline, and then none of them.
 pub(super) fn take(

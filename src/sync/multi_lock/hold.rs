@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::label;
-use crate::background::grant::{Callback, OnLost, tick};
+use super::names::label;
+use crate::background::grant::tick;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
@@ -12,6 +12,7 @@ use crate::base::lease::State;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Left, Side};
 use crate::store::{Release, Renewal, UnknownOutcomes};
+use crate::sync::guard::HeldLock;
 
 /// One level of each of several holds, with the methods of a [`Hold`].
 pub(crate) struct MultiHold {
@@ -27,37 +28,31 @@ impl MultiHold {
         Self { shared: shared.clone(), parts, label }
     }
 
-    pub(super) fn parts(&self) -> &[Arc<Hold>] {
+    fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
+        let releases: Vec<Release<'_>> = leaving.iter().map(|(hold, left)| hold.grant.release(left.counts)).collect();
+        let mut unknowns = UnknownOutcomes::default();
+        let answers = self.shared.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
+        let outcomes = match answers {
+            Ok(outcomes) => outcomes,
+            Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
+        };
+        let finished = leaving.iter().zip(outcomes);
+        worst(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, unknowns.clone())))
+    }
+}
+
+impl HeldLock for MultiHold {
+    fn parts(&self) -> &[Arc<Hold>] {
         &self.parts
     }
 
-    pub(super) fn is_forked(&self) -> bool {
-        self.shared.is_forked()
-    }
-
-    pub(super) fn name(&self) -> &str {
+    fn name(&self) -> &str {
         &self.label
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        self.parts.iter().all(|hold| hold.is_held())
-    }
-
-    pub(super) fn remaining(&self) -> Duration {
-        self.parts.iter().map(|hold| hold.remaining()).min().unwrap_or_default()
-    }
-
-    pub(super) fn ensure_held(&self) -> Result<()> {
-        self.parts.iter().try_for_each(|hold| hold.ensure_held())
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        self.parts.iter().map(|hold| hold.count()).min().unwrap_or_default()
-    }
-
     /// As [`Grant::wait_lost`](crate::background::grant::Grant::wait_lost), for the first of several leases.
-    pub(super) fn wait_lost(&self, timeout: Duration) -> bool {
-        if self.is_forked() {
+    fn wait_lost(&self, timeout: Duration) -> bool {
+        if self.shared.is_forked() {
             return false;
         }
         let deadline = Deadline::after(Instant::now(), timeout);
@@ -84,16 +79,8 @@ impl MultiHold {
         }
     }
 
-    pub(super) fn on_lost(&self, callback: &OnLost) {
-        self.parts.iter().for_each(|hold| hold.on_lost(callback));
-    }
-
-    pub(super) fn finish_callbacks(&self, callbacks: Vec<Callback>, given_up: &Result<()>) {
-        self.shared.loss_callbacks.finish(callbacks, given_up);
-    }
-
     /// Lengthens the leases to at least `lease` from now, in one round trip.
-    pub(super) fn extend(&self, lease: Duration) -> Result<()> {
+    fn extend(&self, lease: Duration) -> Result<()> {
         let renewals = self.parts.iter().map(|hold| hold.extension(lease)).collect::<Result<Vec<Renewal>>>()?;
         let answers = self.shared.store.extend(&renewals).map_err(|e| e.for_name(self.name()))?;
         let extended = self.parts.iter().zip(answers).map(|(hold, renewed)| hold.extended(lease, renewed));
@@ -102,8 +89,8 @@ impl MultiHold {
     }
 
     /// Gives up one level of each, in one round trip. Whatever one of them says, the others are given up.
-    pub(super) fn release_one(&self, side: Side) -> Result<()> {
-        if self.is_forked() {
+    fn release_one(&self, side: Side) -> Result<()> {
+        if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         let mut leaving: Vec<(&Hold, Left)> = Vec::with_capacity(self.parts.len());
@@ -113,18 +100,6 @@ impl MultiHold {
         }));
         let told_there = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
         worst([told_here, told_there].into_iter())
-    }
-
-    fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
-        let releases: Vec<Release<'_>> = leaving.iter().map(|(hold, left)| hold.grant.release(left.counts)).collect();
-        let mut unknowns = UnknownOutcomes::default();
-        let answers = self.shared.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
-        let outcomes = match answers {
-            Ok(outcomes) => outcomes,
-            Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
-        };
-        let finished = leaving.iter().zip(outcomes);
-        worst(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, unknowns.clone())))
     }
 }
 

@@ -2,23 +2,20 @@
 
 mod acquire;
 mod hold;
+mod names;
 
-use std::collections::BTreeMap;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use self::hold::MultiHold;
-use crate::background::grant::Callbacks;
+use self::names::{label, names_of};
 use crate::base::deadline::Deadline;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::limits::MOST_NAMES;
-use crate::base::lock_name::{Kind, LockName};
+use crate::base::error::Result;
+use crate::base::lock_name::LockName;
 use crate::fencing::FencingToken;
-use crate::session::acquire::Terms;
 use crate::session::hold::Side;
 use crate::session::{Owner, Shared};
-use crate::sync::guard::guard_methods;
-use crate::sync::handle::{lease_settings, token_setting, waiting_method};
+use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
+use crate::sync::handle::{Handle, handle_methods, waiting_method};
 
 /// Several plain locks taken as one: all of them or none, in one round trip, and at no moment only some of them.
 ///
@@ -62,24 +59,20 @@ use crate::sync::handle::{lease_settings, token_setting, waiting_method};
 /// ```
 #[derive(Debug, Clone)]
 pub struct MultiLock {
-    shared: Arc<Shared>,
-    /// Sorted, each once. Told by the first method: making a handle cannot fail.
-    names: Result<Arc<[Arc<LockName>]>>,
-    terms: Terms,
+    /// The names are sorted, each once.
+    handle: Handle<Arc<[Arc<LockName>]>>,
 }
 
 impl MultiLock {
     pub(crate) fn new<N: AsRef<str>>(shared: &Arc<Shared>, names: impl IntoIterator<Item = N>) -> Self {
-        let names = names_of(shared, names);
-        Self { shared: shared.clone(), names, terms: Terms::of(&shared.config) }
+        Self { handle: Handle::of(shared, names_of(shared, names)) }
     }
 
-    lease_settings!(terms);
-    token_setting!(terms);
+    handle_methods!(lease, token);
 
     /// The names, sorted, each once; none if there is one that no method will accept. No I/O.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().flat_map(|names| names.iter()).map(|name| &*name.name)
+        self.handle.name.iter().flat_map(|names| names.iter()).map(|name| &*name.name)
     }
 
     waiting_method! {
@@ -113,75 +106,19 @@ impl MultiLock {
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<MultiLockGuard>> {
         let hold = self.take(deadline, Owner::Thread(std::thread::current().id()))?;
-        Ok(hold.map(|hold| MultiLockGuard {
-            hold: Arc::new(hold),
-            given_up: false,
-            callbacks: Callbacks::default(),
-            not_send: PhantomData,
-        }))
+        Ok(hold.map(|hold| MultiLockGuard(Guard::new(hold, Side::Main))))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMultiLockGuard>> {
         let hold = self.take(deadline, Owner::Guard)?;
-        Ok(hold.map(|hold| OwnedMultiLockGuard {
-            hold: Arc::new(hold),
-            given_up: false,
-            callbacks: Callbacks::default(),
-        }))
+        Ok(hold.map(|hold| OwnedMultiLockGuard(Guard::new(hold, Side::Main))))
     }
 
     fn take(&self, deadline: Deadline, owner: Owner) -> Result<Option<MultiHold>> {
-        let names = self.names.as_ref().map_err(Clone::clone)?;
-        let usable = self.terms.check().and_then(|()| self.shared.check_usable());
-        usable.map_err(|e| e.for_name(&label(names.iter())))?;
-        acquire::take(&self.shared, names, &self.terms, deadline, owner)
+        let Handle { shared, terms, .. } = &self.handle;
+        let names = self.handle.usable_as(|names| label(names.iter()))?;
+        acquire::take(shared, names, terms, deadline, owner)
     }
-}
-
-fn names_of<N: AsRef<str>>(shared: &Shared, names: impl IntoIterator<Item = N>) -> Result<Arc<[Arc<LockName>]>> {
-    shared.store.multi()?;
-    let of = |name: N| {
-        let name = LockName::new(&shared.config.key_prefix, name.as_ref(), Kind::Mutex)?;
-        shared.store.check(&name).map(|()| (name.key.clone(), Arc::new(name)))
-    };
-    let names: BTreeMap<_, _> = names.into_iter().map(of).collect::<Result<_>>()?;
-    if (1..=MOST_NAMES).contains(&names.len()) {
-        return Ok(names.into_values().collect());
-    }
-    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", names.len());
-    Err(Error::new(ErrorKind::InvalidInput, why))
-}
-
-/// What several names are called as one.
-fn label<'n>(names: impl Iterator<Item = &'n Arc<LockName>> + Clone) -> String {
-    const SHOWN: usize = 3;
-    let shown: Vec<_> = names.clone().take(SHOWN).map(|name| &*name.name).collect();
-    match names.count().saturating_sub(SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
-macro_rules! multi_methods {
-    ($guard:ty) => {
-        impl $guard {
-            /// The names, sorted, each once. No I/O.
-            pub fn names(&self) -> impl Iterator<Item = &str> {
-                self.hold.parts().iter().map(|hold| hold.name())
-            }
-
-            /// The fencing token of the hold of one of the names: larger than that of every earlier hold of this name. `None`
-            /// for a name that is not among them, and when the client was built with `fencing(false)`.
-            ///
-            /// Each name has a counter of its own: hand each resource the token of its name.
-            /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
-            #[must_use]
-            pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
-                let token = self.hold.parts().iter().find(|hold| hold.name() == name)?.grant.token;
-                (token > 0).then(|| FencingToken::new(token))
-            }
-        }
-    };
 }
 
 /// All of the locks are held while this lives; dropping it gives up one level of each.
@@ -197,26 +134,45 @@ macro_rules! multi_methods {
 /// [`lock_owned`](MultiLock::lock_owned) has guards that can move.
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
-pub struct MultiLockGuard {
-    hold: Arc<MultiHold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
-    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
-}
+pub struct MultiLockGuard(Guard<MultiHold, ThreadBound>);
 
-guard_methods!(MultiLockGuard, Side::Main);
-multi_methods!(MultiLockGuard);
+guard_methods!(MultiLockGuard);
+
+impl MultiLockGuard {
+    /// The names, sorted, each once. No I/O.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.parts().iter().map(|hold| hold.name())
+    }
+
+    /// The fencing token of the hold of one of the names: larger than that of every earlier hold of
+    /// this name. `None` for a name that is not among them, and when the client was built with
+    /// `fencing(false)`.
+    ///
+    /// Each name has a counter of its own: send each resource the token of its name.
+    /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
+    #[must_use]
+    pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
+        self.0.fencing_token_of(name)
+    }
+}
 
 /// All of the locks are held while this lives; it can go to another thread and be dropped there. Its methods are those of
 /// [`MultiLockGuard`].
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedMultiLockGuard {
-    hold: Arc<MultiHold>,
-    given_up: bool,
-    callbacks: Callbacks,
-}
+pub struct OwnedMultiLockGuard(Guard<MultiHold, Movable>);
 
-guard_methods!(OwnedMultiLockGuard, Side::Main);
-multi_methods!(OwnedMultiLockGuard);
+guard_methods!(OwnedMultiLockGuard);
+
+impl OwnedMultiLockGuard {
+    /// The names, sorted, each once. No I/O.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.parts().iter().map(|hold| hold.name())
+    }
+
+    /// As [`MultiLockGuard::fencing_token`].
+    #[must_use]
+    pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
+        self.0.fencing_token_of(name)
+    }
+}
