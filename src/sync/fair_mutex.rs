@@ -10,8 +10,8 @@ use crate::session::hold::Hold;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 
-/// A lock that is granted strictly first come, first served: across threads, processes, machines, and
-/// Java processes with Redisson's `RFairLock`.
+/// A lock that is granted strictly first come, first served: across threads, processes, machines,
+/// and Java processes with Redisson's `RFairLock`.
 ///
 /// A cheap handle: making and cloning one costs no I/O. Made by
 /// [`LockClient::fair`](crate::LockClient::fair).
@@ -20,17 +20,17 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 /// A waiter's place in the queue is decided when its first attempt reaches the server. A
 /// [`try_lock`](Self::try_lock) takes no place and does not pass those that have one. A waiter that
 /// gives up leaves the queue at once. A waiter that is killed delays those behind it for the
-/// [`waiter_timeout`](crate::Builder::waiter_timeout) of its client (5 s) at most, wherever it stood.
-/// When the server forgets the queue (a restart without its data, a flush), the waiters queue again,
-/// in no order. When the server stops for longer than two thirds of the `waiter_timeout`, the order
-/// among different clients can suffer.
+/// [`waiter_timeout`](crate::Builder::waiter_timeout) of its client (5 s) at most, wherever it
+/// stood. When the server forgets the queue (a restart without its data, a flush), the waiters
+/// queue again, in no order. When the server stops for longer than two thirds of the
+/// `waiter_timeout`, the order among different clients can suffer.
 ///
 /// With Java waiters in the queue, a dead waiter can stay for longer:
 /// - A dead Java waiter stays for Java's own timeout (5 minutes, unless Java is set otherwise).
 /// - A dead waiter of this crate that came behind Java waiters gets their timeouts as well, until
-///   they have left and a client of this crate asks for the lock. A living waiter asks at every third
-///   of its `waiter_timeout`, a `try_lock` at once. From then on the dead waiter has only its own
-///   `waiter_timeout`.
+///   they have left and a client of this crate asks for the lock. A living waiter asks at every
+///   third of its `waiter_timeout`, a `try_lock` at once. From then on the dead waiter has only its
+///   own `waiter_timeout`.
 /// - Where only Java asks, it stays for up to
 ///   [`java_waiter_timeout`](crate::Builder::java_waiter_timeout) (5 minutes) for each Java waiter
 ///   that was ahead of it.
@@ -101,8 +101,8 @@ impl FairMutex {
     }
 
     /// How many wait in the queue, of all clients and of Java. The holder does not count. A waiter
-    /// that died counts until it is the first and its timeout is over (see [Order](Self#order)). One
-    /// round trip.
+    /// that died counts until it is the first and its timeout is over (see [Order](Self#order)).
+    /// One round trip.
     ///
     /// # Errors
     /// When the server cannot be asked.
@@ -138,8 +138,8 @@ impl FairMutex {
     }
 }
 
-/// The fair lock is held while this guard lives. Dropping the guard gives up one level, and the last
-/// drop wakes the next waiter in the queue.
+/// The fair lock is held while this guard lives. Dropping the guard gives up one level, and the
+/// last drop wakes the next waiter in the queue.
 ///
 /// Bound to its thread, because a call on this thread re-enters its hold;
 /// [`lock_owned`](FairMutex::lock_owned) has guards that can move.

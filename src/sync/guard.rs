@@ -155,7 +155,8 @@ impl<B> Guard<Arc<Hold>, B> {
         self.fencing_token_of(self.name())
     }
 
-    /// Ends the guard and leaves the lock taken at the store until its lease ends. Returns the hold.
+    /// Ends the guard and leaves the lock taken at the store until its lease ends. Returns the
+    /// hold.
     pub(crate) fn forget(mut self) -> Arc<Hold> {
         // A loss is no error here. The callbacks learn of it.
         let _ = self.end(|hold, _| hold.forget());

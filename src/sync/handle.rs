@@ -1,4 +1,5 @@
-//! What the handles of all primitives share: a name, the terms of its holds, and documented methods.
+//! What the handles of all primitives share: a name, the terms of its holds, and documented
+//! methods.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,35 +10,35 @@ use crate::session::hold::Hold;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 
-/// A lock shared by all that use the same name on the same server: threads, processes, machines, and
-/// Java processes with Redisson's `RLock`.
+/// A lock shared by all that use the same name on the same server: threads, processes, machines,
+/// and Java processes with Redisson's `RLock`.
 ///
 /// A cheap handle: making and cloning one costs no I/O. Made by
 /// [`LockClient::mutex`](crate::LockClient::mutex).
 ///
 /// # Re-entrancy
-/// Per client and thread: a thread that has the lock gets it again. The lock is free when the last of
-/// the thread's guards is gone, in whatever order they are dropped. The lease, renewal and fencing
-/// token are those of the outermost call; inner calls can only lengthen the lease. The
+/// Per client and thread: a thread that has the lock gets it again. The lock is free when the last
+/// of the thread's guards is gone, in whatever order they are dropped. The lease, renewal and
+/// fencing token are those of the outermost call; inner calls can only lengthen the lease. The
 /// [owned](Self::lock_owned) forms never re-enter.
 ///
-/// **Not under work stealing.** A thread of rayon that holds the lock and waits for a part of its job
-/// (`join`, `par_iter`, `scope`) may run another job meanwhile. If that job takes the lock too, it
-/// re-enters: two jobs are inside, with one fencing token. On such a pool, take the lock through a
-/// [`non_reentrant`](Self::non_reentrant) handle, which refuses the second job with
+/// **Not under work stealing.** A thread of rayon that holds the lock and waits for a part of its
+/// job (`join`, `par_iter`, `scope`) may run another job meanwhile. If that job takes the lock too,
+/// it re-enters: two jobs are inside, with one fencing token. On such a pool, take the lock through
+/// a [`non_reentrant`](Self::non_reentrant) handle, which refuses the second job with
 /// [`Conflict`](crate::ErrorKind::Conflict), or by [`try_lock_owned`](Self::try_lock_owned). A call
-/// that blocks can wait for a job further down its own stack, and so for ever, as with any mutex: do
-/// not hold a lock across a `join`, or only use the `try_` forms. The example `rayon_pool` shows all
-/// of this.
+/// that blocks can wait for a job further down its own stack, and so for ever, as with any mutex:
+/// do not hold a lock across a `join`, or only use the `try_` forms. The example `rayon_pool` shows
+/// all of this.
 ///
 /// # Fairness
 /// Threads of one client are served first come, first served. Clients are unordered, but a client
 /// that has had the lock many times in a row while others wait yields to them.
 ///
 /// # Waiting
-/// A waiter is woken by a message, or by a timer if the message is lost. A first attempt that cannot
-/// reach the server fails at once; a call that is already waiting survives an outage of up to
-/// [`Builder::outage_timeout`](crate::Builder::outage_timeout).
+/// A waiter is woken by a message, or by a timer if the message is lost. A first attempt that
+/// cannot reach the server fails at once; a call that is already waiting survives an outage of up
+/// to [`Builder::outage_timeout`](crate::Builder::outage_timeout).
 ///
 /// # Source
 /// Keys, values and messages are those of Redisson's `RLock`. Hold counts are set, where Redisson
@@ -58,11 +58,11 @@ impl ReentrantMutex {
     /// A handle that never re-enters. While the calling thread has the lock, every acquire through
     /// such a handle returns [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the
     /// [owned](Self::lock_owned) forms included. It neither re-enters the hold nor waits for it. In
-    /// turn, no other handle re-enters or waits for what this thread took through such a handle; the
-    /// same is true of a [`multi`](crate::LockClient::multi) that contains the name.
+    /// turn, no other handle re-enters or waits for what this thread took through such a handle;
+    /// the same is true of a [`multi`](crate::LockClient::multi) that contains the name.
     ///
-    /// For code on a pool that steals work, such as rayon's: see [Re-entrancy](Self#re-entrancy). An
-    /// owned guard belongs to no thread, so the thread that took it waits for it like any other.
+    /// For code on a pool that steals work, such as rayon's: see [Re-entrancy](Self#re-entrancy).
+    /// An owned guard belongs to no thread, so the thread that took it waits for it like any other.
     #[must_use]
     pub fn non_reentrant(mut self) -> Self {
         self.handle.terms.reentrant = false;
@@ -87,8 +87,8 @@ impl ReentrantMutex {
     }
 
     waiting_method! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: while
-        /// an owned guard lives, every further call blocks, also [`lock`](Self::lock) and a
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters:
+        /// while an owned guard lives, every further call blocks, also [`lock`](Self::lock) and a
         /// [multi-lock](crate::LockClient::multi) with this name, and also on the thread that took
         /// the guard. This cannot be detected as a mistake, because another thread may drop the
         /// guard. When this thread has the lock by [`lock`](Self::lock) and one of the two handles
@@ -133,7 +133,8 @@ pub struct ReentrantMutexGuard(Guard<Arc<Hold>, ThreadBound>);
 
 guard_methods!(ReentrantMutexGuard, fencing_token);
 
-/// The lock is held while this guard lives. The guard can go to another thread and be dropped there.
+/// The lock is held while this guard lives. The guard can go to another thread and be dropped
+/// there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct OwnedMutexGuard(Guard<Arc<Hold>, Movable>);

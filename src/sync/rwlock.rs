@@ -17,16 +17,16 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 /// [`LockClient::rw_lock`](crate::LockClient::rw_lock).
 ///
 /// # Re-entrancy
-/// Per client and thread, on both sides. A thread that writes may read as well: inside a write hold,
-/// reading costs no round trip. A thread that reads cannot begin to write: it would wait for itself
-/// for ever, so [`write`](Self::write) returns [`Conflict`](crate::ErrorKind::Conflict). Take the
-/// write lock from the start and [`downgrade`](RwLockWriteGuard::downgrade) it.
+/// Per client and thread, on both sides. A thread that writes may read as well: inside a write
+/// hold, reading costs no round trip. A thread that reads cannot begin to write: it would wait for
+/// itself for ever, so [`write`](Self::write) returns [`Conflict`](crate::ErrorKind::Conflict).
+/// Take the write lock from the start and [`downgrade`](RwLockWriteGuard::downgrade) it.
 ///
 /// # Who goes first
-/// A waiting writer keeps new readers of this crate out, in this process and in others, and gets the
-/// lock when the last reader leaves. After a writer, readers and writers are unordered. Java's
-/// readers do not know of waiting writers: as long as they overlap, they can keep all writers out. A
-/// writer that dies while it waits keeps readers out for
+/// A waiting writer keeps new readers of this crate out, in this process and in others, and gets
+/// the lock when the last reader leaves. After a writer, readers and writers are unordered. Java's
+/// readers do not know of waiting writers: as long as they overlap, they can keep all writers out.
+/// A writer that dies while it waits keeps readers out for
 /// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most.
 ///
 /// # Leases
@@ -34,14 +34,14 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 /// keeps it alive. A reader that died keeps writers out until its lease ends, or, while others read
 /// on, until the last of those leaves.
 ///
-/// This is so among readers of this crate. A Java reader with a shorter watchdog time cuts the lease
-/// of all that share the lock with it. Read holds, also those with a fixed lease, are therefore
-/// inspected once a second, and beside a Java reader they are valid for no longer than it may leave
-/// them: see [Readers of both sides](crate::guide::redisson#readers-of-both-sides).
+/// This is so among readers of this crate. A Java reader with a shorter watchdog time cuts the
+/// lease of all that share the lock with it. Read holds, also those with a fixed lease, are
+/// therefore inspected once a second, and beside a Java reader they are valid for no longer than it
+/// may leave them: see [Readers of both sides](crate::guide::redisson#readers-of-both-sides).
 ///
 /// # Source
-/// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers, waiting
-/// writers keep new readers out, and counts are set where Redisson increments them.
+/// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers,
+/// waiting writers keep new readers out, and counts are set where Redisson increments them.
 ///
 /// # Examples
 /// ```no_run
@@ -102,8 +102,8 @@ impl RwLock {
 
     waiting_method! {
         /// [`write`](Self::write) for a guard that can go to another thread. It never re-enters: a
-        /// second call blocks even on the same thread, until the first guard is gone. An owned guard
-        /// belongs to no thread, so the call always waits for it.
+        /// second call blocks even on the same thread, until the first guard is gone. An owned
+        /// guard belongs to no thread, so the call always waits for it.
         ///
         /// # Errors
         /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock for reading by
@@ -154,9 +154,9 @@ guard_methods!(RwLockReadGuard);
 /// the last write level is given up, the read levels of this thread stay, as after a downgrade.
 ///
 /// Unlike a full release, a downgrade writes to the server, and a server that has reached its
-/// `maxmemory` refuses it with [`Full`](crate::ErrorKind::Full). Then the read levels are still held,
-/// and others are kept out as by a writer. The downgrade is repeated in the background until the
-/// server accepts it, or the read guards are gone.
+/// `maxmemory` refuses it with [`Full`](crate::ErrorKind::Full). Then the read levels are still
+/// held, and others are kept out as by a writer. The downgrade is repeated in the background until
+/// the server accepts it, or the read guards are gone.
 ///
 /// Bound to its thread, because a call on this thread re-enters its hold;
 /// [`write_owned`](RwLock::write_owned) has guards that can move.
@@ -167,17 +167,17 @@ pub struct RwLockWriteGuard(Guard<Arc<Hold>, ThreadBound>);
 guard_methods!(RwLockWriteGuard, fencing_token);
 
 impl RwLockWriteGuard {
-    /// Continues as a reader, with no gap in which another writer could get in, and wakes the readers
-    /// that wait. One round trip. If this thread has other write guards, it continues to write until
-    /// they are gone. Callbacks of [`on_lost`](Self::on_lost) end with this guard: register them
-    /// again through the read guard.
+    /// Continues as a reader, with no gap in which another writer could get in, and wakes the
+    /// readers that wait. One round trip. If this thread has other write guards, it continues to
+    /// write until they are gone. Callbacks of [`on_lost`](Self::on_lost) end with this guard:
+    /// register them again through the read guard.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost,
-    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up. When the server could
-    /// not be asked, or refused the downgrade ([`Full`](crate::ErrorKind::Full) when it has reached
-    /// its `maxmemory`), the read level is given up as well, which frees the lock if it was the last
-    /// level. If that fails too, it is repeated in the background.
+    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up. When the server
+    /// could not be asked, or refused the downgrade ([`Full`](crate::ErrorKind::Full) when it has
+    /// reached its `maxmemory`), the read level is given up as well, which frees the lock if it was
+    /// the last level. If that fails too, it is repeated in the background.
     pub fn downgrade(self) -> Result<RwLockReadGuard> {
         self.0.downgrade().map(RwLockReadGuard)
     }
