@@ -1,4 +1,5 @@
-//! Taking several locks as one: all of them in one script, or waiting at the one that is in the way.
+//! Taking several locks as one: all of them in one script, or waiting at the one that is in the
+//! way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +56,8 @@ pub(super) fn take(
             Step::Won(hold) => return Ok(Some(hold)),
             Step::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
             Step::BlockedAt { at, ttl } => {
-                // In one line at a time: with a place in several, two calls could each be the head that the other waits for.
+                // In one line at a time: with a place in several, two calls could each be the head
+                // that the other waits for.
                 call.attempt.name = &names[at];
                 match queue_up(&mut call, deadline, Some(Tried::Busy(ttl)))? {
                     Some(step) => step,

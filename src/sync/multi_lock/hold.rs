@@ -50,7 +50,8 @@ impl HeldLock for MultiHold {
         &self.label
     }
 
-    /// As [`Grant::wait_lost`](crate::background::grant::Grant::wait_lost), for the first of several leases.
+    /// As [`Grant::wait_lost`](crate::background::grant::Grant::wait_lost), for the first of
+    /// several leases.
     fn wait_lost(&self, timeout: Duration) -> bool {
         if self.shared.is_forked() {
             return false;
@@ -88,7 +89,8 @@ impl HeldLock for MultiHold {
         worst(extended)
     }
 
-    /// Gives up one level of each, in one round trip. Whatever one of them says, the others are given up.
+    /// Gives up one level of each, in one round trip. Whatever one of them says, the others are
+    /// given up.
     fn release_one(&self, side: Side) -> Result<()> {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
@@ -109,7 +111,8 @@ impl std::fmt::Debug for MultiHold {
     }
 }
 
-/// The first error, a loss before others. Not a `try_for_each`, which would leave out what stands behind an error.
+/// The first error, a loss before others. Not a `try_for_each`, which would leave out what stands
+/// behind an error.
 fn worst(all: impl Iterator<Item = Result<()>>) -> Result<()> {
     let rank = |error: &Error| match error.kind() {
         ErrorKind::Lost => 0,

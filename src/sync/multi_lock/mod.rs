@@ -17,37 +17,43 @@ use crate::session::{Owner, Shared};
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 
-/// Several plain locks taken as one: all of them or none, in one round trip, and at no moment only some of them.
+/// Several plain locks taken as one: all of them or none, in one round trip, and at no moment only
+/// some of them.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::multi`](crate::LockClient::multi). Each of its
-/// names is the lock that [`LockClient::lock`](crate::LockClient::lock) takes, so it excludes, and is excluded by,
+/// A cheap handle: making and cloning one costs no I/O. Made by
+/// [`LockClient::multi`](crate::LockClient::multi). Each of its names is the lock that
+/// [`LockClient::lock`](crate::LockClient::lock) takes, so it excludes, and is excluded by,
 /// everybody who takes one of them, alone or with others: Java's `RLock` and `RMultiLock` as well.
 ///
 /// # Order
-/// Does not matter: a call that cannot have all of its names holds none while it waits. Two programs that name the same locks
-/// in different orders never wait for each other. What can still deadlock is what a thread *holds* when it asks: one that holds
-/// `a` and waits for `b` and `c`, and another that holds `b` and waits for `a`.
+/// Does not matter: a call that cannot have all of its names holds none while it waits. Two
+/// programs that name the same locks in different orders never wait for each other. What can still
+/// deadlock is what a thread *holds* when it asks: one that holds `a` and waits for `b` and `c`,
+/// and another that holds `b` and waits for `a`.
 ///
 /// # Re-entrancy
-/// As [`ReentrantMutex`](crate::ReentrantMutex): names that this thread holds already are entered once more, and whoever
-/// holds several can take each of them alone again. The [owned](Self::lock_owned) forms never re-enter.
+/// As [`ReentrantMutex`](crate::ReentrantMutex): names that this thread holds already are entered
+/// once more, and whoever holds several can take each of them alone again. The
+/// [owned](Self::lock_owned) forms never re-enter.
 ///
 /// # Fairness
-/// The first try jumps every queue; after it the call waits like any other, for one name after another: for the first one that
-/// is taken, then for the next. Many names that are hot can keep it waiting for as long as others take them one by one: their
-/// free moments have to coincide. Where that matters, guard them with one more name that all of them take first.
+/// The first try jumps every queue; after it the call waits like any other, for one name after
+/// another: for the first one that is taken, then for the next. Many names that are hot can keep it
+/// waiting for as long as others take them one by one: their free moments have to coincide. Where
+/// that matters, guard them with one more name that all of them take first.
 ///
 /// # Cost
-/// A script takes all names, 5 to 10 µs each, and keeps the server from everybody else meanwhile: 1000 names, which is the most,
-/// for up to 10 ms. One renewal serves all of them.
+/// A script takes all names, 5 to 10 µs each, and keeps the server from everybody else meanwhile:
+/// 1000 names, which is the most, for up to 10 ms. One renewal serves all of them.
 ///
 /// # Several masters
-/// A client for [Redlock](crate::Builder::redlock) answers [`Unsupported`](crate::ErrorKind::Unsupported): there is no one place
-/// where all of them could be taken at once.
+/// A client for [Redlock](crate::Builder::redlock) answers
+/// [`Unsupported`](crate::ErrorKind::Unsupported): there is no one place where all of them could be
+/// taken at once.
 ///
 /// # Source
-/// Redisson's `RMultiLock` takes one lock after the other and gives back what it has when one of them is taken; on the wire
-/// both are plain locks.
+/// Redisson's `RMultiLock` takes one lock after the other and gives back what it has when one of
+/// them is taken; on the wire both are plain locks.
 ///
 /// # Examples
 /// ```no_run
@@ -81,26 +87,29 @@ impl MultiLock {
         /// `let _ = multi.lock()?;` unlocks at once: give the guard a name.
         ///
         /// # Errors
-        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease, no name at all, or more than 1000;
-        /// [`WrongType`](crate::ErrorKind::WrongType) when something else stands under one of the names;
-        /// [`Lost`](crate::ErrorKind::Lost) when this thread's own hold of one of them is gone;
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind under one of them, or took
-        /// one through a [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
-        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. After an error none of
-        /// them is taken: what may have run is undone in the background. Where one name is to blame the error
-        /// [tells it](crate::Error::name).
+        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease, no name at
+        /// all, or more than 1000; [`WrongType`](crate::ErrorKind::WrongType) when something else
+        /// stands under one of the names; [`Lost`](crate::ErrorKind::Lost) when this thread's own
+        /// hold of one of them is gone; [`Conflict`](crate::ErrorKind::Conflict) when this thread
+        /// holds a lock of another kind under one of them, or took one through a
+        /// [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
+        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be
+        /// asked. After an error none of them is taken: what may have run is undone in the
+        /// background. Where one name is to blame the error [tells it](crate::Error::name).
         lock, try_lock, try_lock_for, try_lock_until() -> MultiLockGuard, acquire
     }
 
     waiting_method! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: while an owned guard has one of
-        /// the names, each further call for it blocks, also on the thread that took the guard, and also
-        /// [`lock`](Self::lock). Nobody can see whether that is a mistake: another thread may drop it.
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters:
+        /// while an owned guard has one of the names, each further call for it blocks, also on the
+        /// thread that took the guard, and also [`lock`](Self::lock). Nobody can see whether that
+        /// is a mistake: another thread may drop it.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds one of them by a guard that is bound to it, renewed
-        /// and without a [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`).
-        /// Otherwise as [`lock`](Self::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds one of them by a guard
+        /// that is bound to it, renewed and without a [`max_hold`](Self::max_hold): without a
+        /// timeout it would wait for that for ever (with one: `None`). Otherwise as
+        /// [`lock`](Self::lock).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMultiLockGuard, acquire_owned
     }
 
@@ -123,8 +132,9 @@ impl MultiLock {
 
 /// All of the locks are held while this lives; dropping it gives up one level of each.
 ///
-/// What its methods say of the lock they say of all of them: it is held while all are, lost as soon as one is (the others are
-/// still released by the unlock, which tells the loss), and its `name` is a list. Of `hold_count` it is the smallest.
+/// What its methods say of the lock they say of all of them: it is held while all are, lost as soon
+/// as one is (the others are still released by the unlock, which tells the loss), and its `name` is
+/// a list. Of `hold_count` it is the smallest.
 ///
 /// Bound to its thread, because a method of this thread re-enters its holds:
 /// ```compile_fail,E0277
@@ -156,8 +166,8 @@ impl MultiLockGuard {
     }
 }
 
-/// All of the locks are held while this lives; it can go to another thread and be dropped there. Its methods are those of
-/// [`MultiLockGuard`].
+/// All of the locks are held while this lives; it can go to another thread and be dropped there.
+/// Its methods are those of [`MultiLockGuard`].
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
 pub struct OwnedMultiLockGuard(Guard<MultiHold, Movable>);
