@@ -26,7 +26,7 @@ pub(super) fn names_of<N: AsRef<str>>(
     Err(Error::new(ErrorKind::InvalidInput, why))
 }
 
-/// What several names are called as one.
+/// Several names written as one, for errors and logs.
 pub(super) fn label<'n>(names: impl Iterator<Item = &'n Arc<LockName>> + Clone) -> String {
     const SHOWN: usize = 3;
     let shown: Vec<_> = names.clone().take(SHOWN).map(|name| &*name.name).collect();
