@@ -115,7 +115,7 @@ impl ValueClaim {
     }
 
     /// Replaces the value if this is still the newest claim. One round trip; a few I/O timeouts
-    /// when the server hangs. It may be repeated: a write whose reply was lost cannot run after a
+    /// when the server hangs. Safe to repeat: a write whose reply was lost cannot run after a
     /// later one of the same claim.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ impl CountingSemaphore {
     }
 
     /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
-    /// has. 1 to 2^31 − 1. One round trip. It may be repeated.
+    /// has. 1 to 2^31 − 1. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the
@@ -119,7 +119,7 @@ impl CountingSemaphore {
     }
 
     /// Removes the semaphore; false when there was none. Permits that are returned later create it
-    /// again, so wait until all have been returned. One round trip. It may be repeated.
+    /// again, so wait until all have been returned. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// When the server cannot be asked.

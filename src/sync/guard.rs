@@ -13,7 +13,7 @@ use crate::session::hold::{Hold, Side};
 
 /// What a guard gives up when it ends: one hold, or the holds of several locks taken as one.
 pub(crate) trait HeldLock {
-    /// The holds. There is always at least one.
+    /// The holds. What a guard gives up has at least one.
     fn parts(&self) -> &[Arc<Hold>];
 
     fn name(&self) -> &str;
@@ -158,7 +158,7 @@ impl<B> Guard<Arc<Hold>, B> {
     /// Ends the guard and leaves the lock taken at the store until its lease ends. Returns the
     /// hold.
     pub(crate) fn forget(mut self) -> Arc<Hold> {
-        // A loss is no error here. The callbacks learn of it.
+        // A loss is not reported to the caller; the callbacks learn of it.
         let _ = self.end(|hold, _| hold.forget());
         self.held.clone()
     }
@@ -286,8 +286,8 @@ macro_rules! guard_methods {
             /// Lengthens the lease to at least `lease` from now, once; never shortens it. One round
             /// trip.
             ///
-            /// For a fixed lease that turns out too short. A renewed hold does not need it. It may
-            /// be repeated.
+            /// For a fixed lease that turns out too short. A renewed hold does not need it. Safe to
+            /// repeat.
             ///
             /// # Errors
             /// [`Lost`](crate::ErrorKind::Lost) when the hold is gone;

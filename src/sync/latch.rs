@@ -77,7 +77,7 @@ impl CountDownLatch {
     handle_methods!(name);
 
     /// Sets the count, if the latch is not counting; false, and nothing is changed, if it is. 1 to
-    /// 2^31 − 1. One round trip. It may be repeated.
+    /// 2^31 − 1. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a count out of range,
@@ -87,8 +87,8 @@ impl CountDownLatch {
         self.counter().set(count)
     }
 
-    /// Sets the count, for a caller that expects to be the first. 1 to 2^31 − 1. One round trip. It
-    /// may be repeated.
+    /// Sets the count, for a caller that expects to be the first. 1 to 2^31 − 1. One round trip.
+    /// Safe to repeat.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) when the latch is counting already; otherwise as
@@ -155,7 +155,7 @@ impl CountDownLatch {
     }
 
     /// Removes the latch, which lets all waiters continue; false when it was not counting. One
-    /// round trip. It may be repeated.
+    /// round trip. Safe to repeat.
     ///
     /// # Errors
     /// [`WrongType`](ErrorKind::WrongType) when the name is used for something else, or when the

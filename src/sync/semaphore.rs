@@ -92,7 +92,7 @@ impl Semaphore {
     }
 
     /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
-    /// has. 1 to 2^31 − 1. One round trip. It may be repeated.
+    /// has. 1 to 2^31 − 1. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the
@@ -157,8 +157,7 @@ impl Semaphore {
 
     /// Removes the semaphore with all its permits; false when there was none. Holders of this
     /// client learn of the loss at once, others at their next renewal, a third of their lease
-    /// later. Waiters get [`Conflict`](crate::ErrorKind::Conflict). One round trip. It may be
-    /// repeated.
+    /// later. Waiters get [`Conflict`](crate::ErrorKind::Conflict). One round trip. Safe to repeat.
     ///
     /// # Errors
     /// When the server cannot be asked: the semaphore may have been removed.
