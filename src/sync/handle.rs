@@ -100,12 +100,11 @@ impl Handle {
 
     pub(crate) fn force_unlock(&self) -> Result<bool> {
         let name = self.usable()?;
-        // Listed before the request: a hold that is granted after the lock was freed must not be
-        // marked as lost.
-        let own_holds = self.shared.holds.under(&name.key);
+        // Listed before: a hold that is granted after the lock was freed is not the one that was forced out.
+        let ours = self.shared.holds.under(&name.key);
         let freed = self.shared.store.force_unlock(name).map_err(|e| e.for_name(&name.name))?;
         if freed {
-            own_holds.iter().for_each(|hold| hold.tell_lost());
+            ours.iter().for_each(|hold| hold.tell_lost());
             self.shared.local_queues.notify(&name.key);
         }
         Ok(freed)

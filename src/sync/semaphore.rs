@@ -163,13 +163,11 @@ impl Semaphore {
     /// When the server cannot be asked: the semaphore may have been removed.
     pub fn delete(&self) -> Result<bool> {
         let name = self.handle.usable()?;
-        // Listed before the request: permits that are taken after it belong to a new semaphore and
-        // must not be marked as lost.
-        let own_holds = self.handle.shared.holds.under(&name.key);
+        // Listed before: permits that are taken once it is gone are those of another semaphore.
+        let ours = self.handle.shared.holds.under(&name.key);
         let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
         if deleted {
-            let of_semaphore = own_holds.iter().filter(|hold| hold.grant.name.kind.is_same_primitive_as(name.kind));
-            of_semaphore.for_each(|hold| hold.tell_lost());
+            ours.iter().filter(|hold| hold.grant.name.kind.is_same_primitive_as(name.kind)).for_each(|h| h.tell_lost());
         }
         Ok(deleted)
     }
