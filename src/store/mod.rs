@@ -4,6 +4,7 @@
 //! store understands is opaque here: the [spelling](crate::base::lock_name::LockName::spelling) of a name, and
 //! [`UnknownOutcomes`]. What not every store can do is a capability that is asked for when a handle is made.
 
+pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod redlock;
 
@@ -323,7 +324,7 @@ pub(crate) trait SubscriptionSender: Send {
 ///
 /// A store with a lease for each hold renews each of a batch; one whose holds share a session keeps that alive, and answers
 /// for all of them from when it is known to live.
-pub(crate) trait LockStore: Send + Sync + std::fmt::Debug {
+pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Whether the store has this kind of lock, and can hold the name. Asked when a handle is made; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
 
