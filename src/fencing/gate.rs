@@ -7,30 +7,32 @@ use parking_lot::Mutex;
 use super::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// A resource inside one process that lets only its newest holder through.
+/// A resource inside one process that only its newest holder can use.
 ///
-/// Several threads of a process can each believe that they hold the lock: one was held up, its lease ended, and
-/// another one got it. Put what the lock protects (a value, a file handle, a connection) into a gate, and the late
-/// one is refused. There is no way to the resource but through a [`Claim`], so a read-modify-write is
-/// right without further thought; the [module docs](super) show why the claim has to come first.
+/// Several threads of a process can each believe that they hold the lock: one was delayed, its
+/// lease ended, and another one got the lock. Put what the lock protects (a value, a file handle, a
+/// connection) into a gate, and the late thread is refused. The only way to the resource is a
+/// [`Claim`], so a read-modify-write is right without further thought; the [module docs](super)
+/// show why the claim has to come first.
 ///
-/// A gate is shared by reference or in an [`Arc`](std::sync::Arc), and keeps out threads of *this* process only.
-/// What other processes can reach as well (a file on disk, a row) needs a token stored where it is: see
-/// [`SqlFence`](super::SqlFence).
+/// A gate is shared by reference or in an [`Arc`](std::sync::Arc), and keeps out threads of *this*
+/// process only. A resource that other processes can reach as well (a file on disk, a row) needs a
+/// token stored with it: see [`SqlFence`](super::SqlFence).
 ///
 /// # What blocks
 ///
-/// All methods take one mutex, and nothing else: no I/O, no server. It is held for a comparison, and for as
-/// long as a closure given to [`Claim::read`] or [`Claim::write`] runs. So every method can block for the closures
-/// of other holders, also of one whose lease ended meanwhile; that is what makes the end of [`claim`](Self::claim)
-/// a clean cut. Keep closures short and compute between them. Calling the same gate inside a closure
+/// All methods take one mutex, and nothing else: no I/O, no server. The mutex is held for a
+/// comparison, and for as long as a closure given to [`Claim::read`] or [`Claim::write`] runs. So
+/// every method can block for the closures of other holders, also of one whose lease ended
+/// meanwhile. That is why no older closure runs any more once [`claim`](Self::claim) has returned.
+/// Keep closures short and compute between them. A call to the same gate inside a closure
 /// deadlocks.
 ///
 /// # Panics in closures
 ///
-/// A closure that panics lets go of the gate: nobody is stranded, nothing is poisoned, the claim stays good. The
-/// resource is left as the closure left it. If half a change is worse than none, prepare the new value outside and
-/// only store it in the closure.
+/// A closure that panics releases the gate: no thread is stranded, nothing is poisoned, and the
+/// claim stays valid. The resource is left as the closure left it. If half a change is worse than
+/// none, prepare the new value outside and only store it in the closure.
 ///
 /// # Examples
 ///
@@ -40,7 +42,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 ///
 /// let balance = FenceGate::new(10);
 ///
-/// // The first holder claims, reads, and is held up while it computes.
+/// // The first holder claims, reads, and is delayed while it computes.
 /// let first = balance.claim(FencingToken::new(1))?; // guard.fencing_token()
 /// let seen = first.read(|b| *b)?;
 ///
@@ -60,7 +62,7 @@ pub struct FenceGate<T> {
 }
 
 struct State<T> {
-    /// Only ever grows. `None` until the first claim.
+    /// Never falls. `None` until the first claim.
     highest: Option<FencingToken>,
     resource: T,
 }
@@ -78,10 +80,10 @@ impl<T> State<T> {
 }
 
 impl<T> FenceGate<T> {
-    /// A gate in front of `resource` that nobody has claimed yet. Never blocks.
+    /// A gate in front of `resource` without a claim. Never blocks.
     ///
-    /// It knows no earlier tokens. Where a resource outlives the process, keep the highest token beside it, and
-    /// [`claim`](Self::claim) once with that token before the gate is used.
+    /// It knows no earlier tokens. If a resource outlives the process, store the highest token
+    /// beside it, and [`claim`](Self::claim) once with that token before the gate is used.
     ///
     /// # Examples
     ///
@@ -96,11 +98,12 @@ impl<T> FenceGate<T> {
         Self { state: Mutex::new(State { highest: None, resource }) }
     }
 
-    /// Claims the resource for the holder with this token: all older claims end here.
+    /// Claims the resource for the holder with this token: all older claims end.
     ///
-    /// Once it has returned, no closure of an older claim is running and none will start: what is read after it
-    /// stays true until this holder changes it, or a newer one claims. The same token may claim again, and all
-    /// claims of one token are equally good: they are one holder's.
+    /// Once it has returned, no closure of an older claim is running and none will start. What is
+    /// read after it stays true until this holder changes it, or a newer one claims. The same token
+    /// may claim again; all claims of one token are equally valid, because they belong to one
+    /// holder.
     ///
     /// Blocks while a closure of any claim runs, see [What blocks](Self#what-blocks).
     ///
@@ -129,7 +132,7 @@ impl<T> FenceGate<T> {
 
     /// The highest token that has claimed, `None` before the first claim.
     ///
-    /// For logs and for storing it beside the resource. Blocks while a closure of any claim runs.
+    /// Log it, or store it beside the resource. Blocks while a closure of any claim runs.
     ///
     /// # Examples
     ///
@@ -146,7 +149,7 @@ impl<T> FenceGate<T> {
         self.state.lock().highest
     }
 
-    /// Takes the gate down and gives the resource back. Never blocks: there can be no claim any more.
+    /// Removes the gate and returns the resource. Never blocks: no claim can exist any more.
     ///
     /// # Examples
     ///
@@ -167,8 +170,8 @@ impl<T: Default> Default for FenceGate<T> {
     }
 }
 
-// Without the resource, which need not be `Debug`, and without waiting: a log line must not block on somebody's
-// closure.
+// Omits the resource, which need not be `Debug`, and does not wait: a log line must not block on
+// another thread's closure.
 impl<T> fmt::Debug for FenceGate<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("FenceGate");
@@ -180,12 +183,14 @@ impl<T> fmt::Debug for FenceGate<T> {
     }
 }
 
-/// One holder's claim to the resource of a [`FenceGate`]: the way to read and write it.
+/// One holder's claim to the resource of a [`FenceGate`], which reads and writes it.
 ///
-/// Good until a newer token claims. Nothing happens on drop: a claim is not a lock, it needs no end.
+/// Valid until a newer token claims. Nothing happens on drop: a claim is not a lock and needs no
+/// release.
 ///
-/// It can go to another thread (`Send` and `Sync` if `T` is `Send`), and several threads of one holder can use it;
-/// they are kept apart by the mutex of the gate within a closure, but not between two closures.
+/// It can go to another thread (`Send` and `Sync` if `T` is `Send`), and several threads of one
+/// holder can use it. The mutex of the gate separates them within a closure, but not between two
+/// closures.
 pub struct Claim<'a, T> {
     gate: &'a FenceGate<T>,
     token: FencingToken,
@@ -194,8 +199,8 @@ pub struct Claim<'a, T> {
 impl<T> Claim<'_, T> {
     /// Reads the resource, if this claim is still the newest.
     ///
-    /// Blocks while another closure runs on this gate. `f` runs under the mutex of the gate: it must not call the
-    /// gate, and others wait until it returns.
+    /// Blocks while another closure runs on this gate. `f` runs under the mutex of the gate: it
+    /// must not call the gate, and other threads wait until it returns.
     ///
     /// # Errors
     ///
@@ -219,16 +224,18 @@ impl<T> Claim<'_, T> {
         self.write(|resource| f(resource))
     }
 
-    /// Changes the resource, if this claim is still the newest. May be called any number of times.
+    /// Changes the resource, if this claim is still the newest. It may be called any number of
+    /// times.
     ///
-    /// Blocks while another closure runs on this gate. `f` runs under the mutex of the gate: it must not call the
-    /// gate, and others wait until it returns.
+    /// Blocks while another closure runs on this gate. `f` runs under the mutex of the gate: it
+    /// must not call the gate, and other threads wait until it returns.
     ///
-    /// What `f` returns is passed on, so a closure that can fail by itself gives a result in a result.
+    /// Returns what `f` returns, so a closure that can fail gives a result in a result.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Stale`] if a newer token has claimed; `f` was not called, the resource is as it was.
+    /// [`ErrorKind::Stale`] if a newer token has claimed; `f` was not called, the resource is as it
+    /// was.
     ///
     /// # Panics
     ///
@@ -242,19 +249,20 @@ impl<T> Claim<'_, T> {
     /// use leasehold::fencing::{FenceGate, FencingToken};
     ///
     /// let journal = FenceGate::new(Vec::new()); // or a File
-    /// // Without a read before it, claim and write may stand in one line.
+    /// // Without a read before it, claim and write may be chained.
     /// journal.claim(FencingToken::new(1))?.write(|j| j.write_all(b"begin\n"))??;
     /// assert_eq!(journal.into_inner(), b"begin\n");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn write<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R> {
         let mut state = self.gate.state.lock();
-        // The claim raised the stored token to its own, and that never falls: not stale means exactly equal.
+        // The claim raised the stored token to its own, and that never falls. So "not stale" means
+        // exactly equal.
         state.refuse_stale(self.token)?;
         Ok(f(&mut state.resource))
     }
 
-    /// The token that this claim was made with. Never blocks.
+    /// The token of this claim. Never blocks.
     ///
     /// # Examples
     ///
@@ -294,7 +302,7 @@ mod tests {
         result.is_err_and(|e| e.kind() == ErrorKind::Stale)
     }
 
-    /// What many call fencing: the resource compares tokens when a write arrives, and only then.
+    /// Fencing without a claim: the resource compares tokens only when a write arrives.
     struct ComparesAtTheWrite {
         highest: FencingToken,
         value: u32,
@@ -394,7 +402,8 @@ mod tests {
                 a.write(|()| {
                     entered.send(()).unwrap();
                     may_go_on.recv().unwrap();
-                    // Time for the other thread to reach its claim; too short only makes the test prove less.
+                    // Time for the other thread to reach its claim. If it is too short, the test
+                    // only proves less.
                     thread::sleep(Duration::from_millis(30));
                     finished.store(true, Ordering::SeqCst);
                 })
@@ -408,7 +417,8 @@ mod tests {
         });
     }
 
-    /// A lock with leases in miniature: tokens are given under exclusion, and some holders outlive theirs.
+    /// A lock with leases in miniature: tokens are given under exclusion, and some holders outlive
+    /// their leases.
     #[test]
     fn threads_whose_leases_end_early_lose_no_update() {
         let gate = FenceGate::new(0);
@@ -458,7 +468,7 @@ mod tests {
     #[test]
     fn goes_to_other_threads_as_far_as_the_resource_does() {
         fn assert_send_sync<T: Send + Sync>() {}
-        // `Cell` is `Send` and not `Sync`: the mutex is what makes it shareable.
+        // `Cell` is `Send` and not `Sync`: the mutex makes it shareable.
         assert_send_sync::<FenceGate<std::cell::Cell<u8>>>();
         assert_send_sync::<Claim<'_, std::cell::Cell<u8>>>();
     }

@@ -1,14 +1,14 @@
 //! Helpers that make a resource check fencing tokens.
 //!
-//! A lease is not proof. A holder that is suspended, or waits for a packet that takes its time, can outlive its
-//! lease, and its write arrives when somebody else holds the lock. The lock cannot stop that write; the resource
-//! can, if it remembers the highest [`FencingToken`] it has seen and refuses a lower one. `guard.fencing_token()`
-//! gives the token, this module has the other half: what refuses.
+//! A lease is not proof. A holder that is suspended, or whose packet is delayed, can outlive its
+//! lease, and its write arrives when somebody else holds the lock. The lock cannot stop that write.
+//! The resource can, if it remembers the highest [`FencingToken`] it has seen and refuses a lower
+//! one. `guard.fencing_token()` gives the token; this module gives the check.
 //!
 //! # Comparing at the write is not enough
 //!
-//! Two workers each add something to a number. `A` got the lock first (token 1), is suspended past its lease, and
-//! `B` gets the lock (token 2). The resource compares tokens when a write arrives:
+//! Two workers each add to a number. `A` got the lock first (token 1), is suspended past its lease,
+//! and `B` gets the lock (token 2). The resource compares tokens when a write arrives:
 //!
 //! ```text
 //!   A, token 1                    B, token 2                    resource: value, token
@@ -20,11 +20,11 @@
 //!                                 write 10 + 5: 2 > 1, taken    15, 2    A's 1 is lost
 //! ```
 //!
-//! Nothing newer had been seen when `A`'s write arrived, so it was taken; and `B` had read before. Both were told
-//! that all is well.
+//! The resource had seen no newer token when `A`'s write arrived, so it accepted the write; and `B`
+//! had read before. Both writes were reported as successful.
 //!
-//! So a read-modify-write first *claims* the resource: it raises the stored token to its own, **before** it reads.
-//! Its write then asks for exactly that claim, not for "nothing newer":
+//! So a read-modify-write first *claims* the resource: it raises the stored token to its own,
+//! **before** it reads. Its write then requires exactly that claim, and not only "no newer token":
 //!
 //! ```text
 //!   A, token 1                    B, token 2                    resource: value, token
@@ -38,16 +38,17 @@
 //!                                 write 10 + 5: 2 = 2, taken    15, 2
 //! ```
 //!
-//! Had `A`'s write come before `B`'s claim, it would have been taken and `B` would have read 11. Either way every
-//! write that was taken is in what the next holder reads. `A` gets [`ErrorKind::Stale`]: nothing was written, and
-//! if the work still has to be done, it takes the lock again and begins again with a new token.
+//! If `A`'s write had come before `B`'s claim, it would have been accepted, and `B` would have read
+//! its result, 11. Either way the next holder reads the result of every accepted write. `A` gets
+//! [`ErrorKind::Stale`]: nothing was written. If the work still has to be done, `A` takes the lock
+//! again and starts over with a new token.
 //!
 //! # When to claim
 //!
 //! | The holder | needs | because |
 //! |---|---|---|
 //! | reads, computes, writes back (a counter, a document) | a claim, and a write under it | see above |
-//! | overwrites blindly (a heartbeat, who leads) | a compare at the write | what it replaces is not worth keeping |
+//! | overwrites blindly (a heartbeat, the name of a leader) | a compare at the write | the old value is not worth keeping |
 //! | lets the resource compute (`SET n = n + 1`) | a compare at the write | it reads and writes in one step |
 //!
 //! If you are not sure, claim: it costs one small write.
@@ -58,19 +59,20 @@
 //! |---|---|---|---|
 //! | lives in this process (a value, a file) | [`FenceGate`] | [`FenceGate::claim`] | claim and write in one line |
 //! | is a row of an SQL table | [`SqlFence`] | [`SqlFence::claim`] | [`SqlFence::write_unclaimed`] |
-//! | is a value in Redis | [`FencedValue`] | [`FencedValue::claim`] | claim and write, two round trips |
+//! | is a value on the server that has the locks | [`FencedValue`] | [`FencedValue::claim`] | claim and write, two round trips |
 //!
-//! For any other resource the rule is the same, if it can compare and set in one step: store the token beside the
-//! value, let a claim raise it unless it stands higher, let a write ask that it is still exactly the claim.
+//! For any other resource the rule is the same, if it can compare and set in one step. Store the
+//! token beside the value. A claim raises the token unless a higher one is stored. A write requires
+//! that the stored token is still exactly the claim.
 //!
 //! # What it cannot do
 //!
-//! - A resource that keeps no token cannot refuse: an e-mail that was sent, a call to somebody else's service.
-//! - Every writer has to go through the check. One that writes past it is not seen.
-//! - The stored token must live as long as the value. A row that is deleted, or a gate that is made anew, has
-//!   forgotten which holders came before.
+//! - A resource that stores no token cannot refuse: an e-mail, a call to a third-party service.
+//! - Every writer has to go through the check. The check does not see a writer that goes around it.
+//! - The stored token must live as long as the value. A row that is deleted, or a gate that is
+//!   created again, has forgotten the earlier holders.
 //! - A resource is guarded by *one* lock. Tokens of two locks cannot be compared.
-//! - Threads that share one hold have one token, and are not kept apart by it.
+//! - Threads that share one hold have one token, and the token does not separate them.
 //!
 //! [`ErrorKind::Stale`]: crate::ErrorKind::Stale
 

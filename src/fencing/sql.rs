@@ -5,8 +5,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 
 /// How a statement marks the places of its bound values.
 ///
-/// The order of the values is the same for all of them, so is their number: from left to right as they stand in
-/// the statement, each place bound once.
+/// The order and the number of the values are the same in every style: from left to right as the
+/// places appear in the statement, each place bound once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Placeholders {
@@ -14,56 +14,60 @@ pub enum Placeholders {
     Question,
     /// `?1`, `?2`: SQLite.
     Numbered,
-    /// `$1`, `$2`: PostgreSQL and what speaks its protocol. The default: PostgreSQL takes no other, and SQLite
-    /// takes it too.
+    /// `$1`, `$2`: PostgreSQL and databases with its protocol. The default, because PostgreSQL
+    /// accepts no other style, and SQLite accepts it too.
     #[default]
     Dollar,
 }
 
 /// Writes the SQL statements that guard the rows of one table with fencing tokens.
 ///
-/// Each row keeps, in a column of its own, the highest token that has claimed it. This type has no connection and
-/// does no I/O: it gives statements for the database library at hand, so nothing here ever blocks, and it can be
-/// made once and shared.
+/// Each row keeps, in its own column, the highest token that has claimed it. This type has no
+/// connection and does no I/O: it gives statements for your database library. So nothing here
+/// blocks, and one value can be shared.
 ///
-/// A read-modify-write is three steps; the [module docs](super) show what goes wrong without the first:
+/// A read-modify-write is three steps; the [module docs](super) show what goes wrong without the
+/// first:
 ///
-/// 1. run [`claim`](Self::claim), and let [`expect_one`](Self::expect_one) judge the number of affected rows;
+/// 1. run [`claim`](Self::claim), and let [`expect_one`](Self::expect_one) check the number of
+///    affected rows;
 /// 2. read and compute;
-/// 3. run [`write`](Self::write), and let [`expect_one`](Self::expect_one) judge again.
+/// 3. run [`write`](Self::write), and let [`expect_one`](Self::expect_one) check again.
 ///
-/// For an overwrite that depends on nothing read, [`write_unclaimed`](Self::write_unclaimed) is enough.
+/// For an overwrite that depends on nothing read, [`write_unclaimed`](Self::write_unclaimed) is
+/// enough.
 ///
 /// # Binding values
 ///
-/// Values are bound from left to right as they stand in the statement, in every style of [`Placeholders`], the token
-/// as [`FencingToken::as_i64`]. A token that is both stored and compared is bound twice: `?` has no way to
-/// name a value again.
+/// Bind values from left to right as their places appear in the statement, in every style of
+/// [`Placeholders`], the token as [`FencingToken::as_i64`]. A token that is both stored and
+/// compared is bound twice, because `?` cannot refer to a value again.
 ///
 /// # Transactions and isolation
 ///
-/// - **Each statement is right by itself** at READ COMMITTED, the default of PostgreSQL, at any level in MySQL, and in
-///   SQLite: an `UPDATE` locks the row (SQLite: the file) and compares with its latest committed version. From
-///   REPEATABLE READ up, PostgreSQL (error 40001) and MariaDB (1020, since 11.6) may refuse instead: begin the
-///   transaction again.
-/// - **Commit the claim before the read** (autocommit does). Then a holder that is held up while it computes keeps
-///   no lock in the database, and the next one gets past it at once.
-/// - Claim, read and write in *one* transaction are right as well, but it is the open transaction that protects
-///   them: the next holder's claim blocks until it ends. Claim first in it: in MySQL an
+/// - **Each statement is right by itself** at READ COMMITTED, the default of PostgreSQL, at any
+///   level in MySQL, and in SQLite: an `UPDATE` locks the row (SQLite: the file) and compares with
+///   its latest committed version. From REPEATABLE READ up, PostgreSQL (error 40001) and MariaDB
+///   (1020, since 11.6) may refuse instead: start the transaction again.
+/// - **Commit the claim before the read** (autocommit does). Then a holder that is delayed while it
+///   computes keeps no lock in the database, and the next holder passes it at once.
+/// - Claim, read and write in *one* transaction are right as well, but then the open transaction
+///   protects them: the next holder's claim blocks until it ends. Claim first in it: in MySQL an
 ///   earlier `SELECT` fixes the snapshot that later ones read.
 /// - Read where the claim was written, not from a replica that may lag behind it.
 ///
 /// # Affected rows in MySQL
 ///
-/// MySQL and MariaDB count the rows that *changed*, unless the connection asks for those *found* (the capability
-/// `CLIENT_FOUND_ROWS`; client libraries have an option for it, or always set it). Make sure it is set: otherwise
-/// a second claim with the same token, or a write of the same values, affects 0 rows and looks refused.
+/// MySQL and MariaDB count the rows that *changed*, unless the connection asks for those *found*
+/// (the capability `CLIENT_FOUND_ROWS`; client libraries have an option for it, or always set it).
+/// Make sure it is set. Otherwise a second claim with the same token, or a write of the same
+/// values, affects 0 rows and seems to be refused.
 ///
 /// # Rows that come and go
 ///
-/// A row must exist to be claimed: insert it with the token column's default and ignore that it may be there
-/// (`ON CONFLICT DO NOTHING`, `INSERT IGNORE`). A deleted row has forgotten its tokens, and once it is inserted
-/// again, a late holder can write it: mark rows as deleted instead.
+/// A row must exist to be claimed: insert it with the token column's default, and ignore an error
+/// that it exists (`ON CONFLICT DO NOTHING`, `INSERT IGNORE`). A deleted row has forgotten its
+/// tokens, and once it is inserted again, a late holder can write it. Mark rows as deleted instead.
 ///
 /// # Examples
 ///
@@ -83,7 +87,8 @@ pub enum Placeholders {
 ///     let rows = db.execute(&fence.claim(), params![token.as_i64(), "ann", token.as_i64()])?;
 ///     Ok(fence.expect_one(rows, token)?)
 /// };
-/// let read = || db.query_row("SELECT balance FROM account WHERE name = 'ann'", [], |row| row.get::<_, i64>(0));
+/// let select = "SELECT balance FROM account WHERE name = 'ann'";
+/// let read = || db.query_row(select, [], |row| row.get::<_, i64>(0));
 /// let write = |token: FencingToken, balance: i64| -> Result<usize, Box<dyn std::error::Error>> {
 ///     Ok(db.execute(&fence.write(&["balance"])?, params![balance, "ann", token.as_i64()])?)
 /// };
@@ -112,16 +117,18 @@ pub struct SqlFence {
 }
 
 impl SqlFence {
-    /// Statements for `table`, whose rows are found by `id_column` (a primary or unique key) and keep their highest
-    /// token in `token_column` (a `BIGINT NOT NULL`, see [`add_token_column`](Self::add_token_column)).
+    /// Statements for `table`. Its rows are found by `id_column` (a primary or unique key) and keep
+    /// their highest token in `token_column` (a `BIGINT NOT NULL`, see
+    /// [`add_token_column`](Self::add_token_column)).
     ///
-    /// All names go into the statements as they are, without quotes. So a name is made of ASCII letters,
-    /// digits and underscores and does not begin with a digit; the table may have schemas in front
-    /// (`shop.account`); a reserved word of the database at hand cannot be used.
+    /// All names go into the statements as they are, without quotes. So a name consists of ASCII
+    /// letters, digits and underscores and does not begin with a digit. The table may have schemas
+    /// in front (`shop.account`). A reserved word of your database cannot be used.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] for any other name, and for an `id_column` that is the `token_column`.
+    /// [`ErrorKind::InvalidInput`] for any other name, and for an `id_column` that is the
+    /// `token_column`.
     ///
     /// # Examples
     ///
@@ -173,15 +180,17 @@ impl SqlFence {
         self
     }
 
-    /// Raises the token of a row to the holder's own, unless a newer one stands there: run it before reading.
+    /// Raises the token of a row to the holder's own, unless a newer one is stored: run it before
+    /// reading.
     ///
-    /// Bind: **token, id, token**. One row affected: claimed, all older claims ended. None: a newer holder has
-    /// claimed the row, or there is no such row. The same token may claim again.
+    /// Bind: **token, id, token**. One row affected: the row is claimed, and all older claims have
+    /// ended. No row affected: a newer holder has claimed the row, or the row does not exist. The
+    /// same token may claim again.
     ///
-    /// The statement ends with its condition, so where the database knows `RETURNING`, it can be appended to claim
-    /// and read in one round trip.
+    /// The statement ends with its condition, so you can append `RETURNING` where the database
+    /// supports it, to claim and read in one round trip.
     ///
-    /// In the database it waits for open transactions that have changed the row.
+    /// The database makes it wait for open transactions that have changed the row.
     ///
     /// # Examples
     ///
@@ -193,7 +202,8 @@ impl SqlFence {
     /// assert_eq!(fence.claim(), "UPDATE account SET fence = $1 WHERE id = $2 AND fence <= $3");
     ///
     /// let db = Connection::open_in_memory()?;
-    /// db.execute_batch("CREATE TABLE account (id, balance, fence); INSERT INTO account VALUES (7, 10, 0);")?;
+    /// db.execute_batch("CREATE TABLE account (id, balance, fence)")?;
+    /// db.execute_batch("INSERT INTO account VALUES (7, 10, 0)")?;
     /// let token = FencingToken::new(1).as_i64();
     /// let balance: i64 = db.query_row(
     ///     &format!("{} RETURNING balance", fence.claim()),
@@ -210,18 +220,19 @@ impl SqlFence {
         format!("UPDATE {table} SET {token_column} = {raised} WHERE {id_column} = {id} AND {token_column} <= {limit}")
     }
 
-    /// Writes `columns` of a row that this holder has [claimed](Self::claim): only while its claim is the newest.
+    /// Writes `columns` of a row that this holder has [claimed](Self::claim), but only while its
+    /// claim is the newest.
     ///
-    /// Bind: **the values in the order of `columns`, id, token**. One row affected: written. None: a newer
-    /// holder has claimed the row, this one never did, or there is no such row; nothing was written. May be run
-    /// any number of times under one claim.
+    /// Bind: **the values in the order of `columns`, id, token**. One row affected: written. No row
+    /// affected: nothing was written, because a newer holder has claimed the row, this holder never
+    /// did, or the row does not exist. It may be run any number of times under one claim.
     ///
-    /// In the database it waits for open transactions that have changed the row.
+    /// The database makes it wait for open transactions that have changed the row.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] for no columns, for a name that [`new`](Self::new) would refuse, for a column
-    /// that comes twice, and for the id or the token column, which are the fence's own.
+    /// [`ErrorKind::InvalidInput`] for no columns, for a name that [`new`](Self::new) would refuse,
+    /// for a column that is there twice, and for the id column and the token column.
     ///
     /// # Examples
     ///
@@ -242,15 +253,17 @@ impl SqlFence {
         Ok(format!("UPDATE {table} SET {assignments} WHERE {id_column} = {id} AND {token_column} = {claim}"))
     }
 
-    /// Overwrites `columns` of a row without a claim: compares and raises the token in the same statement.
+    /// Overwrites `columns` of a row without a claim: compares and raises the token in the same
+    /// statement.
     ///
-    /// Only for values that do not depend on anything read from the resource, or an update can be lost: the
-    /// [module docs](super) show how.
+    /// Only for values that do not depend on anything read from the resource. Otherwise an update
+    /// can be lost: the [module docs](super) show how.
     ///
-    /// Bind: **the values in the order of `columns`, token, id, token**. One row affected: written, and all older
-    /// claims ended. None: a newer holder was here, or there is no such row; nothing was written.
+    /// Bind: **the values in the order of `columns`, token, id, token**. One row affected: written,
+    /// and all older claims have ended. No row affected: nothing was written, because a newer
+    /// holder has claimed or written the row, or the row does not exist.
     ///
-    /// In the database it waits for open transactions that have changed the row.
+    /// The database makes it wait for open transactions that have changed the row.
     ///
     /// # Errors
     ///
@@ -278,10 +291,11 @@ impl SqlFence {
         ))
     }
 
-    /// Adds the token column to the table; for a migration, to be run once.
+    /// Adds the token column to the table. Run it once, as a migration.
     ///
-    /// Rows that are there, and rows inserted without a token, get 0, which is older than every token. The column
-    /// must not be `NULL`: nothing compares with that, so such a row could never be claimed.
+    /// Existing rows, and rows inserted without a token, get 0, which is older than every token.
+    /// The column must not be `NULL`: no comparison with `NULL` is true, so such a row could never
+    /// be claimed.
     ///
     /// # Examples
     ///
@@ -289,7 +303,10 @@ impl SqlFence {
     /// use leasehold::fencing::SqlFence;
     ///
     /// let fence = SqlFence::new("account", "id", "fence")?;
-    /// assert_eq!(fence.add_token_column(), "ALTER TABLE account ADD COLUMN fence BIGINT NOT NULL DEFAULT 0");
+    /// assert_eq!(
+    ///     fence.add_token_column(),
+    ///     "ALTER TABLE account ADD COLUMN fence BIGINT NOT NULL DEFAULT 0",
+    /// );
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     #[must_use]
@@ -297,15 +314,15 @@ impl SqlFence {
         format!("ALTER TABLE {} ADD COLUMN {} BIGINT NOT NULL DEFAULT 0", self.table, self.token_column)
     }
 
-    /// Judges the number of rows that a statement of this fence affected; takes the integer type of any database
-    /// library. With MySQL see [above](Self#affected-rows-in-mysql).
+    /// Checks the number of rows that a statement of this fence affected. It accepts the integer
+    /// type of any database library. For MySQL see [above](Self#affected-rows-in-mysql).
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Stale`] for 0: a newer holder has claimed the row, nothing was changed. Or there is no such
-    ///   row: the number does not tell.
-    /// - [`ErrorKind::InvalidInput`] for more than 1: the id column is not unique, and all these rows *were*
-    ///   changed, so roll back. The same for a number that cannot count rows.
+    /// - [`ErrorKind::Stale`] for 0: a newer holder has claimed the row and nothing was changed, or
+    ///   the row does not exist. The number cannot tell which.
+    /// - [`ErrorKind::InvalidInput`] for more than 1: the id column is not unique, and all these
+    ///   rows *were* changed, so roll back. The same for a number that cannot be a row count.
     ///
     /// # Examples
     ///
@@ -346,11 +363,12 @@ impl SqlFence {
         }
         for (i, column) in columns.iter().enumerate() {
             require_identifier(column, column)?;
-            // A write that sets the token itself could lower it, and one that sets the id would leave it behind.
+            // A write that sets the token could lower it, and one that sets the id would move the
+            // row and its token to another id.
             if same_column(column, &self.id_column) || same_column(column, &self.token_column) {
                 return refuse(format!("the column {column:?} is the fence's own and cannot be written"));
             }
-            // SQLite takes the last one without a word.
+            // SQLite accepts it and uses the last one.
             if columns[..i].iter().any(|earlier| same_column(earlier, column)) {
                 return refuse(format!("the column {column:?} is written twice"));
             }
@@ -375,12 +393,12 @@ impl SqlFence {
     }
 }
 
-/// Unquoted names are compared without case.
+/// Databases compare unquoted names without case.
 fn same_column(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b)
 }
 
-/// `whole` is the name as the user gave it, of which `part` is checked.
+/// Checks `part`, a part of the name `whole` that the user gave.
 fn require_identifier(part: &str, whole: &str) -> Result<()> {
     let begins_well = part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if begins_well && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {

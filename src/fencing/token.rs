@@ -4,9 +4,9 @@ use std::fmt;
 
 /// The rank of a holder among all holders of one lock: a later holder has a larger token.
 ///
-/// A guard gives it; whoever guards the resource compares it. Every token that a guard gives is below
-/// 2<sup>53</sup>, so it survives an SQL `BIGINT`, a JSON number and a double unchanged. Tokens of different locks
-/// say nothing about each other.
+/// A guard gives the token, and the resource compares it. Every token that a guard gives is below
+/// 2<sup>53</sup>, so it survives an SQL `BIGINT`, a JSON number and a double unchanged. Tokens of
+/// different locks cannot be compared.
 ///
 /// `Display` prints the plain decimal number, for a header or a command line.
 ///
@@ -19,7 +19,7 @@ use std::fmt;
 /// let later = FencingToken::new(34);
 /// assert!(earlier < later);
 ///
-/// // Over to another process and back.
+/// // To another process and back.
 /// let header = later.to_string();
 /// assert_eq!(header, "34");
 /// assert_eq!(FencingToken::new(header.parse()?), later);
@@ -29,7 +29,7 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// The token with this number: for the side of the resource, which gets it as a number.
+    /// The token with this number, for the resource, which receives it as a number.
     ///
     /// # Examples
     ///
@@ -57,9 +57,10 @@ impl FencingToken {
         self.0
     }
 
-    /// The number as SQL knows it: what to bind for a `BIGINT` column.
+    /// The number as SQL stores it: bind it for a `BIGINT` column.
     ///
-    /// Exact for every token that a guard gives; a number that no `BIGINT` can hold becomes the largest one.
+    /// Exact for every token that a guard gives. A number that is too large for a `BIGINT` becomes
+    /// the largest one.
     ///
     /// # Examples
     ///
@@ -69,7 +70,7 @@ impl FencingToken {
     /// ```
     #[must_use]
     pub const fn as_i64(self) -> i64 {
-        // A wrapped number would be negative, so older than everything: it must not change its rank.
+        // A wrapped number would be negative, and so rank below every token.
         if self.0 > i64::MAX as u64 { i64::MAX } else { self.0 as i64 }
     }
 }

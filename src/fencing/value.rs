@@ -1,4 +1,4 @@
-//! A value in Redis that refuses the writes of stale holders.
+//! A value at the store that refuses the writes of stale holders.
 
 use std::sync::Arc;
 
@@ -9,40 +9,43 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::session::Shared;
 use crate::store::{FenceAnswer, UnknownOutcomes};
 
-/// Bytes under a Redis key, together with the highest fencing token that has claimed them.
+/// Bytes under a key of the server, together with the highest fencing token that has claimed them.
 ///
-/// Made by [`LockClient::fenced_value`](crate::LockClient::fenced_value); no I/O until a method. The key is a hash with
-/// the fields `token` and `value`, without a TTL: a resource that forgot its token would take a stale one. It is the value's
-/// own, never the name of the lock that guards it: whichever of the two comes second under one name is refused with
+/// Made by [`LockClient::fenced_value`](crate::LockClient::fenced_value), without I/O. The key is a
+/// hash with the fields `token` and `value`, and has no TTL: a resource that forgot its token would
+/// accept a stale one. The key belongs to the value alone and is never the name of the lock that
+/// guards it. If both use one name, the second of the two is refused with
 /// [`WrongType`](ErrorKind::WrongType).
 ///
 /// # Examples
 /// ```no_run
-/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// # fn add_one(client: &leasehold::LockClient) -> leasehold::Result<()> {
 /// let guard = client.lock("balance-lock")?;
 /// let token = guard.fencing_token().expect("fencing is on");
 /// let balance = client.fenced_value("balance");
 /// let claim = balance.claim(token)?; // before the read
 /// let old: u64 = claim.value().map_or(0, |v| String::from_utf8_lossy(v).parse().unwrap_or(0));
 /// claim.write((old + 1).to_string())?; // refused if a newer holder has claimed it meanwhile
-/// # Ok::<(), leasehold::Error>(())
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug, Clone)]
 pub struct FencedValue {
     shared: Arc<Shared>,
     key: Arc<str>,
-    /// What is wrong with the key. Told by the first method: making a handle cannot fail.
+    /// What is wrong with the key. Making a handle cannot fail, so the first call reports it.
     refused: Option<Error>,
 }
 
-/// A claim on a [`FencedValue`]: what stood there when it was claimed, and the right to replace it as long as no newer
-/// holder claims it. Nothing has to be given back.
+/// A claim on a [`FencedValue`]: the value at the time of the claim, and the right to replace it as
+/// long as no newer holder claims it. A claim does not have to be released.
 #[derive(Debug)]
 pub struct ValueClaim {
     of: FencedValue,
     token: FencingToken,
     value: Option<Vec<u8>>,
-    /// Writes of this claim whose replies were lost: each is stopped before the next one goes out.
+    /// Writes of this claim whose replies were lost. Each is stopped before the next write goes
+    /// out.
     unknowns: Mutex<UnknownOutcomes>,
 }
 
@@ -57,19 +60,22 @@ impl FencedValue {
         Self { shared: shared.clone(), key: mapped, refused }
     }
 
-    /// The Redis key, prefix included.
+    /// The key at the server, prefix included.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Claims the value with the token and reads it, in one step. One round trip, or a few I/O timeouts. Repeat-safe:
-    /// the same token may claim again.
+    /// Claims the value with the token and reads it, in one step. One round trip, or a few I/O
+    /// timeouts. The same token may claim again.
     ///
     /// # Errors
-    /// [`Stale`](ErrorKind::Stale) when a newer token has claimed it; [`WrongType`](ErrorKind::WrongType) when something
-    /// else stands under the key, a lock for one: nothing of it was changed; [`InvalidInput`](ErrorKind::InvalidInput) for
-    /// an empty key, or one that locks keep for themselves; any failure to ask the server.
+    /// - [`Stale`](ErrorKind::Stale) when a newer token has claimed it;
+    /// - [`WrongType`](ErrorKind::WrongType) when the key is used for something else, such as a
+    ///   lock, which is left unchanged;
+    /// - [`InvalidInput`](ErrorKind::InvalidInput) for an empty key, or one that is reserved for
+    ///   locks;
+    /// - any failure to ask the server.
     pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
         self.usable()?;
         let claimed = self.shared.store.fence().and_then(|fence| fence.claim(&self.key, token.get()));
@@ -96,7 +102,7 @@ impl FencedValue {
 }
 
 impl ValueClaim {
-    /// What stood there when it was claimed; `None` for a value that was never written.
+    /// The value at the time of the claim; `None` if it was never written.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.value.as_deref()
@@ -108,13 +114,15 @@ impl ValueClaim {
         self.token
     }
 
-    /// Replaces the value if this is still the newest claim. One round trip; bounded by a few I/O timeouts when the
-    /// server hangs. Repeat-safe: a write whose reply was lost cannot run after a later one of the same claim.
+    /// Replaces the value if this is still the newest claim. One round trip; a few I/O timeouts
+    /// when the server hangs. Safe to repeat: a write whose reply was lost cannot run after a
+    /// later one of the same claim.
     ///
     /// # Errors
-    /// [`Stale`](ErrorKind::Stale) when a newer holder has claimed it: nothing was written. As
-    /// [`FencedValue::claim`] when something else has taken the key. After
-    /// [`Unreachable`](ErrorKind::Unreachable) it may have been; the same call may be made again.
+    /// [`Stale`](ErrorKind::Stale) when a newer holder has claimed the value: nothing was written.
+    /// [`WrongType`](ErrorKind::WrongType) as for [`FencedValue::claim`]. After
+    /// [`Unreachable`](ErrorKind::Unreachable) the value may have been written; the same call may
+    /// be made again.
     pub fn write(&self, value: impl AsRef<[u8]>) -> Result<()> {
         self.of.usable()?;
         let store = &self.of.shared.store;

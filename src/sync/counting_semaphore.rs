@@ -14,43 +14,45 @@ use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::wait_loop::{Contender, contend};
 use crate::session::{Shared, closed};
 use crate::store::{Acquired, Count, Granted, HoldCounts, Release, Released, TokenRule, Undo, UnknownOutcomes};
-use crate::sync::handle::{Handle, waiting_method};
-use crate::sync::remote_counter::{Counter, permit_methods};
+use crate::sync::handle::{Handle, handle_methods, waiting_method};
+use crate::sync::remote_counter::Counter;
 
-/// A count of permits without leases: **a process that dies leaks the permits it has**, so take
-/// [`Semaphore`](crate::Semaphore) unless you share this one with Java processes that use Redisson's `RSemaphore`, or count
-/// something that nobody holds, such as jobs that are ready.
+/// A number of permits without leases: **a process that dies leaks its permits**. So use
+/// [`Semaphore`](crate::Semaphore), unless you share this one with Java processes that use
+/// Redisson's `RSemaphore`, or count something that nobody holds, such as jobs that are ready.
 ///
 /// A cheap handle: making and cloning one costs no I/O. Made by
 /// [`LockClient::counting_semaphore`](crate::LockClient::counting_semaphore).
 ///
-/// # Beginning
-/// A semaphore that is not set has no permits: whoever asks waits until somebody [sets](Self::try_set_permits) or
-/// [adds](Self::add_permits) some.
+/// # Start
+/// A semaphore that is not set has no permits: an acquire waits until somebody
+/// [sets](Self::try_set_permits) or [adds](Self::add_permits) some.
 ///
 /// # Name
-/// A latch, a semaphore and a counting semaphore are each one number under their name, as Redisson has them, and Redis cannot
-/// tell them apart. A client that has used a name for one of them refuses it for the others with
-/// [`WrongType`](crate::ErrorKind::WrongType) as long as the number stands. Otherwise nobody sees it: a permit taken from the latch of
-/// another client counts it down, and the last one opens it. Give each a name
-/// of its own.
+/// A latch, a semaphore and a counting semaphore are each one number under their name, as in
+/// Redisson, and Redis cannot tell them apart. A client that has used a name for one of them
+/// refuses the name for the others with [`WrongType`](crate::ErrorKind::WrongType) as long as the
+/// number exists. Across clients nothing detects it: a permit taken from the latch of another
+/// client counts it down, and the last one opens it. Give each primitive its own name.
 ///
 /// # Order
 /// As [`Semaphore`](crate::Semaphore).
 ///
 /// # Repeats
-/// Every request leaves a mark in Redis (`leasehold_once:{name}:..`, one for each acquisition and each change), so that one
-/// whose reply was lost counts once when it is repeated. The mark of a change stands for a minute; that of an acquisition
-/// until the permits are back, 10 minutes at most, and for a minute from there.
+/// Every request leaves an idempotency key in Redis (`leasehold_once:{name}:..`, one for each
+/// acquisition and each change), so that a request whose reply was lost counts once when it is
+/// repeated. The key of a change lives for a minute. The key of an acquisition lives until the
+/// permits are returned, 10 minutes at most, and for a minute from then on.
 ///
 /// # Source
-/// Redisson's `RSemaphore` on the wire. What differs: the marks, and waits that have a timer.
+/// Redisson's `RSemaphore` on the wire. What differs: the idempotency keys, and waits with a timer.
+///
 /// # Examples
 /// ```no_run
 /// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
 /// let jobs = client.counting_semaphore("jobs that are ready");
-/// jobs.add_permits(1)?; // whoever makes one
-/// jobs.acquire()?.forget(); // whoever takes one
+/// jobs.add_permits(1)?; // the producer of a job
+/// jobs.acquire()?.forget(); // the consumer of a job
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -58,7 +60,7 @@ pub struct CountingSemaphore {
     handle: Handle,
 }
 
-/// How often whoever waits looks by itself.
+/// How often a waiter asks the server without a message.
 const RECHECK: Duration = Duration::from_secs(5);
 
 impl CountingSemaphore {
@@ -66,11 +68,7 @@ impl CountingSemaphore {
         Self { handle: Handle::new(shared, name, Kind::CountingSemaphore) }
     }
 
-    /// The name, as it was asked for; empty for a name that no method will accept.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.handle.name()
-    }
+    handle_methods!(name);
 
     waiting_method! {
         /// Takes one permit, blocking until one is free.
@@ -81,7 +79,7 @@ impl CountingSemaphore {
     }
 
     waiting_method! {
-        /// Takes `permits` permits, all or none, blocking until so many are free. 1 to 2^31 − 1.
+        /// Takes `permits` permits, all or none, blocking until that many are free. 1 to 2^31 − 1.
         ///
         /// # Errors
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range; otherwise as
@@ -90,10 +88,38 @@ impl CountingSemaphore {
         take
     }
 
-    permit_methods!();
+    /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
+    /// has. 1 to 2^31 − 1. One round trip. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the
+    /// server cannot be asked.
+    pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
+        Counter::new(&self.handle).set(permits)
+    }
 
-    /// Removes the semaphore; false when there was none. Permits that are given back later make it anew, so let all be
-    /// back before. One round trip, repeat-safe.
+    /// Adds permits, or removes some for good. If more are removed than are free, the number of
+    /// free permits is below zero until enough have been given back. One round trip; a lost reply
+    /// does not make it count twice. Returns how many are free now.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits
+    /// would not be within 2^31 − 1; otherwise when the server cannot be asked.
+    pub fn add_permits(&self, permits: i64) -> Result<i64> {
+        Counter::new(&self.handle).add(permits)
+    }
+
+    /// How many permits are free now; below zero after more were removed than were free. One round
+    /// trip; the answer is out of date as soon as it arrives.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn available_permits(&self) -> Result<i64> {
+        Counter::new(&self.handle).ask().map(|(free, _)| free)
+    }
+
+    /// Removes the semaphore; false when there was none. Permits that are returned later create it
+    /// again, so wait until all have been returned. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// When the server cannot be asked.
@@ -113,7 +139,7 @@ impl CountingSemaphore {
     }
 }
 
-/// A call that wins permits.
+/// A call that acquires permits.
 struct PermitCall<'a> {
     attempt: AcquireAttempt<'a>,
     permits: u32,
@@ -153,7 +179,7 @@ impl PermitCall<'_> {
             permits: self.permits,
             given_up: false,
         };
-        // A close that gave back all loans just before this one was entered has not seen it.
+        // A close that returned all outstanding permits just before the insert has not seen these.
         if shared.is_closed() {
             let name = permit.name.name.clone();
             let _ = permit.unlock();
@@ -163,8 +189,9 @@ impl PermitCall<'_> {
     }
 }
 
-/// One permit or several, taken while this lives; it can go to another thread and be dropped there. It has no lease: it
-/// cannot be lost, and if the process dies it never comes back.
+/// One or more permits, taken while this guard lives. The guard can go to another thread and be
+/// dropped there. The permits have no lease: they cannot be lost, and if the process dies they
+/// never come back.
 #[must_use = "if unused the permit is given back at once"]
 #[clippy::has_significant_drop]
 pub struct CountingPermit {
@@ -176,34 +203,38 @@ pub struct CountingPermit {
 }
 
 impl CountingPermit {
-    /// The name of the semaphore, as it was asked for.
+    /// The name of the semaphore, as the caller gave it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name.name
     }
 
-    /// How many permits it is.
+    /// The number of permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// Gives the permits back; what dropping it does, with the outcome told. One round trip; when the server hangs, a few
-    /// I/O timeouts.
+    /// Returns the permits, as dropping the guard does, but it reports the outcome. One round trip;
+    /// a few I/O timeouts when the server hangs.
     ///
     /// # Errors
-    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave them back: somebody else may have them.
-    /// When the server could not be asked: then it is repeated in the background until the server answers, for as long as
-    /// the client lives. Where a request may have reached the server and its reply was lost, only for half a minute from
-    /// there (Redis remembers it for a minute, and a repeat that comes later would give the permits back twice), and where
-    /// the server refuses it, for 10 minutes. What is given up then is told at WARN.
+    /// [`Closed`](crate::ErrorKind::Closed) when closing the client returned them: somebody else
+    /// may have them.
+    ///
+    /// When the server could not be asked, the release is repeated in the background until the
+    /// server answers, for as long as the client lives. There are two limits. Where a request may
+    /// have reached the server and its reply was lost, it is repeated only for half a minute from
+    /// then (Redis remembers the request for a minute, and a later repeat would return the permits
+    /// twice). Where the server refuses it, it is repeated for 10 minutes. Permits that are given
+    /// up after that are logged at WARN.
     pub fn unlock(mut self) -> Result<()> {
         self.given_up = true;
         self.give_back()
     }
 
-    /// Goes on without the guard: the permits never come back, unless somebody [adds](CountingSemaphore::add_permits) as
-    /// many. No I/O.
+    /// Ends the guard and keeps the permits taken. They never come back, unless somebody
+    /// [adds](CountingSemaphore::add_permits) as many. No I/O.
     pub fn forget(mut self) {
         self.given_up = true;
         if !self.shared.is_forked() {
@@ -240,15 +271,17 @@ impl CountingPermit {
 }
 
 impl Drop for CountingPermit {
-    /// Gives the permits back, blocking for one round trip, or a few I/O timeouts when the server hangs; one more when this
-    /// was the last handle of its client. Never panics; a failure is logged at WARN, but nothing when closing the client
-    /// gave them back. In a forked child it does nothing.
+    /// Returns the permits, blocking for one round trip, or a few I/O timeouts when the server
+    /// hangs; one round trip more when this was the last handle of its client. Never panics. Logs a
+    /// failure at WARN, but nothing when closing the client returned them. Does nothing in a forked
+    /// child.
     fn drop(&mut self) {
         if self.given_up {
             return;
         }
         if self.shared.is_forked() {
-            // Not even its memory is given back, which could end the client here.
+            // The permits are the parent's. The memory is kept too: freeing it could end the client
+            // in this process.
             std::mem::forget(self.shared.clone());
             return;
         }

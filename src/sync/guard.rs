@@ -1,162 +1,328 @@
-//! The methods that every guard has, written once.
+//! What all guards share: [`Guard`] has the logic, and the public guards are thin wrappers of it.
 
-/// Implements the common methods, `Debug` and `Drop` for a guard with the fields `hold: Arc<Hold>`, `given_up: bool` and
-/// `callbacks: Callbacks`, which is a level of one side of its hold. Every primitive's guards behave the same because they are the same code.
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::background::grant::{Callbacks, OnLost};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::limits::check_lease;
+use crate::fencing::FencingToken;
+use crate::session::hold::{Hold, Side};
+
+/// What a guard gives up when it ends: one hold, or the holds of several locks taken as one.
+pub(crate) trait HeldLock {
+    /// The holds. What a guard gives up has at least one.
+    fn parts(&self) -> &[Arc<Hold>];
+
+    fn name(&self) -> &str;
+
+    fn wait_lost(&self, timeout: Duration) -> bool;
+
+    fn extend(&self, lease: Duration) -> Result<()>;
+
+    /// Gives up one level of `side`, in one round trip.
+    fn release_one(&self, side: Side) -> Result<()>;
+}
+
+impl HeldLock for Arc<Hold> {
+    fn parts(&self) -> &[Self] {
+        std::slice::from_ref(self)
+    }
+
+    fn name(&self) -> &str {
+        Hold::name(self)
+    }
+
+    fn wait_lost(&self, timeout: Duration) -> bool {
+        Hold::wait_lost(self, timeout)
+    }
+
+    fn extend(&self, lease: Duration) -> Result<()> {
+        Hold::extend(self, lease)
+    }
+
+    fn release_one(&self, side: Side) -> Result<()> {
+        Hold::release_one(self, side)
+    }
+}
+
+/// Marks guards that must stay on their thread: not `Send`, because a method of that thread
+/// re-enters the hold, but `Sync`, so that another thread can wait for a loss.
+pub(crate) type ThreadBound = std::sync::MutexGuard<'static, ()>;
+
+/// Marks guards that can go to another thread.
+pub(crate) type Movable = ();
+
+/// One level of what is held, until it is dropped. `B` is [`ThreadBound`] or [`Movable`].
+pub(crate) struct Guard<H: HeldLock, B> {
+    held: H,
+    side: Side,
+    given_up: bool,
+    callbacks: Callbacks,
+    bound: PhantomData<B>,
+}
+
+impl<H: HeldLock, B> Guard<H, B> {
+    /// The guard of a level that was just granted.
+    pub(crate) fn new(held: H, side: Side) -> Self {
+        Self { held, side, given_up: false, callbacks: Callbacks::default(), bound: PhantomData }
+    }
+
+    pub(crate) fn parts(&self) -> &[Arc<Hold>] {
+        self.held.parts()
+    }
+
+    fn is_forked(&self) -> bool {
+        self.parts()[0].is_forked()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.held.name()
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.parts().iter().all(|hold| hold.is_held())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.parts().iter().map(|hold| hold.remaining()).min().unwrap_or_default()
+    }
+
+    pub(crate) fn ensure_held(&self) -> Result<()> {
+        self.parts().iter().try_for_each(|hold| hold.ensure_held())
+    }
+
+    pub(crate) fn hold_count(&self) -> u32 {
+        self.parts().iter().map(|hold| hold.count()).min().unwrap_or_default()
+    }
+
+    pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
+        self.held.wait_lost(timeout)
+    }
+
+    pub(crate) fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
+        if self.is_forked() {
+            return;
+        }
+        let callback = OnLost::new(callback);
+        self.parts().iter().for_each(|hold| hold.on_lost(&callback));
+        self.callbacks.add(callback);
+    }
+
+    pub(crate) fn extend(&self, lease: Duration) -> Result<()> {
+        check_lease(lease).map_err(|e| e.for_name(self.name()))?;
+        self.held.extend(lease)
+    }
+
+    pub(crate) fn unlock(mut self) -> Result<()> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<()> {
+        self.end(|held, side| held.release_one(side))
+    }
+
+    /// The fencing token of the hold of `name`.
+    pub(crate) fn fencing_token_of(&self, name: &str) -> Option<FencingToken> {
+        let token = self.parts().iter().find(|hold| hold.name() == name)?.grant.token;
+        (token > 0).then(|| FencingToken::new(token))
+    }
+
+    /// Ends the guard by `end`. Takes the callbacks back first: they run if and only if `end`
+    /// reports a loss.
+    fn end(&mut self, end: impl FnOnce(&H, Side) -> Result<()>) -> Result<()> {
+        self.given_up = true;
+        let callbacks = self.callbacks.take(|| self.held.parts()[0].is_forked());
+        let outcome = end(&self.held, self.side);
+        self.parts()[0].finish_callbacks(callbacks, &outcome);
+        outcome
+    }
+
+    /// [`fmt::Debug`] for the public guard of this name.
+    pub(crate) fn fmt_as(&self, guard: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(guard)
+            .field("name", &self.name())
+            .field("is_held", &self.is_held())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B> Guard<Arc<Hold>, B> {
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.fencing_token_of(self.name())
+    }
+
+    /// Ends the guard and leaves the lock taken at the store until its lease ends. Returns the
+    /// hold.
+    pub(crate) fn forget(mut self) -> Arc<Hold> {
+        // A loss is not reported to the caller; the callbacks learn of it.
+        let _ = self.end(|hold, _| hold.forget());
+        self.held.clone()
+    }
+
+    /// Gives up a write level for a read level. The read level begins first, so that no other
+    /// writer gets in between.
+    pub(crate) fn downgrade(mut self) -> Result<Self> {
+        let read = self.held.nest_read().map(|()| Self::new(self.held.clone(), Side::Read));
+        let released = self.release();
+        // After a failed release the read guard is dropped, which gives up the read level as well.
+        read.and_then(|read| released.map(|()| read))
+    }
+}
+
+impl<H: HeldLock, B> Drop for Guard<H, B> {
+    fn drop(&mut self) {
+        if self.given_up {
+            return;
+        }
+        if self.is_forked() {
+            // The hold is the parent's. Its memory is kept too: freeing it could end the client
+            // in this process.
+            self.parts().iter().for_each(|hold| std::mem::forget(hold.clone()));
+            let _ = self.callbacks.take(|| true);
+            return;
+        }
+        match self.release() {
+            Err(e) if e.kind() != ErrorKind::Closed => log::warn!("releasing a lock failed: {e}"),
+            _ => {}
+        }
+    }
+}
+
+/// Gives a public guard, a tuple struct around a [`Guard`], its documented methods. With
+/// `fencing_token`: of one lock that is held exclusively.
 macro_rules! guard_methods {
-    ($guard:ty, $side:expr) => {
+    ($guard:ty, fencing_token) => {
+        $crate::sync::guard::guard_methods!($guard);
+
         impl $guard {
-            /// The name of the lock, as it was asked for.
+            /// The fencing token of this hold: larger than that of every earlier hold of this name.
+            /// `None` when the client was built with `fencing(false)`.
+            ///
+            /// Send it to the resource with every write, and let the resource refuse smaller ones:
+            /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token.
+            /// No I/O.
+            #[must_use]
+            pub fn fencing_token(&self) -> Option<crate::fencing::FencingToken> {
+                self.0.fencing_token()
+            }
+        }
+    };
+    ($guard:ty) => {
+        impl $guard {
+            /// The name of the lock, as the caller gave it.
             #[must_use]
             pub fn name(&self) -> &str {
-                self.hold.name()
+                self.0.name()
             }
 
-            /// Whether the lock is still held, for certain: false from the first instruction after the lease may have
-            /// ended, also when the process or the machine was suspended meanwhile. Once false, false for ever.
+            /// Whether the lock is certainly still held. False from the first instruction after the
+            /// lease may have ended, also when the process or the machine was suspended meanwhile.
+            /// Once false, it stays false.
             ///
-            /// No I/O, and no mutex: a clock read, and a look at the process id unless the last one was microseconds ago.
-            /// True is not proof for what comes *after* the call; see
+            /// No I/O and no mutex: it reads the clock, and the process id unless that was read
+            /// microseconds ago. True proves nothing about what comes *after* the call; see
             /// [`fencing`](crate::fencing).
             #[must_use]
             pub fn is_held(&self) -> bool {
-                self.hold.is_held()
+                self.0.is_held()
             }
 
-            /// How long the lock is held for certain if nothing renews it any more; zero once it is lost. No I/O.
+            /// How long the lock is certainly held if nothing renews it any more; zero once it is
+            /// lost. No I/O.
             #[must_use]
             pub fn remaining(&self) -> std::time::Duration {
-                self.hold.remaining()
+                self.0.remaining()
             }
 
             /// [`is_held`](Self::is_held) for use with `?`. No I/O.
             ///
             /// # Errors
-            /// [`Lost`](crate::ErrorKind::Lost), or [`Closed`](crate::ErrorKind::Closed) when the client was closed.
+            /// [`Lost`](crate::ErrorKind::Lost), or [`Closed`](crate::ErrorKind::Closed) when the
+            /// client was closed.
             pub fn ensure_held(&self) -> crate::Result<()> {
-                self.hold.ensure_held()
+                self.0.ensure_held()
             }
 
-            /// Blocks until the lease is lost or closing the client gives it up (true), or until `timeout` has passed
-            /// (false). [`ensure_held`](Self::ensure_held) tells the two apart.
+            /// Blocks until the lease is lost or closing the client gives it up (true), or until
+            /// `timeout` has passed (false). [`ensure_held`](Self::ensure_held) tells the two
+            /// causes of true apart.
             ///
-            /// Notices a loss by time within a millisecond or so; that the server has forgotten the hold, at the
-            /// next renewal: a third of the lease, and of a fixed lease at most 10 s. For use from a second thread, which
-            /// a guard can be lent to.
+            /// It notices the end of the lease within about a millisecond. It notices that the
+            /// server has forgotten the hold at the next renewal: a third of the lease later, and
+            /// for a fixed lease at most 10 s. Call it from a second thread that borrows the guard.
             #[must_use]
             pub fn wait_lost(&self, timeout: std::time::Duration) -> bool {
-                self.hold.wait_lost(timeout)
+                self.0.wait_lost(timeout)
             }
 
-            /// Runs `callback` once if the lease is lost, or closing the client gives it up, while this guard lives: at
-            /// once if it is lost already, and also when it is the guard's own unlock or drop that finds the loss.
+            /// Runs `callback` once if the lease is lost, or closing the client gives it up, while
+            /// this guard lives. It runs at once if the lease is lost already, and also if the loss
+            /// is found by the guard's own unlock or drop.
             ///
-            /// A callback belongs to the guard through which it was set. Once that guard was given up with the lease
-            /// held, the callback never runs, whatever becomes of the hold's other guards.
+            /// A callback belongs to the guard that registered it. Once that guard has been given
+            /// up with the lease held, the callback never runs, whatever happens to the hold's
+            /// other guards.
             ///
-            /// Callbacks run on up to 16 threads of the client's, started when needed. They may use the client, drop
-            /// guards and drop the last handle; one that blocks can delay those that queue behind it. The first callback
-            /// of a client also starts one thread that keeps the deadlines of all its leases that have callbacks. A
-            /// callback is no substitute for [`ensure_held`](Self::ensure_held) or a fencing token at the resource: it
+            /// Callbacks run on up to 16 threads of the client, which it starts when needed. They
+            /// may use the client, drop guards and drop the last handle; one that blocks can delay
+            /// those queued behind it. The first callback of a client also starts one thread that
+            /// watches the deadlines of all its leases that have callbacks. A callback does not
+            /// replace [`ensure_held`](Self::ensure_held) or a fencing token at the resource: it
             /// can be late.
             pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
-                if self.hold.is_forked() {
-                    return;
-                }
-                let callback = crate::background::grant::OnLost::new(callback);
-                self.hold.on_lost(&callback);
-                self.callbacks.add(callback);
+                self.0.on_lost(callback);
             }
 
             /// How many guards share this hold.
             #[must_use]
             pub fn hold_count(&self) -> u32 {
-                self.hold.count()
+                self.0.hold_count()
             }
 
-            /// Lengthens the lease to at least `lease` from now, once; never shortens it. One round trip.
+            /// Lengthens the lease to at least `lease` from now, once; never shortens it. One round
+            /// trip.
             ///
-            /// For a fixed lease that turns out too short. A renewed hold does not need it. Repeat-safe.
+            /// For a fixed lease that turns out too short. A renewed hold does not need it. Safe to
+            /// repeat.
             ///
             /// # Errors
-            /// [`Lost`](crate::ErrorKind::Lost) when the hold is gone; [`InvalidInput`](crate::ErrorKind::InvalidInput)
-            /// for a lease out of range; any failure to ask the server, which leaves the lease as it was.
+            /// [`Lost`](crate::ErrorKind::Lost) when the hold is gone;
+            /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a lease out of range; any
+            /// failure to ask the server, which leaves the lease as it was.
             pub fn extend(&self, lease: std::time::Duration) -> crate::Result<()> {
-                crate::base::limits::check_lease(lease).map_err(|e| e.for_name(self.name()))?;
-                self.hold.extend(lease)
+                self.0.extend(lease)
             }
 
-            /// Gives up this level of the hold, and with the last level the lock; what dropping the guard does, with
-            /// the outcome told. One round trip; when the server hangs, a few I/O timeouts (for a connection, for the
-            /// reply).
+            /// Gives up this level of the hold, and with the last level the lock: as dropping the
+            /// guard does, but it returns the outcome. One round trip; a few I/O timeouts (for a
+            /// connection, for the reply) when the server hangs.
+            ///
+            /// Dropping the guard blocks for as long, and for one round trip more when this was the
+            /// last handle of its client. A drop never panics. It logs a failure at WARN and undoes
+            /// in the background what may still be locked. It logs nothing when closing the client
+            /// gave up the hold, and does nothing in a forked child.
             ///
             /// # Errors
             /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost before, and
-            /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up: what was done under it may have
-            /// overlapped with somebody else. When the server could not be asked, the release is repeated in the
-            /// background until it answers, or the lease has ended.
-            pub fn unlock(mut self) -> crate::Result<()> {
-                self.give_up()
-            }
-
-            fn give_up(&mut self) -> crate::Result<()> {
-                self.given_up = true;
-                let callbacks = self.callbacks.take(|| self.hold.is_forked());
-                let given_up = self.hold.release_one($side);
-                self.hold.finish_callbacks(callbacks, &given_up);
-                given_up
-            }
-        }
-
-        impl Drop for $guard {
-            /// Gives up this level, blocking for one round trip, or a few I/O timeouts when the server hangs; one more when
-            /// this was the last handle of its client. Never panics; a failure is logged at WARN, and what may still be locked is
-            /// undone in the background. Nothing is logged when closing the client gave it up. In a forked child it does
-            /// nothing.
-            fn drop(&mut self) {
-                if self.given_up {
-                    return;
-                }
-                if self.hold.is_forked() {
-                    // The parent's hold: not even its memory is given back, which could end the client here.
-                    std::mem::forget(self.hold.clone());
-                    let _ = self.callbacks.take(|| true);
-                    return;
-                }
-                match self.give_up() {
-                    Err(e) if e.kind() != crate::ErrorKind::Closed => log::warn!("releasing a lock failed: {e}"),
-                    _ => {}
-                }
+            /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up: what was
+            /// done under it may have overlapped with another holder. When the server could not be
+            /// asked, the release is repeated in the background until it answers or the lease has
+            /// ended.
+            pub fn unlock(self) -> crate::Result<()> {
+                self.0.unlock()
             }
         }
 
         impl std::fmt::Debug for $guard {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($guard))
-                    .field("name", &self.name())
-                    .field("is_held", &self.is_held())
-                    .field("remaining", &self.remaining())
-                    .finish_non_exhaustive()
-            }
-        }
-    };
-}
-
-/// The fencing token of a guard that keeps everybody else out.
-macro_rules! token_method {
-    ($guard:ty) => {
-        impl $guard {
-            /// The fencing token of this hold: larger than that of every earlier hold of this name. `None` when the
-            /// client was built with `fencing(false)`.
-            ///
-            /// Hand it to the resource with every write, and let the resource refuse smaller ones:
-            /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
-            #[must_use]
-            pub fn fencing_token(&self) -> Option<crate::fencing::FencingToken> {
-                (self.hold.grant.token > 0).then(|| crate::fencing::FencingToken::new(self.hold.grant.token))
+                self.0.fmt_as(stringify!($guard), f)
             }
         }
     };
 }
 
 pub(crate) use guard_methods;
-pub(crate) use token_method;

@@ -1,4 +1,5 @@
-//! What the handles of all locks have in common: a name, the terms of its holds, and the methods in their four forms.
+//! What the handles of all primitives share: a name, the terms of its holds, and documented
+//! methods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +9,49 @@ use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
 use crate::session::Shared;
 use crate::session::acquire::{Terms, acquire_for_thread, acquire_owned};
-use crate::session::hold::Hold;
-use crate::store::LockStatus;
+use crate::session::hold::{Hold, Side};
+use crate::store::{LockStatus, TokenRule};
+use crate::sync::guard::{Guard, Movable, ThreadBound};
 
+/// `N` is the name, or for a multi-lock the names.
 #[derive(Debug, Clone)]
-pub(crate) struct Handle {
+pub(crate) struct Handle<N = Arc<LockName>> {
     pub(crate) shared: Arc<Shared>,
-    /// Told by the first method: making a handle cannot fail.
-    name: Result<Arc<LockName>>,
+    /// Making a handle cannot fail, so the first call reports a bad name.
+    pub(crate) name: Result<N>,
     pub(crate) terms: Terms,
+}
+
+impl<N> Handle<N> {
+    pub(crate) fn of(shared: &Arc<Shared>, name: Result<N>) -> Self {
+        Self { shared: shared.clone(), name, terms: Terms::of(&shared.config) }
+    }
+
+    pub(crate) fn with_lease(&mut self, lease: Duration) {
+        self.terms.lease = lease;
+        self.terms.renewed = false;
+    }
+
+    pub(crate) fn keep_token(&mut self) {
+        if self.terms.token == TokenRule::On {
+            self.terms.token = TokenRule::Kept;
+        }
+    }
+
+    /// What was named, if the name, the terms and the client can be used. `label` is the name for
+    /// errors.
+    pub(crate) fn usable_as(&self, label: impl FnOnce(&N) -> String) -> Result<&N> {
+        let name = self.name.as_ref().map_err(Clone::clone)?;
+        let usable = self.terms.check().and_then(|()| self.shared.check_usable());
+        usable.map(|()| name).map_err(|e| e.for_name(&label(name)))
+    }
 }
 
 impl Handle {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str, kind: Kind) -> Self {
         let name = LockName::new(&shared.config.key_prefix, name, kind);
         let name = name.and_then(|name| shared.store.check(&name).map(|()| Arc::new(name)));
-        Self { shared: shared.clone(), name, terms: Terms::of(&shared.config) }
+        Self::of(shared, name)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -31,26 +59,27 @@ impl Handle {
     }
 
     pub(crate) fn usable(&self) -> Result<&Arc<LockName>> {
-        let name = self.name.as_ref().map_err(Clone::clone)?;
-        let usable = self.terms.check().and_then(|()| self.shared.check_usable());
-        usable.map(|()| name).map_err(|e| e.for_name(&name.name))
+        self.usable_as(|name| name.name.to_string())
     }
 
-    /// The name of the same name, asked for in another way.
-    pub(crate) fn usable_as(&self, kind: Kind) -> Result<Arc<LockName>> {
+    /// The name for an acquire of `kind`, such as the read side of a read-write lock.
+    fn name_of_kind(&self, kind: Kind) -> Result<Arc<LockName>> {
         self.usable().map(|name| if name.kind == kind { name.clone() } else { Arc::new(name.of_kind(kind)) })
     }
 
-    pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
-        acquire_for_thread(&self.shared, &self.usable_as(kind)?, &self.terms, deadline)
+    pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Arc<Hold>, ThreadBound>>> {
+        let hold = acquire_for_thread(&self.shared, &self.name_of_kind(kind)?, &self.terms, deadline)?;
+        Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
-    pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
-        acquire_owned(&self.shared, &self.usable_as(kind)?, 1, &self.terms, deadline)
+    pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Arc<Hold>, Movable>>> {
+        let hold = acquire_owned(&self.shared, &self.name_of_kind(kind)?, 1, &self.terms, deadline)?;
+        Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
-    pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
-        acquire_owned(&self.shared, self.usable()?, permits, &self.terms, deadline)
+    pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Guard<Arc<Hold>, Movable>>> {
+        let hold = acquire_owned(&self.shared, self.usable()?, permits, &self.terms, deadline)?;
+        Ok(hold.map(|hold| Guard::new(hold, Side::Main)))
     }
 
     pub(crate) fn status(&self) -> Result<Option<LockStatus>> {
@@ -82,127 +111,129 @@ impl Handle {
     }
 }
 
-/// A waiting method in its four forms: it blocks, it tries once, it blocks for a time, it blocks until then. `$take` is
-/// the private method that all of them call with a deadline.
+/// The side of a hold that an acquire of `kind` takes a level of.
+fn side_of(kind: Kind) -> Side {
+    if kind == Kind::Read { Side::Read } else { Side::Main }
+}
+
+/// What an acquire without a deadline returns: it ends with a grant or an error.
+pub(crate) fn without_deadline<G>(acquired: Result<Option<G>>) -> Result<G> {
+    acquired.map(|guard| guard.expect("an acquire without a deadline does not time out"))
+}
+
+/// A waiting method in its four forms: it blocks, it makes one attempt, it blocks for a time, it
+/// blocks until an instant. `$take` is the private method that all of them call with a deadline.
 macro_rules! waiting_method {
     (
         $(#[$doc:meta])*
-        $verb:ident, $try_verb:ident, $try_for:ident, $try_until:ident
-        ($($arg:ident: $ty:ty),*) -> $won:ty, $take:ident
+        $method:ident, $try_method:ident, $try_for:ident, $try_until:ident
+        ($($arg:ident: $ty:ty),*) -> $guard:ty, $take:ident
     ) => {
         $(#[$doc])*
-        pub fn $verb(&self $(, $arg: $ty)*) -> $crate::Result<$won> {
-            let never = $crate::base::deadline::Deadline::Never;
-            self.$take($($arg,)* never).map(|won| won.expect("without a deadline there is no giving up"))
+        pub fn $method(&self $(, $arg: $ty)*) -> $crate::Result<$guard> {
+            $crate::sync::handle::without_deadline(self.$take($($arg,)* $crate::base::deadline::Deadline::Never))
         }
 
-        #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), ") if that is possible at once: one \
-            round trip, or a few I/O timeouts when the server hangs. `None`: it is not.")]
+        #[doc = concat!("One attempt of [`", stringify!($method), "`](Self::", stringify!($method), "): one round \
+            trip, or a few I/O timeouts when the server hangs. `None` if it would have to wait.")]
         ///
         /// # Errors
-        #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
-        pub fn $try_verb(&self $(, $arg: $ty)*) -> $crate::Result<Option<$won>> {
+        #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), ").")]
+        pub fn $try_method(&self $(, $arg: $ty)*) -> $crate::Result<Option<$guard>> {
             self.$take($($arg,)* $crate::base::deadline::Deadline::Now)
         }
 
-        #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), "), blocking for at most `timeout` and \
-            one round trip, which can take a few I/O timeouts when the server hangs. `None`: it was not possible in \
-            all that time; a server that has not answered lately is asked once more, and an error says that nobody knows.")]
+        #[doc = concat!("[`", stringify!($method), "`](Self::", stringify!($method), "), blocking for at most \
+            `timeout` and one round trip, which can take a few I/O timeouts when the server hangs. `None` if it could \
+            not be taken within `timeout`. If the server has not answered recently, it is asked once more at the end; \
+            an error means that the outcome is unknown.")]
         ///
         /// # Errors
-        #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
-        pub fn $try_for(&self $(, $arg: $ty)*, timeout: std::time::Duration) -> $crate::Result<Option<$won>> {
+        #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), ").")]
+        pub fn $try_for(&self $(, $arg: $ty)*, timeout: std::time::Duration) -> $crate::Result<Option<$guard>> {
             self.$take($($arg,)* $crate::base::deadline::Deadline::after(std::time::Instant::now(), timeout))
         }
 
-        #[doc = concat!("[`", stringify!($verb), "`](Self::", stringify!($verb), "), blocking until `deadline` at most, \
-            and one round trip, which can take a few I/O timeouts when the server hangs. `None`: it was not possible in \
-            all that time; a server that has not answered lately is asked once more, and an error says that nobody knows.")]
+        #[doc = concat!("[`", stringify!($method), "`](Self::", stringify!($method), "), blocking until `deadline` at \
+            most, and one round trip, which can take a few I/O timeouts when the server hangs. `None` if it could not \
+            be taken before `deadline`. If the server has not answered recently, it is asked once more at the end; an \
+            error means that the outcome is unknown.")]
         ///
         /// # Errors
-        #[doc = concat!("As [`", stringify!($verb), "`](Self::", stringify!($verb), ").")]
-        pub fn $try_until(&self $(, $arg: $ty)*, deadline: std::time::Instant) -> $crate::Result<Option<$won>> {
+        #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), ").")]
+        pub fn $try_until(&self $(, $arg: $ty)*, deadline: std::time::Instant) -> $crate::Result<Option<$guard>> {
             self.$take($($arg,)* $crate::base::deadline::Deadline::At(deadline))
         }
     };
 }
 
-/// The settings of a handle whose [`Terms`] are the field, or stand behind the path of fields, `$terms`.
-macro_rules! lease_settings {
-    ($($terms:ident).+) => {
-        /// A fixed lease: it is held for `lease` and not renewed. Between 20 ms and 365 days; the first call reports one that is
-        /// out of range. A hold ends 1 % and 2 ms before its lease does, and the round trip of the grant counts: below about
-        /// 50 ms little is left of it on a busy machine.
-        ///
-        /// For work whose longest time is known: a hung holder loses it by itself.
-        #[must_use]
-        pub fn with_lease(mut self, lease: std::time::Duration) -> Self {
-            self.$($terms).+.lease = lease;
-            self.$($terms).+.renewed = false;
-            self
-        }
-
-        /// Renewed, but not for ever: once it has been held for `most`, renewal stops, and it is lost when the last lease
-        /// ends, up to one lease later. The answer to a holder that hangs. Without effect on a fixed lease; zero is told
-        /// by the first method as bad input.
-        #[must_use]
-        pub fn max_hold(mut self, most: std::time::Duration) -> Self {
-            self.$($terms).+.max_hold = Some(most);
-            self
-        }
-    };
-}
-
-/// The setting of a handle whose holds have fencing tokens.
-macro_rules! token_setting {
-    ($($terms:ident).+) => {
-        /// Keeps the fencing token counter of this name for ever.
-        ///
-        /// For names that Java's `RFencedLock` uses as well: it has no floor, so once a counter of ours expired it would
-        /// begin again at 1. Otherwise a counter is forgotten a day after the last grant, which loses nothing.
-        #[must_use]
-        pub fn keep_token(mut self) -> Self {
-            if self.$($terms).+.token == $crate::store::TokenRule::On {
-                self.$($terms).+.token = $crate::store::TokenRule::Kept;
-            }
-            self
-        }
-    };
-}
-
-/// The settings of a handle with a field `handle`, and its name.
+/// Gives a public handle, which has a [`Handle`] in its field `handle`, groups of documented
+/// methods: its `name`, the settings of its `lease` and its `token`, and those for an `operator`.
 macro_rules! handle_methods {
-    () => {
-        $crate::sync::handle::lease_settings!(handle.terms);
-
-        /// The name, as it was asked for; empty for a name that no method will accept.
+    ($($group:ident),+) => {
+        $($crate::sync::handle::handle_methods!(@$group);)+
+    };
+    (@name) => {
+        /// The name, as the caller gave it; empty for a name that every method refuses.
         #[must_use]
         pub fn name(&self) -> &str {
             self.handle.name()
         }
     };
-}
+    (@lease) => {
+        /// A fixed lease: a hold has `lease` and is not renewed. Between 20 ms and 365 days; the
+        /// first call reports a lease out of range. A hold ends 1 % and 2 ms before its lease does,
+        /// and the round trip of the grant counts: below about 50 ms little is left on a busy
+        /// machine.
+        ///
+        /// For work with a known longest time: a holder that hangs loses the hold by itself.
+        #[must_use]
+        pub fn with_lease(mut self, lease: std::time::Duration) -> Self {
+            self.handle.with_lease(lease);
+            self
+        }
 
-/// What an operator asks of a lock with exclusive holders.
-macro_rules! lock_methods {
-    () => {
-        $crate::sync::handle::token_setting!(handle.terms);
-
-        /// Whether anybody has the lock now. One round trip; out of date as soon as it is told.
+        /// Limits renewal: once the hold has lasted for `most`, it is no longer renewed, and it is
+        /// lost when its last lease ends, up to one lease later. It protects against a holder that
+        /// hangs. It has no effect on a fixed lease. The first call refuses zero as bad input.
+        #[must_use]
+        pub fn max_hold(mut self, most: std::time::Duration) -> Self {
+            self.handle.terms.max_hold = Some(most);
+            self
+        }
+    };
+    (@token) => {
+        /// Keeps the fencing token counter of this name for ever.
+        ///
+        /// For names that Java's `RFencedLock` uses as well. Java does not check for a counter that
+        /// expired, and would begin again at 1. Without this setting a counter expires a day after
+        /// the last grant; among clients of this crate tokens still never repeat.
+        #[must_use]
+        pub fn keep_token(mut self) -> Self {
+            self.handle.keep_token();
+            self
+        }
+    };
+    (@operator) => {
+        /// Whether anybody has the lock now. One round trip; the answer is out of date as soon as
+        /// it arrives.
         ///
         /// # Errors
-        /// When the server cannot be asked, or the key is no lock.
+        /// When the server cannot be asked, or the key is not a lock.
         pub fn is_locked(&self) -> $crate::Result<bool> {
             self.handle.status().map(|status| status.is_some())
         }
 
-        /// Frees the lock whoever has it, and wakes the waiters; false when it was free. One round trip, sent once.
+        /// Frees the lock whoever has it, and wakes the waiters; false when it was free. One round
+        /// trip, sent once.
         ///
-        /// For an operator, after a crash. The holder is not asked: it learns of its loss at its next renewal, a third of
-        /// its lease later (holders of this client at once), and may do harm until then: that is what fencing tokens stop.
+        /// For an operator, after a crash. The holder is not asked. Holders of this client learn of
+        /// the loss at once, others at their next renewal, a third of their lease later. Until then
+        /// they may do harm, which fencing tokens prevent.
         ///
         /// # Errors
-        /// When the server cannot be asked: then it may have happened. Not repeat-safe: a repeat could force out the next.
+        /// When the server cannot be asked: the lock may have been freed. Do not repeat the call
+        /// blindly: a repeat could force out the next holder.
         pub fn force_unlock(&self) -> $crate::Result<bool> {
             self.handle.force_unlock()
         }
@@ -210,12 +241,9 @@ macro_rules! lock_methods {
 }
 
 pub(crate) use handle_methods;
-pub(crate) use lease_settings;
-pub(crate) use lock_methods;
-pub(crate) use token_setting;
 pub(crate) use waiting_method;
 
-/// Who has a lock, as it stands in Redis.
+/// A holder of a lock, as the server reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockHolder {
     id: String,
@@ -231,19 +259,20 @@ impl LockHolder {
         &self.id
     }
 
-    /// How often it holds the lock, as far as the server was told.
+    /// How often it holds the lock, as last reported to the server.
     #[must_use]
     pub fn hold_count(&self) -> u64 {
         self.hold_count
     }
 
-    /// When the lock comes free if it is not renewed; `None` for a lock without an end, which no client should make.
+    /// When the lock becomes free if it is not renewed; `None` for a lock without a TTL, which no
+    /// client should make.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// Whether it is a hold of the client that asks.
+    /// Whether the holder is the client that asks.
     #[must_use]
     pub fn is_this_client(&self) -> bool {
         self.is_this_client

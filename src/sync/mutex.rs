@@ -1,45 +1,48 @@
 //! The re-entrant lock: `client.mutex(name)` and its guards.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
 use crate::session::Shared;
-use crate::session::hold::{Hold, Side};
-use crate::sync::guard::{guard_methods, token_method};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_method};
+use crate::session::hold::Hold;
+use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 
-/// A lock shared by everybody who uses the same name on the same server: threads, processes, machines, and Java
-/// processes with Redisson's `RLock`.
+/// A lock shared by all that use the same name on the same server: threads, processes, machines,
+/// and Java processes with Redisson's `RLock`.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::mutex`](crate::LockClient::mutex).
+/// A cheap handle: making and cloning one costs no I/O. Made by
+/// [`LockClient::mutex`](crate::LockClient::mutex).
 ///
 /// # Re-entrancy
-/// Per client and thread: a thread that has the lock gets it again, and it is free when the last of its guards is
-/// gone, in whatever order they are dropped. The lease, renewal and fencing token are those of the outermost call;
-/// inner ones can only lengthen the lease. The [owned](Self::lock_owned) forms never re-enter.
+/// Per client and thread: a thread that has the lock gets it again. The lock is free when the last
+/// of the thread's guards is gone, in whatever order they are dropped. The lease, renewal and
+/// fencing token are those of the outermost call; inner calls can only lengthen the lease. The
+/// [owned](Self::lock_owned) forms never re-enter.
 ///
-/// **Not under work stealing.** A thread of rayon that holds the lock and waits for a part of its job (`join`, `par_iter`,
-/// `scope`) may run another job meanwhile, and if that takes the lock too, it re-enters: two jobs are inside, with one
-/// fencing token. There take the lock through a [`non_reentrant`](Self::non_reentrant) handle, which refuses the second
-/// job with [`Conflict`](crate::ErrorKind::Conflict), or by [`try_lock_owned`](Self::try_lock_owned). A call that blocks can wait
-/// for a job that lies beneath it on its own stack, and so for ever, as with any mutex: hold no lock across a `join`, or
-/// only try. The example `rayon_pool` shows all of it.
+/// **Not under work stealing.** A thread of rayon that holds the lock and waits for a part of its
+/// job (`join`, `par_iter`, `scope`) may run another job meanwhile. If that job takes the lock too,
+/// it re-enters: two jobs are inside, with one fencing token. On such a pool, take the lock through
+/// a [`non_reentrant`](Self::non_reentrant) handle, which refuses the second job with
+/// [`Conflict`](crate::ErrorKind::Conflict), or by [`try_lock_owned`](Self::try_lock_owned). A call
+/// that blocks can wait for a job further down its own stack, and so for ever, as with any mutex:
+/// do not hold a lock across a `join`, or only use the `try_` forms. The example `rayon_pool` shows
+/// all of this.
 ///
 /// # Fairness
-/// Threads of one client are served first come, first served. Between clients there is no order, but a client that
-/// has had the lock many times in a row while others wait lets them try first.
+/// Threads of one client are served first come, first served. Clients are unordered, but a client
+/// that has had the lock many times in a row while others wait yields to them.
 ///
 /// # Waiting
-/// By message, with a timer as a fall-back. A first attempt that cannot reach the server fails at once; a call that is
-/// already waiting rides out an outage for a while ([`Builder::outage_timeout`](crate::Builder::outage_timeout)).
+/// A waiter is woken by a message, or by a timer if the message is lost. A first attempt that
+/// cannot reach the server fails at once; a call that is already waiting survives an outage of up
+/// to [`Builder::outage_timeout`](crate::Builder::outage_timeout).
 ///
 /// # Source
-/// Keys, values and messages are those of Redisson's `RLock`; hold counts are set and not added to, so that every
-/// request can be repeated after a lost reply.
+/// Keys, values and messages are those of Redisson's `RLock`. Hold counts are set, where Redisson
+/// increments them, so that every request can be repeated after a lost reply.
 #[derive(Debug, Clone)]
 pub struct ReentrantMutex {
     handle: Handle,
@@ -50,16 +53,16 @@ impl ReentrantMutex {
         Self { handle: Handle::new(shared, name, Kind::Mutex) }
     }
 
-    handle_methods!();
-    lock_methods!();
+    handle_methods!(name, lease, token, operator);
 
-    /// A handle that never re-enters: while the calling thread has the lock, all its forms say
-    /// [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the [owned](Self::lock_owned) ones too. They neither
-    /// enter the hold nor wait for it. What this thread took through such a handle no other handle enters or waits for
-    /// either, nor a [`multi`](crate::LockClient::multi) that contains the name.
+    /// A handle that never re-enters. While the calling thread has the lock, every acquire through
+    /// such a handle returns [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the
+    /// [owned](Self::lock_owned) forms included. It neither re-enters the hold nor waits for it. In
+    /// turn, no other handle re-enters or waits for what this thread took through such a handle;
+    /// the same is true of a [`multi`](crate::LockClient::multi) that contains the name.
     ///
-    /// For code that runs on a pool that steals work, such as rayon's: see [Re-entrancy](Self#re-entrancy). An owned
-    /// guard belongs to no thread, so whoever took it waits for it like anybody else.
+    /// For code on a pool that steals work, such as rayon's: see [Re-entrancy](Self#re-entrancy).
+    /// An owned guard belongs to no thread, so the thread that took it waits for it like any other.
     #[must_use]
     pub fn non_reentrant(mut self) -> Self {
         self.handle.terms.reentrant = false;
@@ -72,28 +75,34 @@ impl ReentrantMutex {
         /// `let _ = mutex.lock()?;` unlocks at once: give the guard a name.
         ///
         /// # Errors
-        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease; [`Lost`](crate::ErrorKind::Lost) when
-        /// this thread's own hold of the lock is gone; [`Conflict`](crate::ErrorKind::Conflict) when it holds a lock of another
-        /// kind under the name, or this one and one of the two handles is [`non_reentrant`](Self::non_reentrant);
-        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. What may have run then is undone in the background: nothing stays locked.
+        /// - [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease;
+        /// - [`Lost`](crate::ErrorKind::Lost) when this thread's own hold of the lock is gone;
+        /// - [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind
+        ///   under the name, or holds this lock and one of the two handles is
+        ///   [`non_reentrant`](Self::non_reentrant);
+        /// - [`Closed`](crate::ErrorKind::Closed) when the client was closed;
+        /// - every error that asking the server can give. A request that may have run is undone in
+        ///   the background, so nothing stays locked.
         lock, try_lock, try_lock_for, try_lock_until() -> ReentrantMutexGuard, acquire
     }
 
     waiting_method! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: while an owned guard lives,
-        /// each further call blocks, also [`lock`](Self::lock) and a [multi-lock](crate::LockClient::multi) with this name, and
-        /// also on the thread that took the guard. Nobody can see whether that is a mistake: another thread may drop it.
-        /// When this thread has the lock by [`lock`](Self::lock) and one of the two handles is
-        /// [`non_reentrant`](Self::non_reentrant), every form says `Conflict`.
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters:
+        /// while an owned guard lives, every further call blocks, also [`lock`](Self::lock) and a
+        /// [multi-lock](crate::LockClient::multi) with this name, and also on the thread that took
+        /// the guard. This cannot be detected as a mistake, because another thread may drop the
+        /// guard. When this thread has the lock by [`lock`](Self::lock) and one of the two handles
+        /// is [`non_reentrant`](Self::non_reentrant), every form returns `Conflict`.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it by [`lock`](Self::lock), renewed and without a
-        /// [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`). Otherwise as
-        /// [`lock`](Self::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock by
+        /// [`lock`](Self::lock), renewed and without a [`max_hold`](Self::max_hold): a call without
+        /// a timeout would wait for itself for ever (with a timeout it returns `None`). Otherwise
+        /// as [`lock`](Self::lock).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMutexGuard, acquire_owned
     }
 
-    /// Who has the lock now, for an operator's eyes. One round trip.
+    /// The holder of the lock now, for operators. One round trip.
     ///
     /// # Errors
     /// As [`is_locked`](Self::is_locked).
@@ -102,24 +111,17 @@ impl ReentrantMutex {
     }
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<ReentrantMutexGuard>> {
-        let hold = self.handle.for_thread(Kind::Mutex, deadline)?;
-        Ok(hold.map(|hold| ReentrantMutexGuard {
-            hold,
-            given_up: false,
-            callbacks: Callbacks::default(),
-            not_send: PhantomData,
-        }))
+        Ok(self.handle.for_thread(Kind::Mutex, deadline)?.map(ReentrantMutexGuard))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMutexGuard>> {
-        let hold = self.handle.owned(Kind::Mutex, deadline)?;
-        Ok(hold.map(|hold| OwnedMutexGuard { hold, given_up: false, callbacks: Callbacks::default() }))
+        Ok(self.handle.owned(Kind::Mutex, deadline)?.map(OwnedMutexGuard))
     }
 }
 
-/// The lock is held while this lives; dropping it gives up one level.
+/// The lock is held while this guard lives; dropping the guard gives up one level.
 ///
-/// Bound to its thread, because a method of this thread re-enters its hold:
+/// Bound to its thread, because a call on this thread re-enters its hold:
 /// ```compile_fail,E0277
 /// fn is_send<T: Send>() {}
 /// is_send::<leasehold::ReentrantMutexGuard>();
@@ -127,25 +129,14 @@ impl ReentrantMutex {
 /// [`lock_owned`](ReentrantMutex::lock_owned) has guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct ReentrantMutexGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
-    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
-}
+pub struct ReentrantMutexGuard(Guard<Arc<Hold>, ThreadBound>);
 
-guard_methods!(ReentrantMutexGuard, Side::Main);
-token_method!(ReentrantMutexGuard);
+guard_methods!(ReentrantMutexGuard, fencing_token);
 
-/// The lock is held while this lives; it can go to another thread and be dropped there.
+/// The lock is held while this guard lives. The guard can go to another thread and be dropped
+/// there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedMutexGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-}
+pub struct OwnedMutexGuard(Guard<Arc<Hold>, Movable>);
 
-guard_methods!(OwnedMutexGuard, Side::Main);
-token_method!(OwnedMutexGuard);
+guard_methods!(OwnedMutexGuard, fencing_token);

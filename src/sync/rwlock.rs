@@ -1,45 +1,48 @@
 //! The read-write lock: `client.rw_lock(name)` and its guards.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
 use crate::session::Shared;
-use crate::session::hold::{Hold, Side};
-use crate::sync::guard::{guard_methods, token_method};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, waiting_method};
+use crate::session::hold::Hold;
+use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
+use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 
-/// A lock that many readers or one writer can have: across threads, processes, machines, and Java processes with
-/// Redisson's `RReadWriteLock`.
+/// A lock that many readers or one writer can have: across threads, processes, machines, and Java
+/// processes with Redisson's `RReadWriteLock`.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::rw_lock`](crate::LockClient::rw_lock).
+/// A cheap handle: making and cloning one costs no I/O. Made by
+/// [`LockClient::rw_lock`](crate::LockClient::rw_lock).
 ///
 /// # Re-entrancy
-/// Per client and thread, on both sides. A thread that writes may read as well: inside a write hold, reading costs no
-/// round trip. A thread that reads cannot begin to write: it would wait for itself for ever, so
-/// [`write`](Self::write) says [`Conflict`](crate::ErrorKind::Conflict). Take the write lock from the start and
-/// [`downgrade`](RwLockWriteGuard::downgrade) it.
+/// Per client and thread, on both sides. A thread that writes may read as well: inside a write
+/// hold, reading costs no round trip. A thread that reads cannot begin to write: it would wait for
+/// itself for ever, so [`write`](Self::write) returns [`Conflict`](crate::ErrorKind::Conflict).
+/// Take the write lock from the start and [`downgrade`](RwLockWriteGuard::downgrade) it.
 ///
 /// # Who goes first
-/// A waiting writer keeps new readers of this crate out, in this process and in others, and goes in when the last reader
-/// leaves. After a writer, whoever comes first. Java's readers do not know of waiting writers: as long as they overlap,
-/// they can keep everybody's writers out. A writer that dies while it waits keeps readers out for
+/// A waiting writer keeps new readers of this crate out, in this process and in others, and gets
+/// the lock when the last reader leaves. After a writer, readers and writers are unordered. Java's
+/// readers do not know of waiting writers: as long as they overlap, they can keep all writers out.
+/// A writer that dies while it waits keeps readers out for
 /// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most.
 ///
 /// # Leases
-/// Each reader has a lease of its own and expires by itself; renewing one neither shortens nor keeps another alive. A
-/// reader that died keeps writers out until its lease ends, or, while others read on, until the last of those leaves.
+/// Each reader has its own lease and expires by itself; renewing one neither shortens another nor
+/// keeps it alive. A reader that died keeps writers out until its lease ends, or, while others read
+/// on, until the last of those leaves.
 ///
-/// That is so among readers of this crate. A Java reader with a shorter watchdog time cuts the lease of all that share the
-/// lock with it. Read holds, those with a fixed lease too, are therefore looked at once a second, and beside a Java reader
-/// they are valid for no longer than it may leave them: see [Readers of both sides](crate::guide::redisson#readers-of-both-sides).
+/// This is so among readers of this crate. A Java reader with a shorter watchdog time cuts the
+/// lease of all that share the lock with it. Read holds, also those with a fixed lease, are
+/// therefore inspected once a second, and beside a Java reader they are valid for no longer than it
+/// may leave them: see [Readers of both sides](crate::guide::redisson#readers-of-both-sides).
 ///
 /// # Source
-/// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers, writers are let in, counts
-/// are set and not added to.
+/// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers,
+/// waiting writers keep new readers out, and counts are set where Redisson increments them.
+///
 /// # Examples
 /// ```no_run
 /// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
@@ -47,7 +50,7 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, lock_methods, wait
 /// let write = config.write()?;
 /// // ... change it ...
 /// let read = write.downgrade()?; // others may read now, nobody can write
-/// // ... look at what was written ...
+/// // ... read what was written ...
 /// read.unlock()?;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
@@ -61,11 +64,10 @@ impl RwLock {
         Self { handle: Handle::new(shared, name, Kind::Write) }
     }
 
-    handle_methods!();
-    lock_methods!();
+    handle_methods!(name, lease, token, operator);
 
     waiting_method! {
-        /// Takes the lock for reading, blocking for as long as a writer has it or waits for it.
+        /// Takes the lock for reading, blocking while a writer has it or waits for it.
         ///
         /// # Errors
         /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
@@ -73,40 +75,47 @@ impl RwLock {
     }
 
     waiting_method! {
-        /// Takes the lock for writing, blocking for as long as anybody else has it.
+        /// Takes the lock for writing, blocking while any other reader or writer has it.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it for reading by [`read`](Self::read). Not so for
-        /// an owned read guard, wherever it was taken: another thread may drop it, so this waits, and on the thread that has
-        /// the guard for ever. Otherwise as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock for reading by
+        /// [`read`](Self::read). An owned read guard is no conflict, whichever thread took it:
+        /// another thread may drop it. So this call waits for it, and on the thread that has that
+        /// guard it waits for ever. Otherwise as
+        /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         write, try_write, try_write_for, try_write_until() -> RwLockWriteGuard, take_write
     }
 
     waiting_method! {
-        /// [`read`](Self::read) for a guard that can go to another thread. It never re-enters: it waits while a writer waits
-        /// for this thread's own read guards, and for an owned write guard, also on the thread that has these guards, and so
-        /// for itself. [`write`](Self::write) waits for an owned read guard in the same way.
+        /// [`read`](Self::read) for a guard that can go to another thread. It never re-enters. It
+        /// waits for an owned write guard, and for a writer that waits for this thread's own read
+        /// guards. On the thread that has these guards it waits for itself.
+        /// [`write`](Self::write) waits for an owned read guard in the same way.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread writes by [`write`](Self::write), renewed and without a
-        /// [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`). Otherwise as
-        /// [`read`](Self::read).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread writes by
+        /// [`write`](Self::write), renewed and without a [`max_hold`](Self::max_hold): a call
+        /// without a timeout would wait for itself for ever (with a timeout it returns `None`).
+        /// Otherwise as [`read`](Self::read).
         read_owned, try_read_owned, try_read_owned_for, try_read_owned_until() -> OwnedRwLockReadGuard, take_read_owned
     }
 
     waiting_method! {
-        /// [`write`](Self::write) for a guard that can go to another thread. It never re-enters: a second call blocks even
-        /// on the same thread, until the first guard is gone. Of owned guards nobody sees whose they are: it waits for them.
+        /// [`write`](Self::write) for a guard that can go to another thread. It never re-enters: a
+        /// second call blocks even on the same thread, until the first guard is gone. An owned
+        /// guard belongs to no thread, so the call always waits for it.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds it for reading by [`read`](Self::read), or for
-        /// writing as with [`read_owned`](Self::read_owned). Otherwise as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock for reading by
+        /// [`read`](Self::read), or for writing as with [`read_owned`](Self::read_owned). Otherwise
+        /// as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         write_owned, try_write_owned, try_write_owned_for, try_write_owned_until() -> OwnedRwLockWriteGuard,
         take_write_owned
     }
 
-    /// Who has the lock now, for an operator's eyes: readers by their ids, a writer with `:write` behind it. One round
-    /// trip. Readers whose leases have ended show until the last one leaves.
+    /// The holders of the lock now, for operators: readers by their ids, a writer by its id and
+    /// `:write`. One round trip. Readers whose leases have ended are listed until the last reader
+    /// leaves.
     ///
     /// # Errors
     /// As [`is_locked`](Self::is_locked).
@@ -115,128 +124,87 @@ impl RwLock {
     }
 
     fn take_read(&self, deadline: Deadline) -> Result<Option<RwLockReadGuard>> {
-        Ok(self.handle.for_thread(Kind::Read, deadline)?.map(RwLockReadGuard::new))
+        Ok(self.handle.for_thread(Kind::Read, deadline)?.map(RwLockReadGuard))
     }
 
     fn take_write(&self, deadline: Deadline) -> Result<Option<RwLockWriteGuard>> {
-        let hold = self.handle.for_thread(Kind::Write, deadline)?;
-        Ok(hold.map(|hold| RwLockWriteGuard {
-            hold,
-            given_up: false,
-            callbacks: Callbacks::default(),
-            not_send: PhantomData,
-        }))
+        Ok(self.handle.for_thread(Kind::Write, deadline)?.map(RwLockWriteGuard))
     }
 
     fn take_read_owned(&self, deadline: Deadline) -> Result<Option<OwnedRwLockReadGuard>> {
-        Ok(self.handle.owned(Kind::Read, deadline)?.map(OwnedRwLockReadGuard::new))
+        Ok(self.handle.owned(Kind::Read, deadline)?.map(OwnedRwLockReadGuard))
     }
 
     fn take_write_owned(&self, deadline: Deadline) -> Result<Option<OwnedRwLockWriteGuard>> {
-        let hold = self.handle.owned(Kind::Write, deadline)?;
-        Ok(hold.map(|hold| OwnedRwLockWriteGuard { hold, given_up: false, callbacks: Callbacks::default() }))
+        Ok(self.handle.owned(Kind::Write, deadline)?.map(OwnedRwLockWriteGuard))
     }
 }
 
-/// The lock is held for reading while this lives; dropping it gives up one level.
+/// The lock is held for reading while this guard lives; dropping the guard gives up one level.
 ///
-/// Bound to its thread, because a method of this thread re-enters its hold; [`read_owned`](RwLock::read_owned) has guards
-/// that can move.
+/// Bound to its thread, because a call on this thread re-enters its hold;
+/// [`read_owned`](RwLock::read_owned) has guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct RwLockReadGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    /// Not `Send`, but `Sync`.
-    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
-}
+pub struct RwLockReadGuard(Guard<Arc<Hold>, ThreadBound>);
 
-impl RwLockReadGuard {
-    fn new(hold: Arc<Hold>) -> Self {
-        Self { hold, given_up: false, callbacks: Callbacks::default(), not_send: PhantomData }
-    }
-}
+guard_methods!(RwLockReadGuard);
 
-guard_methods!(RwLockReadGuard, Side::Read);
-
-/// The lock is held for writing while this lives; dropping it gives up one level. With the last write level gone, what
-/// this thread still reads stays, as a downgrade.
+/// The lock is held for writing while this guard lives; dropping the guard gives up one level. When
+/// the last write level is given up, the read levels of this thread stay, as after a downgrade.
 ///
-/// A downgrade writes, other than a release of everything: a server that has reached its `maxmemory` answers with
-/// [`Full`](crate::ErrorKind::Full). What is read is still held then, and others are kept out as by a writer; the downgrade is
-/// repeated in the background until the server takes it, or the read guards are gone.
+/// Unlike a full release, a downgrade writes to the server, and a server that has reached its
+/// `maxmemory` refuses it with [`Full`](crate::ErrorKind::Full). Then the read levels are still
+/// held, and others are kept out as by a writer. The downgrade is repeated in the background until
+/// the server accepts it, or the read guards are gone.
 ///
-/// Bound to its thread, because a method of this thread re-enters its hold; [`write_owned`](RwLock::write_owned) has guards
-/// that can move.
+/// Bound to its thread, because a call on this thread re-enters its hold;
+/// [`write_owned`](RwLock::write_owned) has guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct RwLockWriteGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    /// Not `Send`, but `Sync`.
-    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
-}
+pub struct RwLockWriteGuard(Guard<Arc<Hold>, ThreadBound>);
 
-guard_methods!(RwLockWriteGuard, Side::Main);
-token_method!(RwLockWriteGuard);
+guard_methods!(RwLockWriteGuard, fencing_token);
 
 impl RwLockWriteGuard {
-    /// Goes on reading, with no gap in which another writer could get in, and wakes the readers that wait. One round
-    /// trip. If this thread has other write guards, it goes on writing until they are gone. Callbacks of
-    /// [`on_lost`](Self::on_lost) end with this guard: set them again through the one that reads.
+    /// Continues as a reader, with no gap in which another writer could get in, and wakes the
+    /// readers that wait. One round trip. If this thread has other write guards, it continues to
+    /// write until they are gone. Callbacks of [`on_lost`](Self::on_lost) end with this guard:
+    /// register them again through the read guard.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost, [`Closed`](crate::ErrorKind::Closed) when closing the
-    /// client gave it up. When the server could not be asked, or refused it (one
-    /// that has reached its `maxmemory`: [`Full`](crate::ErrorKind::Full)), this read level is given up instead, which frees
-    /// the lock if it was the last; if that fails as well, it is repeated in the background.
-    pub fn downgrade(mut self) -> Result<RwLockReadGuard> {
-        let read = self.hold.nest_read().map(|()| RwLockReadGuard::new(self.hold.clone()));
-        let released = self.give_up();
-        // Without the write level the read level is alone: what it says on being dropped is said already.
-        read.and_then(|read| released.map(|()| read))
+    /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost,
+    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up. When the server
+    /// could not be asked, or refused the downgrade ([`Full`](crate::ErrorKind::Full) when it has
+    /// reached its `maxmemory`), the read level is given up as well, which frees the lock if it was
+    /// the last level. If that fails too, it is repeated in the background.
+    pub fn downgrade(self) -> Result<RwLockReadGuard> {
+        self.0.downgrade().map(RwLockReadGuard)
     }
 }
 
-/// The lock is held for reading while this lives; it can go to another thread and be dropped there.
+/// The lock is held for reading while this guard lives. The guard can go to another thread and be
+/// dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedRwLockReadGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-}
+pub struct OwnedRwLockReadGuard(Guard<Arc<Hold>, Movable>);
 
-impl OwnedRwLockReadGuard {
-    fn new(hold: Arc<Hold>) -> Self {
-        Self { hold, given_up: false, callbacks: Callbacks::default() }
-    }
-}
+guard_methods!(OwnedRwLockReadGuard);
 
-guard_methods!(OwnedRwLockReadGuard, Side::Read);
-
-/// The lock is held for writing while this lives; it can go to another thread and be dropped there.
+/// The lock is held for writing while this guard lives. The guard can go to another thread and be
+/// dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedRwLockWriteGuard {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-}
+pub struct OwnedRwLockWriteGuard(Guard<Arc<Hold>, Movable>);
 
-guard_methods!(OwnedRwLockWriteGuard, Side::Main);
-token_method!(OwnedRwLockWriteGuard);
+guard_methods!(OwnedRwLockWriteGuard, fencing_token);
 
 impl OwnedRwLockWriteGuard {
-    /// Goes on reading; see [`RwLockWriteGuard::downgrade`].
+    /// Continues as a reader; see [`RwLockWriteGuard::downgrade`].
     ///
     /// # Errors
     /// As there.
-    pub fn downgrade(mut self) -> Result<OwnedRwLockReadGuard> {
-        let read = self.hold.nest_read().map(|()| OwnedRwLockReadGuard::new(self.hold.clone()));
-        let released = self.give_up();
-        read.and_then(|read| released.map(|()| read))
+    pub fn downgrade(self) -> Result<OwnedRwLockReadGuard> {
+        self.0.downgrade().map(OwnedRwLockReadGuard)
     }
 }

@@ -4,51 +4,55 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::background::grant::Callbacks;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
 use crate::base::lock_name::Kind;
 use crate::session::Shared;
-use crate::session::hold::{Hold, Side};
+use crate::session::hold::Hold;
 use crate::store::{Count, HoldCounts, Release, Released, UnknownOutcomes};
-use crate::sync::guard::guard_methods;
+use crate::sync::guard::{Guard, Movable, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
-use crate::sync::remote_counter::{Counter, permit_methods};
+use crate::sync::remote_counter::Counter;
 
-/// So many permits, shared by everybody who uses the same name on the same server, among them Java processes with
-/// Redisson's `RPermitExpirableSemaphore`. Permits have leases: those of a process that dies come back by themselves.
+/// A fixed number of permits, shared by all that use the same name on the same server, among them
+/// Java processes with Redisson's `RPermitExpirableSemaphore`. Permits have leases: those of a
+/// process that dies come back by themselves.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::semaphore`](crate::LockClient::semaphore).
+/// A cheap handle: making and cloning one costs no I/O. Made by
+/// [`LockClient::semaphore`](crate::LockClient::semaphore).
 ///
-/// # Beginning
-/// The permits are set once, by whoever comes first: [`try_set_permits`](Self::try_set_permits). Until then nobody can
-/// have one, and asking says so.
+/// # Start
+/// The first caller of [`try_set_permits`](Self::try_set_permits) sets the permits, once. Until
+/// then nobody can take one, and an acquire returns an error.
 ///
 /// # Name
-/// A latch, a semaphore and a counting semaphore are each one number under their name, as Redisson has them, and Redis cannot
-/// tell them apart. A client that has used a name for one of them refuses it for the others with
-/// [`WrongType`](crate::ErrorKind::WrongType) as long as the number stands. Otherwise nobody sees it: a permit taken from the latch of
-/// another client counts it down, and the last one opens it. Give each a name
-/// of its own.
+/// A latch, a semaphore and a counting semaphore are each one number under their name, as in
+/// Redisson, and Redis cannot tell them apart. A client that has used a name for one of them
+/// refuses the name for the others with [`WrongType`](crate::ErrorKind::WrongType) as long as the
+/// number exists. Across clients nothing detects it: a permit taken from the latch of another
+/// client counts it down, and the last one opens it. Give each primitive its own name.
 ///
 /// # Order
-/// Threads of one client are served first come, first served, so one that wants many is not passed by those that want
-/// few. Between clients there is no order: one that wants many can wait for long beside others that want few.
+/// Threads of one client are served first come, first served, so a thread that wants many permits
+/// is not passed by those that want few. Clients are unordered: a call for many permits can wait
+/// for long beside others that want few.
 ///
 /// # Leases
-/// A permit is renewed by the watchdog until its guard is dropped, and knows when it is lost. It comes back two seconds
-/// after its lease has ended, because Java counts by its own clock.
+/// The watchdog renews a permit until its guard is dropped, and the guard tells when the permit is
+/// lost. A permit comes back two seconds after its lease has ended, because Java counts by its own
+/// clock.
 ///
 /// # Source
-/// Redisson's `RPermitExpirableSemaphore` on the wire. What differs: permits are renewed, and taking and giving back can be
-/// repeated after a lost reply.
+/// Redisson's `RPermitExpirableSemaphore` on the wire. What differs: permits are renewed, and
+/// taking and returning them can be repeated after a lost reply.
+///
 /// # Examples
 /// ```no_run
 /// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
 /// let calls = client.semaphore("api");
-/// calls.try_set_permits(10)?; // whoever comes first
+/// calls.try_set_permits(10)?; // the first caller sets them
 /// let permit = calls.acquire()?;
 /// // ... call the API ...
 /// permit.ensure_held()?;
@@ -65,7 +69,7 @@ impl Semaphore {
         Self { handle: Handle::new(shared, name, Kind::Semaphore) }
     }
 
-    handle_methods!();
+    handle_methods!(name, lease);
 
     waiting_method! {
         /// Takes one permit, blocking until one is free.
@@ -77,19 +81,47 @@ impl Semaphore {
     }
 
     waiting_method! {
-        /// Takes `permits` permits, all or none, blocking until so many are free. 1 to 10 000.
+        /// Takes `permits` permits, all or none, blocking until that many are free. 1 to 10 000.
         ///
         /// # Errors
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range;
-        /// [`Conflict`](crate::ErrorKind::Conflict) when the semaphore has fewer permits in all; otherwise as
-        /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when the semaphore has fewer permits in total;
+        /// otherwise as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         acquire_many, try_acquire_many, try_acquire_many_for, try_acquire_many_until(permits: u32) -> SemaphorePermit,
         take
     }
 
-    permit_methods!();
+    /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
+    /// has. 1 to 2^31 − 1. One round trip. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the
+    /// server cannot be asked.
+    pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
+        Counter::new(&self.handle).set(permits)
+    }
 
-    /// How many permits are held now, everywhere. One round trip.
+    /// Adds permits, or removes some for good. If more are removed than are free, the number of
+    /// free permits is below zero until enough have been given back. One round trip; a lost reply
+    /// does not make it count twice. Returns how many are free now.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits
+    /// would not be within 2^31 − 1; otherwise when the server cannot be asked.
+    pub fn add_permits(&self, permits: i64) -> Result<i64> {
+        Counter::new(&self.handle).add(permits)
+    }
+
+    /// How many permits are free now; below zero after more were removed than were free. One round
+    /// trip; the answer is out of date as soon as it arrives.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub fn available_permits(&self) -> Result<i64> {
+        Counter::new(&self.handle).ask().map(|(free, _)| free)
+    }
+
+    /// How many permits are held now, by all clients. One round trip.
     ///
     /// # Errors
     /// When the server cannot be asked.
@@ -97,19 +129,20 @@ impl Semaphore {
         Counter::new(&self.handle).ask().map(|(_, held)| held.unsigned_abs())
     }
 
-    /// Gives back the permits of a guard that was [forgotten](SemaphorePermit::forget), here or in another process.
+    /// Returns the permits of a guard that was [forgotten](SemaphorePermit::forget), here or in
+    /// another process.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when they were given back before, or their lease has ended;
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for what is no id; otherwise when the server cannot be asked.
+    /// [`Lost`](crate::ErrorKind::Lost) when they were returned before, or their lease has ended;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name; otherwise when the server
+    /// cannot be asked.
     pub fn release(&self, id: &PermitId) -> Result<()> {
         let name = self.handle.usable()?;
-        let told = |e: Error| e.for_name(&name.name);
         let mut unknowns = UnknownOutcomes::default();
         let shared = &self.handle.shared;
         let PermitId { holder, permits } = id;
         let release = Release { name, holder, permits: *permits, left: HoldCounts::NONE, granted: true };
-        match shared.store.release(&release, &mut unknowns).map_err(told)? {
+        match shared.store.release(&release, &mut unknowns).map_err(|e| e.for_name(&name.name))? {
             Released::NotHeld => Err(Error::named(
                 ErrorKind::Lost,
                 &name.name,
@@ -122,12 +155,12 @@ impl Semaphore {
         }
     }
 
-    /// Removes the semaphore with all its permits; false when there was none. Whoever holds permits loses them: holders of
-    /// this client are told at once, others learn of it at their next renewal, a third of their lease later. Whoever waits
-    /// gets [`Conflict`](crate::ErrorKind::Conflict). One round trip, repeat-safe.
+    /// Removes the semaphore with all its permits; false when there was none. Holders of this
+    /// client learn of the loss at once, others at their next renewal, a third of their lease
+    /// later. Waiters get [`Conflict`](crate::ErrorKind::Conflict). One round trip. Safe to repeat.
     ///
     /// # Errors
-    /// When the server cannot be asked: then it may have happened.
+    /// When the server cannot be asked: the semaphore may have been removed.
     pub fn delete(&self) -> Result<bool> {
         let name = self.handle.usable()?;
         // Listed before: permits that are taken once it is gone are those of another semaphore.
@@ -145,44 +178,37 @@ impl Semaphore {
 
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<SemaphorePermit>> {
         check_count(permits, MOST_PERMITS_AT_ONCE).map_err(|e| e.for_name(self.name()))?;
-        let hold = self.handle.permits(permits, deadline)?;
-        Ok(hold.map(|hold| SemaphorePermit { hold, given_up: false, callbacks: Callbacks::default(), permits }))
+        Ok(self.handle.permits(permits, deadline)?.map(SemaphorePermit))
     }
 }
 
-/// One permit or several, held while this lives; it can go to another thread and be dropped there.
+/// One or more permits, held while this guard lives. The guard can go to another thread and be
+/// dropped there.
 #[must_use = "if unused the permit is given back at once"]
 #[clippy::has_significant_drop]
-pub struct SemaphorePermit {
-    hold: Arc<Hold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    permits: u32,
-}
+pub struct SemaphorePermit(Guard<Arc<Hold>, Movable>);
 
-guard_methods!(SemaphorePermit, Side::Main);
+guard_methods!(SemaphorePermit);
 
 impl SemaphorePermit {
-    /// How many permits it is.
+    /// The number of permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
-        self.permits
+        self.0.parts()[0].grant.permits
     }
 
-    /// Goes on without the guard: the permits stay taken and are renewed no more, so they come back two seconds after the
-    /// lease ends that they had from the last renewal, unless somebody [gives them back](Semaphore::release) by this id
-    /// before. Nobody is told of that end. No I/O.
+    /// Ends the guard and leaves the permits taken, without renewal. They come back two seconds
+    /// after the lease of their last renewal ends, unless they are [returned](Semaphore::release)
+    /// by this id before. Nobody is notified of that end. No I/O.
     #[must_use = "the id can give the permits back"]
-    pub fn forget(mut self) -> PermitId {
-        self.given_up = true;
-        let callbacks = self.callbacks.take(|| self.hold.is_forked());
-        self.hold.finish_callbacks(callbacks, &self.hold.forget());
-        PermitId { holder: self.hold.grant.holder.clone(), permits: self.permits }
+    pub fn forget(self) -> PermitId {
+        let hold = self.0.forget();
+        PermitId { holder: hold.grant.holder.clone(), permits: hold.grant.permits }
     }
 }
 
-/// Permits that are taken, without a guard: to be given back by [`Semaphore::release`], here or in another process. Its
-/// text form can be parsed again.
+/// Permits that are taken and have no guard: return them with [`Semaphore::release`], here or in
+/// another process. Its text form can be parsed again.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PermitId {
     holder: Holder,
@@ -190,13 +216,13 @@ pub struct PermitId {
 }
 
 impl PermitId {
-    /// How many permits it is.
+    /// The number of permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// The ids that Redisson knows these permits by, 32 hexadecimal digits each.
+    /// The ids of these permits in Redisson, 32 hexadecimal digits each.
     #[must_use]
     pub fn redisson_ids(&self) -> Vec<String> {
         (1..=self.permits).map(|number| format!("{}{number:08x}", self.holder.as_str())).collect()

@@ -1,10 +1,10 @@
-//! Taking several locks as one: all of them in one script, or waiting at the one that is in the way.
+//! Takes several locks as one: all of them in one request, or a wait for the name that is taken.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::hold::MultiHold;
-use super::label;
+use super::names::label;
 use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
@@ -17,8 +17,10 @@ use crate::session::hold::{Hold, Side};
 use crate::session::wait_loop::{Contender, queue_up};
 use crate::session::{Owner, Shared};
 use crate::store::{AcquireAll, Acquired, AcquiredAll, Part, UnknownOutcomes};
+use crate::sync::guard::HeldLock;
 
-/// Takes all names, sorted and each once. `None`: not before the deadline, and then none of them.
+/// Takes all of the names, which are sorted and each there once. `None`: the deadline passed, and
+/// none of them is taken.
 pub(super) fn take(
     shared: &Arc<Shared>,
     names: &[Arc<LockName>],
@@ -48,14 +50,15 @@ pub(super) fn take(
         names.iter().zip(&held).filter(|(_, hold)| hold.is_none()).map(|(name, _)| name.clone()).collect();
     let attempt = AcquireAttempt::of_all(shared, &names[0], &fresh, terms.lease, terms.token)?;
     let mut call = MultiLockCall { attempt, names, held, terms, owner };
-    // It stands in no line: which of them it would have to be, the answer tells.
+    // The first attempt joins no queue: only its reply tells which name to wait for.
     let mut step = call.step()?;
     loop {
         step = match step {
             Step::Won(hold) => return Ok(Some(hold)),
             Step::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
             Step::BlockedAt { at, ttl } => {
-                // In one line at a time: with a place in several, two calls could each be the head that the other waits for.
+                // In one queue at a time. With a place in two queues, two calls could each be the
+                // leader that the other waits for.
                 call.attempt.name = &names[at];
                 match queue_up(&mut call, deadline, Some(Tried::Busy(ttl)))? {
                     Some(step) => step,
@@ -66,17 +69,17 @@ pub(super) fn take(
     }
 }
 
-/// A call that wins several holds.
+/// A call that acquires several holds.
 struct MultiLockCall<'a> {
     attempt: AcquireAttempt<'a>,
     names: &'a [Arc<LockName>],
-    /// For each name the hold of this thread that is entered once more, if there is one.
+    /// For each name the hold of this thread that is re-entered, if there is one.
     held: Vec<Option<Arc<Hold>>>,
     terms: &'a Terms,
     owner: Owner,
 }
 
-/// What ends the wait at one name.
+/// The result of an attempt, and what ends the wait for one name.
 enum Step {
     Won(MultiHold),
     /// The name at `at` is held by another.
@@ -96,12 +99,13 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
     fn try_once(&mut self, _waits: bool) -> Result<Tried<Step>> {
         Ok(match self.step()? {
             Step::BlockedAt { at, ttl } if Arc::ptr_eq(&self.names[at], self.attempt.name) => Tried::Busy(ttl),
-            // At another name: whoever is next in the line of this one may well have it.
+            // Blocked by another name: this call leaves the queue, because the next waiter in it
+            // may be able to take this name.
             step => Tried::Won(step),
         })
     }
 
-    /// None: a release of one name takes along a try of that name.
+    /// None: a piggybacked acquire takes one name, and this call needs all of them.
     fn piggyback(&mut self) -> Option<Piggyback> {
         None
     }
@@ -112,10 +116,10 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
 }
 
 impl MultiLockCall<'_> {
-    /// One round trip.
+    /// One attempt, in one round trip.
     fn step(&mut self) -> Result<Step> {
         let Self { attempt, names, held, terms, .. } = self;
-        // What this thread holds may be lost while it waits for the rest.
+        // A hold of this thread may be lost while it waits for the other names.
         held.iter().flatten().try_for_each(|hold| hold.ensure_held())?;
         let acquired = attempt.ask_with(|attempt, unknowns| {
             let part = |(name, hold): (&'_ Arc<LockName>, &'_ Option<Arc<Hold>>)| -> (Arc<LockName>, _, u32) {
@@ -143,7 +147,7 @@ impl MultiLockCall<'_> {
         if error.name().is_some() { error } else { error.for_name(&label(self.names.iter())) }
     }
 
-    /// Makes holds of a grant, unless a lease has ended while we waited for the answer.
+    /// Makes holds of a grant, unless a lease ended before the reply came.
     fn begin(&mut self, tokens: &[u64], sent_at: Moment) -> Result<MultiHold> {
         let Self { attempt, names, held, terms, owner } = self;
         let shared = attempt.shared;
@@ -178,7 +182,8 @@ impl MultiLockCall<'_> {
         }
         let hold = MultiHold::new(shared, parts);
         if let Err(e) = begun {
-            // The client was closed meanwhile: those that have begun, and those that have not.
+            // The client was closed meanwhile: gives up the holds that have begun, and undoes the
+            // grants that have not.
             let _ = hold.release_one(Side::Main);
             attempt.give_up();
             return Err(e);

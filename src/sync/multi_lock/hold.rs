@@ -1,10 +1,10 @@
-//! What a guard of several locks owns: a hold of each, and how they are given up together.
+//! What a guard of a multi-lock holds: one hold for each name, all given up together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::label;
-use crate::background::grant::{Callback, OnLost, tick};
+use super::names::label;
+use crate::background::grant::tick;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
@@ -12,11 +12,12 @@ use crate::base::lease::State;
 use crate::session::Shared;
 use crate::session::hold::{Hold, Left, Side};
 use crate::store::{Release, Renewal, UnknownOutcomes};
+use crate::sync::guard::HeldLock;
 
-/// One level of each of several holds, with the methods of a [`Hold`].
+/// One level of each of several holds.
 pub(crate) struct MultiHold {
     shared: Arc<Shared>,
-    /// By name. Never empty, but for one that never reached a guard.
+    /// Sorted by name. Empty only after an acquire that failed, and never in a guard.
     parts: Vec<Arc<Hold>>,
     label: String,
 }
@@ -27,43 +28,38 @@ impl MultiHold {
         Self { shared: shared.clone(), parts, label }
     }
 
-    pub(super) fn parts(&self) -> &[Arc<Hold>] {
+    fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
+        let releases: Vec<Release<'_>> = leaving.iter().map(|(hold, left)| hold.grant.release(left.counts)).collect();
+        let mut unknowns = UnknownOutcomes::default();
+        let answers = self.shared.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
+        let outcomes = match answers {
+            Ok(outcomes) => outcomes,
+            Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
+        };
+        let finished = leaving.iter().zip(outcomes);
+        worst(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, unknowns.clone())))
+    }
+}
+
+impl HeldLock for MultiHold {
+    fn parts(&self) -> &[Arc<Hold>] {
         &self.parts
     }
 
-    pub(super) fn is_forked(&self) -> bool {
-        self.shared.is_forked()
-    }
-
-    pub(super) fn name(&self) -> &str {
+    fn name(&self) -> &str {
         &self.label
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        self.parts.iter().all(|hold| hold.is_held())
-    }
-
-    pub(super) fn remaining(&self) -> Duration {
-        self.parts.iter().map(|hold| hold.remaining()).min().unwrap_or_default()
-    }
-
-    pub(super) fn ensure_held(&self) -> Result<()> {
-        self.parts.iter().try_for_each(|hold| hold.ensure_held())
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        self.parts.iter().map(|hold| hold.count()).min().unwrap_or_default()
-    }
-
-    /// As [`Grant::wait_lost`](crate::background::grant::Grant::wait_lost), for the first of several leases.
-    pub(super) fn wait_lost(&self, timeout: Duration) -> bool {
-        if self.is_forked() {
+    /// As [`Grant::wait_lost`](crate::background::grant::Grant::wait_lost), for the first of
+    /// several leases that ends.
+    fn wait_lost(&self, timeout: Duration) -> bool {
+        if self.shared.is_forked() {
             return false;
         }
         let deadline = Deadline::after(Instant::now(), timeout);
         let watch = LossWatch::new(&self.parts);
         loop {
-            // Cleared first and looked second: a loss in between rings again.
+            // Cleared before the states are read: a loss after that notifies the event again.
             watch.event.clear();
             let (mut pause, mut released) = (Duration::MAX, false);
             for grant in self.parts.iter().map(|hold| &hold.grant) {
@@ -84,47 +80,27 @@ impl MultiHold {
         }
     }
 
-    pub(super) fn on_lost(&self, callback: &OnLost) {
-        self.parts.iter().for_each(|hold| hold.on_lost(callback));
-    }
-
-    pub(super) fn finish_callbacks(&self, callbacks: Vec<Callback>, given_up: &Result<()>) {
-        self.shared.loss_callbacks.finish(callbacks, given_up);
-    }
-
-    /// Lengthens the leases to at least `lease` from now, in one round trip.
-    pub(super) fn extend(&self, lease: Duration) -> Result<()> {
+    /// One round trip for all of them.
+    fn extend(&self, lease: Duration) -> Result<()> {
         let renewals = self.parts.iter().map(|hold| hold.extension(lease)).collect::<Result<Vec<Renewal>>>()?;
         let answers = self.shared.store.extend(&renewals).map_err(|e| e.for_name(self.name()))?;
         let extended = self.parts.iter().zip(answers).map(|(hold, renewed)| hold.extended(lease, renewed));
-        // Each is told what the server said of it, also behind one that is gone.
+        // Not with `?`: the reply for each hold must be applied, also after one that is gone.
         worst(extended)
     }
 
-    /// Gives up one level of each, in one round trip. Whatever one of them says, the others are given up.
-    pub(super) fn release_one(&self, side: Side) -> Result<()> {
-        if self.is_forked() {
+    /// Gives up one level of each, also after one of them has failed.
+    fn release_one(&self, side: Side) -> Result<()> {
+        if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         let mut leaving: Vec<(&Hold, Left)> = Vec::with_capacity(self.parts.len());
-        let told_here = worst(self.parts.iter().map(|hold| {
+        let left_here = worst(self.parts.iter().map(|hold| {
             leaving.extend(hold.leave_one(side)?.map(|left| (&**hold, left)));
             Ok(())
         }));
-        let told_there = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
-        worst([told_here, told_there].into_iter())
-    }
-
-    fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
-        let releases: Vec<Release<'_>> = leaving.iter().map(|(hold, left)| hold.grant.release(left.counts)).collect();
-        let mut unknowns = UnknownOutcomes::default();
-        let answers = self.shared.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
-        let outcomes = match answers {
-            Ok(outcomes) => outcomes,
-            Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
-        };
-        let finished = leaving.iter().zip(outcomes);
-        worst(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, unknowns.clone())))
+        let sent = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
+        worst([left_here, sent].into_iter())
     }
 }
 
@@ -134,7 +110,8 @@ impl std::fmt::Debug for MultiHold {
     }
 }
 
-/// The first error, a loss before others. Not a `try_for_each`, which would leave out what stands behind an error.
+/// The first error, a loss before others. It consumes the whole iterator, where `try_for_each`
+/// would skip the holds after an error.
 fn worst(all: impl Iterator<Item = Result<()>>) -> Result<()> {
     let rank = |error: &Error| match error.kind() {
         ErrorKind::Lost => 0,
@@ -145,7 +122,7 @@ fn worst(all: impl Iterator<Item = Result<()>>) -> Result<()> {
     errors.into_iter().min_by_key(rank).map_or(Ok(()), Err)
 }
 
-/// A event that rings when any of several leases has ended, while this lives.
+/// An event that is notified when any of several leases has ended, while this value lives.
 struct LossWatch<'h> {
     event: Arc<Event>,
     parts: &'h [Arc<Hold>],

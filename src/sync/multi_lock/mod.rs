@@ -2,55 +2,58 @@
 
 mod acquire;
 mod hold;
+mod names;
 
-use std::collections::BTreeMap;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use self::hold::MultiHold;
-use crate::background::grant::Callbacks;
+use self::names::{label, names_of};
 use crate::base::deadline::Deadline;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::limits::MOST_NAMES;
-use crate::base::lock_name::{Kind, LockName};
+use crate::base::error::Result;
+use crate::base::lock_name::LockName;
 use crate::fencing::FencingToken;
-use crate::session::acquire::Terms;
 use crate::session::hold::Side;
 use crate::session::{Owner, Shared};
-use crate::sync::guard::guard_methods;
-use crate::sync::handle::{lease_settings, token_setting, waiting_method};
+use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
+use crate::sync::handle::{Handle, handle_methods, waiting_method};
 
-/// Several plain locks taken as one: all of them or none, in one round trip, and at no moment only some of them.
+/// Several plain locks taken as one: all of them or none, in one round trip, and never only some of
+/// them.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by [`LockClient::multi`](crate::LockClient::multi). Each of its
-/// names is the lock that [`LockClient::lock`](crate::LockClient::lock) takes, so it excludes, and is excluded by,
-/// everybody who takes one of them, alone or with others: Java's `RLock` and `RMultiLock` as well.
+/// A cheap handle: making and cloning one costs no I/O. Made by
+/// [`LockClient::multi`](crate::LockClient::multi). Each of its names is the lock that
+/// [`LockClient::lock`](crate::LockClient::lock) takes. So it excludes, and is excluded by,
+/// everyone that takes one of them, alone or in a set: also Java's `RLock` and `RMultiLock`.
 ///
 /// # Order
-/// Does not matter: a call that cannot have all of its names holds none while it waits. Two programs that name the same locks
-/// in different orders never wait for each other. What can still deadlock is what a thread *holds* when it asks: one that holds
-/// `a` and waits for `b` and `c`, and another that holds `b` and waits for `a`.
+/// Does not matter. A call that cannot have all of its names holds none while it waits, so two
+/// programs that name the same locks in different orders never wait for each other. What a thread
+/// already *holds* when it asks can still deadlock: one thread holds `a` and waits for `b` and `c`,
+/// another holds `b` and waits for `a`.
 ///
 /// # Re-entrancy
-/// As [`ReentrantMutex`](crate::ReentrantMutex): names that this thread holds already are entered once more, and whoever
-/// holds several can take each of them alone again. The [owned](Self::lock_owned) forms never re-enter.
+/// As [`ReentrantMutex`](crate::ReentrantMutex): names that this thread holds already are
+/// re-entered, and a thread that holds several names can take each of them alone again. The
+/// [owned](Self::lock_owned) forms never re-enter.
 ///
 /// # Fairness
-/// The first try jumps every queue; after it the call waits like any other, for one name after another: for the first one that
-/// is taken, then for the next. Many names that are hot can keep it waiting for as long as others take them one by one: their
-/// free moments have to coincide. Where that matters, guard them with one more name that all of them take first.
+/// The first attempt passes every queue. After it the call waits like any other, for one name at a
+/// time: for the first one that is taken, then for the next. Many busy names can keep it waiting
+/// for as long as others take them one by one, because all of them have to be free at the same
+/// moment. Where that matters, guard them with one more name that all callers take first.
 ///
 /// # Cost
-/// A script takes all names, 5 to 10 µs each, and keeps the server from everybody else meanwhile: 1000 names, which is the most,
-/// for up to 10 ms. One renewal serves all of them.
+/// A script takes all names, 5 to 10 µs each, and the server serves nobody else meanwhile: up to 10
+/// ms for 1000 names, which is the maximum. One renewal serves all of them.
 ///
 /// # Several masters
-/// A client for [Redlock](crate::Builder::redlock) answers [`Unsupported`](crate::ErrorKind::Unsupported): there is no one place
-/// where all of them could be taken at once.
+/// A client for [Redlock](crate::Builder::redlock) returns
+/// [`Unsupported`](crate::ErrorKind::Unsupported): no single server could take all of the names at
+/// once.
 ///
 /// # Source
-/// Redisson's `RMultiLock` takes one lock after the other and gives back what it has when one of them is taken; on the wire
-/// both are plain locks.
+/// Redisson's `RMultiLock` takes one lock after the other, and releases those it has when one of
+/// them is taken. On the wire both are plain locks.
 ///
 /// # Examples
 /// ```no_run
@@ -62,24 +65,20 @@ use crate::sync::handle::{lease_settings, token_setting, waiting_method};
 /// ```
 #[derive(Debug, Clone)]
 pub struct MultiLock {
-    shared: Arc<Shared>,
-    /// Sorted, each once. Told by the first method: making a handle cannot fail.
-    names: Result<Arc<[Arc<LockName>]>>,
-    terms: Terms,
+    /// The names are sorted, each once.
+    handle: Handle<Arc<[Arc<LockName>]>>,
 }
 
 impl MultiLock {
     pub(crate) fn new<N: AsRef<str>>(shared: &Arc<Shared>, names: impl IntoIterator<Item = N>) -> Self {
-        let names = names_of(shared, names);
-        Self { shared: shared.clone(), names, terms: Terms::of(&shared.config) }
+        Self { handle: Handle::of(shared, names_of(shared, names)) }
     }
 
-    lease_settings!(terms);
-    token_setting!(terms);
+    handle_methods!(lease, token);
 
-    /// The names, sorted, each once; none if there is one that no method will accept. No I/O.
+    /// The names, sorted, each once; none if every method refuses one of them. No I/O.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().flat_map(|names| names.iter()).map(|name| &*name.name)
+        self.handle.name.iter().flat_map(|names| names.iter()).map(|name| &*name.name)
     }
 
     waiting_method! {
@@ -88,108 +87,60 @@ impl MultiLock {
         /// `let _ = multi.lock()?;` unlocks at once: give the guard a name.
         ///
         /// # Errors
-        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease, no name at all, or more than 1000;
-        /// [`WrongType`](crate::ErrorKind::WrongType) when something else stands under one of the names;
-        /// [`Lost`](crate::ErrorKind::Lost) when this thread's own hold of one of them is gone;
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind under one of them, or took
-        /// one through a [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
-        /// [`Closed`](crate::ErrorKind::Closed); and every way in which the server can fail to be asked. After an error none of
-        /// them is taken: what may have run is undone in the background. Where one name is to blame the error
-        /// [tells it](crate::Error::name).
+        /// - [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease, no name at
+        ///   all, or more than 1000;
+        /// - [`WrongType`](crate::ErrorKind::WrongType) when one of the names is used for something
+        ///   else;
+        /// - [`Lost`](crate::ErrorKind::Lost) when this thread's own hold of one of them is gone;
+        /// - [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind
+        ///   under one of them, or took one through a
+        ///   [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
+        /// - [`Closed`](crate::ErrorKind::Closed) when the client was closed;
+        /// - every error that asking the server can give.
+        ///
+        /// After an error none of the names is taken: a request that may have run is undone in the
+        /// background. If one name is the cause, the error [names it](crate::Error::name).
         lock, try_lock, try_lock_for, try_lock_until() -> MultiLockGuard, acquire
     }
 
     waiting_method! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: while an owned guard has one of
-        /// the names, each further call for it blocks, also on the thread that took the guard, and also
-        /// [`lock`](Self::lock). Nobody can see whether that is a mistake: another thread may drop it.
+        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters:
+        /// while an owned guard has one of the names, every further call for it blocks, also on the
+        /// thread that took the guard, and also [`lock`](Self::lock). This cannot be detected as a
+        /// mistake, because another thread may drop the guard.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds one of them by a guard that is bound to it, renewed
-        /// and without a [`max_hold`](Self::max_hold): without a timeout it would wait for that for ever (with one: `None`).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds one of the names by a
+        /// guard that is bound to it, renewed and without a [`max_hold`](Self::max_hold): a call
+        /// without a timeout would wait for itself for ever (with a timeout it returns `None`).
         /// Otherwise as [`lock`](Self::lock).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMultiLockGuard, acquire_owned
     }
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<MultiLockGuard>> {
         let hold = self.take(deadline, Owner::Thread(std::thread::current().id()))?;
-        Ok(hold.map(|hold| MultiLockGuard {
-            hold: Arc::new(hold),
-            given_up: false,
-            callbacks: Callbacks::default(),
-            not_send: PhantomData,
-        }))
+        Ok(hold.map(|hold| MultiLockGuard(Guard::new(hold, Side::Main))))
     }
 
     fn acquire_owned(&self, deadline: Deadline) -> Result<Option<OwnedMultiLockGuard>> {
         let hold = self.take(deadline, Owner::Guard)?;
-        Ok(hold.map(|hold| OwnedMultiLockGuard {
-            hold: Arc::new(hold),
-            given_up: false,
-            callbacks: Callbacks::default(),
-        }))
+        Ok(hold.map(|hold| OwnedMultiLockGuard(Guard::new(hold, Side::Main))))
     }
 
     fn take(&self, deadline: Deadline, owner: Owner) -> Result<Option<MultiHold>> {
-        let names = self.names.as_ref().map_err(Clone::clone)?;
-        let usable = self.terms.check().and_then(|()| self.shared.check_usable());
-        usable.map_err(|e| e.for_name(&label(names.iter())))?;
-        acquire::take(&self.shared, names, &self.terms, deadline, owner)
+        let Handle { shared, terms, .. } = &self.handle;
+        let names = self.handle.usable_as(|names| label(names.iter()))?;
+        acquire::take(shared, names, terms, deadline, owner)
     }
 }
 
-fn names_of<N: AsRef<str>>(shared: &Shared, names: impl IntoIterator<Item = N>) -> Result<Arc<[Arc<LockName>]>> {
-    shared.store.multi()?;
-    let of = |name: N| {
-        let name = LockName::new(&shared.config.key_prefix, name.as_ref(), Kind::Mutex)?;
-        shared.store.check(&name).map(|()| (name.key.clone(), Arc::new(name)))
-    };
-    let names: BTreeMap<_, _> = names.into_iter().map(of).collect::<Result<_>>()?;
-    if (1..=MOST_NAMES).contains(&names.len()) {
-        return Ok(names.into_values().collect());
-    }
-    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", names.len());
-    Err(Error::new(ErrorKind::InvalidInput, why))
-}
-
-/// What several names are called as one.
-fn label<'n>(names: impl Iterator<Item = &'n Arc<LockName>> + Clone) -> String {
-    const SHOWN: usize = 3;
-    let shown: Vec<_> = names.clone().take(SHOWN).map(|name| &*name.name).collect();
-    match names.count().saturating_sub(SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
-macro_rules! multi_methods {
-    ($guard:ty) => {
-        impl $guard {
-            /// The names, sorted, each once. No I/O.
-            pub fn names(&self) -> impl Iterator<Item = &str> {
-                self.hold.parts().iter().map(|hold| hold.name())
-            }
-
-            /// The fencing token of the hold of one of the names: larger than that of every earlier hold of this name. `None`
-            /// for a name that is not among them, and when the client was built with `fencing(false)`.
-            ///
-            /// Each name has a counter of its own: hand each resource the token of its name.
-            /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
-            #[must_use]
-            pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
-                let token = self.hold.parts().iter().find(|hold| hold.name() == name)?.grant.token;
-                (token > 0).then(|| FencingToken::new(token))
-            }
-        }
-    };
-}
-
-/// All of the locks are held while this lives; dropping it gives up one level of each.
+/// All of the locks are held while this guard lives; dropping the guard gives up one level of each.
 ///
-/// What its methods say of the lock they say of all of them: it is held while all are, lost as soon as one is (the others are
-/// still released by the unlock, which tells the loss), and its `name` is a list. Of `hold_count` it is the smallest.
+/// Its methods speak for all of the locks: they are held while each one is, and lost as soon as one
+/// is. (`unlock` then still releases the others, and reports the loss.) `name` lists the names, and
+/// `hold_count` is the smallest.
 ///
-/// Bound to its thread, because a method of this thread re-enters its holds:
+/// Bound to its thread, because a call on this thread re-enters its holds:
 /// ```compile_fail,E0277
 /// fn is_send<T: Send>() {}
 /// is_send::<leasehold::MultiLockGuard>();
@@ -197,26 +148,45 @@ macro_rules! multi_methods {
 /// [`lock_owned`](MultiLock::lock_owned) has guards that can move.
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
-pub struct MultiLockGuard {
-    hold: Arc<MultiHold>,
-    given_up: bool,
-    callbacks: Callbacks,
-    /// Not `Send`, but `Sync`: another thread may look at it, as for `wait_lost`.
-    not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
+pub struct MultiLockGuard(Guard<MultiHold, ThreadBound>);
+
+guard_methods!(MultiLockGuard);
+
+impl MultiLockGuard {
+    /// The names, sorted, each once. No I/O.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.parts().iter().map(|hold| hold.name())
+    }
+
+    /// The fencing token of the hold of one of the names: larger than that of every earlier hold of
+    /// this name. `None` for a name that is not among them, and when the client was built with
+    /// `fencing(false)`.
+    ///
+    /// Each name has a counter of its own: send each resource the token of its name.
+    /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
+    #[must_use]
+    pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
+        self.0.fencing_token_of(name)
+    }
 }
 
-guard_methods!(MultiLockGuard, Side::Main);
-multi_methods!(MultiLockGuard);
-
-/// All of the locks are held while this lives; it can go to another thread and be dropped there. Its methods are those of
-/// [`MultiLockGuard`].
+/// All of the locks are held while this guard lives. The guard can go to another thread and be
+/// dropped there. Its methods are those of [`MultiLockGuard`].
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedMultiLockGuard {
-    hold: Arc<MultiHold>,
-    given_up: bool,
-    callbacks: Callbacks,
-}
+pub struct OwnedMultiLockGuard(Guard<MultiHold, Movable>);
 
-guard_methods!(OwnedMultiLockGuard, Side::Main);
-multi_methods!(OwnedMultiLockGuard);
+guard_methods!(OwnedMultiLockGuard);
+
+impl OwnedMultiLockGuard {
+    /// The names, sorted, each once. No I/O.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.parts().iter().map(|hold| hold.name())
+    }
+
+    /// As [`MultiLockGuard::fencing_token`].
+    #[must_use]
+    pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
+        self.0.fencing_token_of(name)
+    }
+}
