@@ -36,7 +36,7 @@ impl Node {
     /// # Errors
     /// The master is down, has unread replies and no free connection, or cannot be reached; or the
     /// outcome is unknown.
-    pub(in crate::store::redlock) fn send(
+    pub(crate) fn send(
         &self,
         holder: Option<&Holder>,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
@@ -50,7 +50,7 @@ impl Node {
 
     /// [`send`](Self::send), also to a master that has unread replies and no free connection, or
     /// that was down at the last attempt: a majority needs it.
-    pub(in crate::store::redlock) fn send_anyway(
+    pub(crate) fn send_anyway(
         &self,
         holder: Option<&Holder>,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
