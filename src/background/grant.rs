@@ -217,8 +217,8 @@ impl Grant {
     /// even if it is the last look that reaches the server.
     pub(crate) fn looked(&self, sent_at: Moment, beside: Option<Duration>) -> State {
         let mut ends = self.ends.lock();
-        ends.looked(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
-        self.lease.looked(self.now(), ends.end())
+        ends.inspected(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
+        self.lease.inspected(self.now(), ends.end())
     }
 
     /// How often it is visited. A long fixed lease as often as others: its holder may be forced out any time.

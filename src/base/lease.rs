@@ -65,7 +65,7 @@ pub(crate) enum State {
 /// | from | to | by |
 /// |---|---|---|
 /// | Held, Suspect | Held, end moved | `renewed`, before the end |
-/// | Held, Suspect | the same, end moved either way | `looked`, before the end |
+/// | Held, Suspect | the same, end moved either way | `inspected`, before the end |
 /// | Held | Suspect | `suspect` |
 /// | Held, Suspect | Lost | `lose`, or the first call of any method after the end |
 /// | Held, Suspect | Released | `release` |
@@ -85,12 +85,12 @@ pub(crate) struct Lease {
 pub(crate) struct Ends {
     own: Moment,
     bound: Option<Moment>,
-    looked: Moment,
+    inspected_at: Moment,
 }
 
 impl Ends {
     pub(crate) fn new(own: Moment) -> Self {
-        Self { own, bound: None, looked: Moment(0) }
+        Self { own, bound: None, inspected_at: Moment(0) }
     }
 
     /// The store granted the hold until `until`. Never shortens it.
@@ -100,10 +100,10 @@ impl Ends {
 
     /// An inspection of the lock, sent at `asked`, found that other holders may end the hold at
     /// `bound` (`None`: they cannot). It counts until the next inspection.
-    pub(crate) fn looked(&mut self, asked: Moment, bound: Option<Moment>) {
+    pub(crate) fn inspected(&mut self, asked: Moment, bound: Option<Moment>) {
         // The replies to two inspections may be read in the wrong order.
-        if asked >= self.looked {
-            (self.looked, self.bound) = (asked, bound);
+        if asked >= self.inspected_at {
+            (self.inspected_at, self.bound) = (asked, bound);
         }
     }
 
@@ -167,7 +167,7 @@ impl Lease {
 
     /// The lease now ends at `end`, earlier or later than before. Does not revive a lease that is
     /// over. Returns the state after it.
-    pub(crate) fn looked(&self, now: Moment, end: Moment) -> State {
+    pub(crate) fn inspected(&self, now: Moment, end: Moment) -> State {
         self.step(now, |state, _| (state, end))
     }
 
@@ -272,43 +272,43 @@ mod tests {
     #[test]
     fn a_look_moves_the_end_in_and_out_again() {
         let mut ends = Ends::new(at(30_000));
-        ends.looked(at(5), Some(at(3_000)));
+        ends.inspected(at(5), Some(at(3_000)));
         assert_eq!((ends.end(), ends.own()), (at(3_000), at(30_000)));
         // What is granted meanwhile counts once nobody can shorten it.
         ends.granted(at(31_000));
         assert_eq!((ends.end(), ends.own()), (at(3_000), at(31_000)));
-        ends.looked(at(1_005), Some(at(4_000)));
+        ends.inspected(at(1_005), Some(at(4_000)));
         assert_eq!(ends.end(), at(4_000));
-        ends.looked(at(1_990), None);
+        ends.inspected(at(1_990), None);
         assert_eq!(ends.end(), at(31_000));
         // Sent before the inspection whose reply was read first.
-        ends.looked(at(1_980), Some(at(4_500)));
+        ends.inspected(at(1_980), Some(at(4_500)));
         assert_eq!(ends.end(), at(31_000));
         // The bound can be later than the grant.
-        ends.looked(at(2_050), Some(at(40_000)));
+        ends.inspected(at(2_050), Some(at(40_000)));
         assert_eq!(ends.end(), at(31_000));
 
         let lease = Lease::new(at(30_000));
-        assert_eq!(lease.looked(at(10), at(3_000)), State::Held);
+        assert_eq!(lease.inspected(at(10), at(3_000)), State::Held);
         assert_eq!(lease.until(), at(3_000));
         lease.suspect(at(1_000));
-        assert_eq!(lease.looked(at(1_010), at(4_000)), State::Suspect);
+        assert_eq!(lease.inspected(at(1_010), at(4_000)), State::Suspect);
         assert!(lease.is_held(at(3_999)));
     }
 
     #[test]
     fn a_lease_whose_end_was_moved_in_is_lost_for_good() {
         let late = Lease::new(at(30_000));
-        assert_eq!(late.looked(at(3_000), at(3_000)), State::Lost, "it took too long to learn of it");
+        assert_eq!(late.inspected(at(3_000), at(3_000)), State::Lost, "it took too long to learn of it");
         assert!(!late.is_held(at(2_999)));
         let ended = Lease::new(at(30_000));
-        ended.looked(at(10), at(3_000));
+        ended.inspected(at(10), at(3_000));
         assert!(ended.is_held(at(2_999)) && !ended.is_held(at(3_000)));
-        assert_eq!(ended.looked(at(2_999), at(30_000)), State::Lost, "somebody has seen it end");
+        assert_eq!(ended.inspected(at(2_999), at(30_000)), State::Lost, "somebody has seen it end");
         assert_eq!(ended.renewed(at(2_999), at(60_000)), State::Lost);
         let released = Lease::new(at(30_000));
         released.release(at(1));
-        assert_eq!(released.looked(at(2), at(2)), State::Released);
+        assert_eq!(released.inspected(at(2), at(2)), State::Released);
     }
 
     #[test]

@@ -23,7 +23,7 @@ impl MultiStore for RedisStore {
             let releases: Vec<_> = fresh.map(fresh_release).collect();
             self.take_back(|| self.release_all(&releases, unknowns).map(drop));
         })?;
-        // Not after an error reply: what earlier attempts did still stands.
+        // Not after an error reply: earlier attempts may still have taken the locks.
         unknowns.clear();
         Ok(answer)
     }

@@ -1,5 +1,5 @@
 //! What a client uses a number for. A latch, a semaphore and a counting semaphore are each stored
-//! as a number under their name, and Redis does not tell them apart.
+//! as a number under their name, and Redis cannot distinguish them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -79,8 +79,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Releases what may have been granted without enough acknowledgements from replicas: the caller is
-    /// told that it was not granted.
+    /// Releases what may have been granted without enough acknowledgements from replicas: the
+    /// caller is told that it was not granted.
     fn take_back(&self, release: impl FnOnce() -> Result<()>) {
         if self.replicas.is_some()
             && let Err(e) = release()
@@ -89,8 +89,8 @@ impl RedisStore {
         }
     }
 
-    /// Refuses a name that this client has used for another kind of number, unless the server no longer
-    /// has it.
+    /// Refuses a name that this client has used for another kind of number, unless the server no
+    /// longer has it.
     fn check_use(&self, name: &LockName) -> Result<()> {
         let Some(other) = self.kinds.other_use(name) else { return Ok(()) };
         let there = self.requests.ask_repeatable(|| Request::plain(&["EXISTS", &name.key]))?.reply;
@@ -135,8 +135,8 @@ impl LockStore for RedisStore {
             let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
             self.take_back(|| self.release(&release, unknowns).map(drop));
         }
-        // Only an answer about the lock resolves the earlier attempts: after an error (a full server,
-        // say) what they did still stands.
+        // Only an answer about the lock resolves the earlier attempts: after an error (a full
+        // server, say) their effects remain.
         if let Ok(acquired) = &outcome {
             unknowns.clear();
             if is_a_number {
@@ -148,8 +148,8 @@ impl LockStore for RedisStore {
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let Answered { reply, repeated, .. } = self.requests.ask(|| script::release(release), unknowns)?;
-        // A release that leaves counts removes no holder: if the holder is missing, no earlier attempt
-        // is the reason.
+        // A release that leaves counts removes no holder: if the holder is missing, no earlier
+        // attempt is the reason.
         let outcome = script::release_answer(reply)
             .map(|answer| or_freed_before(answer, repeated && release.left == HoldCounts::NONE));
         if outcome.is_ok() {
@@ -228,7 +228,8 @@ impl LockStore for RedisStore {
                 for (mut undo, resolved) in chunk.into_iter().zip(done) {
                     match resolved {
                         Resolution::Done => continue,
-                        // Refused, for lack of permission, say: from here on only its lease ends it.
+                        // Refused, for lack of permission, say: from here on only its lease ends
+                        // it.
                         Resolution::NothingUnderWay => undo.was_refused(asked_at),
                         Resolution::MayHaveRun => undo.may_have_run(asked_at),
                         Resolution::NotYet => {}
@@ -245,9 +246,9 @@ impl LockStore for RedisStore {
         // The undos that failed go behind the others.
         undos.append(&mut kept);
         let now = self.clock.now();
-        // Past `expires` a lease has ended by itself, unless an outcome is unknown: the request may still
-        // lie in the buffer of a suspended server, for any time. Permits without leases are given up
-        // above.
+        // Past `expires` a lease has ended by itself, unless an outcome is unknown: the request may
+        // still lie in the buffer of a suspended server, for any time. Permits without leases are
+        // given up above.
         let goes_on = |undo: &Undo| !undo.unknowns.is_empty() || undo.permits_without_lease().is_some();
         undos.retain(|undo| goes_on(undo) || now < undo.expires);
     }
@@ -309,8 +310,8 @@ impl LockStore for RedisStore {
 /// `repeated`: an earlier attempt of the same release may have run on the data that answered now.
 fn or_freed_before(answer: Released, repeated: bool) -> Released {
     match answer {
-        // The attempt whose reply was lost has freed it. Not so after a restart: then the hold may have
-        // been lost with the data, and a false alarm is better than none.
+        // The attempt whose reply was lost has freed it. Not so after a restart: then the hold may
+        // have been lost with the data, and a false alarm is better than none.
         Released::NotHeld if repeated => Released::Freed { listeners: None, next: None },
         answer => answer,
     }

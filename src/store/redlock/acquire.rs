@@ -56,7 +56,8 @@ impl RedlockStore {
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
         let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
         let ask = |_: usize, connection: &Connection, run_id: &str| {
-            // A client whose clock is far ahead must not use up the range of tokens for all clients.
+            // A client whose clock is far ahead must not use up the range of tokens for all
+            // clients.
             let proposal = proposal.min(connection.server_micros().saturating_add(DAY));
             vec![script::acquire_on_node(acquire, proposal, run_id)]
         };
@@ -64,7 +65,7 @@ impl RedlockStore {
         let votes: Vec<Vote> = round.outcomes.iter().map(vote_of).collect();
         let count = self.count(&votes);
         if count.granted.len() >= quorum {
-            self.add_nodes_of(acquire.holder, may_stand(&round, &count) | UnknownNodes::of(unknowns).nodes);
+            self.add_nodes_of(acquire.holder, may_hold(&round, &count) | UnknownNodes::of(unknowns).nodes);
             if acquire.held > 0 || acquire.token == TokenRule::Off {
                 return Ok(Tally::Granted { token: 0, sent_at: round.sent_at });
             }
@@ -114,8 +115,8 @@ impl RedlockStore {
         count
     }
 
-    /// A majority knows the token of a grant before its holder does: then the next holder's majority
-    /// includes a master that knows it, and the next token is higher.
+    /// A majority knows the token of a grant before its holder does: then the next holder's
+    /// majority includes a master that knows it, and the next token is higher.
     fn agree_on_token(&self, acquire: &Acquire<'_>, proposal: u64, count: &Count) -> Result<u64> {
         let quorum = majority(self.nodes.len());
         let highest = count.tokens.iter().copied().max().unwrap_or(proposal);
@@ -147,7 +148,7 @@ impl RedlockStore {
     /// After a round without a majority: releases the grants at once where the master answers. On
     /// the other masters the outcome stays unknown.
     fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Count, unknowns: &mut UnknownOutcomes) {
-        let nodes = UnknownNodes::of(unknowns).nodes | may_stand(round, count);
+        let nodes = UnknownNodes::of(unknowns).nodes | may_hold(round, count);
         self.forget(acquire.holder);
         if nodes.is_empty() {
             return;
@@ -194,8 +195,8 @@ impl Count {
     /// A majority of `all` masters answered, and some are held by others.
     fn contended(self, all: usize) -> Tally {
         let quorum = majority(all);
-        // All holders of Redisson count as one: each has another id on every master, and publishes a
-        // message when it gives one back.
+        // All holders of Redisson count as one: each has another id on every master, and publishes
+        // a message when it gives one back.
         let is_same = |a: &str, b: &str| a == b || is_foreign(a) && is_foreign(b);
         let held_by = |holder: &String| self.holders.iter().filter(|other| is_same(other, holder)).count();
         let most = self.holders.iter().map(held_by).max().unwrap_or(0);
@@ -236,10 +237,9 @@ fn in_words(vote: &Vote) -> &str {
     }
 }
 
-/// The masters on which the holder may stand after a round. Not those that are held by another, and
-/// not those that were sent nothing: the holder would have to be released there once they are back,
-/// for every call that was made meanwhile.
-fn may_stand(round: &Round, count: &Count) -> NodeSet {
+/// The masters on which the holder may hold the lock after a round. Masters that were sent nothing
+/// are not among them: once they are back, every call made meanwhile would have to be undone there.
+fn may_hold(round: &Round, count: &Count) -> NodeSet {
     let is_unknown = |outcome: &NodeOutcome| match outcome {
         NodeOutcome::Unread | NodeOutcome::Failed(Failure::Unknown { .. }) => true,
         NodeOutcome::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),

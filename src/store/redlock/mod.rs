@@ -94,7 +94,7 @@ impl LockStore for RedlockStore {
             UnknownNodes { nodes: nodes.without(released), unread }.store(unknowns);
             self.forget(holder);
         }
-        // The hold never stood on the masters that were not asked.
+        // The hold was never on the masters that were not asked.
         let mut missing = all - nodes.len();
         let (mut freed, mut still_held, mut listeners) = (0, 0, None);
         let mut refused = None;
@@ -158,8 +158,8 @@ impl LockStore for RedlockStore {
             }
         }
         let now = self.clock.now();
-        // A hold normally ends with its lease. But a master that was suspended runs the request when
-        // it resumes, before anybody can kill the connection: then a whole lease begins.
+        // A hold normally ends with its lease. But a master that was suspended runs the request
+        // when it resumes, before anybody can kill the connection: then a whole lease begins.
         for undo in &mut chunk {
             let nodes = UnknownNodes::of(&undo.unknowns).nodes;
             let may_run = |(index, node): (usize, &Node)| nodes.contains(index) && node.may_still_run(&undo.holder);
@@ -245,10 +245,12 @@ impl LockStore for RedlockStore {
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         let up: Vec<&Node> = self.nodes.iter().filter(|node| node.health().1.is_none()).collect();
         let connectors: Vec<&Connector> = up.iter().map(|node| &node.connector).collect();
-        // A master whose subscription fails counts as down: its return then renews the subscription.
+        // A master whose subscription fails counts as down: its return then renews the
+        // subscription.
         let cannot = |index: usize, error: &Error| up[index].mark_down(error);
         let connections = Connector::subscribe_to_all(&connectors, read_timeout, self.returns.clone(), cannot)?;
-        // No lock of a Redlock has a queue in Redis, so the pattern for a client's waiters is unused.
+        // No lock of a Redlock has a queue in Redis, so the pattern for a client's waiters is
+        // unused.
         Ok(subscribe_to(connections, "", Arc::default()))
     }
 

@@ -191,7 +191,8 @@ enum Progress {
     Ready,
 }
 
-/// Asks the masters in `asked` for a report. A master that should not vote and has no mark gets one.
+/// Asks the masters in `asked` for a report. A master that should not vote and has no mark gets
+/// one.
 fn inspect(nodes: &[Node], asked: NodeSet) -> Vec<Option<Report>> {
     let nonce = random::number();
     let run_ids = Mutex::new(vec![String::new(); nodes.len()]);

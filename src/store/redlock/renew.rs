@@ -1,4 +1,5 @@
-//! Renewal: needs the same majority as a grant, and takes the hold anew on masters that have lost it.
+//! Renewal: needs the same majority as a grant, and takes the hold anew on masters that have lost
+//! it.
 
 use super::node_set::NodeSet;
 use super::quorum::{is_final, majority};

@@ -30,7 +30,7 @@ pub(crate) struct RedlockStore {
     /// How many more rounds may run now: each has a connection to every master.
     free_rounds: Mutex<usize>,
     round_ended: Condvar,
-    /// The masters on which each hold may stand: the hold must be released there.
+    /// On which masters each hold may be: it must be released there.
     holds: Mutex<HashMap<Holder, NodeSet>>,
     /// The highest token seen: the next proposal is above it.
     pub(super) highest: AtomicU64,
@@ -94,7 +94,7 @@ impl RedlockStore {
         NodeSet::all(self.nodes.len())
     }
 
-    /// Remembers that the hold may also stand on `nodes`.
+    /// Remembers that the hold may also be on `nodes`.
     pub(super) fn add_nodes_of(&self, holder: &Holder, nodes: NodeSet) {
         let mut holds = self.holds.lock();
         let known = holds.entry(holder.clone()).or_default();

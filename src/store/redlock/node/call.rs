@@ -149,8 +149,8 @@ impl NodeCall<'_> {
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<(Vec<Reply>, bool), Failure> {
         match self.read() {
-            // As in `send`. The requests are made anew, because the server process may have ended: one
-            // that came back with old data remembers that the old run_id had a vote.
+            // As in `send`. The requests are made anew, because the server process may have ended:
+            // one that came back with old data remembers that the old run_id had a vote.
             Err(Failure::Unknown { stale: true, unknown, .. }) => {
                 let mut again = self.node.send(self.holder.as_ref(), make)?;
                 let may_have_run = again.connection().may_have_run(&unknown);

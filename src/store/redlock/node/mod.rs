@@ -1,8 +1,8 @@
 //! One master of several: its connections, and when it is not asked.
 //!
-//! A master runs the requests of one holder in the order in which they were sent, although callers do
-//! not wait for every reply: a connection with an unread reply is kept for the next request of the
-//! same holder. When such a connection breaks, the next request to this master kills it first.
+//! A master runs the requests of one holder in the order in which they were sent, although callers
+//! do not wait for every reply: a connection with an unread reply is kept for the next request of
+//! the same holder. When such a connection breaks, the next request to this master kills it first.
 
 mod call;
 
@@ -21,7 +21,8 @@ use crate::base::lease::Moment;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, Failure, InFlight, Reply, UnknownOutcome};
 
-/// Connections with an unread reply to one master. Beyond it they are given up, with unknown outcome.
+/// Connections with an unread reply to one master. Beyond it they are given up, with unknown
+/// outcome.
 const MAX_UNREAD: usize = 16;
 
 pub(super) struct Node {
