@@ -11,6 +11,7 @@ use crate::base::lock_name::MAX_NAME_BYTES;
 use crate::client::LockClient;
 use crate::session::{Config, Shared};
 use crate::store::LockStore;
+use crate::store::memory::{Memory, MemoryStore};
 use crate::store::redis::script::WaiterTimeouts;
 use crate::store::redis::wire::{Connector, Endpoint};
 use crate::store::redis::{RedisSettings, RedisStore};
@@ -257,11 +258,11 @@ impl Builder {
 
     /// How long the Java services on the same [fair locks](crate::FairMutex) wait at most: the longest of their
     /// `fairLockWaitTimeout`s and of the times given to a `tryLock`. A Java waiter takes so much from the deadlines of all
-    /// behind it when it gets the lock, and ours have it on top. Told too short, waiters behind several of Java can lose their
-    /// places while somebody holds the lock for long; too long, a waiter of ours that died behind one of Java stands for longer
-    /// where no client of this crate asks for the lock any more (otherwise that one [puts it right](crate::FairMutex#order)).
-    /// Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own: when in doubt, leave it. Without Java it means
-    /// nothing.
+    /// behind it when it gets the lock, so this crate's waiters add it to theirs. If it is too short, waiters behind several
+    /// Java waiters can lose their places while somebody holds the lock for long. If it is too long, a dead waiter of this crate
+    /// behind a Java waiter keeps its place for longer, unless another client of this crate asks for the lock and [corrects
+    /// that](crate::FairMutex#order). Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own. Without Java it has no
+    /// effect.
     pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {
         self.java_waiter_timeout = timeout;
         self
@@ -284,12 +285,37 @@ impl Builder {
 
     pub(crate) fn build_with(self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let io_timeout = self.check()?;
-        let id = ClientId::random(self.waiter_timeout);
-        let store: Arc<dyn LockStore> = if self.redlock {
+        let (id, redlock) = (ClientId::random(self.waiter_timeout), self.redlock);
+        let store: Arc<dyn LockStore> = if redlock {
             Arc::new(self.redlock_store(io_timeout, &clock)?)
         } else {
             Arc::new(self.redis_store(io_timeout, &id, &clock)?)
         };
+        let client = self.client(id, io_timeout, store, clock);
+        if redlock {
+            client.shared().watchdog.begin()?;
+        }
+        Ok(client)
+    }
+
+    /// A client of a store in memory.
+    pub(crate) fn build_on(self, memory: &Arc<Memory>) -> Result<LockClient> {
+        let io_timeout = self.check()?;
+        if !self.urls.is_empty() || self.redlock || self.replicas.is_some() {
+            return Err(invalid("a client in memory has no server: leave out the URLs, redlock and replicas"));
+        }
+        let store = Arc::new(MemoryStore::new(memory, self.waiter_timeout));
+        let id = ClientId::random(self.waiter_timeout);
+        Ok(self.client(id, io_timeout, store, memory.clock.clone()))
+    }
+
+    fn client(
+        self,
+        id: ClientId,
+        io_timeout: Duration,
+        store: Arc<dyn LockStore>,
+        clock: Arc<dyn Clock>,
+    ) -> LockClient {
         let config = Config {
             lease: self.lease,
             io_timeout,
@@ -298,11 +324,7 @@ impl Builder {
             fencing: self.fencing,
             outage_timeout: self.outage_timeout.unwrap_or(self.lease),
         };
-        let shared = Shared::new(config, self.client_name, id, store, clock);
-        if self.redlock {
-            shared.watchdog.begin()?;
-        }
-        Ok(LockClient::new(shared))
+        LockClient::new(Shared::new(config, self.client_name, id, store, clock))
     }
 
     fn connector(&self, url: &str, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Connector> {
@@ -354,7 +376,7 @@ impl Builder {
                 self.lease
             )));
         }
-        // A renewal hears all of them out, so one that hangs must not eat up the lease.
+        // A renewal waits for the answers of all masters, so one that hangs must not use up the lease.
         let io_timeout = io_timeout.min(self.lease / 4);
         let connectors: Vec<Connector> =
             self.urls.iter().map(|url| self.connector(url, io_timeout, clock)).collect::<Result<_>>()?;

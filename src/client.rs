@@ -16,7 +16,7 @@ use crate::sync::mutex::{ReentrantMutex, ReentrantMutexGuard};
 use crate::sync::rwlock::RwLock;
 use crate::sync::semaphore::Semaphore;
 
-/// Locks on one Redis server, or on a majority of several.
+/// Locks on one Redis server, on a majority of several, or [in memory](Self::in_memory).
 ///
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and background
@@ -24,9 +24,9 @@ use crate::sync::semaphore::Semaphore;
 /// up to one I/O timeout (2 s) while an unknown outcome is not resolved, at a server that hangs, say. Make one client per
 /// process and share it.
 ///
-/// A client has no thread until it needs one, then at most two whatever the load (one renews leases, one hears
-/// releases), and one more once an `on_lost` callback is set, besides up to 16 while callbacks run. One for [Redlock](Builder::redlock) has the first of them
-/// from the start: it looks after masters that are down or have no vote.
+/// A client has no thread until it needs one, then at most two whatever the load (one renews leases, one receives
+/// release messages), and one more once an `on_lost` callback is set, besides up to 16 while callbacks run. One for [Redlock](Builder::redlock) has the first of them
+/// from the start: it checks masters that are down or have no vote.
 ///
 /// # Forks
 /// In a child process made by `fork()` nothing of the client may be used: methods fail with
@@ -39,6 +39,10 @@ pub struct LockClient {
 impl LockClient {
     pub(crate) fn new(shared: Shared) -> Self {
         Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the default settings, and checks the
@@ -91,7 +95,7 @@ impl LockClient {
     }
 
     /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any order, those that are named
-    /// twice counted once; no I/O. Names that cannot work are told by the first method.
+    /// twice counted once; no I/O. The first method reports names that cannot work.
     #[must_use]
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         MultiLock::new(&self.shared, names)
@@ -178,11 +182,11 @@ impl LockClient {
     }
 
     /// Ends the client for all its handles: wakes waiters with [`Closed`](crate::ErrorKind::Closed), releases what is
-    /// held, settles what is unresolved, and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more
-    /// where an answer is awaited when it ends.
+    /// held, resolves unknown outcomes, and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more
+    /// where a request is under way when it ends.
     ///
     /// Guards that still live hold nothing from then on, and somebody else may have their locks. Before the first lock is
-    /// given up, whoever waits for a loss of one of them is told as of a loss: `is_held` is false, `wait_lost` ends,
+    /// given up, everybody who waits for a loss of one of them is notified as of a loss: `is_held` is false, `wait_lost` ends,
     /// `on_lost` callbacks run; `unlock` and `ensure_held` say `Closed`. So let jobs end before this is called.
     ///
     /// A second call waits for the first, for its own `timeout` at most, and answers the same.

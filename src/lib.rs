@@ -142,10 +142,13 @@ mod builder;
 mod client;
 pub mod fencing;
 pub mod guide;
+mod in_memory;
 pub mod interop;
 mod session;
 mod store;
 mod sync;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::node_status::{NodeState, NodeStatus};

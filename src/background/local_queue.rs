@@ -339,6 +339,13 @@ impl LocalQueues {
         }
     }
 
+    /// Everybody who is at the head of a line looks again.
+    #[cfg(feature = "testing")]
+    pub(crate) fn notify_all(&self) {
+        self.map.lock().local_queues.values().for_each(|local_queue| local_queue.event.notify());
+        self.at_server.lock().values().for_each(|local_queue| local_queue.event.notify());
+    }
+
     /// Wakes everybody, in line and at the head, for good: the client is closed.
     pub(crate) fn close(&self) {
         let all: Vec<_> = self.map.lock().local_queues.values().cloned().collect();

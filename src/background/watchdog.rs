@@ -51,6 +51,8 @@ struct Table {
     resolve_from: Moment,
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is told to.
     planned: Option<Moment>,
+    /// All grants are to be visited, whenever they are due.
+    visit_all: bool,
     /// When it is told to stop: until when it tries to resolve what is unresolved.
     resolve_until: Option<Instant>,
     phase: Phase,
@@ -78,6 +80,7 @@ impl Watchdog {
             resolving_until: None,
             resolve_from: Moment::from_nanos(0),
             planned: None,
+            visit_all: false,
             resolve_until: None,
             phase: Phase::NotStarted,
         };
@@ -114,6 +117,15 @@ impl Watchdog {
         if table.due.leave(grant) {
             self.inner.enter(&mut table, grant, grant.now().plus(grant.first_visit()));
         }
+    }
+
+    /// Looks at everything at once: a test has moved the clock, or changed what stands in the store.
+    #[cfg(feature = "testing")]
+    pub(crate) fn visit_all(&self) {
+        let mut table = self.inner.table.lock();
+        table.visit_all = true;
+        table.resolve_from = Moment::from_nanos(0);
+        self.inner.changed.notify_all();
     }
 
     /// The acquisition is removed in the background, as soon as the server can be asked.
@@ -271,6 +283,9 @@ impl Inner {
             drop(table);
             log::debug!("the wall clock jumped {ahead:?} ahead: renewing every lease now");
             return true;
+        }
+        if std::mem::take(&mut table.visit_all) {
+            table.due.take_all().iter().for_each(|grant| self.enter(&mut table, grant, now));
         }
         if table.phase == Phase::Stopping {
             let until = table.resolve_until;

@@ -64,6 +64,36 @@ impl Clock for SystemClock {
     }
 }
 
+/// The clocks of the system, ahead by what a test has moved them.
+#[derive(Debug, Default)]
+pub(crate) struct MovableClock {
+    ahead_nanos: std::sync::atomic::AtomicU64,
+}
+
+impl MovableClock {
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn advance(&self, by: Duration) {
+        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        let add = |ahead: u64| ahead.saturating_add(by);
+        let ordering = std::sync::atomic::Ordering::SeqCst;
+        let _ = self.ahead_nanos.fetch_update(ordering, ordering, |ahead| Some(add(ahead)));
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::from_nanos(self.ahead_nanos.load(std::sync::atomic::Ordering::SeqCst))
+    }
+}
+
+impl Clock for MovableClock {
+    fn now(&self) -> Moment {
+        SystemClock.now().plus(self.ahead())
+    }
+
+    fn wall(&self) -> Duration {
+        SystemClock.wall() + self.ahead()
+    }
+}
+
 /// A clock that stands still until a test moves it.
 #[cfg(test)]
 #[derive(Debug, Default)]

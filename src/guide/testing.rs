@@ -88,11 +88,11 @@
 //! `LockClient::in_memory()` makes a client whose locks live in this process. It has all primitives
 //! with the same guards and the same errors, and needs no server:
 //!
-//! ```ignore
+//! ```
 //! use leasehold::LockClient;
 //!
 //! let one = LockClient::in_memory();
-//! let other = LockClient::in_memory_shared(&one); // a second client on the same locks
+//! let other = LockClient::in_memory_shared(&one)?; // a second client on the same locks
 //!
 //! let guard = one.lock("job")?;
 //! assert!(other.try_lock("job")?.is_none());
@@ -115,12 +115,32 @@
 //! cargo add leasehold --dev --features testing
 //! ```
 //!
-//! | what your code should survive | control |
+//! | what your code should survive | how a test makes it happen, with `leasehold::testing::Faults` |
 //! |---|---|
-//! | a lease ends by time | a clock that the test moves: nothing sleeps |
-//! | the lock is lost | `lose`: the store forgets a name, and its holder learns of it as after a flush |
-//! | the server cannot be reached | `cut`: for a given time the store cannot be asked |
-//! | one request fails | `fail_next`: the next request returns an error |
+//! | a lease ends by time | `advance(by)` moves the clock of the store and its clients: nothing sleeps |
+//! | the lock is lost | `lose(name)`: the store forgets the lock, and its holder learns of it as after a failover |
+//! | the server cannot be reached | `cut(how_long)`: for that time every request fails |
+//! | one request fails | `fail_next(operation, failure)`: the next request of that kind fails, before or after it ran |
+//! | something is left behind | `held()`: the names under which somebody still holds something |
+//!
+//! ```
+//! # #[cfg(feature = "testing")] {
+//! use std::time::Duration;
+//!
+//! use leasehold::testing::Faults;
+//! use leasehold::{ErrorKind, LockClient};
+//!
+//! let client = LockClient::in_memory();
+//! let faults = Faults::of(&client)?;
+//!
+//! let guard = client.lock("job")?;
+//! faults.lose("job");
+//! assert!(guard.wait_lost(Duration::from_secs(10))); // at once: no lease has to end
+//! assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+//! assert!(faults.held().is_empty());
+//! # }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
 //!
 //! What this store cannot show is the server itself: permissions, memory limits, restarts, and lost
 //! replies. For these, use a private server as above.

@@ -153,6 +153,15 @@ impl Shared {
         if self.is_closed() { Err(closed()) } else { Ok(call) }
     }
 
+    /// A test has moved the clock, or changed what stands in the store: whoever sleeps looks again.
+    #[cfg(feature = "testing")]
+    pub(crate) fn look_again(&self) {
+        if !self.is_forked() {
+            self.watchdog.visit_all();
+            self.local_queues.notify_all();
+        }
+    }
+
     fn calls_are_over(&self, deadline: Instant) -> bool {
         let mut calls = self.calls.lock();
         while *calls > 0 {

@@ -5,6 +5,7 @@
 //! name, and [`UnknownOutcomes`]. What only some stores can do is a capability, which is requested
 //! when a handle is made.
 
+pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod redlock;
 
@@ -329,7 +330,7 @@ pub(crate) trait SubscriptionSender: Send {
 /// A store with one lease for each hold renews every hold of a batch. A store whose holds share a
 /// session keeps the session alive, and reports for all of them the instant from which it is known
 /// to live.
-pub(crate) trait LockStore: Send + Sync + std::fmt::Debug {
+pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Checks that the store supports this kind of lock and this name. Called when a handle is
     /// made; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;

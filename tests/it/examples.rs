@@ -11,7 +11,7 @@ fn examples() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--examples"])
+            .args(["build", "--quiet", "--examples", "--features", "testing"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();
@@ -42,6 +42,7 @@ fn the_small_examples_succeed() {
         ("config_readers", "12 reads saw a whole config"),
         ("start_signal", "all 4 workers finished, none began before the signal"),
         ("rate_limit", "never more than 3 calls at once, and the dead worker's permit came back"),
+        ("test_your_job", "and leaves nothing behind"),
         ("transfer", "150 transfers, and still 400 in all"),
         ("fencing_sqlite", "the balance is 10, as the holder of the lock left it"),
     ] {
@@ -81,6 +82,7 @@ fn no_example_is_left_out() {
         "rate_limit",
         "rayon_pool",
         "start_signal",
+        "test_your_job",
         "three_masters",
         "ticket_queue",
         "transfer",

@@ -14,6 +14,8 @@ mod golden;
 mod kinds;
 mod latch;
 mod loss;
+#[cfg(feature = "testing")]
+mod memory;
 mod model;
 mod multi;
 mod mutex;

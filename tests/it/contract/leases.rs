@@ -118,7 +118,7 @@ fn holder_process() {
     let (urls, label) = (std::env::var("LEASEHOLD_TEST_URLS").unwrap(), std::env::var("LEASEHOLD_TEST_NOUN").unwrap());
     let urls: Vec<String> = urls.split(' ').map(str::to_owned).collect();
     let primitive = PRIMITIVES.iter().find(|primitive| primitive.label == label).unwrap();
-    let client = (primitive.open)(short(builder(primitive, &urls)), &format!("the-{label}"), None);
+    let client = (primitive.open)(short(builder(primitive, &urls)).build().unwrap(), &format!("the-{label}"), None);
     let guard = client.lock().unwrap();
     println!("@@held");
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -210,7 +210,7 @@ fn renewal_keeps_it_for_many_leases() {
 fn a_fixed_lease_ends_unless_extended() {
     for_all(|case| {
         let primitive = case.primitive.label;
-        let open = || (case.primitive.open)(case.builder(), &case.name, Some(ms(300)));
+        let open = || (case.primitive.open)(case.builder().build().unwrap(), &case.name, Some(ms(300)));
         let (a, b) = (open(), case.open());
         let guard = a.lock().unwrap();
         let reported = count_losses(&*guard);

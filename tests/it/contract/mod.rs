@@ -7,7 +7,7 @@
 mod exclusion;
 mod leases;
 mod lost_replies;
-mod primitives;
+pub(crate) mod primitives;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Case {
     }
 
     fn prepare(&self) {
-        (self.primitive.prepare)(self.server(), &self.name);
+        (self.primitive.prepare)(&self.server().client(), &self.name);
         if self.primitive.masters > 1 {
             let _client = builder(self.primitive, &self.servers.urls()).build().unwrap();
             self.servers.wait_until_all_vote();
@@ -97,12 +97,12 @@ impl Case {
     }
 
     fn open_with(&self, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
-        (self.primitive.open)(settings(self.builder()), &self.name, None)
+        (self.primitive.open)(settings(self.builder()).build().unwrap(), &self.name, None)
     }
 
     fn open_through(&self, network: &Network, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
         let urls: Vec<String> = network.0.iter().map(Proxy::url).collect();
-        (self.primitive.open)(settings(builder(self.primitive, &urls)), &self.name, None)
+        (self.primitive.open)(settings(builder(self.primitive, &urls)).build().unwrap(), &self.name, None)
     }
 
     /// The keys of holders and waiters, on a majority: one of several masters may lag behind.

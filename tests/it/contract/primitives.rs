@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    Builder, FairMutex, FairMutexGuard, LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard,
-    OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock,
-    RwLockWriteGuard, Semaphore, SemaphorePermit,
+    FairMutex, FairMutexGuard, LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard,
+    OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard,
+    Semaphore, SemaphorePermit,
 };
 
-use crate::rig::{Server, ms};
+use crate::rig::ms;
 
 /// What every guard can do.
-pub(super) trait Held: Sync {
+pub(crate) trait Held: Sync {
     fn is_held(&self) -> bool;
     fn remaining(&self) -> Duration;
     fn ensure_held(&self) -> Result<()>;
@@ -22,11 +22,11 @@ pub(super) trait Held: Sync {
     fn token(&self) -> Option<u64>;
 }
 
-pub(super) type Guard = Box<dyn Held>;
-pub(super) type MovableGuard = Box<dyn Held + Send>;
+pub(crate) type Guard = Box<dyn Held>;
+pub(crate) type MovableGuard = Box<dyn Held + Send>;
 
 /// A lock of one client: its waiting method in four forms.
-pub(super) trait Exclusive: Send + Sync {
+pub(crate) trait Exclusive: Send + Sync {
     fn lock(&self) -> Result<Guard>;
     fn try_lock(&self) -> Result<Option<Guard>>;
     fn try_lock_for(&self, timeout: Duration) -> Result<Option<Guard>>;
@@ -38,21 +38,21 @@ pub(super) trait Exclusive: Send + Sync {
 }
 
 /// A row of the table.
-pub(super) struct Primitive {
-    pub(super) label: &'static str,
+pub(crate) struct Primitive {
+    pub(crate) label: &'static str,
     /// The number of servers it needs.
-    pub(super) masters: usize,
+    pub(crate) masters: usize,
     /// `Type.method`, as in the sources.
-    pub(super) method: &'static str,
-    /// Opens a client of its own with this lock. If a lease is given, it is fixed.
-    pub(super) open: fn(Builder, &str, Option<Duration>) -> Box<dyn Exclusive>,
-    /// Creates what must exist in Redis before anybody can acquire it.
-    pub(super) prepare: fn(&Server, &str),
+    pub(crate) method: &'static str,
+    /// This lock of a client. If a lease is given, it is fixed.
+    pub(crate) open: fn(LockClient, &str, Option<Duration>) -> Box<dyn Exclusive>,
+    /// Creates what must exist in the store before anybody can acquire it.
+    pub(crate) prepare: fn(&LockClient, &str),
     /// The keys that exist while nobody holds it; `{}` stands for the name.
-    pub(super) stays: &'static [&'static str],
+    pub(crate) stays: &'static [&'static str],
     /// How long after its lease a hold that is not renewed is given to others.
-    pub(super) grace: Duration,
-    pub(super) has_token: bool,
+    pub(crate) grace: Duration,
+    pub(crate) has_token: bool,
 }
 
 /// `$token`: how to read its fencing token.
@@ -164,8 +164,7 @@ macro_rules! primitive {
             }
         }
 
-        fn open(builder: Builder, name: &str, lease: Option<Duration>) -> Box<dyn Exclusive> {
-            let client = builder.build().unwrap();
+        fn open(client: LockClient, name: &str, lease: Option<Duration>) -> Box<dyn Exclusive> {
             let lock: $type = $made(&client, name);
             let lock = match lease {
                 Some(lease) => lock.with_lease(lease),
@@ -210,7 +209,7 @@ fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
 
-pub(super) static PRIMITIVES: [Primitive; 11] = [
+pub(crate) static PRIMITIVES: [Primitive; 11] = [
     lock!("plain", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
     lock!(
         "plain-owned",
@@ -240,7 +239,7 @@ pub(super) static PRIMITIVES: [Primitive; 11] = [
         Semaphore by LockClient::semaphore,
         acquire, try_acquire, try_acquire_for, try_acquire_until -> SemaphorePermit moves,
         false,
-        |server, name| assert!(server.client().semaphore(name).try_set_permits(1).unwrap()),
+        |client, name| assert!(client.semaphore(name).try_set_permits(1).unwrap()),
         &["{}"],
         // Redisson removes expired permits by its own clock, so permits come back two seconds after
         // their lease.
@@ -263,7 +262,7 @@ pub(super) static PRIMITIVES: [Primitive; 11] = [
 ];
 
 /// Methods that wait but take no exclusive lock, each with the reason.
-pub(super) const EXCEPTIONS: [(&str, &str); 7] = [
+pub(crate) const EXCEPTIONS: [(&str, &str); 7] = [
     ("LockClient.lock", "short for ReentrantMutex.lock, which is in the table"),
     ("RwLock.read", "many readers hold it at once"),
     ("RwLock.read_owned", "many readers hold it at once"),

@@ -9,7 +9,7 @@ mod tokens;
 mod waiting;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{Builder, ErrorKind, LockClient};
 
@@ -72,16 +72,19 @@ fn somebody_wins_when_all_try_at_once() {
     let clients: Vec<LockClient> = (0..3).map(|_| masters.client()).collect();
     let start = std::sync::Barrier::new(3);
     for _ in 0..30 {
+        let (is_won, cap) = (AtomicBool::new(false), Instant::now() + CAP);
+        let try_lock = |client: &LockClient| {
+            start.wait();
+            loop {
+                let guard = client.mutex("l").try_lock_owned_for(ms(100)).unwrap();
+                is_won.fetch_or(guard.is_some(), Ordering::AcqRel);
+                if is_won.load(Ordering::Acquire) || Instant::now() > cap {
+                    break guard;
+                }
+            }
+        };
         let won: Vec<_> = std::thread::scope(|s| {
-            let threads: Vec<_> = clients
-                .iter()
-                .map(|client| {
-                    s.spawn(|| {
-                        start.wait();
-                        client.mutex("l").try_lock_owned_for(ms(500)).unwrap()
-                    })
-                })
-                .collect();
+            let threads: Vec<_> = clients.iter().map(|client| s.spawn(|| try_lock(client))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(won.iter().flatten().count(), 1);

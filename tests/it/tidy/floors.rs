@@ -10,7 +10,7 @@ const FLOORS: [&[&str]; 6] = [
     &["background"],
     &["session"],
     &["sync", "fencing"],
-    &["client", "builder", "interop", "guide"],
+    &["client", "builder", "in_memory", "testing", "interop", "guide"],
 ];
 
 /// Where the `redis` crate may be seen: what reads its URLs, what dials, what computes a script's

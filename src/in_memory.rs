@@ -1,0 +1,105 @@
+//! Clients whose locks live in this process.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::builder::Builder;
+use crate::client::LockClient;
+use crate::store::memory::{Memory, MemoryStore};
+
+impl LockClient {
+    /// A client whose locks live in this process: no server, and nothing to install. For the tests of your own code, and for
+    /// programs that need the locks of this crate without sharing them with other processes.
+    ///
+    /// All primitives are there, with the same guards, errors and fencing tokens. Leases end, and are renewed by the same
+    /// thread, as over a server. What is held ends with the last of its clients, and nothing is written anywhere. The settings
+    /// are the default ones; [`Builder::build_in_memory`] takes others.
+    ///
+    /// A clone is the same client. For a test of two services, make the second with [`in_memory_shared`](Self::in_memory_shared).
+    /// With the cargo feature `testing`, a test can move the clock, lose a lock, and let requests fail: see the module `testing`.
+    ///
+    /// # Examples
+    /// ```
+    /// use leasehold::LockClient;
+    ///
+    /// let client = LockClient::in_memory();
+    /// let guard = client.lock("job")?;
+    /// assert!(guard.is_held() && guard.fencing_token().is_some());
+    /// guard.unlock()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self::builder().build_in_memory().expect("the default settings fit together")
+    }
+
+    /// Another client, with an id of its own, whose locks are those of `client`: what two processes are to one server.
+    ///
+    /// The settings are the default ones; [`Builder::build_in_memory_shared`] takes others.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput): `client` is not in memory.
+    ///
+    /// # Examples
+    /// ```
+    /// use leasehold::LockClient;
+    ///
+    /// let one = LockClient::in_memory();
+    /// let other = LockClient::in_memory_shared(&one)?;
+    /// let guard = one.lock("job")?;
+    /// assert!(other.try_lock("job")?.is_none());
+    /// drop(guard);
+    /// assert!(other.try_lock("job")?.is_some());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn in_memory_shared(client: &Self) -> Result<Self> {
+        Self::builder().build_in_memory_shared(client)
+    }
+}
+
+impl Builder {
+    /// [`LockClient::in_memory`] with these settings.
+    ///
+    /// Settings that only concern connections, or Java, have no effect.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for settings that do not fit together, and for those of servers:
+    /// [`url`](Self::url), [`urls`](Self::urls), [`redlock`](Self::redlock), [`replicas`](Self::replicas).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// let builder = leasehold::LockClient::builder().lease(Duration::from_secs(5)).key_prefix("billing:");
+    /// let client = builder.clone().build_in_memory()?;
+    /// let other = builder.build_in_memory_shared(&client)?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn build_in_memory(self) -> Result<LockClient> {
+        build(self, &Arc::new(Memory::new()))
+    }
+
+    /// [`LockClient::in_memory_shared`] with these settings.
+    ///
+    /// # Errors
+    /// As [`build_in_memory`](Self::build_in_memory); [`InvalidInput`](ErrorKind::InvalidInput) when `client` is not in memory.
+    pub fn build_in_memory_shared(self, client: &LockClient) -> Result<LockClient> {
+        build(self, memory_of(client)?)
+    }
+}
+
+pub(crate) fn memory_of(client: &LockClient) -> Result<&Arc<Memory>> {
+    MemoryStore::memory_of(&*client.shared().store).ok_or_else(|| {
+        let why = "this client is not in memory: make it with LockClient::in_memory, or Builder::build_in_memory";
+        Error::new(ErrorKind::InvalidInput, why)
+    })
+}
+
+fn build(builder: Builder, memory: &Arc<Memory>) -> Result<LockClient> {
+    let client = builder.build_on(memory)?;
+    #[cfg(feature = "testing")]
+    {
+        let shared = Arc::downgrade(client.shared());
+        memory.add_client(move || shared.upgrade().map(|shared| shared.look_again()).is_some());
+    }
+    Ok(client)
+}

@@ -1,0 +1,218 @@
+//! Counts that nobody holds: latches, the number of a semaphore's permits, and permits without leases.
+
+use super::answers::Answer;
+use super::permits::Permits;
+use super::state::{Entry, State, another_kind};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
+use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, TAKEN_TTL};
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{Acquire, Acquired, Count, CountAnswer, Granted, Release, Released};
+
+/// Under which a latch keeps when it was opened last; no request has such an id.
+const OPENED: &str = "opened";
+
+impl State {
+    /// A repeat, which has the same id, is given the answer of the first run.
+    pub(super) fn count(&mut self, name: &LockName, change: Count, id: &str, now: Moment) -> Result<CountAnswer> {
+        if let Some(Answer::Counted(answer)) = self.answers.get(&name.key, id, now) {
+            return Ok(answer);
+        }
+        let answer = match change {
+            Count::Set(count) => self.set_count(name, count, now)?,
+            Count::Add(more) => self.add_permits(name, more, now)?,
+            Count::Down => self.count_down(name, now)?,
+            Count::Delete => self.delete_count(name, now)?,
+        };
+        if answer.done || change == Count::Down {
+            self.answers.keep(&name.key, id, Answer::Counted(answer), IDEMPOTENCY_TTL, now);
+        }
+        Ok(answer)
+    }
+
+    /// What is left of a latch or free of the permits, if there is one.
+    fn number(&mut self, name: &LockName, now: Moment) -> Result<Option<&mut i64>> {
+        match (name.kind, self.entry(&name.key, now)) {
+            (_, None) => Ok(None),
+            (Kind::Semaphore, Some(Entry::Semaphore(permits))) => Ok(Some(&mut permits.free)),
+            (Kind::CountingSemaphore, Some(Entry::CountingSemaphore(free))) => Ok(Some(free)),
+            (Kind::Latch, Some(Entry::Latch(left))) => Ok(Some(left)),
+            (_, Some(_)) => Err(another_kind()),
+        }
+    }
+
+    fn begin_count(&mut self, name: &LockName, count: i64, now: Moment) {
+        let entry = match name.kind {
+            Kind::Semaphore => Entry::Semaphore(Permits::new(count)),
+            Kind::CountingSemaphore => Entry::CountingSemaphore(count),
+            Kind::Latch => Entry::Latch(count),
+            kind => unreachable!("{kind:?} has no count"),
+        };
+        self.insert(&name.key, entry, now);
+    }
+
+    fn set_count(&mut self, name: &LockName, count: u32, now: Moment) -> Result<CountAnswer> {
+        if let Some(&mut value) = self.number(name, now)? {
+            return Ok(CountAnswer { done: false, value });
+        }
+        self.begin_count(name, count.into(), now);
+        self.publish(name.kind, &name.key);
+        Ok(CountAnswer { done: true, value: count.into() })
+    }
+
+    fn add_permits(&mut self, name: &LockName, more: i64, now: Moment) -> Result<CountAnswer> {
+        let before = self.number(name, now)?.copied();
+        let value = before.unwrap_or(0).saturating_add(more);
+        if value.unsigned_abs() > MOST_PERMITS.into() {
+            let free = before.unwrap_or(0);
+            let why = format!("with {free} permits free now, the result would not be within 2^31 - 1");
+            return Err(Error::new(ErrorKind::InvalidInput, why));
+        }
+        match self.number(name, now)? {
+            Some(free) => *free = value,
+            None => self.begin_count(name, value, now),
+        }
+        if more > 0 && value > 0 {
+            self.publish(name.kind, &name.key);
+        }
+        Ok(CountAnswer { done: true, value })
+    }
+
+    fn count_down(&mut self, name: &LockName, now: Moment) -> Result<CountAnswer> {
+        let Some(left) = self.number(name, now)? else { return Ok(CountAnswer { done: false, value: 0 }) };
+        *left -= 1;
+        let value = *left;
+        if value == 0 {
+            self.open(name, now);
+        }
+        Ok(CountAnswer { done: true, value })
+    }
+
+    fn delete_count(&mut self, name: &LockName, now: Moment) -> Result<CountAnswer> {
+        let done = self.number(name, now)?.is_some();
+        if done && name.kind == Kind::Latch {
+            self.open(name, now);
+        } else if done {
+            // Those who wait look again, and are told that there is none.
+            self.remove(&name.key);
+            self.publish(name.kind, &name.key);
+        }
+        Ok(CountAnswer { done, value: 0 })
+    }
+
+    fn open(&mut self, name: &LockName, now: Moment) {
+        // For those whose look comes when it has been set anew already: later than the time before, whatever the clock says.
+        let opened = i64::try_from(self.micros()).unwrap_or(i64::MAX).max(self.opened(name, now) + 1);
+        self.answers.keep(&name.key, OPENED, Answer::Opened(opened), IDEMPOTENCY_TTL, now);
+        self.remove(&name.key);
+        self.publish(name.kind, &name.key);
+    }
+
+    fn opened(&self, name: &LockName, now: Moment) -> i64 {
+        match self.answers.get(&name.key, OPENED, now) {
+            Some(Answer::Opened(at)) => at,
+            _ => 0,
+        }
+    }
+
+    /// What is left or free; and how many permits are out, of a latch when it was opened last.
+    pub(super) fn counted(&mut self, name: &LockName, now: Moment) -> Result<(i64, i64)> {
+        if name.kind == Kind::Semaphore {
+            self.sweep_permits(name, now)?;
+        }
+        let left = self.number(name, now)?.copied().unwrap_or(0);
+        let more = match (name.kind, self.entry(&name.key, now)) {
+            (Kind::Latch, _) => self.opened(name, now),
+            (_, Some(Entry::Semaphore(permits))) => permits.held(),
+            _ => 0,
+        };
+        Ok((left, more))
+    }
+
+    /// Permits without leases.
+    pub(super) fn acquire_counted(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
+        let Acquire { name, holder, permits, .. } = *acquire;
+        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, next: None });
+        match self.answers.get(&name.key, holder.as_str(), now) {
+            Some(Answer::Taken) => return Ok(granted),
+            Some(_) => return Ok(Acquired::Gone),
+            None => {}
+        }
+        match self.typed(&name.key, now, Entry::counting_semaphore)? {
+            Some(free) if *free >= i64::from(permits) => *free -= i64::from(permits),
+            _ => return Ok(Acquired::Busy { ttl: None }),
+        }
+        self.answers.keep(&name.key, holder.as_str(), Answer::Taken, TAKEN_TTL, now);
+        Ok(granted)
+    }
+
+    pub(super) fn release_counted(&mut self, release: &Release<'_>, now: Moment) -> Released {
+        let Release { name, holder, permits, granted, .. } = *release;
+        let known = self.answers.get(&name.key, holder.as_str(), now);
+        // Kept also where nothing was taken: the request that would take it must not run any more.
+        self.answers.keep(&name.key, holder.as_str(), Answer::GivenBack, IDEMPOTENCY_TTL, now);
+        match known {
+            Some(Answer::Taken) => {}
+            None if granted => {}
+            Some(_) if granted => return Released::Freed { listeners: Some(0), next: None },
+            _ => return Released::NotHeld,
+        }
+        let free = match self.typed(&name.key, now, Entry::counting_semaphore) {
+            Ok(Some(free)) => {
+                *free += i64::from(permits);
+                *free
+            }
+            Ok(None) => {
+                self.begin_count(name, permits.into(), now);
+                permits.into()
+            }
+            Err(_) => return Released::NotHeld,
+        };
+        let listeners = if free > 0 { self.publish(name.kind, &name.key) } else { 0 };
+        Released::Freed { listeners: Some(listeners), next: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::tests::Bench;
+
+    #[test]
+    fn a_latch_opens_at_zero_and_a_repeat_counts_once() {
+        let mut bench = Bench::new();
+        let name = bench.name("n", Kind::Latch);
+        assert_eq!(bench.count(&name, Count::Down, "early"), CountAnswer { done: false, value: 0 });
+        assert_eq!(bench.count(&name, Count::Set(2), "set"), CountAnswer { done: true, value: 2 });
+        assert_eq!(bench.count(&name, Count::Set(5), "again"), CountAnswer { done: false, value: 2 });
+        for _ in 0..2 {
+            assert_eq!(bench.count(&name, Count::Down, "one"), CountAnswer { done: true, value: 1 });
+        }
+        assert_eq!(bench.counted(&name), (1, 0));
+        assert_eq!(bench.count(&name, Count::Down, "two"), CountAnswer { done: true, value: 0 });
+        let (left, first) = bench.counted(&name);
+        assert!(left == 0 && first > 0);
+        bench.count(&name, Count::Set(1), "anew");
+        assert_eq!(bench.count(&name, Count::Delete, "delete"), CountAnswer { done: true, value: 0 });
+        assert!(bench.counted(&name).1 > first, "whoever waits sees that it was opened in between");
+    }
+
+    #[test]
+    fn permits_are_taken_and_given_back_once() {
+        let mut bench = Bench::new();
+        let (name, holder) = (bench.name("n", Kind::CountingSemaphore), bench.holder());
+        assert_eq!(bench.acquire(&name, &holder).unwrap(), Acquired::Busy { ttl: None });
+        assert_eq!(bench.count(&name, Count::Add(1), "add").value, 1);
+        for _ in 0..2 {
+            assert!(matches!(bench.acquire(&name, &holder), Ok(Acquired::Granted(_))));
+        }
+        assert_eq!(bench.counted(&name), (0, 0));
+        for _ in 0..2 {
+            assert!(matches!(bench.release(&name, &holder), Released::Freed { .. }));
+        }
+        assert_eq!(bench.counted(&name), (1, 0));
+        assert_eq!(bench.acquire(&name, &holder).unwrap(), Acquired::Gone);
+        let too_many = bench.state.count(&name, Count::Add(i64::from(MOST_PERMITS)), "more", bench.now());
+        assert_eq!(too_many.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}

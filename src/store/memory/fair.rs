@@ -1,0 +1,267 @@
+//! The fair lock: a lock with a queue of those who wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::state::{Entry, State};
+use crate::base::error::Result;
+use crate::base::holder::Holder;
+use crate::base::lease::Moment;
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{Acquire, Acquired, HoldCounts, Release, Released, Topic, Waiting};
+
+/// How long a queue of dead waiters is kept for those who only stood still.
+const KEPT: Duration = Duration::from_secs(300);
+
+/// First come first; a place is kept until its deadline, and each try of its waiter moves that.
+#[derive(Debug, Default)]
+pub(super) struct Queue(VecDeque<Place>);
+
+#[derive(Debug)]
+struct Place {
+    holder: Holder,
+    deadline: Moment,
+}
+
+impl Queue {
+    pub(super) fn is_over(&self, now: Moment) -> bool {
+        self.0.iter().all(|place| place.deadline.plus(KEPT) <= now)
+    }
+
+    fn head(&self) -> Option<&Place> {
+        self.0.front()
+    }
+
+    fn place_of(&self, holder: &Holder) -> Option<usize> {
+        self.0.iter().position(|place| place.holder == *holder)
+    }
+
+    /// Removes the dead in front. Whoever asks is alive. True: there were some.
+    fn sweep(&mut self, asker: Option<&Holder>, now: Moment) -> bool {
+        let mut swept = false;
+        while let Some(first) = self.head()
+            && first.deadline <= now
+            && asker != Some(&first.holder)
+        {
+            // Where time has passed for one who lives, or for everybody, nobody could keep a place: all of them have one
+            // try before they count as dead, or they would line up anew in the order in which they wake up.
+            let stood_still = match asker {
+                Some(asker) => self.place_of(asker).is_some_and(|at| self.0[at].deadline <= now),
+                None => self.0.iter().all(|place| place.deadline <= now),
+            };
+            if stood_still {
+                break;
+            }
+            self.0.pop_front();
+            swept = true;
+        }
+        swept
+    }
+
+    /// Gives a waiter a place, or keeps the one it has. `is_first`: it goes in front of all but those of its client that
+    /// came before it.
+    fn line_up(&mut self, holder: &Holder, deadline: Moment, is_first: bool) {
+        match self.place_of(holder) {
+            Some(at) => self.0[at].deadline = deadline,
+            None => {
+                let behind = |place: &Place| !is_before(&place.holder, holder);
+                let at = if is_first { self.0.iter().position(behind) } else { None };
+                self.0.insert(at.unwrap_or(self.0.len()), Place { holder: holder.clone(), deadline });
+            }
+        }
+    }
+
+    fn leave(&mut self, holder: &Holder) -> Option<usize> {
+        let at = self.place_of(holder)?;
+        self.0.remove(at);
+        Some(at)
+    }
+}
+
+/// Whether both wait for one client, and the first for longer: the holders of a client are numbered.
+fn is_before(waiter: &Holder, holder: &Holder) -> bool {
+    let parts = |holder: &Holder| {
+        let (client, number) = holder.as_str().rsplit_once(':')?;
+        Some((client.to_owned(), number.parse::<u64>().ok()?))
+    };
+    match (parts(waiter), parts(holder)) {
+        (Some((one, before)), Some((other, number))) => one == other && before < number,
+        _ => false,
+    }
+}
+
+impl State {
+    pub(super) fn acquire_fair(&mut self, acquire: &Acquire<'_>, place: Duration, now: Moment) -> Result<Acquired> {
+        let Acquire { name, holder, held, .. } = *acquire;
+        let standing = match self.typed(&name.key, now, Entry::lock) {
+            Ok(Some(stand)) if stand.holder == *holder => return Ok(self.grant_lock(acquire, None, now)),
+            _ if held > 0 => return Ok(Acquired::Gone),
+            Ok(stand) => stand.map(|stand| stand.until),
+            Err(e) => return Err(e),
+        };
+        let queue = self.queues.entry(name.key.clone()).or_default();
+        let swept = queue.sweep(Some(holder), now);
+        let is_head = queue.head().is_some_and(|head| head.holder == *holder);
+        if standing.is_none() && (is_head || queue.0.is_empty()) {
+            return Ok(self.grant_fair(acquire, now));
+        }
+        // Its place is lost: it slept for longer than its deadline. Only heads are swept, so all who are there came later.
+        let is_first = acquire.waiting == Waiting::Again && queue.place_of(holder).is_none();
+        let head = queue.head().map(|head| (head.holder.clone(), head.deadline));
+        if let (None, Some((head, _)), true) = (standing, &head, is_first)
+            && !is_before(head, holder)
+        {
+            return Ok(self.grant_fair(acquire, now));
+        }
+        let ttl = match standing {
+            Some(until) => Some(until.since(now)),
+            None => head.as_ref().and_then(|(_, deadline)| (*deadline > now).then(|| deadline.since(now))),
+        };
+        let waits = acquire.waiting != Waiting::No;
+        if waits {
+            queue.line_up(holder, now.plus(place), is_first);
+        }
+        if let (true, None, Some((head, _))) = (swept, standing, &head) {
+            // Those who were told that it is free are dead, and whoever is first now may sleep until its deadline.
+            self.tell_turn(name, head);
+        }
+        // A waiter tries again in time to keep its place.
+        let ttl = if waits { Some(ttl.map_or(place / 3, |ttl| ttl.min(place / 3))) } else { ttl };
+        self.forget_empty(&name.key);
+        Ok(Acquired::Busy { ttl })
+    }
+
+    /// It is free, and this holder's turn.
+    fn grant_fair(&mut self, acquire: &Acquire<'_>, now: Moment) -> Acquired {
+        let key = &acquire.name.key;
+        let queue = self.queues.entry(key.clone()).or_default();
+        queue.leave(acquire.holder);
+        let next = queue.head().map(|head| head.holder.as_str().to_owned());
+        self.forget_empty(key);
+        self.grant_lock(acquire, next, now)
+    }
+
+    fn forget_empty(&mut self, key: &str) {
+        if self.queues.get(key).is_some_and(|queue| queue.0.is_empty()) {
+            self.queues.remove(key);
+        }
+    }
+
+    pub(super) fn release_fair(&mut self, release: &Release<'_>, now: Moment) -> Released {
+        let Release { name, holder, left, .. } = *release;
+        let outcome = self.leave_lock(release, now);
+        if left != HoldCounts::NONE {
+            return outcome;
+        }
+        let freed = matches!(outcome, Released::Freed { .. });
+        let Some(queue) = self.queues.get_mut(&name.key) else { return freed_to(freed, 0, None) };
+        // Whoever holds it has left the queue.
+        let left_at = if freed { None } else { queue.leave(holder) };
+        if !freed && left_at.is_none() {
+            return Released::NotHeld;
+        }
+        let swept = self.entry(&name.key, now).is_none() && self.sweep_queue(&name.key, now);
+        let is_free = self.entry(&name.key, now).is_none();
+        let head = self.queues.get(&name.key).and_then(Queue::head).map(|head| head.holder.clone());
+        self.forget_empty(&name.key);
+        // A release tells the head only. Whoever leaves as the head may have been told already, and its word must not leave
+        // with it; where dead heads stood in front, the word went to one of them.
+        match head {
+            Some(head) if is_free && (freed || left_at == Some(0) || swept) => {
+                let listeners = self.tell_turn(name, &head);
+                freed_to(freed, listeners, Some(head.as_str().to_owned()))
+            }
+            _ => freed_to(freed, 0, None),
+        }
+    }
+
+    fn sweep_queue(&mut self, key: &str, now: Moment) -> bool {
+        self.queues.get_mut(key).is_some_and(|queue| queue.sweep(None, now))
+    }
+
+    fn tell_turn(&mut self, name: &LockName, head: &Holder) -> u64 {
+        self.subscriptions.publish(&Topic::turn(name, head.as_str()))
+    }
+
+    /// The lock came free without its holder: whose turn is it?
+    pub(super) fn call_head(&mut self, key: &Arc<str>, now: Moment) {
+        self.sweep_queue(key, now);
+        if let Some(head) = self.queues.get(key).and_then(Queue::head) {
+            let turn_of = Some(head.holder.as_str().into());
+            self.subscriptions.publish(&Topic { kind: Kind::Fair, key: key.clone(), turn_of });
+        }
+        self.forget_empty(key);
+    }
+
+    /// How long the queue is, and how many are before the first waiter of a client.
+    pub(super) fn queue_of(&self, key: &str, client: &str) -> (usize, Option<usize>) {
+        let Some(Queue(places)) = self.queues.get(key) else { return (0, None) };
+        let is_theirs = |place: &Place| place.holder.as_str().split(':').next() == Some(client);
+        (places.len(), places.iter().position(is_theirs))
+    }
+}
+
+/// One who only waited, and left, has freed nothing.
+fn freed_to(freed: bool, listeners: u64, next: Option<String>) -> Released {
+    if freed { Released::Freed { listeners: Some(listeners), next } } else { Released::NotHeld }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::tests::{Bench, LEASE, PLACE};
+
+    #[test]
+    fn it_goes_to_whoever_came_first() {
+        let mut bench = Bench::new();
+        let name = bench.name("n", Kind::Fair);
+        let (holder, first, second) = (bench.granted(&name), bench.holder(), bench.holder());
+        for waiter in [&first, &second, &first] {
+            let busy = bench.wait(&name, waiter, Waiting::Yes).unwrap();
+            assert_eq!(busy, Acquired::Busy { ttl: Some(PLACE / 3) }, "in time to keep the place");
+        }
+        assert_eq!(bench.state.queue_of(&name.key, bench.client.as_str()), (2, Some(0)));
+        assert_eq!(bench.state.queue_of(&name.key, "x"), (2, None));
+        let next = Some(first.as_str().to_owned());
+        assert_eq!(bench.release(&name, &holder), Released::Freed { listeners: Some(0), next });
+        assert!(matches!(bench.wait(&name, &second, Waiting::Yes), Ok(Acquired::Busy { .. })));
+        assert!(
+            matches!(bench.acquire(&name, &bench.holder()), Ok(Acquired::Busy { .. })),
+            "nor one who does not wait"
+        );
+        let Ok(Acquired::Granted(granted)) = bench.wait(&name, &first, Waiting::Yes) else { panic!() };
+        assert_eq!(granted.next.as_deref(), Some(second.as_str()));
+        assert_eq!(bench.release(&name, &second), Released::NotHeld, "one who only waited leaves");
+        assert!(bench.state.queues.is_empty());
+    }
+
+    #[test]
+    fn a_waiter_that_does_not_try_again_loses_its_place() {
+        let mut bench = Bench::new();
+        let name = bench.name("n", Kind::Fair);
+        let (holder, dead, alive) = (bench.granted(&name), bench.holder(), bench.holder());
+        bench.wait(&name, &dead, Waiting::Yes).unwrap();
+        bench.clock.advance(PLACE / 2);
+        bench.wait(&name, &alive, Waiting::Yes).unwrap();
+        bench.clock.advance(PLACE / 2);
+        let next = Some(alive.as_str().to_owned());
+        assert_eq!(bench.release(&name, &holder), Released::Freed { listeners: Some(0), next });
+        // It lives after all: nobody of another client came before it, and those behind it are younger.
+        assert!(matches!(bench.wait(&name, &dead, Waiting::Again), Ok(Acquired::Granted(_))));
+    }
+
+    #[test]
+    fn time_that_passed_for_everybody_costs_nobody_a_place() {
+        let mut bench = Bench::new();
+        let name = bench.name("n", Kind::Fair);
+        bench.granted(&name);
+        let (first, second) = (bench.holder(), bench.holder());
+        for waiter in [&first, &second] {
+            bench.wait(&name, waiter, Waiting::Yes).unwrap();
+        }
+        bench.clock.advance(LEASE + PLACE);
+        assert!(matches!(bench.wait(&name, &second, Waiting::Again), Ok(Acquired::Busy { .. })));
+        assert!(matches!(bench.wait(&name, &first, Waiting::Again), Ok(Acquired::Granted(_))));
+    }
+}

@@ -1,0 +1,384 @@
+//! Leases in this process: the smallest store, the model for the others, and what users test against.
+//!
+//! Nothing of it has a thread or a timer. A lease that has ended is found by whoever asks next; those who wait sleep until
+//! then, as over a server.
+
+mod answers;
+mod counts;
+mod fair;
+pub(crate) mod faults;
+mod fence;
+mod multi;
+mod mutex;
+mod permits;
+mod rw;
+mod state;
+mod subscription;
+#[cfg(feature = "testing")]
+mod testing;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use self::faults::{Failure, Operation};
+use self::state::State;
+use crate::base::clock::{Clock, MovableClock};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
+use crate::base::lock_name::LockName;
+use crate::base::node_status::{NodeState, NodeStatus};
+use crate::store::{
+    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, HandedOver,
+    HoldCounts, LockStatus, LockStore, MultiStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
+    SubscriptionSender, Undo, UnknownOutcomes,
+};
+
+/// What stands where the address of a server would.
+const ADDRESS: &str = "memory";
+
+/// What several clients have in common, each by a [`MemoryStore`] of its own.
+pub(crate) struct Memory {
+    pub(crate) clock: Arc<MovableClock>,
+    state: Mutex<State>,
+    next_store: AtomicU64,
+    /// Called when a test has changed something that those who sleep would find by a timer; false: not any more.
+    #[cfg(feature = "testing")]
+    clients: Mutex<Vec<Box<dyn Fn() -> bool + Send + Sync>>>,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        let clock = Arc::new(MovableClock::default());
+        Self {
+            state: Mutex::new(State::new(clock.clone())),
+            clock,
+            next_store: AtomicU64::new(0),
+            #[cfg(feature = "testing")]
+            clients: Mutex::default(),
+        }
+    }
+}
+
+/// The store of one client.
+pub(crate) struct MemoryStore {
+    memory: Arc<Memory>,
+    /// Tells apart the clients of one memory.
+    id: u64,
+    /// How long a waiter that died can hold up others.
+    waiter_timeout: Duration,
+    closed: AtomicBool,
+}
+
+impl MemoryStore {
+    pub(crate) fn new(memory: &Arc<Memory>, waiter_timeout: Duration) -> Self {
+        let id = memory.next_store.fetch_add(1, Ordering::Relaxed);
+        Self { memory: memory.clone(), id, waiter_timeout, closed: AtomicBool::new(false) }
+    }
+
+    /// What a store rests on, if it is one of these.
+    pub(crate) fn memory_of(store: &dyn LockStore) -> Option<&Arc<Memory>> {
+        (store as &dyn Any).downcast_ref().map(|store: &Self| &store.memory)
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.memory.state.lock();
+        // Under the mutex: what comes after a close finds it closed.
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the client was closed"));
+        }
+        Ok(state)
+    }
+
+    /// One request, with the faults that a test has asked for. An answer resolves what is unknown: earlier attempts have run
+    /// or have not, and none can run later.
+    fn ask<T>(
+        &self,
+        operation: Operation,
+        unknowns: &mut UnknownOutcomes,
+        run: impl FnOnce(&mut State, Moment) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = self.open()?;
+        let now = self.memory.clock.now();
+        if let Some((failure, error)) = state.faults.next(operation, now) {
+            if failure == Failure::AfterItRan {
+                let _lost = run(&mut state, now);
+                unknowns.set(failure);
+            }
+            return Err(error);
+        }
+        run(&mut state, now).inspect(|_| unknowns.clear())
+    }
+
+    /// What changes nothing, or may run twice.
+    fn ask_freely<T>(&self, operation: Operation, run: impl FnOnce(&mut State, Moment) -> Result<T>) -> Result<T> {
+        self.ask(operation, &mut UnknownOutcomes::default(), run)
+    }
+
+    fn renew_all(&self, operation: Operation, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        self.ask_freely(operation, |state, now| Ok(renewals.iter().map(|one| state.renew(one, now)).collect()))
+    }
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl LockStore for MemoryStore {
+    fn check(&self, _name: &LockName) -> Result<()> {
+        Ok(())
+    }
+
+    fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+        self.ask(Operation::Acquire, unknowns, |state, now| state.acquire(acquire, self.waiter_timeout, now))
+    }
+
+    fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
+        let repeated = !unknowns.is_empty();
+        let released = self.ask(Operation::Release, unknowns, |state, now| Ok(state.release(release, now)))?;
+        Ok(it_worked(released, repeated && release.left == HoldCounts::NONE))
+    }
+
+    fn hand_over(
+        &self,
+        release: &Release<'_>,
+        next: &Acquire<'_>,
+        _unknowns: &mut UnknownOutcomes,
+    ) -> Option<HandedOver> {
+        let mut state = self.open().ok()?;
+        let now = self.memory.clock.now();
+        // One by one, so that each fails as it was asked to.
+        if state.faults.concern(&[Operation::Release, Operation::Acquire], now) {
+            return None;
+        }
+        let released = Ok(state.release(release, now));
+        let acquired = state.acquire(next, self.waiter_timeout, now);
+        Some(HandedOver { released, acquired, unknowns: UnknownOutcomes::default() })
+    }
+
+    fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
+        let renewed = self.renew_all(Operation::Renew, batch);
+        renewed.unwrap_or_else(|error| batch.iter().map(|_| Renewed::Failed(error.clone())).collect())
+    }
+
+    fn resolve(&self, undos: &mut Vec<Undo>) {
+        let asked_at = self.memory.clock.now();
+        undos.retain_mut(|undo| {
+            let no_lease = undo.permits_without_lease().is_some();
+            if asked_at >= undo.expires && no_lease {
+                // Given back once the answer may be forgotten, they would be given back twice.
+                undo.warn_of_a_leak();
+                return false;
+            }
+            let release = undo.release();
+            match self.ask_freely(Operation::Release, |state, now| Ok(state.release(&release, now))) {
+                Ok(_) => false,
+                Err(e) => {
+                    log::debug!("an unknown outcome of {:?} cannot be resolved yet: {e}", undo.name.name);
+                    undo.may_have_run(asked_at);
+                    no_lease || !undo.unknowns.is_empty() || asked_at < undo.expires
+                }
+            }
+        });
+    }
+
+    fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        self.renew_all(Operation::Extend, renewals)
+    }
+
+    fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
+        self.ask_freely(Operation::Look, |state, now| state.inspect(&name.key, now))
+    }
+
+    fn force_unlock(&self, name: &LockName) -> Result<bool> {
+        self.ask_freely(Operation::ForceUnlock, |state, now| state.force_unlock(name.kind, &name.key, now))
+    }
+
+    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+        self.ask_freely(Operation::Subscribe, |_, _| Ok(()))?;
+        Ok(subscription::subscribe(&self.memory, self.id, read_timeout))
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        let is_cut = self.memory.state.lock().faults.is_cut(self.memory.clock.now());
+        let state = if is_cut { NodeState::Down } else { NodeState::Voting };
+        vec![NodeStatus { address: ADDRESS.to_owned(), state, latency: None, last_error: None }]
+    }
+
+    fn multi(&self) -> Result<&dyn MultiStore> {
+        Ok(self)
+    }
+
+    fn queue(&self) -> Result<&dyn QueueStore> {
+        Ok(self)
+    }
+
+    fn counts(&self) -> Result<&dyn CountStore> {
+        Ok(self)
+    }
+
+    fn fence(&self) -> Result<&dyn FenceStore> {
+        Ok(self)
+    }
+
+    fn close(&self) {
+        let mut state = self.memory.state.lock();
+        self.closed.store(true, Ordering::Release);
+        let why = Error::new(ErrorKind::Closed, "the client was closed");
+        state.subscriptions.end(Some(self.id), &why);
+    }
+}
+
+/// `repeated`: an earlier attempt of the same release has run, and its reply was lost.
+fn it_worked(released: Released, repeated: bool) -> Released {
+    match released {
+        Released::NotHeld if repeated => Released::Freed { listeners: None, next: None },
+        released => released,
+    }
+}
+
+impl MultiStore for MemoryStore {
+    fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
+        let again = !unknowns.is_empty();
+        self.ask(Operation::Acquire, unknowns, |state, now| state.acquire_all(acquire, again, now))
+    }
+
+    fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
+        let repeated = !unknowns.is_empty();
+        let released = self.ask(Operation::Release, unknowns, |state, now| Ok(state.release_all(releases, now)))?;
+        let outcome = |(released, one): (Released, &Release<'_>)| {
+            Ok(it_worked(released, repeated && one.left == HoldCounts::NONE))
+        };
+        Ok(released.into_iter().zip(releases).map(outcome).collect())
+    }
+}
+
+impl QueueStore for MemoryStore {
+    fn queue_of(&self, name: &LockName, client: &str) -> Result<(usize, Option<usize>)> {
+        self.ask_freely(Operation::Look, |state, _| Ok(state.queue_of(&name.key, client)))
+    }
+}
+
+impl CountStore for MemoryStore {
+    fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer> {
+        self.ask(Operation::Count, unknowns, |state, now| state.count(name, change, id, now))
+    }
+
+    fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
+        self.ask_freely(Operation::Look, |state, now| state.counted(name, now))
+    }
+}
+
+impl FenceStore for MemoryStore {
+    fn check_key(&self, _key: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn claim(&self, key: &str, token: u64) -> Result<FenceAnswer> {
+        self.ask_freely(Operation::Fence, |state, now| state.claim(&key.into(), token, now))
+    }
+
+    fn write(&self, key: &str, token: u64, value: &[u8], unknowns: &mut UnknownOutcomes) -> Result<FenceAnswer> {
+        self.ask(Operation::Fence, unknowns, |state, now| state.write(key, token, value, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::FakeClock;
+    use crate::base::holder::{ClientId, Holder};
+    use crate::base::lock_name::Kind;
+    use crate::store::{TokenRule, Waiting};
+
+    pub(super) const SECOND: Duration = Duration::from_secs(1);
+    pub(super) const LEASE: Duration = SECOND;
+    pub(super) const PLACE: Duration = Duration::from_millis(300);
+
+    /// A state with a clock that stands still, and a client that asks it.
+    pub(super) struct Bench {
+        pub(super) clock: Arc<FakeClock>,
+        pub(super) state: State,
+        pub(super) client: ClientId,
+    }
+
+    impl Bench {
+        pub(super) fn new() -> Self {
+            let clock = Arc::new(FakeClock::default());
+            Self { state: State::new(clock.clone()), clock, client: ClientId::random(PLACE) }
+        }
+
+        pub(super) fn now(&self) -> Moment {
+            self.clock.now()
+        }
+
+        pub(super) fn name(&self, name: &str, kind: Kind) -> Arc<LockName> {
+            Arc::new(LockName::new("", name, kind).unwrap())
+        }
+
+        pub(super) fn holder(&self) -> Holder {
+            self.client.fresh_holder()
+        }
+
+        fn ask(&mut self, name: &Arc<LockName>, holder: &Holder, held: u32, waiting: Waiting) -> Result<Acquired> {
+            let acquire = Acquire { name, holder, permits: 1, lease: LEASE, held, token: TokenRule::On, waiting };
+            let now = self.now();
+            self.state.acquire(&acquire, PLACE, now)
+        }
+
+        pub(super) fn acquire(&mut self, name: &Arc<LockName>, holder: &Holder) -> Result<Acquired> {
+            self.ask(name, holder, 0, Waiting::No)
+        }
+
+        pub(super) fn wait(&mut self, name: &Arc<LockName>, holder: &Holder, waiting: Waiting) -> Result<Acquired> {
+            self.ask(name, holder, 0, waiting)
+        }
+
+        pub(super) fn reenter(&mut self, name: &Arc<LockName>, holder: &Holder, held: u32) -> Result<Acquired> {
+            self.ask(name, holder, held, Waiting::No)
+        }
+
+        /// A fresh holder, to whom it was granted.
+        pub(super) fn granted(&mut self, name: &Arc<LockName>) -> Holder {
+            let holder = self.holder();
+            let acquired = self.acquire(name, &holder).unwrap();
+            assert!(matches!(acquired, Acquired::Granted(_)), "{acquired:?}");
+            holder
+        }
+
+        pub(super) fn acquire_permits(
+            &mut self,
+            name: &Arc<LockName>,
+            holder: &Holder,
+            permits: u32,
+        ) -> Result<Acquired> {
+            let (token, waiting) = (TokenRule::Off, Waiting::No);
+            let now = self.now();
+            self.state.acquire(&Acquire { name, holder, permits, lease: LEASE, held: 0, token, waiting }, PLACE, now)
+        }
+
+        pub(super) fn release_to(&mut self, name: &LockName, holder: &Holder, left: HoldCounts) -> Released {
+            let now = self.now();
+            self.state.release(&Release { name, holder, permits: 1, left, granted: true }, now)
+        }
+
+        pub(super) fn release(&mut self, name: &LockName, holder: &Holder) -> Released {
+            self.release_to(name, holder, HoldCounts::NONE)
+        }
+
+        pub(super) fn count(&mut self, name: &LockName, change: Count, id: &str) -> CountAnswer {
+            let now = self.now();
+            self.state.count(name, change, id, now).unwrap()
+        }
+
+        pub(super) fn counted(&mut self, name: &LockName) -> (i64, i64) {
+            let now = self.now();
+            self.state.counted(name, now).unwrap()
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Several plain locks taken and given up as one.
+
+use super::state::{Entry, State};
+use crate::base::error::Result;
+use crate::base::lease::Moment;
+use crate::base::lock_name::Kind;
+use crate::store::{AcquireAll, AcquiredAll, Part, Release, Released};
+
+impl State {
+    /// `again`: an earlier run of the same request may have taken them.
+    pub(super) fn acquire_all(&mut self, acquire: &AcquireAll<'_>, again: bool, now: Moment) -> Result<AcquiredAll> {
+        let AcquireAll { parts, lease, token } = acquire;
+        // Nothing is taken before all of them have been looked at.
+        let refused = parts.iter().enumerate().find_map(|(at, part)| self.refuse_part(at, part, now));
+        if let Some(refused) = refused {
+            if again {
+                // Somebody may have forced one of them open since.
+                self.take_back(parts, now);
+            }
+            return refused;
+        }
+        let mut tokens = Vec::with_capacity(parts.len());
+        for part in parts {
+            tokens.push(self.token(*token, part.held));
+            self.take_lock(part.name, part.holder, part.held, now.plus(*lease), now);
+        }
+        Ok(AcquiredAll::Granted { tokens, sent_at: now })
+    }
+
+    fn refuse_part(&mut self, at: usize, part: &Part<'_>, now: Moment) -> Option<Result<AcquiredAll>> {
+        let Part { name, holder, held } = part;
+        match self.typed(&name.key, now, Entry::lock) {
+            Ok(Some(stand)) if stand.holder == **holder => None,
+            _ if *held > 0 => Some(Ok(AcquiredAll::Gone { at })),
+            Ok(Some(stand)) => Some(Ok(AcquiredAll::Busy { at, ttl: Some(stand.until.since(now)) })),
+            Ok(None) => None,
+            Err(e) => Some(Err(e.for_name(&name.name))),
+        }
+    }
+
+    fn take_back(&mut self, parts: &[Part<'_>], now: Moment) {
+        for Part { name, holder, .. } in parts.iter().filter(|part| part.held == 0) {
+            if self.entry(&name.key, now).and_then(Entry::lock).is_some_and(|stand| stand.holder == **holder) {
+                self.remove(&name.key);
+                self.publish(Kind::Mutex, &name.key);
+            }
+        }
+    }
+
+    pub(super) fn release_all(&mut self, releases: &[Release<'_>], now: Moment) -> Vec<Released> {
+        // Nobody is told of one before all are given up: whoever wants all of them need not try twice.
+        let mut outcomes: Vec<_> = releases.iter().map(|release| self.leave_lock(release, now)).collect();
+        for (outcome, release) in outcomes.iter_mut().zip(releases) {
+            if let Released::Freed { listeners, .. } = outcome {
+                *listeners = Some(self.publish(Kind::Mutex, &release.name.key));
+            }
+        }
+        outcomes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::ErrorKind;
+    use crate::store::memory::tests::{Bench, LEASE};
+    use crate::store::{HoldCounts, TokenRule};
+
+    #[test]
+    fn all_or_none() {
+        let mut bench = Bench::new();
+        let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
+        let (holder, other) = (bench.holder(), bench.granted(&names[1]));
+        let parts: Vec<_> = names.iter().map(|name| Part { name, holder: &holder, held: 0 }).collect();
+        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::On };
+        let now = bench.now();
+        assert_eq!(bench.state.acquire_all(&all, false, now).unwrap(), AcquiredAll::Busy { at: 1, ttl: Some(LEASE) });
+        assert!(bench.state.entry("a", now).is_none());
+        bench.release(&names[1], &other);
+        for _ in 0..2 {
+            let Ok(AcquiredAll::Granted { tokens, .. }) = bench.state.acquire_all(&all, true, now) else { panic!() };
+            assert!(tokens[0] > 0 && tokens[1] > tokens[0]);
+        }
+        // One is forced open and taken: a repeat that is refused takes back what the first run took.
+        bench.state.lose(&names[1].key, now);
+        bench.granted(&names[1]);
+        assert_eq!(bench.state.acquire_all(&all, true, now).unwrap(), AcquiredAll::Busy { at: 1, ttl: Some(LEASE) });
+        assert!(bench.state.entry("a", now).is_none());
+        let again = AcquireAll { parts: all.parts.iter().map(|p| Part { held: 1, ..p.clone() }).collect(), ..all };
+        assert_eq!(bench.state.acquire_all(&again, false, now).unwrap(), AcquiredAll::Gone { at: 0 });
+    }
+
+    #[test]
+    fn each_is_answered_for_itself() {
+        let mut bench = Bench::new();
+        let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
+        let (first, second) = (bench.granted(&names[0]), bench.holder());
+        let release = |name, holder| Release { name, holder, permits: 1, left: HoldCounts::NONE, granted: true };
+        let releases = [release(&*names[0], &first), release(&*names[1], &second)];
+        let freed = Released::Freed { listeners: Some(0), next: None };
+        assert_eq!(bench.state.release_all(&releases, bench.now()), [freed, Released::NotHeld]);
+        let write = bench.name("a", Kind::Write);
+        bench.granted(&write);
+        let parts = vec![Part { name: &names[0], holder: &first, held: 0 }];
+        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::Off };
+        let refused = bench.state.acquire_all(&all, false, bench.now()).unwrap_err();
+        assert_eq!((refused.kind(), refused.name()), (ErrorKind::WrongType, Some("a")));
+    }
+}

@@ -1,0 +1,249 @@
+//! The read-write lock.
+
+use std::time::Duration;
+
+use super::state::{Entry, Stand, State};
+use crate::base::error::Result;
+use crate::base::holder::Holder;
+use crate::base::lease::Moment;
+use crate::base::lock_name::Kind;
+use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, Released, Waiting};
+
+/// A writer, or readers. While a downgrade is unknown its holder may stand as either.
+#[derive(Debug, Default)]
+pub(super) struct ReadWrite {
+    writer: Option<Stand>,
+    readers: Vec<Stand>,
+}
+
+/// A writer that waits, and keeps new readers out meanwhile.
+#[derive(Debug)]
+pub(super) struct Marker {
+    holder: Holder,
+    pub(super) until: Moment,
+}
+
+impl ReadWrite {
+    /// Lets go of those whose lease has ended; true: nobody is left.
+    pub(super) fn is_over(&mut self, now: Moment) -> bool {
+        self.writer = self.writer.take().filter(|writer| writer.until > now);
+        self.readers.retain(|reader| reader.until > now);
+        self.writer.is_none() && self.readers.is_empty()
+    }
+
+    fn until(&self) -> Moment {
+        let all = self.writer.iter().chain(&self.readers);
+        all.map(|stand| stand.until).max().unwrap_or(Moment::from_nanos(0))
+    }
+
+    fn is_writer(&self, holder: &Holder) -> bool {
+        self.writer.as_ref().is_some_and(|writer| writer.holder == *holder)
+    }
+
+    fn is_reader(&self, holder: &Holder) -> bool {
+        self.readers.iter().any(|reader| reader.holder == *holder)
+    }
+
+    fn read(&mut self, holder: &Holder, count: u32, until: Moment) {
+        match self.readers.iter_mut().find(|reader| reader.holder == *holder) {
+            Some(reader) => {
+                reader.count = count;
+                reader.lengthen(until);
+            }
+            None => self.readers.push(Stand { holder: holder.clone(), count, until }),
+        }
+    }
+
+    pub(super) fn lengthen(&mut self, holder: &Holder, until: Moment) -> bool {
+        let mut stands = false;
+        for stand in self.writer.iter_mut().chain(&mut self.readers).filter(|stand| stand.holder == *holder) {
+            stand.lengthen(until);
+            stands = true;
+        }
+        stands
+    }
+
+    /// Until when, and who: a writer has `:write` behind its id.
+    pub(super) fn holders(&self) -> (Moment, Vec<(String, u64)>) {
+        let writer =
+            self.writer.iter().map(|writer| (format!("{}:write", writer.holder.as_str()), writer.count.into()));
+        let readers = self.readers.iter().map(|reader| (reader.holder.as_str().to_owned(), reader.count.into()));
+        (self.until(), writer.chain(readers).collect())
+    }
+}
+
+impl State {
+    pub(super) fn acquire_read(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
+        let Acquire { name, holder, lease, held, .. } = *acquire;
+        let until = now.plus(lease);
+        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, next: None });
+        match self.typed(&name.key, now, Entry::read_write) {
+            Ok(Some(lock)) if lock.is_reader(holder) => {
+                lock.read(holder, held + 1, until);
+                return Ok(granted);
+            }
+            // A downgrade whose outcome is unknown: it may still stand as a writer, which excludes more than it needs.
+            Ok(Some(lock)) if held > 0 && lock.is_writer(holder) => {
+                lock.lengthen(holder, until);
+                return Ok(granted);
+            }
+            _ if held > 0 => return Ok(Acquired::Gone),
+            Ok(Some(lock)) if lock.writer.is_some() => {
+                return Ok(Acquired::Busy { ttl: Some(lock.until().since(now)) });
+            }
+            Ok(_) => {}
+            Err(e) => return Err(e),
+        }
+        // Also while the lock is free: the writer has yet to come, and readers must not always be there first.
+        if let Some(marker) = self.markers.get(&name.key).filter(|marker| marker.until > now) {
+            return Ok(Acquired::Busy { ttl: Some(marker.until.since(now)) });
+        }
+        self.read_write(acquire, now).read(holder, held + 1, until);
+        Ok(granted)
+    }
+
+    pub(super) fn acquire_write(&mut self, acquire: &Acquire<'_>, marker: Duration, now: Moment) -> Result<Acquired> {
+        let Acquire { name, holder, lease, held, token, waiting, .. } = *acquire;
+        match self.typed(&name.key, now, Entry::read_write) {
+            Ok(Some(lock)) if lock.is_writer(holder) => {}
+            _ if held > 0 => return Ok(Acquired::Gone),
+            Ok(Some(lock)) => {
+                let (ttl, is_read) = (lock.until().since(now), lock.writer.is_none());
+                // Not while a writer holds: its release would let waiting writers in before all readers, for ever.
+                if waiting == Waiting::No || !is_read {
+                    return Ok(Acquired::Busy { ttl: Some(ttl) });
+                }
+                self.markers.insert(name.key.clone(), Marker { holder: holder.clone(), until: now.plus(marker) });
+                return Ok(Acquired::Busy { ttl: Some(ttl.min(marker / 3)) });
+            }
+            Ok(None) => {}
+            Err(e) => return Err(e),
+        }
+        if held == 0 {
+            self.markers.remove(&name.key);
+        }
+        let token = self.token(token, held);
+        let lock = self.read_write(acquire, now);
+        let writer = lock.writer.get_or_insert_with(|| Stand { holder: holder.clone(), count: 0, until: now });
+        writer.count = held + 1;
+        writer.lengthen(now.plus(lease));
+        Ok(Acquired::Granted(Granted { token, sent_at: now, next: None }))
+    }
+
+    /// The lock of this name, which is one of this kind or not there.
+    fn read_write(&mut self, acquire: &Acquire<'_>, now: Moment) -> &mut ReadWrite {
+        let key = &acquire.name.key;
+        if self.entry(key, now).is_none() {
+            self.insert(key, Entry::ReadWrite(ReadWrite::default()), now);
+        }
+        let lock = self.entry_as_it_is(key).and_then(Entry::read_write);
+        lock.expect("a read-write lock stands there, or was just put there")
+    }
+
+    pub(super) fn release_rw(&mut self, release: &Release<'_>, now: Moment) -> Released {
+        let Release { name, holder, left, .. } = *release;
+        let Ok(Some(lock)) = self.typed(&name.key, now, Entry::read_write) else { return self.leave_marker(release) };
+        let writing = lock.is_writer(holder);
+        if !writing && (!lock.is_reader(holder) || left.main > 0) {
+            return self.leave_marker(release);
+        }
+        if left.main > 0 {
+            lock.writer.iter_mut().for_each(|writer| writer.count = left.main);
+            return Released::StillHeld;
+        }
+        if left.reads > 0 {
+            // A downgrade: the reader keeps what the writer was promised.
+            let until = lock.writer.take_if(|writer| writer.holder == *holder).map(|writer| writer.until);
+            lock.read(holder, left.reads, until.unwrap_or(now));
+            if !writing {
+                return Released::StillHeld;
+            }
+        } else {
+            lock.writer.take_if(|writer| writer.holder == *holder);
+            lock.readers.retain(|reader| reader.holder != *holder);
+            if !lock.is_over(now) {
+                return Released::StillHeld;
+            }
+            self.remove(&name.key);
+        }
+        Released::Freed { listeners: Some(self.publish(Kind::Write, &name.key)), next: None }
+    }
+
+    /// A writer who only waited leaves: readers go on, and another writer who waits sets the marker anew.
+    fn leave_marker(&mut self, release: &Release<'_>) -> Released {
+        let Release { name, holder, left, .. } = *release;
+        let is_theirs = |marker: &Marker| marker.holder == *holder;
+        if left == HoldCounts::NONE && self.markers.get(&name.key).is_some_and(is_theirs) {
+            self.markers.remove(&name.key);
+            self.publish(Kind::Write, &name.key);
+        }
+        Released::NotHeld
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::tests::{Bench, LEASE, PLACE};
+    use std::sync::Arc;
+
+    const READ: HoldCounts = HoldCounts { main: 0, reads: 1 };
+
+    #[test]
+    fn readers_share_and_writers_do_not() {
+        let mut bench = Bench::new();
+        let (read, write) = (bench.name("n", Kind::Read), bench.name("n", Kind::Write));
+        let (one, other, writer) = (bench.granted(&read), bench.granted(&read), bench.holder());
+        assert_eq!(bench.acquire(&write, &writer).unwrap(), Acquired::Busy { ttl: Some(LEASE) });
+        assert!(matches!(bench.reenter(&read, &one, 1), Ok(Acquired::Granted(_))));
+        assert_eq!(bench.release_to(&read, &one, READ), Released::StillHeld);
+        assert_eq!(bench.release(&read, &one), Released::StillHeld, "the other reads");
+        assert!(matches!(bench.release(&read, &other), Released::Freed { .. }));
+        assert!(matches!(bench.acquire(&write, &writer), Ok(Acquired::Granted(granted)) if granted.token > 0));
+        assert_eq!(bench.acquire(&read, &one).unwrap(), Acquired::Busy { ttl: Some(LEASE) });
+        let (_, holders) = bench.state.typed(&read.key, bench.now(), Entry::read_write).unwrap().unwrap().holders();
+        assert_eq!(holders, [(format!("{}:write", writer.as_str()), 1)]);
+    }
+
+    #[test]
+    fn each_reader_has_its_own_lease() {
+        let mut bench = Bench::new();
+        let read = bench.name("n", Kind::Read);
+        let one = bench.granted(&read);
+        bench.clock.advance(LEASE / 2);
+        let other = bench.granted(&read);
+        bench.clock.advance(LEASE / 2);
+        assert_eq!(bench.release(&read, &one), Released::NotHeld);
+        assert!(matches!(bench.release(&read, &other), Released::Freed { .. }));
+    }
+
+    #[test]
+    fn a_writer_downgrades() {
+        let mut bench = Bench::new();
+        let (read, write) = (bench.name("n", Kind::Read), bench.name("n", Kind::Write));
+        let writer = bench.granted(&write);
+        assert!(matches!(bench.release_to(&write, &writer, READ), Released::Freed { .. }));
+        assert_eq!(bench.release_to(&write, &writer, READ), Released::StillHeld, "a repeat");
+        let reader = bench.granted(&read);
+        assert_eq!(bench.release(&write, &writer), Released::StillHeld);
+        assert!(matches!(bench.release(&read, &reader), Released::Freed { .. }));
+    }
+
+    #[test]
+    fn a_waiting_writer_keeps_new_readers_out_until_it_leaves() {
+        let mut bench = Bench::new();
+        let (read, write) = (bench.name("n", Kind::Read), bench.name("n", Kind::Write));
+        let (reader, writer) = (bench.granted(&read), bench.holder());
+        let hint = Acquired::Busy { ttl: Some(PLACE / 3) };
+        assert_eq!(bench.wait(&write, &writer, Waiting::Yes).unwrap(), hint);
+        let other = bench.holder();
+        assert_eq!(bench.acquire(&read, &other).unwrap(), Acquired::Busy { ttl: Some(PLACE) });
+        assert!(matches!(bench.reenter(&read, &reader, 1), Ok(Acquired::Granted(_))), "those who read go on");
+        assert_eq!(bench.release(&write, &writer), Released::NotHeld);
+        assert!(matches!(bench.acquire(&read, &other), Ok(Acquired::Granted(_))));
+        bench.wait(&write, &writer, Waiting::Yes).unwrap();
+        bench.clock.advance(PLACE);
+        assert!(matches!(bench.acquire(&read, &bench.holder()), Ok(Acquired::Granted(_))), "or until it is dead");
+        assert_eq!(bench.reenter(&Arc::new(read.of_kind(Kind::Write)), &reader, 1).unwrap(), Acquired::Gone);
+    }
+}

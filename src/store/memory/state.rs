@@ -1,0 +1,319 @@
+//! What the clients of one memory share, all of it under one mutex: what stands under each name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answers::Answers;
+use super::fair::Queue;
+use super::faults::Faults;
+use super::fence::Value;
+use super::permits::Permits;
+use super::rw::{Marker, ReadWrite};
+use super::subscription::Subscriptions;
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::base::lease::Moment;
+use crate::base::lock_name::Kind;
+use crate::store::{Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic};
+
+/// Names that are kept before those are looked for that are over.
+const SWEEP_AT: usize = 1024;
+
+pub(super) struct State {
+    pub(super) clock: Arc<dyn Clock>,
+    entries: HashMap<Arc<str>, Entry>,
+    /// Of fair locks, also of those that nobody holds.
+    pub(super) queues: HashMap<Arc<str>, Queue>,
+    /// Of writers that wait, also while nobody holds the lock.
+    pub(super) markers: HashMap<Arc<str>, Marker>,
+    pub(super) answers: Answers,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) faults: Faults,
+    last_token: u64,
+    sweep_at: usize,
+}
+
+/// What stands under a name.
+#[derive(Debug)]
+pub(super) enum Entry {
+    /// Of a mutex or a fair lock: they exclude each other.
+    Lock(Stand),
+    ReadWrite(ReadWrite),
+    Semaphore(Permits),
+    /// How many permits are free.
+    CountingSemaphore(i64),
+    /// What is left to count.
+    Latch(i64),
+    Value(Value),
+}
+
+/// One holder, how often it holds, and until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stand {
+    pub(super) holder: Holder,
+    pub(super) count: u32,
+    pub(super) until: Moment,
+}
+
+impl Stand {
+    /// Never shortens.
+    pub(super) fn lengthen(&mut self, until: Moment) {
+        self.until = self.until.max(until);
+    }
+}
+
+impl Entry {
+    pub(super) fn lock(&mut self) -> Option<&mut Stand> {
+        if let Self::Lock(stand) = self { Some(stand) } else { None }
+    }
+
+    pub(super) fn read_write(&mut self) -> Option<&mut ReadWrite> {
+        if let Self::ReadWrite(lock) = self { Some(lock) } else { None }
+    }
+
+    pub(super) fn semaphore(&mut self) -> Option<&mut Permits> {
+        if let Self::Semaphore(permits) = self { Some(permits) } else { None }
+    }
+
+    pub(super) fn counting_semaphore(&mut self) -> Option<&mut i64> {
+        if let Self::CountingSemaphore(free) = self { Some(free) } else { None }
+    }
+
+    pub(super) fn value(&mut self) -> Option<&mut Value> {
+        if let Self::Value(value) = self { Some(value) } else { None }
+    }
+
+    /// Nobody holds it any more. Permits and counts stay until they are removed.
+    fn is_over(&mut self, now: Moment) -> bool {
+        match self {
+            Self::Lock(stand) => stand.until <= now,
+            Self::ReadWrite(lock) => lock.is_over(now),
+            _ => false,
+        }
+    }
+}
+
+#[cold]
+pub(super) fn another_kind() -> Error {
+    Error::new(ErrorKind::WrongType, "what stands under this name is of another kind")
+}
+
+impl State {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            entries: HashMap::new(),
+            queues: HashMap::new(),
+            markers: HashMap::new(),
+            answers: Answers::default(),
+            subscriptions: Subscriptions::default(),
+            faults: Faults::default(),
+            last_token: 0,
+            sweep_at: SWEEP_AT,
+        }
+    }
+
+    /// What stands under the name now: leases that have ended are gone.
+    pub(super) fn entry(&mut self, key: &str, now: Moment) -> Option<&mut Entry> {
+        if self.entries.get_mut(key)?.is_over(now) {
+            self.entries.remove(key);
+        }
+        self.entries.get_mut(key)
+    }
+
+    /// Whatever was put there, also if nobody holds it yet.
+    pub(super) fn entry_as_it_is(&mut self, key: &str) -> Option<&mut Entry> {
+        self.entries.get_mut(key)
+    }
+
+    /// # Errors
+    /// `WrongType` where something of another kind than `pick` picks stands under the name.
+    pub(super) fn typed<T>(
+        &mut self,
+        key: &str,
+        now: Moment,
+        pick: fn(&mut Entry) -> Option<&mut T>,
+    ) -> Result<Option<&mut T>> {
+        match self.entry(key, now) {
+            None => Ok(None),
+            Some(entry) => pick(entry).map(Some).ok_or_else(another_kind),
+        }
+    }
+
+    pub(super) fn insert(&mut self, key: &Arc<str>, entry: Entry, now: Moment) {
+        if self.entries.len() + self.queues.len() + self.markers.len() >= self.sweep_at {
+            self.sweep(now);
+        }
+        self.entries.insert(key.clone(), entry);
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        self.entries.remove(key);
+    }
+
+    /// Lets go of what nobody asked for since its lease ended.
+    fn sweep(&mut self, now: Moment) {
+        self.entries.retain(|_, entry| !entry.is_over(now));
+        self.queues.retain(|_, queue| !queue.is_over(now));
+        self.markers.retain(|_, marker| marker.until > now);
+        self.sweep_at = SWEEP_AT.max(2 * (self.entries.len() + self.queues.len() + self.markers.len()));
+    }
+
+    /// One counter serves all names: the tokens of each grow, and nothing has to be kept for a name. It goes by the wall
+    /// clock, so that a process that starts anew does not begin below what a resource has seen before.
+    pub(super) fn token(&mut self, rule: TokenRule, held: u32) -> u64 {
+        if rule == TokenRule::Off || held > 0 {
+            return 0;
+        }
+        self.last_token = self.micros().max(self.last_token + 1);
+        self.last_token
+    }
+
+    /// The wall clock in microseconds.
+    pub(super) fn micros(&self) -> u64 {
+        u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// `place`: how long a waiter keeps its place without another try.
+    pub(super) fn acquire(&mut self, acquire: &Acquire<'_>, place: Duration, now: Moment) -> Result<Acquired> {
+        match acquire.name.kind {
+            Kind::Mutex => self.acquire_mutex(acquire, now),
+            Kind::Fair => self.acquire_fair(acquire, place, now),
+            Kind::Read => self.acquire_read(acquire, now),
+            Kind::Write => self.acquire_write(acquire, place, now),
+            Kind::Semaphore => self.acquire_permits(acquire, now),
+            Kind::CountingSemaphore => self.acquire_counted(acquire, now),
+            Kind::Latch => unreachable!("a latch has no holders"),
+        }
+    }
+
+    pub(super) fn release(&mut self, release: &Release<'_>, now: Moment) -> Released {
+        match release.name.kind {
+            Kind::Mutex => self.release_mutex(release, now),
+            Kind::Fair => self.release_fair(release, now),
+            Kind::Read | Kind::Write => self.release_rw(release, now),
+            Kind::Semaphore => self.release_permits(release, now),
+            Kind::CountingSemaphore => self.release_counted(release, now),
+            Kind::Latch => unreachable!("a latch has no holders"),
+        }
+    }
+
+    pub(super) fn renew(&mut self, renewal: &Renewal, now: Moment) -> Renewed {
+        let Renewal { name, holder, lease, .. } = renewal;
+        let until = now.plus(*lease);
+        let stands = match (name.kind, self.entry(&name.key, now)) {
+            (Kind::Mutex | Kind::Fair, Some(Entry::Lock(stand))) if stand.holder == *holder => {
+                stand.lengthen(until);
+                true
+            }
+            (Kind::Read | Kind::Write, Some(Entry::ReadWrite(lock))) => lock.lengthen(holder, until),
+            (Kind::Semaphore, Some(Entry::Semaphore(permits))) => permits.lengthen(holder, until, now),
+            _ => false,
+        };
+        if stands { Renewed::Held { sent_at: now, again: false, beside: None } } else { Renewed::Gone }
+    }
+
+    pub(super) fn inspect(&mut self, key: &str, now: Moment) -> Result<Option<LockStatus>> {
+        let (until, holders) = match self.entry(key, now) {
+            None => return Ok(None),
+            Some(Entry::Lock(stand)) => (stand.until, vec![(stand.holder.as_str().to_owned(), stand.count.into())]),
+            Some(Entry::ReadWrite(lock)) => lock.holders(),
+            Some(_) => return Err(another_kind()),
+        };
+        Ok(Some(LockStatus { ttl: Some(until.since(now)), holders }))
+    }
+
+    /// False: it was free.
+    pub(super) fn force_unlock(&mut self, kind: Kind, key: &Arc<str>, now: Moment) -> Result<bool> {
+        match (kind, self.entry(key, now)) {
+            (_, None) => return Ok(false),
+            (Kind::Mutex | Kind::Fair, Some(Entry::Lock(_)))
+            | (Kind::Read | Kind::Write, Some(Entry::ReadWrite(_))) => {}
+            (_, Some(_)) => return Err(another_kind()),
+        }
+        self.lose(key, now);
+        Ok(true)
+    }
+
+    /// The names under which somebody holds something, or stands in a queue.
+    #[cfg(feature = "testing")]
+    pub(super) fn held(&mut self, now: Moment) -> std::collections::BTreeSet<Arc<str>> {
+        self.sweep(now);
+        let is_held = |entry: &Entry| match entry {
+            Entry::Lock(_) | Entry::ReadWrite(_) => true,
+            Entry::Semaphore(permits) => permits.held() > 0,
+            Entry::CountingSemaphore(_) | Entry::Latch(_) | Entry::Value(_) => false,
+        };
+        let held = self.entries.iter().filter(|(_, entry)| is_held(entry)).map(|(key, _)| key);
+        held.chain(self.queues.keys()).chain(self.markers.keys()).cloned().collect()
+    }
+
+    /// Tells those who wait for it that something under the name came free. How many clients there were.
+    pub(super) fn publish(&mut self, kind: Kind, key: &Arc<str>) -> u64 {
+        self.subscriptions.publish(&Topic { kind, key: key.clone(), turn_of: None })
+    }
+
+    /// All that hold what stands under the name hold it no more, and whoever waits for it is told. False: nobody held it.
+    pub(super) fn lose(&mut self, key: &Arc<str>, now: Moment) -> bool {
+        match self.entry(key, now) {
+            Some(Entry::Lock(_)) => {
+                self.entries.remove(key);
+                self.publish(Kind::Mutex, key);
+                self.call_head(key, now);
+            }
+            Some(Entry::ReadWrite(_)) => {
+                self.entries.remove(key);
+                self.publish(Kind::Write, key);
+            }
+            Some(Entry::Semaphore(permits)) => {
+                if !permits.take_all_back() {
+                    return false;
+                }
+                self.publish(Kind::Semaphore, key);
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::tests::{Bench, SECOND};
+
+    #[test]
+    fn what_is_over_is_swept_though_nobody_asks_for_it() {
+        let mut bench = Bench::new();
+        for n in 0..5 * SWEEP_AT {
+            let name = bench.name(&format!("n{n}"), Kind::Mutex);
+            bench.granted(&name);
+            bench.clock.advance(SECOND);
+        }
+        assert!(bench.state.entries.len() <= SWEEP_AT);
+    }
+
+    #[test]
+    fn tokens_grow_from_the_wall_clock() {
+        let mut bench = Bench::new();
+        bench.clock.jump_wall(Duration::from_secs(1_700_000_000));
+        let tokens = [0; 3].map(|_| bench.state.token(TokenRule::On, 0));
+        assert_eq!(tokens, [1_700_000_000_000_000, 1_700_000_000_000_001, 1_700_000_000_000_002]);
+        assert_eq!((bench.state.token(TokenRule::Off, 0), bench.state.token(TokenRule::On, 1)), (0, 0));
+    }
+
+    #[test]
+    fn a_name_is_of_one_kind() {
+        let mut bench = Bench::new();
+        let name = bench.name("n", Kind::Mutex);
+        bench.granted(&name);
+        let as_write = Arc::new(name.of_kind(Kind::Write));
+        assert_eq!(bench.acquire(&as_write, &bench.holder()).unwrap_err().kind(), ErrorKind::WrongType);
+        let force = bench.state.force_unlock(Kind::Write, &name.key, bench.now());
+        assert_eq!(force.unwrap_err().kind(), ErrorKind::WrongType);
+        bench.clock.advance(SECOND);
+        assert!(matches!(bench.acquire(&as_write, &bench.holder()), Ok(Acquired::Granted(_))), "the lease is over");
+    }
+}

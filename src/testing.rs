@@ -1,0 +1,128 @@
+//! For the tests of your own code: lets a client in memory meet what a client of a server meets once a year.
+//!
+//! Needs the cargo feature `testing`, which belongs into `[dev-dependencies]`:
+//! ```toml
+//! [dev-dependencies]
+//! leasehold = { version = "0.1", features = ["testing"] }
+//! ```
+//!
+//! # Examples
+//! What does a job do when its lock is lost? No server, and no waiting:
+//! ```
+//! use std::time::Duration;
+//!
+//! use leasehold::testing::Faults;
+//! use leasehold::{ErrorKind, LockClient, Result};
+//!
+//! /// Copies rows, and stops as soon as somebody else may have the lock.
+//! fn copy(client: &LockClient, mut row: impl FnMut(u32)) -> Result<()> {
+//!     let guard = client.lock("copy")?;
+//!     for n in 0..10 {
+//!         guard.ensure_held()?;
+//!         row(n);
+//!     }
+//!     guard.unlock()
+//! }
+//!
+//! let client = LockClient::in_memory();
+//! let faults = Faults::of(&client)?;
+//! let mut copied = Vec::new();
+//! let outcome = copy(&client, |n| {
+//!     copied.push(n);
+//!     if n == 2 {
+//!         // As if the machine had been suspended for a minute.
+//!         faults.advance(Duration::from_secs(60));
+//!     }
+//! });
+//! assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Lost);
+//! assert_eq!(copied, [0, 1, 2]);
+//! assert!(faults.held().is_empty());
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::Result;
+use crate::client::LockClient;
+use crate::in_memory::memory_of;
+use crate::store::memory::Memory;
+pub use crate::store::memory::faults::{Failure, Operation};
+
+/// What can go wrong in a store [in memory](LockClient::in_memory), at a test's command.
+///
+/// It concerns all clients of the store. Each of these calls wakes all waiting threads and the renewal thread, which then check the
+/// store and the clock, so no test has to wait for a lease or a timer. What follows happens on other threads:
+/// wait for it with [`wait_lost`](crate::ReentrantMutexGuard::wait_lost), a channel in an `on_lost` callback, or a loop with a
+/// limit. What a guard answers itself (`is_held`, `remaining`, `ensure_held`) it answers by the new time at once.
+#[derive(Clone)]
+pub struct Faults {
+    memory: Arc<Memory>,
+    prefix: String,
+}
+
+impl Faults {
+    /// Of the store that this client uses.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the client is not in memory.
+    pub fn of(client: &LockClient) -> Result<Self> {
+        let prefix = client.shared().config.key_prefix.clone();
+        Ok(Self { memory: memory_of(client)?.clone(), prefix })
+    }
+
+    /// Moves the clock that leases are counted by, which goes on by itself as well. For the clients it is as if the machine had
+    /// been suspended for so long: nothing was renewed meanwhile. A hold whose lease is longer is renewed now; one whose lease is
+    /// shorter is lost, and somebody who waits for it gets it.
+    ///
+    /// What a caller gave a waiting call (`try_lock_for`), and the [`outage_timeout`](crate::Builder::outage_timeout), are
+    /// counted by real time.
+    pub fn advance(&self, by: Duration) {
+        self.memory.advance(by);
+    }
+
+    /// Takes a lock from its holder, as a failover to a server that does not know the lock: the holder finds that it is gone, and
+    /// a waiter gets it. Of a semaphore, all permits come back. False: nobody held it.
+    ///
+    /// `name` is one that the client would use: its [prefix](crate::Builder::key_prefix) comes in front.
+    pub fn lose(&self, name: &str) -> bool {
+        self.memory.lose(&self.key(name))
+    }
+
+    /// The store cannot be asked for so long, by its clock: every request fails with
+    /// [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. [`advance`](Self::advance) past the end, or a
+    /// cut of no time, ends it.
+    pub fn cut(&self, how_long: Duration) {
+        self.memory.cut(how_long);
+    }
+
+    /// The next request of this kind fails with [`Unreachable`](crate::ErrorKind::Unreachable), whichever client sends it. Of
+    /// several that were asked for, each fails one, in order.
+    pub fn fail_next(&self, operation: Operation, failure: Failure) {
+        self.memory.fail_next(operation, failure);
+    }
+
+    /// The names under which somebody holds a lock or permits with leases, or has a place in a queue; in order, without the
+    /// client's prefix, and only those that have it. Empty when a job has left nothing behind.
+    #[must_use]
+    pub fn held(&self) -> Vec<String> {
+        self.memory.held().iter().filter_map(|key| key.strip_prefix(&*self.prefix).map(str::to_owned)).collect()
+    }
+
+    /// How many clients listen for what is freed under this name: those of whose threads one waits for another client, and for
+    /// a second those of which one did.
+    #[must_use]
+    pub fn listeners(&self, name: &str) -> usize {
+        self.memory.listeners(&self.key(name))
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}
+
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faults").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
