@@ -1,5 +1,5 @@
 //! Sharing locks with Redisson: see the chapter [`guide::redisson`](crate::guide::redisson).
 //!
-//! There is no code in this module. The chapter says which primitive is which class in Java, what
-//! Redisson's behaviour means for Rust processes on the same locks, and where the limits are beside
-//! [`RedissonRedLock`](crate::guide::redisson#beside-redissonredlock).
+//! This module has no code. The chapter lists which primitive corresponds to which Java class, what
+//! Redisson's behaviour means for Rust processes that use the same locks, and the limits of sharing
+//! them with [`RedissonRedLock`](crate::guide::redisson#beside-redissonredlock).

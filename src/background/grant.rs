@@ -228,8 +228,8 @@ impl Grant {
     /// reaches the server.
     pub(crate) fn inspected(&self, sent_at: Moment, beside: Option<Duration>) -> State {
         let mut ends = self.ends.lock();
-        ends.looked(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
-        self.lease.looked(self.now(), ends.end())
+        ends.inspected(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
+        self.lease.inspected(self.now(), ends.end())
     }
 
     /// How often it is visited. A long fixed lease is visited as often as others: its holder may be

@@ -1,11 +1,11 @@
-//! A bounded, jittered schedule for trying again.
+//! A bounded backoff with jitter.
 
 use std::time::Duration;
 
 use crate::base::random;
 
-/// Doubles from `first` to `most`; each pause is a random half to whole of its step, so that many clients that
-/// failed together do not come back together.
+/// The step doubles from `first` to `most`. Each pause is a random part of its step, at least half,
+/// so that many clients that failed together do not come back together.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     first: Duration,

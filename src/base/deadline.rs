@@ -1,23 +1,23 @@
-//! Until when a caller is willing to wait, and durations on their way to the wire.
+//! Deadlines of callers, and durations in whole milliseconds.
 
 use std::time::{Duration, Instant};
 
-/// The end of a caller's patience. Time comes in as an argument.
+/// When a call must give up waiting. The current time is an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deadline {
-    /// A single try.
+    /// One attempt, without waiting.
     Now,
     At(Instant),
     Never,
 }
 
 impl Deadline {
-    /// `timeout` from `now`; one that overflows the clock is for ever.
+    /// `timeout` from `now`. Never, if that overflows the clock.
     pub(crate) fn after(now: Instant, timeout: Duration) -> Self {
         now.checked_add(timeout).map_or(Self::Never, Self::At)
     }
 
-    /// What is left of it: `None` means no end.
+    /// The time that is left; `None` if it is unlimited.
     pub(crate) fn remaining(self, now: Instant) -> Option<Duration> {
         match self {
             Self::Now => Some(Duration::ZERO),
@@ -31,7 +31,7 @@ impl Deadline {
     }
 }
 
-/// Whole milliseconds, rounded up: a lease must not become shorter on its way to the wire.
+/// Whole milliseconds, rounded up: a lease must not become shorter when it is sent.
 pub(crate) fn ceil_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overflow_is_for_ever() {
+    fn an_overflow_never_ends() {
         let now = Instant::now();
         assert_eq!(Deadline::after(now, Duration::MAX), Deadline::Never);
         assert_eq!(Deadline::Never.remaining(now), None);

@@ -9,56 +9,70 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a call failed.
 ///
-/// Somebody else having the lock is not an error: the `try_` methods answer `Ok(None)`. An error means that the
-/// input was bad, that the hold is gone, or that we do not know.
+/// That another holder has the lock is not an error: the `try_` methods return `Ok(None)`. An error
+/// means that the input was invalid, that the hold is gone, or that the outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A name, lease, URL or setting that cannot work, or a database that the server does not have. Nothing was changed.
+    /// A name, lease, URL or setting is invalid, or the server does not have the database. Nothing
+    /// was changed.
     InvalidInput,
-    /// The hold is gone: its lease ended, or the server no longer knows it. Final for this hold.
+    /// The hold is gone: its lease ended, or the server no longer has it. Final for this hold.
     Lost,
-    /// The server could not be asked, or did not answer within the I/O timeout (`Builder::io_timeout`). A
-    /// request that may have run is undone in the background as soon as it answers.
+    /// The server could not be reached, or did not answer within the I/O timeout
+    /// ([`Builder::io_timeout`](crate::Builder::io_timeout)). A request that may have run is undone
+    /// in the background as soon as the server answers.
     Unreachable,
-    /// With Redlock: too few of the masters could be asked, or they answered too slowly; the message has what each said.
-    /// What may have run is undone in the background. Never returned when the lock is simply taken by somebody else.
+    /// With Redlock: too few masters could be reached, or they answered too slowly. The message
+    /// lists what each master said. Requests that may have run are undone in the background. Never
+    /// returned just because another holder has the lock.
     NoQuorum,
-    /// Fewer replicas than [`Builder::replicas`](crate::Builder::replicas) asks for acknowledged it in time. It was undone.
+    /// Fewer replicas acknowledged the grant in time than
+    /// [`Builder::replicas`](crate::Builder::replicas) requires. The grant was undone.
     NotReplicated,
-    /// The server answers, but cannot serve now: it is loading its data, is busy with a script, or has as many clients as its
-    /// `maxclients`. Nothing was changed.
+    /// The server answers, but cannot serve now: it is loading its data, is busy with a script, or
+    /// has reached its `maxclients`. Nothing was changed.
     NotReady,
-    /// Wrong password, or the user has no permission for a command, a key or a channel.
+    /// The password is wrong, or the user has no permission for a command, a key or a channel.
     Denied,
-    /// The key under this name holds a value that this kind of lock does not have there, or the key of its tokens something
-    /// that is not a number. Two kinds whose values look alike are not told apart.
+    /// The key under this name holds a value of a type that this kind of lock never has, or its
+    /// token key holds no number. Two kinds with the same type of value cannot be distinguished.
     WrongType,
-    /// The server is a read-only replica, or refuses writes because it cannot save or replicate them.
+    /// The server is a read-only replica, or refuses writes because it cannot save or replicate
+    /// them.
     ReadOnly,
-    /// The server has reached its `maxmemory` and takes no more writes.
+    /// The server has reached its `maxmemory` and accepts no more writes.
     Full,
-    /// What answers does not speak the Redis protocol, or answered what none of our scripts can answer.
+    /// The server does not speak the Redis protocol, or sent a reply that no script of this crate
+    /// can return.
     Protocol,
-    /// The server is too old, or of a kind (cluster node, Sentinel) that this client does not serve.
+    /// The server is too old, or of a kind that is not supported (cluster node, Sentinel); or the
+    /// method is not supported with Redlock.
     Unsupported,
-    /// The client was closed; said by a guard, that this gave up its hold: somebody else may have the lock since.
+    /// The client was closed. From a guard: closing the client gave up its hold, and another holder
+    /// may have the lock since then.
     Closed,
-    /// The calling process is a fork of the one that made the client: it owns none of its locks and connections.
+    /// The calling process is a fork of the process that made the client, and owns none of its
+    /// locks and connections.
     Forked,
     /// A newer holder has claimed the resource: this fencing token is stale.
     Stale,
-    /// It cannot be had as things stand, and waiting would not help: a read hold made a write hold, more permits than a
-    /// semaphore has, a latch set while it counts, a lock while this thread holds one of another kind under the name, or
-    /// holds it and one of the two handles is [`non_reentrant`](crate::ReentrantMutex::non_reentrant).
+    /// Waiting would not help, because of what the caller or the name already has:
+    ///
+    /// - the write lock, while this thread holds the read lock;
+    /// - more permits than the semaphore has in all;
+    /// - setting a latch while it counts;
+    /// - a lock, while this thread holds one of another kind under the name;
+    /// - a lock that this thread holds already, if one of the two handles is
+    ///   [`non_reentrant`](crate::ReentrantMutex::non_reentrant).
     Conflict,
-    /// Any other error answer of the server; the message has its words.
+    /// Any other error reply of the server; the message quotes it.
     Server,
 }
 
 impl ErrorKind {
-    /// True when a later attempt may succeed with nothing changed on our side: what a call that is already
-    /// waiting rides out.
+    /// True when the same request may succeed later: a call that is already waiting goes on
+    /// waiting, up to its `outage_timeout`.
     pub(crate) fn is_outage(self) -> bool {
         matches!(
             self,
@@ -69,8 +83,8 @@ impl ErrorKind {
 
 /// What went wrong, for which lock, and what to do about it.
 ///
-/// `Display` gives one line without the cause; [`source`](StdError::source) has the cause where there is one.
-/// Cheap to clone.
+/// `Display` writes one line without the cause; [`source`](StdError::source) returns the cause, if
+/// there is one. Cheap to clone.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -92,7 +106,7 @@ impl Error {
         Self::new(kind, message).for_name(name)
     }
 
-    /// The same error, said of the lock (or key) `name`.
+    /// The same error, about the lock (or key) `name`.
     #[cold]
     pub(crate) fn for_name(self, name: &str) -> Self {
         Self(Arc::new(Inner {
@@ -103,7 +117,7 @@ impl Error {
         }))
     }
 
-    /// The same error, with something more to say.
+    /// The same error, with `more` added to the message.
     #[cold]
     pub(crate) fn and_also(self, more: impl fmt::Display) -> Self {
         Self(Arc::new(Inner {
@@ -124,14 +138,14 @@ impl Error {
         }))
     }
 
-    /// What kind of failure this is; match on it.
+    /// The kind of failure, to match on.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The name of the lock or key that the failed call was about, as the caller gave it; of several locks, the first three
-    /// and how many more. `None` where the call was about no name, or the name is too long to be quoted.
+    /// The lock name or key of the failed call, as the caller gave it; of several locks, the first
+    /// three and how many more. `None` if the call had no name, or one that is too long to quote.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
@@ -141,7 +155,7 @@ impl Error {
         &self.0.message
     }
 
-    /// For log lines: this error and every cause behind it, each once.
+    /// For log lines: this error and all its causes, each once.
     pub(crate) fn chain(&self) -> impl fmt::Display + '_ {
         Chain(self)
     }
@@ -154,11 +168,11 @@ impl fmt::Display for Chain<'_> {
         let mut line = self.0.to_string();
         let mut cause = self.0.source();
         while let Some(e) = cause {
-            let said = e.to_string();
-            // Some errors repeat what is behind them.
-            if !line.contains(&said) {
+            let text = e.to_string();
+            // Some errors already quote their cause.
+            if !line.contains(&text) {
                 line.push_str(": ");
-                line.push_str(&said);
+                line.push_str(&text);
             }
             cause = e.source();
         }

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Rung by release messages, by local releases, and when the client closes.
+/// Notified by release messages, by local releases, and when the client closes.
 ///
-/// Latched: a ring between "busy" and going to sleep is not lost. The waiter clears it *before* it sends a try, since
-/// a message that arrives while the try is under way may tell of a release after it.
+/// Latched: a notification between the reply "busy" and the wait is not lost. The waiter clears the
+/// latch *before* it sends an attempt, because a message that arrives while the attempt is under
+/// way may be about a later release.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
     state: Mutex<State>,
@@ -17,9 +18,9 @@ pub(crate) struct Event {
 #[derive(Debug, Default)]
 struct State {
     latched: bool,
-    /// Messages heard so far, own ones included.
+    /// Messages received so far, including those that releases of this client caused.
     messages: u64,
-    /// When the server last answered somebody of the line.
+    /// When the store last answered a waiter of this queue.
     answered: Option<Instant>,
 }
 
@@ -41,9 +42,10 @@ impl Event {
         self.state.lock().latched = false;
     }
 
-    /// Waits for a ring, at most for `patience`; false: there was none. Leaves the latch as it is.
-    pub(crate) fn wait(&self, patience: Duration) -> bool {
-        let give_up = Instant::now() + patience;
+    /// Waits for a notification, at most for `timeout`; false if there was none. Does not clear the
+    /// latch.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        let give_up = Instant::now() + timeout;
         let mut state = self.state.lock();
         while !state.latched {
             if self.notified.wait_until(&mut state, give_up).timed_out() {
@@ -61,19 +63,19 @@ impl Event {
         self.state.lock().messages
     }
 
-    /// The server has answered a try.
+    /// Records that the store has answered an attempt.
     pub(crate) fn answered(&self) {
         self.state.lock().answered = Some(Instant::now());
     }
 
-    /// Whether the server has answered a try so lately.
+    /// Whether the store has answered an attempt within `age`.
     pub(crate) fn is_answered_within(&self, age: Duration) -> bool {
         self.state.lock().answered.is_some_and(|at| at.elapsed() < age)
     }
 
-    /// Waits until the count of messages has reached `count`; false after `patience`.
-    pub(crate) fn wait_for_message(&self, count: u64, patience: Duration) -> bool {
-        let give_up = Instant::now() + patience;
+    /// Waits until `count` messages have been received; false after `timeout`.
+    pub(crate) fn wait_for_message(&self, count: u64, timeout: Duration) -> bool {
+        let give_up = Instant::now() + timeout;
         let mut state = self.state.lock();
         while state.messages < count {
             if self.notified.wait_until(&mut state, give_up).timed_out() {

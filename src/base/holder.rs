@@ -10,26 +10,27 @@ use crate::base::random;
 
 /// The identity of one client: a lower-case UUID of version 8.
 ///
-/// Version 8, because Java's ids are version 4: fair locks must tell our waiters from foreign ones, and Redlock our holders.
-/// The last six digits are the client's `waiter_timeout` in ms: so a script knows how long each waiter of ours in a fair queue
-/// may be silent, whichever client it is of. Nothing else may look into an id.
+/// Version 8, because Java's ids are version 4: fair locks must distinguish waiters of this library
+/// from those of Redisson, and Redlock must distinguish holders. The last six digits are the
+/// client's `waiter_timeout` in milliseconds: a script reads there how long each waiter in a fair
+/// queue may be silent, whichever client it belongs to. No other code may parse an id.
 #[derive(Debug)]
 pub(crate) struct ClientId {
     text: Arc<str>,
     next: AtomicU64,
 }
 
-/// Six hexadecimal digits, which hold 279 minutes.
-const WAITS: u128 = 0xff_ffff;
+/// The digits of the `waiter_timeout`: 6 hexadecimal ones, enough for 279 minutes.
+const TIMEOUT_DIGITS: u128 = 0xff_ffff;
 
 impl ClientId {
     pub(crate) fn random(waiter_timeout: Duration) -> Self {
         Self::from_bits(random::id(), ceil_millis(waiter_timeout))
     }
 
-    fn from_bits(bits: u128, waits: u64) -> Self {
-        let bits = (bits & !(0xf << 76) & !(0x3 << 62) & !WAITS) | (0x8 << 76) | (0x2 << 62);
-        let bits = bits | (u128::from(waits) & WAITS);
+    fn from_bits(bits: u128, waiter_timeout: u64) -> Self {
+        let bits = (bits & !(0xf << 76) & !(0x3 << 62) & !TIMEOUT_DIGITS) | (0x8 << 76) | (0x2 << 62);
+        let bits = bits | (u128::from(waiter_timeout) & TIMEOUT_DIGITS);
         let hex = format!("{bits:032x}");
         let text = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
         Self { text: text.into(), next: AtomicU64::new(1) }
@@ -39,38 +40,38 @@ impl ClientId {
         &self.text
     }
 
-    /// A holder id that no other acquisition of any client has or will have.
+    /// A holder id that no other acquisition of any client ever has.
     ///
-    /// Fresh for every outermost call: an undo, a late renewal or a late release can then only ever touch the
-    /// acquisition it belongs to.
+    /// Fresh for every outermost call: an undo, a late renewal or a late release then affects only
+    /// its own acquisition.
     pub(crate) fn fresh_holder(&self) -> Holder {
         Holder(format!("{}:{}", self.text, self.next.fetch_add(1, Ordering::Relaxed)).into())
     }
 
-    /// Whether a holder id found in Redis is one of this client's.
+    /// Whether a holder id that was read from the store belongs to this client.
     pub(crate) fn owns(&self, holder: &str) -> bool {
         holder.strip_prefix(&*self.text).is_some_and(|rest| rest.starts_with(':'))
     }
 }
 
-/// The field under which an acquisition stands in the lock hash: `<client id>:<number>`.
+/// The id of one acquisition in the store: `<client id>:<number>`, or random digits for permits.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Holder(Arc<str>);
 
 impl Holder {
-    /// An acquisition of permits: 12 random bytes in hex. With the number of a permit in four bytes more it is the id
-    /// that Redisson knows the permit by.
+    /// For an acquisition of permits: 12 random bytes in hexadecimal. Followed by four bytes with
+    /// the number of a permit, it is the permit's id for Redisson.
     pub(crate) fn random_permits() -> Self {
         Self(format!("{:024x}", random::id() >> 32).into())
     }
 
-    /// Such a holder from its text.
+    /// Parses the text of [`random_permits`](Self::random_permits).
     pub(crate) fn parse_permits(text: &str) -> Option<Self> {
         let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
         (text.len() == 24 && text.chars().all(is_digit)).then(|| Self(text.into()))
     }
 
-    /// The bytes of such a holder.
+    /// The bytes of [`random_permits`](Self::random_permits).
     pub(crate) fn permit_bytes(&self) -> Vec<u8> {
         let digits = self.0.as_bytes().chunks_exact(2);
         let byte = |pair| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
@@ -82,8 +83,8 @@ impl Holder {
     }
 }
 
-/// What one hold has in common on all masters of a Redlock. Java's `RedissonRedLock` has another client on each of them, and
-/// there is only the number of its thread.
+/// The part of a holder id that is the same on all masters of a Redlock. Java's `RedissonRedLock`
+/// uses another client for each master, so only the number of its thread is the same.
 pub(crate) fn hold_on_many(holder: &str) -> &str {
     match is_foreign(holder) {
         true => holder.rsplit(':').next().unwrap_or(holder),
@@ -91,7 +92,7 @@ pub(crate) fn hold_on_many(holder: &str) -> &str {
     }
 }
 
-/// Whether it is none of any client of this library.
+/// Whether the holder id is of another library.
 pub(crate) fn is_foreign(holder: &str) -> bool {
     holder.as_bytes().get(14) != Some(&b'8')
 }
@@ -128,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn javas_holds_are_told_from_ours() {
-        let ours = ClientId::random(Duration::from_secs(5)).fresh_holder();
-        assert!(!is_foreign(ours.as_str()));
-        assert_eq!(hold_on_many(ours.as_str()), ours.as_str());
+    fn foreign_holders_are_recognized() {
+        let own = ClientId::random(Duration::from_secs(5)).fresh_holder();
+        assert!(!is_foreign(own.as_str()));
+        assert_eq!(hold_on_many(own.as_str()), own.as_str());
         assert!(is_foreign("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30") && is_foreign("somebody"));
         assert_eq!(hold_on_many("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30"), "30");
     }

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A point on the lease clock (see `clock`): nanoseconds of a clock that also counts suspended time.
+/// A point on the lease clock (see `clock`): nanoseconds of a clock that also counts suspended
+/// time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
 
@@ -20,7 +21,7 @@ impl Moment {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
-    /// The time from `earlier` to `self`, zero if there is none.
+    /// The time from `earlier` to `self`; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -30,14 +31,14 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What is given away at the end of every lease for clocks that tick at different speeds: 1 % + 2 ms, the drift
-/// allowance of the Redlock algorithm.
+/// The part at the end of a lease that is not used, because clocks run at different speeds: 1 % + 2
+/// ms, the drift allowance of the Redlock algorithm.
 pub(crate) fn margin(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }
 
-/// Until when a lease can be trusted that was asked for at `sent`, the instant *before* the first byte went out:
-/// the server counts from when it got the command, which can only be later.
+/// When a lease ends for its holder. `sent`: the instant *before* the first byte of the request was
+/// sent. The server counts from when it received the request, which can only be later.
 pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
     sent.plus(lease.saturating_sub(margin(lease)))
 }
@@ -45,65 +46,68 @@ pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Held,
-    /// A renewal failed or the machine slept, and time remains: the server has not said no.
+    /// A renewal failed or the machine slept, and time remains: the store has not said that it is
+    /// lost.
     Suspect,
-    /// Final: nothing that arrives later makes it held again.
+    /// Final: no later reply makes it held again.
     Lost,
-    /// Given up by us. Final, and never a loss.
+    /// Released by its holder. Final, and never a loss.
     Released,
-    /// Given up by closing the client, under a holder that may still be at work. Final, and told like a loss.
+    /// Given up because the client was closed; the user of the lock may still be at work. Final,
+    /// and reported like a loss.
     Closed,
 }
 
-/// The state and the end of one lease, in one word so that they change together.
+/// The state and the end of one lease, in one atomic word so that they change together.
 ///
 /// `word` = end in nanoseconds with the three lowest bits replaced by the state. Transitions:
 ///
 /// | from | to | by |
 /// |---|---|---|
 /// | Held, Suspect | Held, end moved | `renewed`, before the end |
-/// | Held, Suspect | the same, end moved in or out | `looked`, before the end |
+/// | Held, Suspect | the same, end moved either way | `inspected`, before the end |
 /// | Held | Suspect | `suspect` |
-/// | Held, Suspect | Lost | `lose`, or whoever first *looks* after the end |
+/// | Held, Suspect | Lost | `lose`, or the first call of any method after the end |
 /// | Held, Suspect | Released | `release` |
 /// | Held, Suspect | Closed | `close` |
 ///
-/// Looking makes a loss stick: without that, thread A could see the lease ended and act on it, and thread B, which
-/// read its clock just before, could store a renewal and make it held again. For the same reason an end that is moved in
-/// is in the word, and not a second one that readers would have to compare with. [`Ends`] says where the end is.
+/// Reading the state after the end stores the loss. Otherwise thread A could see that the lease has
+/// ended and act on it, and then thread B, which read its clock just before, could store a renewal
+/// and make the lease held again. For the same reason an earlier end is stored in the word, and not
+/// beside it. [`Ends`] computes the end.
 #[derive(Debug)]
 pub(crate) struct Lease {
     word: AtomicU64,
 }
 
-/// What the end of a lease follows from: what we were granted, and what others leave us of it.
+/// What determines the end of a lease: the grant, and a bound that other holders may set.
 #[derive(Debug)]
 pub(crate) struct Ends {
     own: Moment,
     bound: Option<Moment>,
-    looked: Moment,
+    inspected_at: Moment,
 }
 
 impl Ends {
     pub(crate) fn new(own: Moment) -> Self {
-        Self { own, bound: None, looked: Moment(0) }
+        Self { own, bound: None, inspected_at: Moment(0) }
     }
 
-    /// The server confirmed the hold until `until`. Never shortens.
+    /// The store granted the hold until `until`. Never shortens it.
     pub(crate) fn granted(&mut self, until: Moment) {
         self.own = self.own.max(until);
     }
 
-    /// A look at the lock, asked for at `asked`, found that others may end the hold at `bound` (`None`: they cannot). Counts
-    /// until the next look.
-    pub(crate) fn looked(&mut self, asked: Moment, bound: Option<Moment>) {
-        // The answers to two looks may be read in the wrong order.
-        if asked >= self.looked {
-            (self.looked, self.bound) = (asked, bound);
+    /// An inspection of the lock, sent at `asked`, found that other holders may end the hold at
+    /// `bound` (`None`: they cannot). It counts until the next inspection.
+    pub(crate) fn inspected(&mut self, asked: Moment, bound: Option<Moment>) {
+        // The replies to two inspections may be read in the wrong order.
+        if asked >= self.inspected_at {
+            (self.inspected_at, self.bound) = (asked, bound);
         }
     }
 
-    /// The end of what we were granted.
+    /// The end of the grant.
     pub(crate) fn own(&self) -> Moment {
         self.own
     }
@@ -136,7 +140,7 @@ impl Lease {
         Self { word: AtomicU64::new(pack(State::Held, until)) }
     }
 
-    /// The state at `now`, a loss by time included.
+    /// The state at `now`. Past the end it is `Lost`, for good.
     pub(crate) fn state(&self, now: Moment) -> State {
         self.step(now, |state, until| (state, until))
     }
@@ -150,37 +154,41 @@ impl Lease {
         }
     }
 
-    /// The end of the lease, also of one that is over.
+    /// The end of the lease, even if it has passed.
     pub(crate) fn until(&self) -> Moment {
         unpack(self.word.load(Ordering::Acquire)).1
     }
 
-    /// The server confirmed the hold, and the lease ends at `end` by now. Revives nothing. Returns the state after it.
+    /// The store confirmed the hold, and the lease now ends at `end`. Does not revive a lease that
+    /// is over. Returns the state after it.
     pub(crate) fn renewed(&self, now: Moment, end: Moment) -> State {
         self.step(now, |_, _| (State::Held, end))
     }
 
-    /// The lease ends at `end`, earlier or later than was known before. Revives nothing. Returns the state after it.
-    pub(crate) fn looked(&self, now: Moment, end: Moment) -> State {
+    /// The lease now ends at `end`, earlier or later than before. Does not revive a lease that is
+    /// over. Returns the state after it.
+    pub(crate) fn inspected(&self, now: Moment, end: Moment) -> State {
         self.step(now, |state, _| (state, end))
     }
 
-    /// The server could not be asked. Ends nothing: only time does, or the server saying that the hold is gone.
+    /// The store could not be reached. That ends no lease: only time does, or the store's reply
+    /// that the hold is gone.
     pub(crate) fn suspect(&self, now: Moment) -> State {
         self.step(now, |_, until| (State::Suspect, until))
     }
 
-    /// The server said that the hold is gone. A late "gone" after a release loses nothing.
+    /// The store said that the hold is gone. After a release that changes nothing.
     pub(crate) fn lose(&self, now: Moment) -> State {
         self.step(now, |_, until| (State::Lost, until))
     }
 
-    /// We give it up. Returns the state *before*: only one caller ever sees it live.
+    /// Its holder releases it. Returns the state *before*: only one caller ever sees a live one.
     pub(crate) fn release(&self, now: Moment) -> State {
         self.give_up(now, State::Released)
     }
 
-    /// [`release`](Self::release) for a client that is closed: whoever has a guard of it learns that it holds nothing.
+    /// [`release`](Self::release) for a client that is closed: the guard then reports that it holds
+    /// nothing.
     pub(crate) fn close(&self, now: Moment) -> State {
         self.give_up(now, State::Closed)
     }
@@ -202,7 +210,8 @@ impl Lease {
         }
     }
 
-    /// Applies `change` to a live lease; a lease that is over, or whose end `now` has reached, stays or becomes Lost.
+    /// Applies `change` to a live lease. A lease whose end has come by `now` becomes `Lost`, and
+    /// one that is over stays as it is.
     fn step(&self, now: Moment, change: impl Fn(State, Moment) -> (State, Moment)) -> State {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
@@ -212,7 +221,7 @@ impl Lease {
             }
             let (next_state, next_until) = match change(state, until) {
                 (next, end) if now < until && now < end => (next, end),
-                // Moved in to what is over already, the end stays where it was: it is the state that says so.
+                // A new end that has passed already is not stored: the state says enough.
                 _ => (State::Lost, until),
             };
             let next_word = pack(next_state, next_until);
@@ -263,43 +272,43 @@ mod tests {
     #[test]
     fn a_look_moves_the_end_in_and_out_again() {
         let mut ends = Ends::new(at(30_000));
-        ends.looked(at(5), Some(at(3_000)));
+        ends.inspected(at(5), Some(at(3_000)));
         assert_eq!((ends.end(), ends.own()), (at(3_000), at(30_000)));
-        // What we are granted meanwhile counts once nobody can cut it.
+        // What is granted meanwhile counts once nobody can shorten it.
         ends.granted(at(31_000));
         assert_eq!((ends.end(), ends.own()), (at(3_000), at(31_000)));
-        ends.looked(at(1_005), Some(at(4_000)));
+        ends.inspected(at(1_005), Some(at(4_000)));
         assert_eq!(ends.end(), at(4_000));
-        ends.looked(at(1_990), None);
+        ends.inspected(at(1_990), None);
         assert_eq!(ends.end(), at(31_000));
-        // Asked for before the look that is known already.
-        ends.looked(at(1_980), Some(at(4_500)));
+        // Sent before the inspection whose reply was read first.
+        ends.inspected(at(1_980), Some(at(4_500)));
         assert_eq!(ends.end(), at(31_000));
-        // They could leave us more than we were granted.
-        ends.looked(at(2_050), Some(at(40_000)));
+        // The bound can be later than the grant.
+        ends.inspected(at(2_050), Some(at(40_000)));
         assert_eq!(ends.end(), at(31_000));
 
         let lease = Lease::new(at(30_000));
-        assert_eq!(lease.looked(at(10), at(3_000)), State::Held);
+        assert_eq!(lease.inspected(at(10), at(3_000)), State::Held);
         assert_eq!(lease.until(), at(3_000));
         lease.suspect(at(1_000));
-        assert_eq!(lease.looked(at(1_010), at(4_000)), State::Suspect);
+        assert_eq!(lease.inspected(at(1_010), at(4_000)), State::Suspect);
         assert!(lease.is_held(at(3_999)));
     }
 
     #[test]
     fn a_lease_whose_end_was_moved_in_is_lost_for_good() {
         let late = Lease::new(at(30_000));
-        assert_eq!(late.looked(at(3_000), at(3_000)), State::Lost, "it took too long to learn of it");
+        assert_eq!(late.inspected(at(3_000), at(3_000)), State::Lost, "it took too long to learn of it");
         assert!(!late.is_held(at(2_999)));
         let ended = Lease::new(at(30_000));
-        ended.looked(at(10), at(3_000));
+        ended.inspected(at(10), at(3_000));
         assert!(ended.is_held(at(2_999)) && !ended.is_held(at(3_000)));
-        assert_eq!(ended.looked(at(2_999), at(30_000)), State::Lost, "somebody has seen it end");
+        assert_eq!(ended.inspected(at(2_999), at(30_000)), State::Lost, "somebody has seen it end");
         assert_eq!(ended.renewed(at(2_999), at(60_000)), State::Lost);
         let released = Lease::new(at(30_000));
         released.release(at(1));
-        assert_eq!(released.looked(at(2), at(2)), State::Released);
+        assert_eq!(released.inspected(at(2), at(2)), State::Released);
     }
 
     #[test]

@@ -1,27 +1,29 @@
-//! What a lease and a name may be, checked before anything is sent.
+//! Limits of leases, counts and names, checked before anything is sent.
 
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// Shorter than this, the margin and one round trip eat the lease up.
+/// The margin and one round trip would use up a shorter lease.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(20);
-/// Longer than this is a mistake in units, and a lock that a crash leaves behind for good.
+/// A longer lease is a mistake in units: after a crash the lock would stay locked for years.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// How long the answer to a request that must not run twice is remembered, and so for how long it may be repeated.
+/// How long a store keeps the answer to a request that must not run twice, and so for how long the
+/// request may be repeated.
 pub(crate) const IDEMPOTENCY_TTL: Duration = Duration::from_secs(60);
 
-/// How long a store remembers that a counting semaphore's permits were taken: for as long the undo of an acquisition whose reply
-/// was lost gives them back. Beyond it nobody knows, and they are leaked.
+/// How long a store remembers which acquisition took permits of a counting semaphore. For as long
+/// an undo can return them after a lost reply. Beyond it they are leaked.
 pub(crate) const TAKEN_TTL: Duration = Duration::from_secs(600);
 
 /// Redisson's counts are Java `int`s.
 pub(crate) const MOST_PERMITS: u32 = i32::MAX as u32;
-/// A script takes permits with leases one by one, and keeps the server from everybody else meanwhile.
+/// A script takes permits with leases one by one, and the server serves nobody else meanwhile.
 pub(crate) const MOST_PERMITS_AT_ONCE: u32 = 10_000;
 
-/// Names of a multi-lock: one script takes them all, 5 to 10 µs each, and keeps the server from everybody else meanwhile.
+/// Names of a multi-lock. One script takes them all, 5 to 10 µs each, and the server serves nobody
+/// else meanwhile.
 pub(crate) const MOST_NAMES: usize = 1000;
 
 /// Permits or a count: 1 to `most`.

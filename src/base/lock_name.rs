@@ -1,4 +1,4 @@
-//! A lock's name and kind, without what a store makes of it.
+//! A lock's name and kind, independent of the store.
 
 use std::any::Any;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// The longest name in bytes, prefix included. A store may take more; a name this long is a mistake, and it travels with
-/// every request.
+/// The longest name in bytes, including the prefix. A store could take more, but every request
+/// carries the name, and a longer one is most likely a mistake.
 pub(crate) const MAX_NAME_BYTES: usize = 1024;
 
-/// What stands under a name, and how a holder stands there.
+/// What a name is used for; of a read-write lock, also in which mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// The re-entrant lock.
@@ -22,37 +22,38 @@ pub(crate) enum Kind {
     Write,
     /// Permits with leases.
     Semaphore,
-    /// Permits without.
+    /// Permits without leases.
     CountingSemaphore,
     Latch,
 }
 
 impl Kind {
-    /// One holder keeps everybody else out.
+    /// Whether a holder excludes all others.
     pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Self::Mutex | Self::Fair | Self::Write)
     }
 
-    /// Whether both can be asked of one name: read and write of one lock.
+    /// Whether both may be used under one name: equal, or the two modes of a read-write lock.
     pub(crate) fn is_same_primitive_as(self, other: Self) -> bool {
         let is_rw = |kind| matches!(kind, Self::Read | Self::Write);
         is_rw(self) && is_rw(other) || self == other
     }
 }
 
-/// What is asked for, and of which kind.
+/// The name of a lock, and its kind.
 pub(crate) struct LockName {
     pub(crate) kind: Kind,
     /// As the user gave it, for errors and logs.
     pub(crate) name: Arc<str>,
-    /// With the client's prefix in front: what tells names apart within a client.
+    /// The name with the client's prefix. Identifies the lock within a client.
     pub(crate) key: Arc<str>,
     spelling: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl LockName {
     /// # Errors
-    /// `InvalidInput` for an empty or overlong name. What else a store cannot hold it says itself.
+    /// `InvalidInput` for an empty or too long name. A store checks for itself what else it cannot
+    /// hold.
     pub(crate) fn new(prefix: &str, name: &str, kind: Kind) -> Result<Self> {
         if name.is_empty() {
             return Err(Error::named(ErrorKind::InvalidInput, name, "a lock name must not be empty"));
@@ -65,15 +66,15 @@ impl LockName {
         Ok(Self { kind, name: name.into(), key: key.into(), spelling: OnceLock::new() })
     }
 
-    /// The same name, asked for in another way.
+    /// The same name with another kind.
     pub(crate) fn of_kind(&self, kind: Kind) -> Self {
         Self { kind, name: self.name.clone(), key: self.key.clone(), spelling: OnceLock::new() }
     }
 
-    /// What the store calls it (keys, channels, nodes), made at the first request and kept.
+    /// The store's names for it (keys, channels, nodes), made at the first request and kept.
     pub(crate) fn spelling<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
         let spelling = self.spelling.get_or_init(|| Box::new(make()));
-        spelling.downcast_ref().expect("a name is asked of one store only")
+        spelling.downcast_ref().expect("a name is used with one store only")
     }
 }
 

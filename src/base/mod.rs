@@ -1,4 +1,4 @@
-//! What everything stands on: no I/O and no threads; time comes in as an argument.
+//! Types that all other modules use. No I/O and no threads; the time is an argument.
 
 pub(crate) mod backoff;
 pub(crate) mod clock;

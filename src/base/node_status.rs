@@ -1,23 +1,24 @@
-//! What a client knows of its servers, for those who operate them.
+//! What a client knows of its servers, for operators.
 
 use std::time::Duration;
 
 use crate::base::error::Error;
 
-/// Whether a server takes part.
+/// Whether a server takes part in the client's locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeState {
     /// It answers, and its vote counts.
     Voting,
-    /// It answers, and has no vote: it restarted, failed over, was flushed or is new, so it may have forgotten holds and
-    /// tokens. It gets its vote once the longest lease has passed; see [`Builder::redlock`](crate::Builder::redlock).
-    /// `remaining`: how long that still takes; `None` when something else is missing, such as enough other servers.
+    /// It answers, and has no vote: it restarted, failed over, was flushed or is new, so it may
+    /// have forgotten holds and tokens. It gets its vote once the longest lease has passed; see
+    /// [`Builder::redlock`](crate::Builder::redlock).
     Quarantined {
-        /// Until it may be admitted, if that is known.
+        /// The time until it may be admitted; `None` while something else is missing, such as
+        /// enough other servers.
         remaining: Option<Duration>,
     },
-    /// It cannot be reached, or does not answer in time. It is tried again in the background.
+    /// It cannot be reached, or does not answer in time. The client reconnects in the background.
     Down,
 }
 
@@ -31,26 +32,26 @@ pub struct NodeStatus {
 }
 
 impl NodeStatus {
-    /// Its address, without the password.
+    /// The address, without the password.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether it takes part.
+    /// Whether the server takes part.
     #[must_use]
     pub fn state(&self) -> NodeState {
         self.state
     }
 
-    /// How long its last answer took; `None` before the first one, and for a client of one server, which does not count
-    /// it.
+    /// How long the last reply took; `None` before the first one, and for a client of one server,
+    /// which does not measure it.
     #[must_use]
     pub fn latency(&self) -> Option<Duration> {
         self.latency
     }
 
-    /// Why it could not be asked when that last happened.
+    /// The last error in reaching the server.
     #[must_use]
     pub fn last_error(&self) -> Option<&Error> {
         self.last_error.as_ref()

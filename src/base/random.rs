@@ -1,7 +1,8 @@
-//! Random numbers, straight from the operating system.
+//! Random numbers from the operating system.
 //!
-//! Not from `rand`'s generator of the thread: in the destructor of a thread-local it may be gone, and asking for it then
-//! aborts the process; and a child made by `fork()` has a copy of it, so that the ids of both would be the same.
+//! Not from the thread-local generator of `rand`. In the destructor of another thread-local it may
+//! be gone, and its use then aborts the process. A child made by `fork()` has a copy of it, so both
+//! processes would make the same ids.
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -12,11 +13,11 @@ pub(crate) fn number() -> u64 {
 
 /// Uniform in 0..1.
 pub(crate) fn fraction() -> f64 {
-    // As many bits as a double has digits.
+    // 53 bits: the precision of a double.
     (number() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// 128 bits, for an id that nobody else has.
+/// 128 bits, for a unique id.
 pub(crate) fn id() -> u128 {
     u128::from(number()) << 64 | u128::from(number())
 }

@@ -1,8 +1,9 @@
-//! Where leases live. Everything above asks a [`LockStore`] and gets typed outcomes, never a reply.
+//! Where leases live. The code above calls a [`LockStore`] and gets typed outcomes.
 //!
-//! What stands in these types means the same in every store: a name, a holder, a lease, a fencing token. What only one
-//! store understands is opaque here: the [spelling](crate::base::lock_name::LockName::spelling) of a name, and
-//! [`UnknownOutcomes`]. What not every store can do is a capability that is asked for when a handle is made.
+//! These types mean the same in every store: a name, a holder, a lease, a fencing token. Two of
+//! them only the store can read: the [spelling](crate::base::lock_name::LockName::spelling) of a
+//! name, and [`UnknownOutcomes`]. What only some stores can do is a capability, which is requested
+//! when a handle is made.
 
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -24,66 +25,66 @@ use crate::base::node_status::NodeStatus;
 pub(crate) enum TokenRule {
     Off,
     On,
-    /// And the store must never forget the counter, because others rely on it.
+    /// With a token, and the store must never forget the counter, because others rely on it.
     Kept,
 }
 
-/// Whether whoever asks will ask again if it is busy: the store may note that it waits.
+/// Whether the caller tries again if the lock is busy: the store may then enqueue it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
     No,
     Yes,
-    /// It was noted before: if the note is gone, the place in the queue belongs to it all the same.
+    /// It was enqueued before. If its wait marker is gone, its place in the queue is still its own.
     Again,
 }
 
-/// One acquisition, outermost (`held` = 0) or one more of a hold.
+/// One acquisition, outermost (`held` = 0) or re-entrant.
 #[derive(Debug, Clone)]
 pub(crate) struct Acquire<'a> {
     pub(crate) name: &'a Arc<LockName>,
     pub(crate) holder: &'a Holder,
-    /// Of a semaphore; 1 for all others.
+    /// Of a semaphore; 1 for all other kinds.
     pub(crate) permits: u32,
     pub(crate) lease: Duration,
-    /// The hold count now. It is told, so that a store can set it, and a repeated request changes nothing more.
+    /// The hold count before this acquisition. The store sets the count rather than increments it,
+    /// so that a repeated request changes nothing more.
     pub(crate) held: u32,
     pub(crate) token: TokenRule,
     pub(crate) waiting: Waiting,
 }
 
-/// What a holder was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Granted {
-    /// 0 for none.
+    /// 0 if there is none.
     pub(crate) token: u64,
-    /// The lease counts from here: the instant before the request went out; in a store whose holds share one session, the
-    /// instant from which the session is known to live.
+    /// When the lease began: the instant before the request was sent. In a store whose holds share
+    /// one session, the instant from which the session is known to live.
     pub(crate) sent_at: Moment,
-    /// The holder whose turn is next, where the store has a queue: a hint.
+    /// The holder at the front of the queue, if the store has one: a hint.
     pub(crate) next: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
     Granted(Granted),
-    /// Held by another, for `ttl` still; `None`: for ever, or nobody knows.
+    /// Held by another for up to `ttl`; `None` if that is unlimited or unknown.
     Busy {
         ttl: Option<Duration>,
     },
-    /// The holder had it and has lost it.
+    /// The holder held it before, and has lost it.
     Gone,
-    /// More permits than there are in all.
+    /// The semaphore has only `permits` permits in all, fewer than were requested.
     TooFew {
         permits: u64,
     },
 }
 
-/// How often a holder holds: what stands, or what a release leaves.
+/// How often a holder holds a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HoldCounts {
-    /// Of the lock itself; of a read-write lock, for writing.
+    /// Of a read-write lock, the write holds; of all others, the holds.
     pub(crate) main: u32,
-    /// Of a read-write lock, for reading.
+    /// Of a read-write lock, the read holds.
     pub(crate) reads: u32,
 }
 
@@ -91,30 +92,30 @@ impl HoldCounts {
     pub(crate) const NONE: Self = Self { main: 0, reads: 0 };
 }
 
-/// Leaves a hold with the counts of `left`; with none, a holder that only waited leaves as well.
+/// Reduces a hold to the counts in `left`. With none left, a waiter also leaves the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Release<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) holder: &'a Holder,
-    /// As it was acquired.
+    /// As many as were acquired.
     pub(crate) permits: u32,
     pub(crate) left: HoldCounts,
-    /// It was granted for certain; else it may have been, or may still be.
+    /// Whether it is known to be granted; otherwise it may have been, or may still be.
     pub(crate) granted: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Released {
-    /// The hold was not there.
+    /// The holder does not hold the lock.
     NotHeld,
-    /// The holder still holds, or other readers do.
+    /// The holder still holds it, or other readers do.
     StillHeld,
-    /// Freed. `listeners`: how many subscribers the message reached, where the store can count them; `next`: the waiter
-    /// whose turn it is, where the store has a queue.
+    /// Freed. `listeners`: how many subscribers got the message, if the store can count them.
+    /// `next`: the waiter at the front of the queue, if the store has one.
     Freed { listeners: Option<u64>, next: Option<String> },
 }
 
-/// The two outcomes of a hand-over; the unknown outcomes are the next holder's.
+/// The two outcomes of a hand-over. `unknowns` are those of the acquisition.
 #[derive(Debug)]
 pub(crate) struct HandedOver {
     pub(crate) released: Result<Released>,
@@ -122,22 +123,23 @@ pub(crate) struct HandedOver {
     pub(crate) unknowns: UnknownOutcomes,
 }
 
-/// A hold to be renewed, or looked after.
+/// A hold to be renewed, or only checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Renewal {
     pub(crate) name: Arc<LockName>,
     pub(crate) holder: Holder,
     pub(crate) permits: u32,
-    /// Zero only asks whether the hold is still there.
+    /// Zero only checks whether the hold is still there.
     pub(crate) lease: Duration,
-    /// The hold's fencing token, 0 for none.
+    /// The fencing token of the hold; 0 if it has none.
     pub(crate) token: u64,
 }
 
 #[derive(Debug)]
 pub(crate) enum Renewed {
-    /// `again`: where it was missing it has been put again, so if it was given up meanwhile it must be undone there.
-    /// `beside`: others that are not of this crate share the lock, and may cut it to this any time from now on.
+    /// `again`: the hold was missing on some server and was taken anew there. If it was released
+    /// meanwhile, that must be undone. `beside`: holders of another library share the lock, and may
+    /// shorten its lease to this at any time from now on.
     Held {
         sent_at: Moment,
         again: bool,
@@ -147,8 +149,8 @@ pub(crate) enum Renewed {
     Failed(Error),
 }
 
-/// Requests of one call that may have run, or may still run, because no reply came. Only the store that left it here can
-/// read it; an empty one says that nothing is unknown.
+/// The requests of one call that may have run, or may still run, because no reply came. Only the
+/// store that wrote this value can read it. Empty: the outcome of every request is known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UnknownOutcomes(Option<Arc<dyn Any + Send + Sync>>);
 
@@ -170,28 +172,28 @@ impl UnknownOutcomes {
     }
 }
 
-/// A hold that must not stand as it may stand now: it is cut down to what shall be left of it (mostly nothing) once none
-/// of the requests whose outcome is unknown can run any more.
+/// A hold that may exist although nobody uses it. The store reduces it to `left` (mostly nothing)
+/// once none of the requests in `unknowns` can run any more.
 #[derive(Debug, Clone)]
 pub(crate) struct Undo {
     pub(crate) name: Arc<LockName>,
     pub(crate) holder: Holder,
     pub(crate) permits: u32,
     pub(crate) left: HoldCounts,
-    /// It was granted for certain.
+    /// Whether it is known to be granted.
     pub(crate) granted: bool,
     pub(crate) unknowns: UnknownOutcomes,
-    /// From here on the lease has ended by itself, if no request runs late. Of permits without leases: from here on a
-    /// repeat could give them back twice.
+    /// When the lease ends by itself, unless a request runs late. For permits without leases: when
+    /// a repeat could begin to return them twice.
     pub(crate) expires: Moment,
 }
 
-/// How long permits without leases may be given back anew once a request for it may have run: for half the time that its
-/// idempotency key is kept, because the last repeat may be slow.
+/// How long a request that returns permits without leases may be repeated after it may have run:
+/// half the TTL of its idempotency key, because the last repeat may be slow.
 const REPEATED: Duration = Duration::from_nanos(IDEMPOTENCY_TTL.as_nanos() as u64 / 2);
 
 impl Undo {
-    /// Gives back permits that have no lease: no time ends it, until a request that may have run makes repeats a risk.
+    /// Returns permits without leases. It does not expire until a request for it may have run.
     pub(crate) fn of_permits(
         name: Arc<LockName>,
         holder: Holder,
@@ -216,7 +218,8 @@ impl Undo {
         }
     }
 
-    /// The store refused it at `asked_at`: it may be full, or something else stands under the name for good.
+    /// The store refused it at `asked_at`. That may last: a full store, another type of value under
+    /// the name.
     pub(crate) fn was_refused(&mut self, asked_at: Moment) {
         self.unknowns.clear();
         if self.permits_without_lease().is_some() {
@@ -224,12 +227,12 @@ impl Undo {
         }
     }
 
-    /// How many permits without leases it gives back: nothing else would.
+    /// How many permits without leases it returns. Without this undo they would be lost.
     pub(crate) fn permits_without_lease(&self) -> Option<u32> {
         (self.name.kind == Kind::CountingSemaphore && self.granted).then_some(self.permits)
     }
 
-    /// It is given up. To be called without any mutex.
+    /// Called when the undo is given up, without any mutex held.
     pub(crate) fn warn_of_a_leak(&self) {
         if let Some(what) = self.leak() {
             log::warn!("{what}");
@@ -245,10 +248,10 @@ impl Undo {
     }
 }
 
-/// What stands under a lock's name.
+/// Who holds a lock, and for how long.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LockStatus {
-    /// `None`: the lock would never expire.
+    /// `None` if the lock never expires.
     pub(crate) ttl: Option<Duration>,
     /// Each holder id with its hold count.
     pub(crate) holders: Vec<(String, u64)>,
@@ -259,7 +262,8 @@ pub(crate) struct LockStatus {
 pub(crate) struct Topic {
     pub(crate) kind: Kind,
     pub(crate) key: Arc<str>,
-    /// That it is this holder's turn, of a lock whose queue is in the store; else that something under the name came free.
+    /// `Some`: this holder waits for its turn in a queue in the store. `None`: the topic is any
+    /// release under the name.
     pub(crate) turn_of: Option<Arc<str>>,
 }
 
@@ -275,65 +279,69 @@ impl Topic {
     }
 }
 
-/// What the receiving half of a subscription brought.
+/// What a subscriber received.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// Perhaps it is worth trying again: a hint, never a grant.
+    /// Another attempt may succeed: a hint, never a grant.
     Notified(Vec<Topic>),
-    /// From here on nothing that happens to these is missed.
+    /// From here on no message about these topics is missed.
     Watching(Vec<Topic>),
-    /// Anything else that shows that the store is there.
+    /// Anything else that shows that the store answers.
     Alive,
-    /// Nothing within the read timeout.
+    /// Nothing came within the read timeout.
     Timeout,
 }
 
-/// The half that one thread reads. Any error ends both halves.
+/// The half of a subscription that one thread reads. Any error ends both halves.
 pub(crate) trait Subscriber: Send {
     fn receive(&mut self) -> Result<Received>;
 }
 
-/// The half by which anybody says what is waited for; used under a mutex. It never waits for an answer.
+/// The half that any thread uses, under a mutex, to choose the topics. It never waits for a reply.
 pub(crate) trait SubscriptionSender: Send {
-    /// True: its messages are received already.
+    /// True if messages of all these topics are received already.
     fn watch(&mut self, topics: &[&Topic]) -> Result<bool>;
 
     fn unwatch(&mut self, topic: &Topic) -> Result<()>;
 
-    /// Whether messages of the topic would be received although nobody watches it yet.
+    /// Whether messages of the topic are received even before it is watched.
     fn covers(&self, _topic: &Topic) -> bool {
         false
     }
 
-    /// Asks for a sign of life.
+    /// Requests a reply, which shows that the store still answers.
     fn ping(&mut self) -> Result<()>;
 
-    /// From time to time.
+    /// Called from time to time.
     fn maintain(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Ends the read of the other half, too.
+    /// Also ends a read of the other half.
     fn close(&self);
 }
 
-/// What guards, watchdog and wait loop need from the place where leases live.
+/// What guards, watchdog and wait loop need of the place where leases live.
 ///
-/// Every call is one round trip, or a failure that leaves what may have run in `unknowns`. A call that finds something
-/// there makes sure first that it can no longer run. Every request may be repeated with the same holder.
+/// A call takes one round trip. If it fails, it adds the requests that may have run to `unknowns`.
+/// A call with earlier `unknowns` first makes sure that those requests can no longer run. Every
+/// request may be repeated with the same holder.
 ///
-/// A store with a lease for each hold renews each of a batch; one whose holds share a session keeps that alive, and answers
-/// for all of them from when it is known to live.
+/// A store with one lease for each hold renews every hold of a batch. A store whose holds share a
+/// session keeps the session alive, and reports for all of them the instant from which it is known
+/// to live.
 pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
-    /// Whether the store has this kind of lock, and can hold the name. Asked when a handle is made; no I/O.
+    /// Checks that the store supports this kind of lock and this name. Called when a handle is
+    /// made; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired>;
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released>;
 
-    /// Frees the lock (the last of a hold's counts) and tries it for `next`, in one round trip: a hand-over between two
-    /// threads of this client. `None`: not now; nothing was sent.
+    /// Releases the last hold count and acquires the lock for `next`, in one round trip: a
+    /// hand-over between two threads of this client. `None` if that is not possible now; nothing
+    /// was sent.
     fn hand_over(
         &self,
         release: &Release<'_>,
@@ -341,42 +349,45 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver>;
 
-    /// In the background, apart from the calls of locks; one answer for each, in order.
+    /// Called in the background, in parallel with calls of locks. One outcome for each hold, in
+    /// order.
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed>;
 
-    /// In the background: tries to resolve the first few, and keeps those that are not done.
+    /// Called in the background: performs the first few undos, and keeps those that are not done.
     fn resolve(&self, undos: &mut Vec<Undo>);
 
-    /// Lengthens holds of one kind at the caller's request; one answer for each, in order.
+    /// Extends holds of one kind at the caller's request. One outcome for each hold, in order.
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>>;
 
-    /// Frees the lock whoever holds it; false when it was free. Sent once: a repeat could force out the next holder.
+    /// Frees the lock, whoever holds it; false if it was free. Never repeated: a repeat could take
+    /// the lock from the next holder.
     fn force_unlock(&self, name: &LockName) -> Result<bool>;
 
-    /// A connection that brings the releases; reads of it wait for `read_timeout`.
+    /// Opens a subscription to releases. A read waits for at most `read_timeout`.
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)>;
 
-    /// How many messages one release brings.
+    /// How many messages one release causes.
     fn messages_per_release(&self) -> u64 {
         1
     }
 
-    /// In the background: looks after what nobody waits for (servers that were down). When to be called again; `None`: never.
+    /// Called in the background, for work that no caller waits for, such as reaching servers that
+    /// were down. Returns when to call it again; `None` if never.
     fn maintain(&self) -> Option<Moment> {
         None
     }
 
-    /// What is known of each server.
+    /// The state of each server, as far as it is known.
     fn nodes(&self) -> Vec<NodeStatus>;
 
-    /// How many grants took a second round for their fencing token.
+    /// How many grants needed a second round for their fencing token.
     fn token_rounds(&self) -> u64 {
         0
     }
 
-    /// Several plain locks as one.
+    /// Multi-locks: several plain locks as one.
     fn multi(&self) -> Result<&dyn MultiStore>;
 
     /// The queue of fair locks.
@@ -385,14 +396,14 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Latches, and the number of a semaphore's permits.
     fn counts(&self) -> Result<&dyn CountStore>;
 
-    /// Values that refuse stale holders.
+    /// Values that reject stale holders.
     fn fence(&self) -> Result<&dyn FenceStore>;
 
     /// Ends all connections; later calls fail with `Closed`.
     fn close(&self);
 }
 
-/// One of several locks that are taken as one, freshly (`held` = 0) or once more.
+/// One of several locks that are acquired as one, outermost (`held` = 0) or re-entrant.
 #[derive(Debug, Clone)]
 pub(crate) struct Part<'a> {
     pub(crate) name: &'a LockName,
@@ -400,7 +411,7 @@ pub(crate) struct Part<'a> {
     pub(crate) held: u32,
 }
 
-/// All of them or none.
+/// Acquires all parts, or none.
 #[derive(Debug, Clone)]
 pub(crate) struct AcquireAll<'a> {
     pub(crate) parts: Vec<Part<'a>>,
@@ -408,36 +419,38 @@ pub(crate) struct AcquireAll<'a> {
     pub(crate) token: TokenRule,
 }
 
-/// What became of several locks taken as one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquiredAll {
-    /// All taken, on a request sent at this moment; one token each, 0 for a part that was held already.
+    /// All are acquired, by a request sent at `sent_at`. One token each; 0 for a part that was held
+    /// already.
     Granted { tokens: Vec<u64>, sent_at: Moment },
-    /// None taken: the part at `at` is held by another, for `ttl` still; `None`: for ever, or nobody knows.
+    /// None is acquired: the part at index `at` is held by another for up to `ttl`; `None` if that
+    /// is unlimited or unknown.
     Busy { at: usize, ttl: Option<Duration> },
-    /// None taken: the holder had the part at `at` and has lost it.
+    /// None is acquired: the holder held the part at index `at` before, and has lost it.
     Gone { at: usize },
 }
 
 pub(crate) trait MultiStore {
-    /// Takes several plain locks, all or none.
+    /// Acquires several plain locks, all or none.
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll>;
 
-    /// Leaves several holds of plain locks at once; one answer for each, in order.
+    /// Releases several plain locks at once. One outcome for each, in order.
     fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>>;
 }
 
 pub(crate) trait QueueStore {
-    /// How long the queue of a fair lock is, and how many are before the first waiter of a client, if it has one.
+    /// The length of a fair lock's queue, and how many waiters are in front of the client's first
+    /// one, if it has one there.
     fn queue_of(&self, name: &LockName, client: &str) -> Result<(usize, Option<usize>)>;
 }
 
-/// A change of a count, which carries an id so that a repeat does nothing.
+/// A change of a count. Its request carries an id, so that a repeat changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// Begins it, if there is none.
+    /// Sets it, unless there is a count already.
     Set(u32),
-    /// More permits, or fewer.
+    /// Adds permits, or removes them.
     Add(i64),
     Down,
     Delete,
@@ -447,32 +460,34 @@ pub(crate) enum Count {
 pub(crate) struct CountAnswer {
     /// Whether anything was changed.
     pub(crate) done: bool,
-    /// What stands after it.
+    /// The count after it.
     pub(crate) value: i64,
 }
 
 pub(crate) trait CountStore {
-    /// Changes a count that nobody holds. `id`: the same for all repeats, which then change nothing more.
+    /// Changes a count that has no holder. Repeats have the same `id` and change nothing more.
     fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer>;
 
-    /// What is left of a count or free of the permits; and how many permits are held, of a latch when it was opened last.
+    /// Of a semaphore, the free and the held permits. Of a latch, the count that is left and when
+    /// it was last opened.
     fn counted(&self, name: &LockName) -> Result<(i64, i64)>;
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FenceAnswer {
-    /// The claim stands; for a claim, with the value that is there.
+    /// The claim is valid; the answer to a claim has the current value.
     Accepted(Option<Vec<u8>>),
-    /// A newer claim stands (or, for a write, none does).
+    /// `standing`: the token of a newer claim; `None` if there is no claim, so nothing may be
+    /// written.
     Refused { standing: Option<u64> },
 }
 
 pub(crate) trait FenceStore {
-    /// Whether a value may stand under this key.
+    /// Whether a fenced value may have this key.
     fn check_key(&self, key: &str) -> Result<()>;
 
     fn claim(&self, key: &str, token: u64) -> Result<FenceAnswer>;
 
-    /// With the unknown outcomes of earlier writes of the same claim, which must not run after this one.
+    /// `unknowns`: of earlier writes of the same claim, which must not run after this one.
     fn write(&self, key: &str, token: u64, value: &[u8], unknowns: &mut UnknownOutcomes) -> Result<FenceAnswer>;
 }

@@ -1,4 +1,4 @@
-//! The connection of the watchdog thread: renewals, and what settles unknown outcomes.
+//! The connection of the watchdog thread, for renewals and undos.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::store::redis::wire::{
     Connection, Connector, Failure, Pool, PubSubReader, PubSubWriter, Reply, Request, UnknownOutcome,
 };
 
-/// One connection of its own: renewals must not queue behind the locks' own traffic.
+/// A connection apart from the pool: renewals must not queue behind calls of locks.
 pub(super) struct Background {
     connector: Connector,
     idle: Mutex<Idle>,
@@ -23,7 +23,8 @@ pub(super) struct Background {
 #[derive(Default)]
 struct Idle {
     connection: Option<Connection>,
-    /// Nothing is put back any more: nobody would end it before the client's last handle goes.
+    /// No connection is put back any more: it would stay open until the client's last handle is
+    /// dropped.
     closed: bool,
 }
 
@@ -43,19 +44,20 @@ impl Background {
     }
 
     pub(super) fn close(&self) {
-        // A renewal under way keeps its connection until it is answered; the thread that waits for it drops it.
+        // The connection of a renewal under way is not here: the watchdog thread drops it after the
+        // reply.
         let mut idle = self.idle.lock();
         idle.closed = true;
         idle.connection = None;
     }
 
-    /// Over a connection of the locks where the server or the system grants no other (`maxclients`, open files): a hold
+    /// Uses a connection of the pool if no other can be opened (`maxclients`, open files): a hold
     /// must not be lost while its client has a connection that works.
     pub(super) fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<(Vec<Reply>, Moment)> {
         let started = Instant::now();
         match self.exchange_alone(requests) {
             Ok(done) => Ok(done),
-            // A connect that used up its time tells that the server hangs: no more time for it.
+            // Not after a connect that timed out: the server hangs, and would hang there too.
             Err(Failure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
                 log::debug!("renewing over a connection of the locks: {}", error.chain());
                 exchange_over(locks, requests).ok_or(error)
@@ -85,7 +87,8 @@ impl Background {
         }
     }
 
-    /// A connection that ended in its sleep gets one successor: everything sent here may be repeated at any time.
+    /// A connection that ended while it was idle is replaced once: every request sent here may be
+    /// repeated at any time.
     fn send(
         &self,
         connection: &mut Connection,
@@ -102,13 +105,14 @@ impl Background {
         outcome.map(|(replies, flight)| (replies, flight.sent_at))
     }
 
-    /// Kills the connections in unknown outcome, then releases, in one write.
+    /// Kills the connections of requests with unknown outcome, then releases, in one write.
     pub(super) fn resolve(&self, undos: &[Undo]) -> Result<Vec<Resolution>> {
-        // Always a fresh connection: its handshake tells which process of the server answers now.
+        // Always a new connection: its handshake shows which server process answers now.
         drop(self.idle.lock().connection.take());
         let mut connection = self.connector.connect()?;
         let mut requests = Vec::new();
-        // One kill for each connection in unknown outcome, and where in `requests` it stands; none where none is needed.
+        // One kill for each connection with an unknown outcome, and its index in `requests`; `None`
+        // if no kill is needed.
         let mut kills: Vec<(&UnknownOutcome, Option<usize>)> = Vec::new();
         let mut plans = Vec::with_capacity(undos.len());
         for undo in undos {
@@ -144,7 +148,7 @@ impl Background {
             Ok(done) => done,
             Err(Failure::NotSent(error)) => return Err(error),
             Err(Failure::Unknown { error, .. }) => {
-                log::debug!("{} unknown outcomes cannot be settled yet: {error}", undos.len());
+                log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
                 return Ok(undos.iter().map(|_| Resolution::MayHaveRun).collect());
             }
         };
@@ -168,7 +172,7 @@ impl Background {
     }
 }
 
-/// One after the other; the moment is that of the first.
+/// Sends one request after the other. The moment is when the first was sent.
 fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Moment)> {
     let answers: Vec<_> =
         requests.iter().map(|request| locks.call_over_open(request.clone()).ok()).collect::<Option<_>>()?;
@@ -179,17 +183,17 @@ fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Mome
 /// How far an undo has come.
 pub(super) enum Resolution {
     Done,
-    /// Nothing of it can run any more, but the release was refused.
+    /// None of its requests can run any more, but the release was refused.
     NothingUnderWay,
-    /// It was sent, and the reply was lost.
+    /// The release was sent, and its reply was lost.
     MayHaveRun,
     NotYet,
 }
 
-/// What one undo needs before its release may be believed.
+/// What one undo needs before the reply to its release counts.
 struct Plan {
     /// Every unknown outcome can be resolved now.
     ready: bool,
-    /// The kills whose replies must not be errors.
+    /// The indexes of the kills whose replies must not be errors.
     kills: Vec<usize>,
 }

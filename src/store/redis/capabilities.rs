@@ -1,4 +1,4 @@
-//! What not every store can do: several locks as one, queues, counts, fenced values.
+//! The capabilities that not every store has: multi-locks, queues, counts, fenced values.
 
 use std::cell::Cell;
 
@@ -23,7 +23,7 @@ impl MultiStore for RedisStore {
             let releases: Vec<_> = fresh.map(fresh_release).collect();
             self.take_back(|| self.release_all(&releases, unknowns).map(drop));
         })?;
-        // Not before: with an error, what the earlier attempts did still stands.
+        // Not after an error reply: earlier attempts may still have taken the locks.
         unknowns.clear();
         Ok(answer)
     }
@@ -33,7 +33,7 @@ impl MultiStore for RedisStore {
         let answers = script::release_all_answer(reply, releases.len())?;
         unknowns.clear();
         let outcome = |(answer, one): (Result<Released>, &Release<'_>)| {
-            answer.map(|answer| super::it_worked(answer, repeated && one.left == HoldCounts::NONE))
+            answer.map(|answer| super::or_freed_before(answer, repeated && one.left == HoldCounts::NONE))
         };
         Ok(answers.into_iter().zip(releases).map(outcome).collect())
     }
@@ -45,26 +45,26 @@ fn fresh_release<'a>(part: &Part<'a>) -> Release<'a> {
 
 impl QueueStore for RedisStore {
     fn queue_of(&self, name: &LockName, client: &str) -> Result<(usize, Option<usize>)> {
-        script::queue_answer(self.requests.ask_freely(|| script::queue(name, client))?.reply)
+        script::queue_answer(self.requests.ask_repeatable(|| script::queue(name, client))?.reply)
     }
 }
 
 impl CountStore for RedisStore {
     fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer> {
-        self.check_number(name)?;
+        self.check_use(name)?;
         let answer = script::count_answer(self.requests.ask(|| script::count(name, change, id), unknowns)?.reply);
         if let Ok(CountAnswer { value, .. }) = &answer {
             unknowns.clear();
-            self.learn_number(name, change != Count::Delete && (change != Count::Down || *value > 0));
+            self.learn_use(name, change != Count::Delete && (change != Count::Down || *value > 0));
         }
         answer
     }
 
     fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
-        self.check_number(name)?;
-        let reply = self.requests.ask_freely(|| script::count_question(name))?.reply;
+        self.check_use(name)?;
+        let reply = self.requests.ask_repeatable(|| script::count_question(name))?.reply;
         let (left, more) = script::question_answer(reply)?;
-        self.learn_number(name, name.kind != Kind::Latch || left > 0);
+        self.learn_use(name, name.kind != Kind::Latch || left > 0);
         Ok((left, more))
     }
 }
@@ -75,7 +75,7 @@ impl FenceStore for RedisStore {
     }
 
     fn claim(&self, key: &str, token: u64) -> Result<FenceAnswer> {
-        script::fence_answer(self.requests.ask_freely(|| script::fence_claim(key, token))?.reply)
+        script::fence_answer(self.requests.ask_repeatable(|| script::fence_claim(key, token))?.reply)
     }
 
     fn write(&self, key: &str, token: u64, value: &[u8], unknowns: &mut UnknownOutcomes) -> Result<FenceAnswer> {

@@ -5,31 +5,33 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 
-/// What a master of Redlock must not forget about itself: whether it may vote, and its tokens. Not Redisson's.
+/// On a master of Redlock: whether it may vote, and its tokens. Not Redisson's.
 pub(crate) const NODE_KEY: &str = "leasehold:node";
 
-/// The name that the rights of a user are asked with: nothing of it is ever written, some of it is deleted.
+/// The lock name with which the handshake tests the user's rights. Its keys are never written; some
+/// are deleted.
 const PROBE_NAME: &str = "leasehold:probe";
 
-/// What the channel of every plain lock begins with, before a colon.
+/// The channel of every plain lock begins with this and a colon.
 pub(crate) const LOCK_CHANNEL: &str = "redisson_lock__channel";
 
-/// Everything that Redis knows a lock by. All keys share one hash tag, so that a cluster keeps them together.
+/// The keys and channels of one lock. All keys share one hash tag, so that a cluster keeps them in
+/// one slot.
 #[derive(Debug)]
 pub(crate) struct RedisKeys {
-    /// The main key: the name with the client's prefix (Redisson's `NameMapper`).
+    /// The main key: the name with the client's prefix (in Redisson, the `NameMapper`).
     pub(crate) lock: Arc<str>,
-    /// The name in braces, unless it has some: the other keys are built from it.
+    /// The name in braces, unless it has braces itself. The other keys are built from it.
     pub(crate) tag: String,
-    /// Where what waiters wait for is published; for a fair lock, what the channel of each waiter begins with.
+    /// Where releases are published; for a fair lock, the prefix of each waiter's channel.
     pub(crate) channel: Arc<str>,
     /// The fencing token counter.
     pub(crate) token: String,
 }
 
 /// # Errors
-/// `InvalidInput` for a name whose keys a Redis Cluster would put into different slots (it would work until the day the
-/// server becomes a cluster), and for one that [`is_reserved`].
+/// `InvalidInput` for a name whose keys a Redis Cluster would put into different slots (it would
+/// work until the day the server becomes a cluster), and for a name that [`is_reserved`].
 pub(crate) fn check_name(name: &LockName) -> Result<()> {
     let refuse = |why: &str| Err(Error::named(ErrorKind::InvalidInput, &name.name, why));
     if !shares_one_slot(&name.key) {
@@ -61,22 +63,22 @@ impl RedisKeys {
         format!("redisson_lock_timeout:{}", self.tag)
     }
 
-    /// Where a waiting writer of ours keeps new readers of ours out. Not Redisson's.
+    /// Here a waiting writer of this library keeps new readers of this library out. Not Redisson's.
     pub(crate) fn marker(&self) -> String {
         format!("leasehold_writer:{}", self.tag)
     }
 
-    /// When the leases of a semaphore's permits end.
+    /// The ends of the leases of a semaphore's permits.
     pub(crate) fn leases(&self) -> String {
         format!("{}:timeout", self.tag)
     }
 
-    /// Where a request that must not run twice leaves its answer. Not Redisson's.
+    /// Where a request that must not run twice keeps its answer. Not Redisson's.
     pub(crate) fn idempotency_key(&self, id: &str) -> String {
         format!("leasehold_once:{}:{id}", self.tag)
     }
 
-    /// When a latch was opened last. Not Redisson's.
+    /// When the latch was last opened. Not Redisson's.
     pub(crate) fn opened(&self) -> String {
         self.idempotency_key("opened")
     }
@@ -87,29 +89,30 @@ pub(crate) fn channel_of(kind: Kind, lock: &str) -> String {
         Kind::Mutex | Kind::Fair => prefixed(LOCK_CHANNEL, lock),
         Kind::Read | Kind::Write => prefixed("redisson_rwlock", lock),
         Kind::Semaphore | Kind::CountingSemaphore => prefixed("redisson_sc", lock),
-        // Redisson's own rule for latches: braces in any case.
+        // Redisson's rule for latches differs: always braces.
         Kind::Latch => format!("redisson_countdownlatch__channel__{{{lock}}}"),
     }
 }
 
-/// Where one waiter of a fair lock is called.
+/// Where one waiter of a fair lock is notified.
 pub(crate) fn channel_of_waiter(lock: &str, holder: &str) -> String {
     format!("{}:{holder}", channel_of(Kind::Fair, lock))
 }
 
-/// The channels of all waiters of one client on fair locks, whatever the lock.
+/// The channels of all waiters of one client, on all fair locks.
 pub(crate) fn waiters_pattern(client: &str) -> String {
     format!("{LOCK_CHANNEL}:*:{client}:*")
 }
 
-/// A key that no lock of ours has in use under this prefix, and a channel of each shape that we publish on.
+/// A key that no lock of this library uses under this prefix, and one channel of each form to which
+/// releases are published.
 pub(crate) fn probe_names(prefix: &str) -> (String, Vec<String>) {
     let name = format!("{prefix}{PROBE_NAME}");
     let kinds = [Kind::Mutex, Kind::Read, Kind::Semaphore, Kind::Latch];
     (prefixed("redisson_lock_token", &name), kinds.map(|kind| channel_of(kind, &name)).to_vec())
 }
 
-/// Redisson's rule for auxiliary names: a name with an opening brace anywhere is taken to carry its own hash tag.
+/// Redisson's rule for auxiliary keys: a name with an opening brace counts as one with a hash tag.
 fn prefixed(prefix: &str, name: &str) -> String {
     format!("{prefix}:{}", tag_of(name))
 }
@@ -118,13 +121,13 @@ fn tag_of(name: &str) -> String {
     if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") }
 }
 
-/// What to say of a name that [`is_reserved`].
+/// The error message for a name that [`is_reserved`].
 pub(crate) const RESERVED: &str = "with the prefix of the client this is a key that locks and semaphores of another name \
      keep beside their own (the crate docs list them, in guide::operations); choose another name or another key_prefix";
 
-/// Whether another lock, latch or semaphore, of ours or of Redisson's, can have this very key beside its own: whatever
-/// stood there would break that one, or the other way round. Such a key ends in a hash tag or has one in front, so it
-/// contains a brace: `redisson_lock_token:x` is nobody's.
+/// Whether this can be an auxiliary key of another lock, latch or semaphore, of this library or of
+/// Redisson. A lock with this main key and that other one would overwrite each other. Auxiliary
+/// keys begin or end with a hash tag, so they contain a brace: `redisson_lock_token:x` is free.
 pub(crate) fn is_reserved(key: &str) -> bool {
     const IN_FRONT: [&str; 6] = [
         "leasehold_once:",
@@ -135,7 +138,7 @@ pub(crate) fn is_reserved(key: &str) -> bool {
         "redisson_unlock_latch:",
     ];
     let tagged = |rest: Option<&str>| rest.is_some_and(|rest| rest.contains('{'));
-    // Another client's prefix may stand in front of the probe's name.
+    // The name of the probe may have the prefix of any client.
     key == NODE_KEY
         || key.ends_with(PROBE_NAME)
         || IN_FRONT.iter().any(|prefix| tagged(key.strip_prefix(prefix)))
@@ -143,8 +146,8 @@ pub(crate) fn is_reserved(key: &str) -> bool {
         || tagged(key.split_once(":rwlock_timeout:").map(|(front, _)| front))
 }
 
-/// Whether the name itself and `prefixed(.., name)` have the same hash tag by Redis' rule (the text between the
-/// first `{` and the first `}` behind it, if there is any).
+/// Whether the name itself and `prefixed(.., name)` have the same hash tag by Redis' rule (the text
+/// between the first `{` and the first `}` behind it, if there is any).
 fn shares_one_slot(name: &str) -> bool {
     match name.find('{') {
         Some(open) => name[open + 1..].find('}').is_some_and(|len| len > 0),
@@ -175,7 +178,6 @@ mod tests {
         assert_eq!(&*mapped.token, "redisson_lock_token:{app:x}");
     }
 
-    /// Redisson's rules for names.
     #[test]
     fn every_kind_has_its_own_names() {
         for (name, tag, latch) in [
@@ -200,7 +202,7 @@ mod tests {
         for name in ["x", "a{b}c"] {
             let fair = self::name(name, Kind::Fair);
             let keys = RedisKeys::of(&fair);
-            let level = format!("{}:u:1:rwlock_timeout:1", keys.tag);
+            let hold_count = format!("{}:u:1:rwlock_timeout:1", keys.tag);
             let latch = format!("redisson_unlock_latch:{}:0", keys.tag);
             let beside = [
                 keys.queue(),
@@ -208,7 +210,7 @@ mod tests {
                 keys.marker(),
                 keys.leases(),
                 keys.idempotency_key("u:1"),
-                level,
+                hold_count,
                 latch,
             ];
             for key in beside.iter().map(String::as_str).chain([
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_safety_is_the_table_of_the_wire_document() {
+    fn only_names_with_one_hash_tag_are_accepted() {
         for good in ["foo", "a{b}c", "{x}", "a{b}{c}", "}a{b}", "löck-東京", "with space", "line\nfeed"] {
             assert!(check_name(&name(good, Kind::Fair)).is_ok(), "{good}");
         }

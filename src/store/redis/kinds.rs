@@ -1,5 +1,5 @@
-//! What a client uses a number for: a latch, a semaphore and a counting semaphore are each no more than a number under their
-//! name, and Redis does not tell them apart.
+//! What a client uses a number for. A latch, a semaphore and a counting semaphore are each stored
+//! as a number under their name, and Redis cannot distinguish them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use parking_lot::Mutex;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lock_name::{Kind, LockName};
 
-/// Names remembered; then all are forgotten, which costs nobody more than the warning.
+/// Names remembered. Beyond it all are forgotten, which costs no more than the error message.
 const MOST_NAMES: usize = 4096;
 
-/// The names that were seen to be a number of a kind by this client, and not to be over since.
+/// The names that this client has seen as a number of some kind, and not seen deleted since.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     seen: Mutex<HashMap<Arc<str>, Kind>>,
 }
 
 impl Kinds {
-    /// What else the name was used for, if it was.
+    /// The other kind that the name was used for, if any.
     pub(super) fn other_use(&self, name: &LockName) -> Option<Kind> {
         let seen = self.seen.lock().get(&name.key).copied()?;
         (!seen.is_same_primitive_as(name.kind)).then_some(seen)
@@ -33,7 +33,7 @@ impl Kinds {
         seen.insert(name.key.clone(), name.kind);
     }
 
-    /// The number is gone: the name may stand for anything next.
+    /// The number was deleted: the name is free for any kind.
     pub(super) fn forget(&self, name: &LockName) {
         self.seen.lock().remove(&name.key);
     }

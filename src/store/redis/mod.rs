@@ -30,19 +30,19 @@ use crate::store::{
     Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
-/// Holds renewed by one run of the script: a script keeps the server from everybody else while it runs.
+/// Holds renewed by one run of the script: the server serves nobody else while a script runs.
 const RENEW_CHUNK: usize = 200;
 /// Undos resolved in one write.
 const RESOLVE_CHUNK: usize = 200;
 
-/// What a client of one server says besides where it is.
+/// The settings of a client of one server.
 #[derive(Debug, Clone)]
 pub(crate) struct RedisSettings {
     pub(crate) connections: usize,
-    /// Who must have what a grant or a renewal wrote before it counts.
+    /// How many replicas must acknowledge a grant or a renewal before it counts.
     pub(crate) replicas: Option<u32>,
     pub(crate) waiter_timeouts: WaiterTimeouts,
-    /// The id of the client: fair waiters listen on channels that end in it.
+    /// The id of the client, which the channels of its fair waiters contain.
     pub(crate) client_id: String,
 }
 
@@ -63,36 +63,37 @@ impl RedisStore {
     pub(crate) fn new(foreground: Connector, background: Connector, settings: RedisSettings) -> Self {
         let RedisSettings { connections, replicas, waiter_timeouts, client_id } = settings;
         let clock = foreground.clock.clone();
-        // Within the I/O timeout, also of a renewal, or the connection would be given up meanwhile.
-        let patience = foreground.io_timeout.min(background.io_timeout) / 2;
-        let replicas = replicas.map(|count| Replicas { count, millis: ceil_millis(patience), grant: true });
+        // Less than both I/O timeouts, or the connection would be given up during the wait.
+        let timeout = foreground.io_timeout.min(background.io_timeout) / 2;
+        let replicas = replicas.map(|count| Replicas { count, millis: ceil_millis(timeout), grant: true });
         let (pool, background) = (Pool::new(foreground, connections), Background::new(background));
         let requests = Repeater::new(pool, clock.clone());
         let (kinds, pattern_rights) = (Kinds::default(), Arc::default());
         Self { requests, background, kinds, clock, replicas, waiter_timeouts, client_id, pattern_rights }
     }
 
-    /// Connects once, which also checks the server and what the user may do there.
+    /// Connects once, which also checks the server and the user's rights.
     pub(crate) fn connect_now(&self) -> Result<()> {
         let connection = self.requests.pool.connect()?;
         self.requests.pool.adopt(connection);
         Ok(())
     }
 
-    /// Granted, perhaps, and fewer replicas have it than must, or nobody knows how many: to whoever asked, it is not granted.
+    /// Releases what may have been granted without enough acknowledgements from replicas: the
+    /// caller is told that it was not granted.
     fn take_back(&self, release: impl FnOnce() -> Result<()>) {
         if self.replicas.is_some()
             && let Err(e) = release()
         {
-            log::debug!("what too few replicas have is taken back in the background: {}", e.chain());
+            log::debug!("a grant without enough replicas is undone in the background: {}", e.chain());
         }
     }
 
-    /// Whether this client knows the name as another kind of number. Asked of the server as well before anybody is refused: it
-    /// may be over by now.
-    fn check_number(&self, name: &LockName) -> Result<()> {
+    /// Refuses a name that this client has used for another kind of number, unless the server no
+    /// longer has it.
+    fn check_use(&self, name: &LockName) -> Result<()> {
         let Some(other) = self.kinds.other_use(name) else { return Ok(()) };
-        let there = self.requests.ask_freely(|| Request::plain(&["EXISTS", &name.key]))?.reply;
+        let there = self.requests.ask_repeatable(|| Request::plain(&["EXISTS", &name.key]))?.reply;
         if script::fail_on_error(there)? != Reply::Int(0) {
             return Err(used_otherwise(name, other));
         }
@@ -100,16 +101,16 @@ impl RedisStore {
         Ok(())
     }
 
-    /// What an answer shows of a number: it `stands` as what it was taken for, or not (any more).
-    fn learn_number(&self, name: &LockName, stands: bool) {
-        if stands { self.kinds.note(name) } else { self.kinds.forget(name) }
+    /// Remembers whether the number `exists` as the kind of this name.
+    fn learn_use(&self, name: &LockName, exists: bool) {
+        if exists { self.kinds.note(name) } else { self.kinds.forget(name) }
     }
 
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
         script::acquire(acquire, self.waiter_timeouts).acknowledged_by(self.replicas)
     }
 
-    /// Of holds of one family.
+    /// For holds of one family.
     fn renewal_request<'a>(&self, chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
         let family = chunk.clone().next().map_or(Family::Hash, |first| Family::of(first.name.kind));
         let replicas = self.replicas.map(|replicas| Replicas { grant: false, ..replicas });
@@ -125,7 +126,7 @@ impl LockStore for RedisStore {
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         let is_a_number = is_a_number(acquire.name.kind);
         if is_a_number {
-            self.check_number(acquire.name)?;
+            self.check_use(acquire.name)?;
         }
         let answered = self.requests.ask(|| self.acquire_request(acquire), unknowns)?;
         let outcome = script::acquire_answer(answered.reply, answered.sent_at);
@@ -134,12 +135,12 @@ impl LockStore for RedisStore {
             let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
             self.take_back(|| self.release(&release, unknowns).map(drop));
         }
-        // Only an answer about the lock settles the earlier attempts: with an error (a full server, say) what they did
-        // still stands.
+        // Only an answer about the lock resolves the earlier attempts: after an error (a full
+        // server, say) their effects remain.
         if let Ok(acquired) = &outcome {
             unknowns.clear();
             if is_a_number {
-                self.learn_number(acquire.name, !matches!(acquired, Acquired::TooFew { permits: 0 }));
+                self.learn_use(acquire.name, !matches!(acquired, Acquired::TooFew { permits: 0 }));
             }
         }
         outcome
@@ -147,9 +148,10 @@ impl LockStore for RedisStore {
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let Answered { reply, repeated, .. } = self.requests.ask(|| script::release(release), unknowns)?;
-        // A release that leaves counts leaves the holder where it is: if it is not there, no earlier attempt took it.
-        let outcome =
-            script::release_answer(reply).map(|it| it_worked(it, repeated && release.left == HoldCounts::NONE));
+        // A release that leaves counts removes no holder: if the holder is missing, no earlier
+        // attempt is the reason.
+        let outcome = script::release_answer(reply)
+            .map(|answer| or_freed_before(answer, repeated && release.left == HoldCounts::NONE));
         if outcome.is_ok() {
             unknowns.clear();
         }
@@ -163,7 +165,7 @@ impl LockStore for RedisStore {
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver> {
         if self.replicas.is_some() {
-            // A grant that has to be taken back is the business of whoever asked for it.
+            // A grant without enough replicas must be taken back by the call that requested it.
             return None;
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
@@ -189,7 +191,7 @@ impl LockStore for RedisStore {
     }
 
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
-        // One script serves one family; the outcomes go back to where their holds stand in the batch.
+        // One script serves one family. The outcomes are put in the order of the batch.
         let mut order: Vec<usize> = (0..batch.len()).collect();
         order.sort_by_key(|&at| Family::of(batch[at].name.kind));
         let families = order.chunk_by(|&a, &b| Family::of(batch[a].name.kind) == Family::of(batch[b].name.kind));
@@ -211,12 +213,12 @@ impl LockStore for RedisStore {
 
     fn resolve(&self, undos: &mut Vec<Undo>) {
         let mut kept = Vec::new();
-        // Permits given back once the idempotency key may be gone would be given back twice.
+        // After the TTL of the idempotency key a repeat could return the permits twice.
         let asked_at = self.clock.now();
-        let is_over = |undo: &Undo| asked_at >= undo.expires && undo.permits_without_lease().is_some();
-        let (over, going_on): (Vec<Undo>, Vec<Undo>) = undos.drain(..).partition(is_over);
-        *undos = going_on;
-        over.iter().for_each(Undo::warn_of_a_leak);
+        let is_expired = |undo: &Undo| asked_at >= undo.expires && undo.permits_without_lease().is_some();
+        let (expired, rest): (Vec<Undo>, Vec<Undo>) = undos.drain(..).partition(is_expired);
+        *undos = rest;
+        expired.iter().for_each(Undo::warn_of_a_leak);
         if undos.is_empty() {
             return;
         }
@@ -226,7 +228,8 @@ impl LockStore for RedisStore {
                 for (mut undo, resolved) in chunk.into_iter().zip(done) {
                     match resolved {
                         Resolution::Done => continue,
-                        // Refused, for want of permission, say: from here on its lease ends it.
+                        // Refused, for lack of permission, say: from here on only its lease ends
+                        // it.
                         Resolution::NothingUnderWay => undo.was_refused(asked_at),
                         Resolution::MayHaveRun => undo.may_have_run(asked_at),
                         Resolution::NotYet => {}
@@ -240,17 +243,18 @@ impl LockStore for RedisStore {
                 kept.extend(chunk);
             }
         }
-        // What cannot be done yet goes behind the others.
+        // The undos that failed go behind the others.
         undos.append(&mut kept);
         let now = self.clock.now();
-        // Where nothing is unknown the lease has ended by itself. Otherwise the request may still lie in the buffer of a
-        // stalled server, however long that takes. Permits without leases are given up above.
+        // Past `expires` a lease has ended by itself, unless an outcome is unknown: the request may
+        // still lie in the buffer of a suspended server, for any time. Permits without leases are
+        // given up above.
         let goes_on = |undo: &Undo| !undo.unknowns.is_empty() || undo.permits_without_lease().is_some();
         undos.retain(|undo| goes_on(undo) || now < undo.expires);
     }
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let Answered { reply, sent_at, .. } = self.requests.ask_freely(|| self.renewal_request(renewals.iter()))?;
+        let Answered { reply, sent_at, .. } = self.requests.ask_repeatable(|| self.renewal_request(renewals.iter()))?;
         let answers = script::renew_answers(reply, sent_at)?;
         if answers.len() != renewals.len() {
             return Err(Error::new(ErrorKind::Protocol, "an answer to a renewal is missing"));
@@ -259,7 +263,7 @@ impl LockStore for RedisStore {
     }
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        script::inspect_answer(self.requests.ask_freely(|| script::inspect(name))?.reply)
+        script::inspect_answer(self.requests.ask_repeatable(|| script::inspect(name))?.reply)
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
@@ -276,7 +280,7 @@ impl LockStore for RedisStore {
 
     fn nodes(&self) -> Vec<NodeStatus> {
         let (reached, last_error) = self.requests.pool.reached();
-        // Without a connection and without a failure nobody has asked it yet.
+        // Without a connection and without a failure, it has not been asked yet.
         let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
         vec![NodeStatus { address: self.requests.pool.address(), state, latency: None, last_error }]
     }
@@ -304,10 +308,10 @@ impl LockStore for RedisStore {
 }
 
 /// `repeated`: an earlier attempt of the same release may have run on the data that answered now.
-fn it_worked(answer: Released, repeated: bool) -> Released {
+fn or_freed_before(answer: Released, repeated: bool) -> Released {
     match answer {
-        // The attempt whose reply was lost did it. After a restart one cannot say that: the hold may have been lost with
-        // the data, and a false alarm is better than none.
+        // The attempt whose reply was lost has freed it. Not so after a restart: then the hold may
+        // have been lost with the data, and a false alarm is better than none.
         Released::NotHeld if repeated => Released::Freed { listeners: None, next: None },
         answer => answer,
     }
@@ -329,7 +333,7 @@ mod tests {
     use crate::store::REPEATED;
     use crate::store::redis::wire::Endpoint;
 
-    /// A store whose server is not there.
+    /// A store whose server does not exist.
     fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {
         let clock: Arc<dyn Clock> = clock.clone();
         let connector = Connector {
@@ -356,7 +360,7 @@ mod tests {
         Undo::of_permits(name, holder, 3, UnknownOutcomes::default(), clock.now())
     }
 
-    /// No lease brings them back, so only a repeat that could count twice is a reason to give them up.
+    /// No lease returns them, so they are given up only when a repeat could count twice.
     #[test]
     fn permits_are_given_back_until_a_repeat_could_count_twice() {
         let clock = Arc::new(FakeClock::default());
@@ -364,12 +368,12 @@ mod tests {
         let mut undos = vec![permits_to_give_back(&clock)];
         clock.advance(Duration::from_secs(24 * 60 * 60));
         store.resolve(&mut undos);
-        assert_eq!(undos.len(), 1, "nothing of it has reached a server yet");
+        assert_eq!(undos.len(), 1, "no request for it has reached a server yet");
 
         undos[0].may_have_run(clock.now());
         undos[0].was_refused(clock.now());
         clock.advance(REPEATED - Duration::from_secs(1));
-        // A later repeat does not begin anew.
+        // A later repeat does not start the time again.
         undos[0].may_have_run(clock.now());
         store.resolve(&mut undos);
         assert_eq!(undos.len(), 1);
@@ -382,6 +386,6 @@ mod tests {
         undos[0].was_refused(clock.now());
         clock.advance(TAKEN_TTL);
         store.resolve(&mut undos);
-        assert!(undos.is_empty(), "refused for good");
+        assert!(undos.is_empty(), "refused for too long");
     }
 }

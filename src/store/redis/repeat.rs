@@ -1,4 +1,4 @@
-//! One request that may be repeated, and what becomes of earlier attempts of it.
+//! Requests that may be repeated: an earlier attempt must not run after a later one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::store::UnknownOutcomes;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Failure, Pool, Reply, Request, UnknownOutcome};
 
-/// The requests whose connection failed under them. Each can still run until it is resolved: its connection killed at the
-/// server, the server process gone, or its not-after passed.
+/// The requests whose connection failed before the reply. Each can still run until its connection
+/// is killed at the server, the server process has ended, or its not-after has passed.
 type Unresolved = Vec<UnknownOutcome>;
 
 pub(super) fn unknowns_of(unknowns: &UnknownOutcomes) -> &[UnknownOutcome] {
@@ -43,8 +43,9 @@ impl Repeater {
         Self { pool, clock }
     }
 
-    /// Where nothing is unknown it goes through the pool; else it follows the kill of the earlier connections, on a
-    /// connection of its own, so that no earlier attempt can run after it.
+    /// Without unknown outcomes the request goes through the pool. Otherwise it goes out on a new
+    /// connection, behind the kills of the earlier connections, so that no earlier attempt can run
+    /// after it.
     pub(super) fn ask(&self, request: impl Fn() -> Request, unknowns: &mut UnknownOutcomes) -> Result<Answered> {
         if unknowns.is_empty() {
             let asked_at = self.clock.now();
@@ -53,28 +54,30 @@ impl Repeater {
                 Err(Failure::NotSent(error)) => return Err(error),
                 Err(Failure::Unknown { error, unknown, stale }) => {
                     add_unknown(unknowns, unknown);
-                    // Long ago (the machine slept): what keeps a repeat from counting twice may be forgotten.
+                    // After a long time (the machine slept) the idempotency key may be gone, and a
+                    // repeat could count twice.
                     if !stale || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2 {
                         return Err(error);
                     }
-                    // The connection had ended in its sleep (a restart, an idle timeout of the server): that says
-                    // nothing about the server now, and the repeat below cannot meet the first attempt.
+                    // The connection had ended while it was idle (a restart, an idle timeout of the
+                    // server). That says nothing about the server now, so the request is repeated
+                    // below.
                 }
             }
         }
         self.ask_again(request(), unknowns)
     }
 
-    /// What changes nothing that a later run of it would spoil: no unknown outcome has to be remembered.
-    pub(super) fn ask_freely(&self, request: impl Fn() -> Request) -> Result<Answered> {
+    /// For a request that does no harm when it runs late: its unknown outcome is not remembered.
+    pub(super) fn ask_repeatable(&self, request: impl Fn() -> Request) -> Result<Answered> {
         self.ask(request, &mut UnknownOutcomes::default())
     }
 
     fn ask_again(&self, request: Request, unknowns: &mut UnknownOutcomes) -> Result<Answered> {
         let mut connection = self.pool.connect()?;
         if let Err(wait) = connection.kills_for(unknowns_of(unknowns)) {
-            // After an I/O timeout the earlier attempt is refused by its not-after; it is longer only if the server's clock
-            // was stepped back, and for that no caller waits.
+            // After an I/O timeout the not-after of the earlier attempt refuses it. The wait is
+            // longer only if the server's clock was stepped back, and no caller waits for that.
             std::thread::sleep(wait.min(self.pool.io_timeout()));
         }
         let mut requests = connection.kills_for(unknowns_of(unknowns)).map_err(not_yet)?;
@@ -85,7 +88,8 @@ impl Repeater {
             Ok((mut replies, flight)) => {
                 let reply = replies.pop().expect("a reply for every request");
                 self.pool.adopt(connection);
-                // With a kill refused, an earlier attempt can still run: as if this one had not been answered.
+                // After a refused kill an earlier attempt can still run, so this reply does not
+                // count.
                 for kill in replies.into_iter().take(kills) {
                     script::fail_on_error(kill)?;
                 }
@@ -100,7 +104,6 @@ impl Repeater {
     }
 }
 
-/// An earlier attempt may still run at the server, and we may not kill its connection.
 #[cold]
 fn not_yet(wait: Duration) -> Error {
     Error::new(

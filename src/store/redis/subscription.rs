@@ -1,7 +1,7 @@
 //! Wake-ups by publish and subscribe: which channel brings which topic.
 //!
-//! Fair waiters listen on channels that end in their holder. One pattern subscription serves all of them, which saves a
-//! SUBSCRIBE and a second try for each wait.
+//! The channel of a fair waiter ends in its holder id. One pattern subscription serves all fair
+//! waiters of a client, which saves a SUBSCRIBE and a second attempt in each wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::wire::{Frame, PubSubReader, PubSubWriter};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 
-/// The pattern is kept this long after the last fair waiter left.
+/// The pattern subscription is kept this long after the last fair waiter left.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Whether the user may subscribe to the pattern: an ACL that names channels cannot name it. Then each waiter's channel
-/// is subscribed for itself.
+/// Whether the user may subscribe to the pattern. With an ACL that lists channels it may not, and
+/// each waiter's channel is subscribed by itself.
 #[derive(Debug, Default)]
 pub(crate) struct PatternRights {
     denied: AtomicBool,
@@ -44,7 +44,8 @@ struct Channels {
 
 #[derive(Default)]
 struct Channel {
-    /// Mostly one: two locks share a channel when one has the other's name in braces, and both semaphores do.
+    /// Mostly one. Two locks share a channel if one has the other's name in braces, and so do the
+    /// two kinds of semaphore under one name.
     topics: Vec<Topic>,
     confirmed: bool,
 }
@@ -186,7 +187,8 @@ impl SubscriptionSender for RedisSender {
     fn maintain(&mut self) -> Result<()> {
         let mut channels = self.channels.lock();
         let pattern = &mut channels.pattern;
-        // One that is not confirmed yet stays: its confirmation must not be taken for that of a successor.
+        // An unconfirmed pattern stays: its confirmation must not be taken for that of the next
+        // subscription.
         if pattern.confirmed && pattern.idle_since.is_some_and(|since| since.elapsed() > LINGER) {
             (pattern.asked, pattern.confirmed, pattern.idle_since) = (false, false, None);
             self.writer.unsubscribe_pattern(&pattern.name)?;

@@ -1,23 +1,26 @@
-//! A round of votes: who grants, what that amounts to, and what is taken back when it is not enough.
+//! One round of an acquisition: ask all masters, count the grants, and take back what does not make
+//! a majority.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::node::{in_short, one};
+use super::node::{error_of, single};
+use super::node_set::NodeSet;
+use super::quorum::{is_final, majority, until_free};
 use super::scatter::{NodeOutcome, Round, ask_all};
-use super::{OnNodes, RedlockStore, done, late};
+use super::store::RedlockStore;
+use super::unknown_nodes::UnknownNodes;
 use crate::base::error::{Error, Result};
 use crate::base::holder::is_foreign;
 use crate::base::lease::Moment;
 use crate::store::redis::script::{self, NodeReply};
 use crate::store::redis::wire::{Connection, Failure, Reply};
-use crate::store::redlock::quorum::{is_final, majority, until_free};
 use crate::store::{Acquire, HoldCounts, Release, TokenRule, UnknownOutcomes};
 
 /// How far ahead of a master's clock a client may propose a token, in microseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000_000;
 
-/// What one round of votes came to.
+/// The outcome of one round.
 pub(super) enum Tally {
     Granted {
         token: u64,
@@ -31,68 +34,48 @@ pub(super) enum Tally {
     Gone,
 }
 
-/// The votes of one round, by place where it matters.
+/// A master's reply, or `None` if the round ended before it came.
+type Vote = Result<Option<NodeReply>>;
+
 #[derive(Default)]
-struct Counted {
-    yes: u64,
-    no: u64,
+struct Count {
+    granted: NodeSet,
+    busy: NodeSet,
     gone: usize,
+    /// Of the masters in `granted`.
     tokens: Vec<u64>,
+    /// Of the masters in `busy`.
     ttls: Vec<Option<Duration>>,
     holders: Vec<String>,
 }
 
 impl RedlockStore {
-    /// One round of votes, and what it takes to make its token safe.
+    /// One round, and a second one if the token needs it.
     pub(super) fn acquire_once(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Tally> {
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
         let wall = u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX);
         let proposal = wall.max(self.highest.load(Ordering::Relaxed) + 1);
-        let decided = |outcomes: &[NodeOutcome]| {
-            let count = |peeked| outcomes.iter().filter(|outcome| peek(outcome) == Some(peeked)).count();
-            let (yes, no, void) = (count(Peeked::Yes), count(Peeked::No), count(Peeked::Void));
-            // It cannot be won: but whether it is busy or cannot be had at all, only so many that voted can tell.
-            yes >= quorum || is_final(no + void, all) && yes + no >= quorum || is_final(void, all)
-        };
         let ask = |_: usize, connection: &Connection, run_id: &str| {
-            // One wrong clock must not burn the range of the tokens for everybody.
+            // A client whose clock is far ahead must not use up the range of tokens for all
+            // clients.
             let proposal = proposal.min(connection.server_micros().saturating_add(DAY));
             vec![script::acquire_on_node(acquire, proposal, run_id)]
         };
-        let round = ask_all(&self.nodes, Some(acquire.holder), ask, |_| true, decided);
-        let votes: Vec<Result<Option<NodeReply>>> = round.outcomes.iter().map(vote_of).collect();
-        let mut count = Counted::default();
-        for (at, vote) in votes.iter().enumerate() {
-            match vote {
-                Ok(Some(NodeReply::Granted { token })) => {
-                    count.yes |= 1 << at;
-                    count.tokens.push(*token);
-                }
-                Ok(Some(NodeReply::Busy { ttl, holder })) => {
-                    count.no |= 1 << at;
-                    count.ttls.push(*ttl);
-                    if is_foreign(holder) {
-                        self.seen_redisson.store(true, Ordering::Relaxed);
-                    }
-                    count.holders.push(holder.clone());
-                }
-                Ok(Some(NodeReply::Gone)) => count.gone += 1,
-                Ok(Some(NodeReply::Quarantined)) => self.quarantine.has_no_vote(&self.nodes[at], at),
-                Ok(Some(NodeReply::TooLate) | None) | Err(_) => {}
-            }
-        }
-        if count.yes.count_ones() as usize >= quorum {
-            self.stands_on(acquire.holder, may_stand(&round, &count) | OnNodes::of(unknowns).nodes);
+        let round = ask_all(&self.nodes, Some(acquire.holder), ask, self.all_nodes(), is_decided);
+        let votes: Vec<Vote> = round.outcomes.iter().map(vote_of).collect();
+        let count = self.count(&votes);
+        if count.granted.len() >= quorum {
+            self.add_nodes_of(acquire.holder, may_hold(&round, &count) | UnknownNodes::of(unknowns).nodes);
             if acquire.held > 0 || acquire.token == TokenRule::Off {
                 return Ok(Tally::Granted { token: 0, sent_at: round.sent_at });
             }
-            match self.agree_on_token(acquire, proposal, &count, quorum) {
-                Ok(token) => return Ok(Tally::Granted { token, sent_at: round.sent_at }),
+            return match self.agree_on_token(acquire, proposal, &count) {
+                Ok(token) => Ok(Tally::Granted { token, sent_at: round.sent_at }),
                 Err(error) => {
                     self.take_back(acquire, &round, &count, unknowns);
-                    return Err(error);
+                    Err(error)
                 }
-            }
+            };
         }
         if acquire.held > 0 {
             // Nothing is taken back: that would release the outer hold.
@@ -102,28 +85,40 @@ impl RedlockStore {
             };
         }
         self.take_back(acquire, &round, &count, unknowns);
-        let answered = (count.yes | count.no).count_ones() as usize;
-        if answered < quorum || count.no == 0 {
+        if count.answered() < quorum || count.busy.is_empty() {
             return Err(self.refused(&votes));
         }
-        // All of Java's count as one: they have another id on each master, and say so when they give one back.
-        let is_same = |a: &str, b: &str| a == b || is_foreign(a) && is_foreign(b);
-        let same = |holder: &String| count.holders.iter().filter(|other| is_same(other, holder)).count();
-        let most = count.holders.iter().map(same).max().unwrap_or(0);
-        // Whoever has a majority is waited for.
-        if most >= quorum {
-            let missing = quorum - count.yes.count_ones() as usize;
-            return Ok(Tally::Busy { ttl: until_free(count.ttls, missing) });
-        }
-        // Whoever may have one, with those that did not answer: or else it takes its votes back, and need not tell.
-        if most + all - answered >= quorum {
-            return Ok(Tally::Busy { ttl: None });
-        }
-        Ok(Tally::Split)
+        Ok(count.contended(all))
     }
 
-    /// The token of a grant rests on a majority before anybody sees it: the next holder's majority meets it there.
-    fn agree_on_token(&self, acquire: &Acquire<'_>, proposal: u64, count: &Counted, quorum: usize) -> Result<u64> {
+    fn count(&self, votes: &[Vote]) -> Count {
+        let mut count = Count::default();
+        for (index, vote) in votes.iter().enumerate() {
+            match vote {
+                Ok(Some(NodeReply::Granted { token })) => {
+                    count.granted.insert(index);
+                    count.tokens.push(*token);
+                }
+                Ok(Some(NodeReply::Busy { ttl, holder })) => {
+                    count.busy.insert(index);
+                    count.ttls.push(*ttl);
+                    if is_foreign(holder) {
+                        self.seen_redisson.store(true, Ordering::Relaxed);
+                    }
+                    count.holders.push(holder.clone());
+                }
+                Ok(Some(NodeReply::Gone)) => count.gone += 1,
+                Ok(Some(NodeReply::Quarantined)) => self.quarantine.begin(&self.nodes[index], index),
+                Ok(Some(NodeReply::TooLate) | None) | Err(_) => {}
+            }
+        }
+        count
+    }
+
+    /// A majority knows the token of a grant before its holder does: then the next holder's
+    /// majority includes a master that knows it, and the next token is higher.
+    fn agree_on_token(&self, acquire: &Acquire<'_>, proposal: u64, count: &Count) -> Result<u64> {
+        let quorum = majority(self.nodes.len());
         let highest = count.tokens.iter().copied().max().unwrap_or(proposal);
         self.highest.fetch_max(highest, Ordering::Relaxed);
         if count.tokens.iter().filter(|token| **token == proposal).count() >= quorum {
@@ -133,33 +128,36 @@ impl RedlockStore {
         let Acquire { name, holder, token, .. } = *acquire;
         let ask =
             |_: usize, _: &Connection, run_id: &str| vec![script::write_back(name, holder, highest, token, run_id)];
-        let known = |outcome: &NodeOutcome| match outcome {
-            NodeOutcome::Replies(replies) => one(replies.clone()).and_then(script::write_back_answer).unwrap_or(false),
+        let knows = |outcome: &NodeOutcome| match outcome {
+            NodeOutcome::Replies(replies) => {
+                single(replies.clone()).and_then(script::write_back_answer).unwrap_or(false)
+            }
             _ => false,
         };
-        let enough = |outcomes: &[NodeOutcome]| outcomes.iter().filter(|outcome| known(outcome)).count() >= quorum;
-        let voted = |at: usize| count.yes & (1 << at) != 0;
-        let round = ask_all(&self.nodes, Some(holder), ask, voted, enough);
+        let enough = |outcomes: &[NodeOutcome]| outcomes.iter().filter(|outcome| knows(outcome)).count() >= quorum;
+        let round = ask_all(&self.nodes, Some(holder), ask, count.granted, enough);
         if enough(&round.outcomes) {
             return Ok(highest);
         }
-        let say = |outcome: &NodeOutcome| {
-            if known(outcome) { "knows the token" } else { "does not know the token" }.to_owned()
+        let describe = |outcome: &NodeOutcome| {
+            if knows(outcome) { "knows the token" } else { "does not know the token" }.to_owned()
         };
-        Err(self.no_quorum(&round.outcomes, say))
+        Err(self.no_quorum(&round.outcomes, describe))
     }
 
-    /// No majority: what stands somewhere is removed at once where the master answers, and stays unknown elsewhere.
-    fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Counted, unknowns: &mut UnknownOutcomes) {
-        let nodes = OnNodes::of(unknowns).nodes | may_stand(round, count);
+    /// After a round without a majority: releases the grants at once where the master answers. On
+    /// the other masters the outcome stays unknown.
+    fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Count, unknowns: &mut UnknownOutcomes) {
+        let nodes = UnknownNodes::of(unknowns).nodes | may_hold(round, count);
         self.forget(acquire.holder);
-        if nodes == 0 {
+        if nodes.is_empty() {
             return;
         }
-        // So few did not look like a holder to anybody: those who were refused elsewhere as well wait for whoever has the
-        // lock, or look by themselves. A message would wake them for nothing, and us too, again and again.
-        let is_quiet = (nodes.count_ones() as usize) < majority(self.nodes.len());
-        // Only Java waits for one master after the other, also for a third when it has two: nothing else would tell it.
+        // A minority blocked nobody; a message would only cause spurious wake-ups, of this client
+        // too.
+        let is_quiet = nodes.len() < majority(self.nodes.len());
+        // Except of Redisson clients: they wait for one master after the other, also for a third
+        // when they have two, and nothing but this message would wake them.
         let seen_redisson = self.seen_redisson.load(Ordering::Relaxed);
         let Acquire { name, holder, permits, .. } = *acquire;
         let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
@@ -170,25 +168,62 @@ impl RedlockStore {
             true => vec![script::take_back(name, holder)],
             false => vec![script::release(&release)],
         };
-        let answered = |outcomes: &[NodeOutcome]| count.yes & !done(outcomes) == 0;
-        let asked = |at: usize| nodes & (1 << at) != 0;
-        let removed = ask_all(&self.nodes, Some(acquire.holder), ask, asked, answered).outcomes;
-        let nodes = nodes & !done(&removed);
-        OnNodes { nodes, pending: late(&removed) & nodes }.store(unknowns);
+        let all_released =
+            |outcomes: &[NodeOutcome]| count.granted.without(NodeSet::of(outcomes, NodeOutcome::has_run)).is_empty();
+        let outcomes = ask_all(&self.nodes, Some(acquire.holder), ask, nodes, all_released).outcomes;
+        let nodes = nodes.without(NodeSet::of(&outcomes, NodeOutcome::has_run));
+        UnknownNodes { nodes, unread: NodeSet::of(&outcomes, NodeOutcome::is_unread) }.store(unknowns);
     }
 
-    /// Why there was no majority: what most of them said, if they say the same of the request, or what each said.
-    fn refused(&self, votes: &[Result<Option<NodeReply>>]) -> Error {
-        let about_it = votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
-        if let Some(error) = about_it {
+    /// Why there was no majority: an error about the request itself if a master has one, else what
+    /// each master said.
+    fn refused(&self, votes: &[Vote]) -> Error {
+        let about_request = votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
+        if let Some(error) = about_request {
             return error.clone();
         }
         let texts: Vec<String> = votes.iter().map(|vote| in_words(vote).to_owned()).collect();
-        self.list(&texts)
+        self.no_quorum_with(&texts)
     }
 }
 
-fn in_words(vote: &Result<Option<NodeReply>>) -> &str {
+impl Count {
+    fn answered(&self) -> usize {
+        self.granted.len() + self.busy.len()
+    }
+
+    /// A majority of `all` masters answered, and some are held by others.
+    fn contended(self, all: usize) -> Tally {
+        let quorum = majority(all);
+        // All holders of Redisson count as one: each has another id on every master, and publishes
+        // a message when it gives one back.
+        let is_same = |a: &str, b: &str| a == b || is_foreign(a) && is_foreign(b);
+        let held_by = |holder: &String| self.holders.iter().filter(|other| is_same(other, holder)).count();
+        let most = self.holders.iter().map(held_by).max().unwrap_or(0);
+        if most >= quorum {
+            let missing = quorum - self.granted.len();
+            return Tally::Busy { ttl: until_free(self.ttls, missing) };
+        }
+        // One holder may have a majority together with masters that did not answer. If it has none,
+        // it takes its grants back, perhaps without a message.
+        if most + all - self.answered() >= quorum {
+            return Tally::Busy { ttl: None };
+        }
+        Tally::Split
+    }
+}
+
+/// True when replies that are still missing cannot change the outcome of the round.
+fn is_decided(outcomes: &[NodeOutcome]) -> bool {
+    let (all, quorum) = (outcomes.len(), majority(outcomes.len()));
+    let count = |sort| outcomes.iter().filter(|outcome| sort_of(outcome) == Some(sort)).count();
+    let (granted, busy, void) = (count(Sort::Granted), count(Sort::Busy), count(Sort::Void));
+    // Without a chance of a majority, a majority of grants and refusals is still needed to tell
+    // "busy" from "no quorum".
+    granted >= quorum || is_final(busy + void, all) && granted + busy >= quorum || is_final(void, all)
+}
+
+fn in_words(vote: &Vote) -> &str {
     match vote {
         Ok(Some(NodeReply::Granted { .. })) => "granted",
         Ok(Some(NodeReply::Busy { .. })) => "held by another",
@@ -202,44 +237,43 @@ fn in_words(vote: &Result<Option<NodeReply>>) -> &str {
     }
 }
 
-/// The masters where the holder may stand after a round. One that said that another has the lock has nothing of ours, and
-/// one that was sent nothing neither: it would have to be asked when it comes back, for every call made meanwhile.
-fn may_stand(round: &Round, count: &Counted) -> u64 {
-    let unknown = |outcome: &NodeOutcome| match outcome {
-        NodeOutcome::Late | NodeOutcome::Failed(Failure::Unknown { .. }) => true,
+/// The masters on which the holder may hold the lock after a round. Masters that were sent nothing
+/// are not among them: once they are back, every call made meanwhile would have to be undone there.
+fn may_hold(round: &Round, count: &Count) -> NodeSet {
+    let is_unknown = |outcome: &NodeOutcome| match outcome {
+        NodeOutcome::Unread | NodeOutcome::Failed(Failure::Unknown { .. }) => true,
         NodeOutcome::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),
         NodeOutcome::Failed(Failure::NotSent(_)) | NodeOutcome::Skipped => false,
     };
-    let places = round.outcomes.iter().enumerate().filter(|(_, outcome)| unknown(outcome));
-    places.fold(count.yes, |stands, (at, _)| stands | 1 << at)
+    count.granted | NodeSet::of(&round.outcomes, is_unknown)
 }
 
-/// A vote, without taking it apart twice.
+/// What a reply counts as. Found without parsing it, because it is asked after every reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Peeked {
-    Yes,
+enum Sort {
+    Granted,
     /// Held by another.
-    No,
-    /// Neither: it failed, or has no vote.
+    Busy,
+    /// Neither: the master failed, or has no vote.
     Void,
 }
 
-fn peek(outcome: &NodeOutcome) -> Option<Peeked> {
+fn sort_of(outcome: &NodeOutcome) -> Option<Sort> {
     match outcome {
         NodeOutcome::Replies(replies) => Some(match &replies[..] {
-            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(1)) => Peeked::Yes,
-            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(0)) => Peeked::No,
-            _ => Peeked::Void,
+            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(1)) => Sort::Granted,
+            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(0)) => Sort::Busy,
+            _ => Sort::Void,
         }),
-        NodeOutcome::Failed(_) => Some(Peeked::Void),
-        NodeOutcome::Late | NodeOutcome::Skipped => None,
+        NodeOutcome::Failed(_) => Some(Sort::Void),
+        NodeOutcome::Unread | NodeOutcome::Skipped => None,
     }
 }
 
-fn vote_of(outcome: &NodeOutcome) -> Result<Option<NodeReply>> {
+fn vote_of(outcome: &NodeOutcome) -> Vote {
     match outcome {
-        NodeOutcome::Replies(replies) => one(replies.clone()).and_then(script::acquire_on_node_answer).map(Some),
-        NodeOutcome::Failed(failure) => Err(in_short(failure).clone()),
-        NodeOutcome::Late | NodeOutcome::Skipped => Ok(None),
+        NodeOutcome::Replies(replies) => single(replies.clone()).and_then(script::acquire_on_node_answer).map(Some),
+        NodeOutcome::Failed(failure) => Err(error_of(failure).clone()),
+        NodeOutcome::Unread | NodeOutcome::Skipped => Ok(None),
     }
 }

@@ -1,28 +1,30 @@
-//! The arithmetic of Redlock: what a majority is, when one may come about, how long a round may take.
+//! The arithmetic of Redlock: what a majority is, when a round is decided, how long it may take.
 //!
-//! The algorithm is that of the Redis documentation, "Distributed Locks with Redis". The validity it speaks of (the lease
-//! without the time spent and the drift of the clocks) is [`valid_until`](crate::base::lease::valid_until), as for one server.
+//! The algorithm is that of the Redis documentation, "Distributed Locks with Redis". Its validity
+//! time (the lease without the time spent and the drift of the clocks) is
+//! [`valid_until`](crate::base::lease::valid_until), as for one server.
 
 use std::time::Duration;
 
-/// How many of all *configured* masters it takes.
+/// Of all *configured* masters, not of those that can be reached: two halves of a partition must
+/// not each have a majority.
 pub(crate) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// So many say the same that the others cannot make a majority for anything else.
+/// True when the masters that do not say the `same` are too few for a majority.
 pub(crate) fn is_final(same: usize, nodes: usize) -> bool {
     same > nodes - majority(nodes)
 }
 
-/// When `missing` of the masters that are taken come free by themselves; `None`: nobody knows.
+/// When the leases of `missing` masters have ended. `None` if one of them has no known end.
 pub(crate) fn until_free(mut ttls: Vec<Option<Duration>>, missing: usize) -> Option<Duration> {
     ttls.sort_by_key(|ttl| ttl.unwrap_or(Duration::MAX));
     ttls.get(missing.checked_sub(1)?).copied().flatten()
 }
 
-/// How much longer the others are waited for once a majority has answered: they are mostly just behind, and a reply that
-/// is read now need not be read later.
+/// How much longer a round waits for the other replies once it is decided. Most of them come soon,
+/// and a reply that is read now does not have to be read later.
 pub(crate) fn grace(spent: Duration) -> Duration {
     (spent / 2 + Duration::from_micros(200)).min(Duration::from_millis(10))
 }

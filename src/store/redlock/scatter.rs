@@ -1,83 +1,99 @@
-//! One round over several masters: all are asked at once by the calling thread, and whoever answers first is read first.
+//! One round over several masters: the calling thread sends to all of them, and reads each reply as
+//! it comes.
 
 use std::time::Duration;
 
-use super::node::{Call, Node};
+use super::node::{Node, NodeCall};
+use super::node_set::NodeSet;
+use super::quorum::{grace, majority};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::store::redis::wire::{Connection, Failure, Reply, Request};
-use crate::store::redlock::quorum::{grace, majority};
 
-/// What came of asking one master.
+/// The outcome of a request to one master.
 #[derive(Debug)]
 pub(super) enum NodeOutcome {
     Replies(Vec<Reply>),
-    /// Nothing was sent, or nobody knows what became of it.
+    /// Nothing was sent, or the outcome is unknown.
     Failed(Failure),
-    /// It was asked, and was not waited for: the others had decided.
-    Late,
-    /// It was not to be asked.
+    /// It was asked, and the round ended before its reply: the others had decided.
+    Unread,
+    /// It was not asked.
     Skipped,
 }
 
-pub(super) struct Round {
-    /// Before the first byte went out to the first of them.
-    pub(super) sent_at: Moment,
-    pub(super) outcomes: Vec<NodeOutcome>,
-    /// Those, by place, whose connection had ended in its sleep, and that were asked twice: the first may have run as well.
-    pub(super) repeated: u64,
+impl NodeOutcome {
+    /// The master has run the request, as far as the first reply shows.
+    pub(super) fn has_run(&self) -> bool {
+        matches!(self, Self::Replies(replies) if !matches!(replies[..], [Reply::Error(_), ..]))
+    }
+
+    pub(super) fn is_unread(&self) -> bool {
+        matches!(self, Self::Unread)
+    }
 }
 
-/// Asks every master that is to be `asked` what `ask` makes for it (given its place, the connection, and the run_id at its
-/// other end), and reads until all have answered, or `decided` says that the rest cannot change anything, or the time of the
-/// slowest is up. Without a holder all are waited for: there is nobody whose next request would follow on the same connection.
+pub(super) struct Round {
+    /// The instant before the first byte went out to any master.
+    pub(super) sent_at: Moment,
+    pub(super) outcomes: Vec<NodeOutcome>,
+    /// The masters that were asked twice, because their connection had ended while it was idle: the
+    /// first request may have run as well.
+    pub(super) repeated: NodeSet,
+}
+
+/// Sends to each of the masters in `asked` what `ask` makes for it, from its index, the connection
+/// and the run_id of the process at its other end. Reads until all have answered, until `decided`
+/// says that the rest cannot change the outcome, or until the timeout.
+///
+/// Without a `holder` it waits for all: an unread reply is kept for the next request of its holder.
 pub(super) fn ask_all(
     nodes: &[Node],
     holder: Option<&Holder>,
     ask: impl Fn(usize, &Connection, &str) -> Vec<Request>,
-    asked: impl Fn(usize) -> bool,
+    asked: NodeSet,
     decided: impl Fn(&[NodeOutcome]) -> bool,
 ) -> Round {
     let clock = &nodes[0].connector.clock;
     let started = clock.now();
     let mut sent_at = None;
     let mut outcomes: Vec<NodeOutcome> = nodes.iter().map(|_| NodeOutcome::Skipped).collect();
-    let mut calls: Vec<Option<Call<'_>>> = nodes.iter().map(|_| None).collect();
-    // Those that must be connected to come last: the others work meanwhile.
-    let mut order: Vec<usize> = (0..nodes.len()).filter(|&at| asked(at)).collect();
-    order.sort_by_key(|&at| !nodes[at].has_connection());
+    let mut calls: Vec<Option<NodeCall<'_>>> = nodes.iter().map(|_| None).collect();
+    // Masters that need a connect come last: the others work meanwhile.
+    let mut order: Vec<usize> = (0..nodes.len()).filter(|&index| asked.contains(index)).collect();
+    order.sort_by_key(|&index| !nodes[index].has_connection());
     let quorum = majority(nodes.len());
     for anyway in [false, true] {
-        for &at in &order {
-            let make = |connection: &Connection, run_id: &str| ask(at, connection, run_id);
-            let call = match (&outcomes[at], anyway) {
-                (NodeOutcome::Skipped, false) => nodes[at].send(holder, make),
-                (NodeOutcome::Failed(Failure::NotSent(_)), true) => nodes[at].send_anyway(holder, make),
+        for &index in &order {
+            let make = |connection: &Connection, run_id: &str| ask(index, connection, run_id);
+            let call = match (&outcomes[index], anyway) {
+                (NodeOutcome::Skipped, false) => nodes[index].send(holder, make),
+                (NodeOutcome::Failed(Failure::NotSent(_)), true) => nodes[index].send_anyway(holder, make),
                 _ => continue,
             };
             match call {
                 Ok(call) => {
                     sent_at.get_or_insert(call.sent_at());
-                    calls[at] = Some(call);
-                    outcomes[at] = NodeOutcome::Skipped;
+                    calls[index] = Some(call);
+                    outcomes[index] = NodeOutcome::Skipped;
                 }
-                Err(failure) => outcomes[at] = NodeOutcome::Failed(failure),
+                Err(failure) => outcomes[index] = NodeOutcome::Failed(failure),
             }
         }
-        // Several that are a little late to answer others are no reason to go without a majority.
+        // Masters that are slow to answer earlier requests are asked only if a majority needs them.
         if order.len() < quorum || calls.iter().flatten().count() >= quorum {
             break;
         }
     }
-    let mut round = Round { sent_at: sent_at.unwrap_or(started), outcomes, repeated: 0 };
+    let mut round = Round { sent_at: sent_at.unwrap_or(started), outcomes, repeated: NodeSet::default() };
     gather(nodes, &mut calls, &mut round, ask, holder.is_some(), decided);
     round
 }
 
 fn gather(
     nodes: &[Node],
-    calls: &mut [Option<Call<'_>>],
+    calls: &mut [Option<NodeCall<'_>>],
     round: &mut Round,
     ask: impl Fn(usize, &Connection, &str) -> Vec<Request>,
     may_leave: bool,
@@ -85,11 +101,11 @@ fn gather(
 ) {
     let clock = &nodes[0].connector.clock;
     let started = clock.now();
-    let patience = nodes.iter().map(|node| node.connector.io_timeout).max().unwrap_or_default();
-    let mut until = started.plus(patience);
+    let timeout = nodes.iter().map(|node| node.connector.io_timeout).max().unwrap_or_default();
+    let mut until = started.plus(timeout);
     let mut is_decided = false;
     loop {
-        let waiting: Vec<usize> = (0..calls.len()).filter(|&at| calls[at].is_some()).collect();
+        let waiting: Vec<usize> = (0..calls.len()).filter(|&index| calls[index].is_some()).collect();
         if waiting.is_empty() {
             return;
         }
@@ -100,18 +116,20 @@ fn gather(
         }
         let left = until.since(clock.now());
         let connections: Vec<&Connection> =
-            waiting.iter().map(|&at| calls[at].as_ref().expect("it waits").connection()).collect();
+            waiting.iter().map(|&index| calls[index].as_ref().expect("it waits").connection()).collect();
         let answered = Connection::answered(&connections, left);
         let mut is_news = false;
-        for (&at, _) in waiting.iter().zip(&answered).filter(|(_, ready)| **ready) {
-            if !calls[at].as_mut().expect("it waits").is_over() {
+        for (&index, _) in waiting.iter().zip(&answered).filter(|(_, ready)| **ready) {
+            if !calls[index].as_mut().expect("it waits").read_available() {
                 continue;
             }
             is_news = true;
-            let call = calls[at].take().expect("it waits");
-            round.outcomes[at] = match call.finish(|connection, run_id| ask(at, connection, run_id)) {
+            let call = calls[index].take().expect("it waits");
+            round.outcomes[index] = match call.finish(|connection, run_id| ask(index, connection, run_id)) {
                 Ok((replies, repeated)) => {
-                    round.repeated |= u64::from(repeated) << at;
+                    if repeated {
+                        round.repeated.insert(index);
+                    }
                     NodeOutcome::Replies(replies)
                 }
                 Err(failure) => NodeOutcome::Failed(failure),
@@ -121,11 +139,11 @@ fn gather(
             break;
         }
     }
-    for (call, outcomes) in calls.iter_mut().zip(&mut round.outcomes).filter(|(call, _)| call.is_some()) {
+    for (call, outcome) in calls.iter_mut().zip(&mut round.outcomes).filter(|(call, _)| call.is_some()) {
         let call = call.take().expect("it waits");
-        *outcomes = if is_decided {
-            call.leave();
-            NodeOutcome::Late
+        *outcome = if is_decided {
+            call.leave_unread();
+            NodeOutcome::Unread
         } else {
             let why = "it did not answer within its timeout (io_timeout)";
             NodeOutcome::Failed(call.give_up(Error::new(ErrorKind::Unreachable, why)))

@@ -1,5 +1,8 @@
-//! What can rest on several masters, and what cannot.
+//! Which kinds of lock and which leases Redlock supports.
 
+use std::time::Duration;
+
+use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 
@@ -19,4 +22,15 @@ pub(super) fn check_kind(name: &LockName) -> Result<()> {
         Kind::Semaphore | Kind::CountingSemaphore => Err(unsupported("a semaphore")),
         Kind::Latch => Err(unsupported("a latch")),
     }
+}
+
+#[cold]
+pub(super) fn too_long(lease: Duration, longest: Duration) -> Error {
+    Error::new(
+        ErrorKind::InvalidInput,
+        format!(
+            "a lease of {} ms is longer than the longest lease of this Redlock, {longest:?} (Builder::longest_lease)",
+            ceil_millis(lease)
+        ),
+    )
 }

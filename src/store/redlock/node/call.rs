@@ -1,50 +1,136 @@
-//! One exchange with a master: sent, and read when something has come.
+//! One exchange with a master: sending requests, and reading the replies as they come.
 
 use super::{Node, UnreadReply};
-use crate::base::error::Error;
+use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::store::redis::wire::{Connection, Failure, InFlight, Reply, Request, UnknownOutcome};
 
 /// Requests under way to one master.
-pub(crate) struct Call<'n> {
-    pub(super) node: &'n Node,
-    /// Taken out when it is over.
-    pub(super) out: Option<Out>,
-    pub(super) requests: Vec<Request>,
-    pub(super) holder: Option<Holder>,
-    pub(super) replies: Vec<Reply>,
-    /// Reading them has failed.
-    pub(super) failed: Option<Failure>,
+pub(crate) struct NodeCall<'n> {
+    node: &'n Node,
+    /// `None` once the call has ended.
+    sent: Option<Sent>,
+    requests: Vec<Request>,
+    holder: Option<Holder>,
+    replies: Vec<Reply>,
+    /// Why the replies could not be read.
+    failed: Option<Failure>,
 }
 
-pub(super) struct Out {
-    pub(super) connection: Connection,
-    pub(super) flight: InFlight,
-    /// Replies of earlier requests that come first.
-    pub(super) owed: usize,
-    /// What nothing can come of any more once the reply is here: those connections are killed in front of the requests,
-    /// or need not be. Not what others have come to unknown outcome meanwhile.
-    pub(super) settles: Vec<UnknownOutcome>,
+struct Sent {
+    connection: Connection,
+    flight: InFlight,
+    /// How many replies to earlier requests come first.
+    pending: usize,
+    /// The unknown outcomes that a reply resolves: their connections were killed in front of the
+    /// requests, or had ended. Not those that were added after the requests were sent.
+    resolves: Vec<UnknownOutcome>,
 }
 
-impl Call<'_> {
+/// Sending starts here rather than beside the state of [`Node`], so that only this file knows both.
+impl Node {
+    /// Sends the requests that `make` makes for the connection and the run_id of the process at its
+    /// other end, in one write. They follow earlier requests of the same `holder`.
+    ///
+    /// # Errors
+    /// The master is down, has unread replies and no free connection, or cannot be reached; or the
+    /// outcome is unknown.
+    pub(crate) fn send(
+        &self,
+        holder: Option<&Holder>,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
+    ) -> std::result::Result<NodeCall<'_>, Failure> {
+        match self.send_once(holder, false, &make) {
+            // The connection had ended while it was idle, which says nothing about the master.
+            Err(Failure::Unknown { stale: true, .. }) => self.send_once(holder, false, &make),
+            outcome => outcome,
+        }
+    }
+
+    /// [`send`](Self::send), also to a master that has unread replies and no free connection, or
+    /// that was down at the last attempt: a majority needs it.
+    pub(crate) fn send_anyway(
+        &self,
+        holder: Option<&Holder>,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
+    ) -> std::result::Result<NodeCall<'_>, Failure> {
+        self.probe();
+        self.send_once(holder, true, make)
+    }
+
+    fn send_once(
+        &self,
+        holder: Option<&Holder>,
+        anyway: bool,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
+    ) -> std::result::Result<NodeCall<'_>, Failure> {
+        let (mut connection, pending, earlier) = self.take(holder, anyway).map_err(Failure::NotSent)?;
+        let unknowns: Vec<UnknownOutcome> =
+            self.state.lock().unknowns.iter().map(|(unknown, _)| unknown.clone()).collect();
+        let mut requests = match connection.kills_for(unknowns.iter()) {
+            Ok(kills) => kills,
+            Err(wait) => {
+                match earlier {
+                    // The next user of this connection would take the pending replies for its own.
+                    Some(unknown) => self.state.lock().unknowns.push((unknown, holder.cloned())),
+                    None => self.give_back(connection),
+                }
+                let why =
+                    format!("an earlier attempt can still reach it for {wait:?}, and CLIENT KILL is not permitted");
+                return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, why)));
+            }
+        };
+        let Some(run_id) = connection.run_id().map(str::to_owned) else {
+            self.give_back(connection);
+            let why = "INFO does not tell its run_id, which Redlock needs to see restarts";
+            return Err(Failure::NotSent(Error::new(ErrorKind::Denied, why)));
+        };
+        let own = make(&connection, &run_id);
+        requests.extend(own.iter().cloned());
+        match connection.send(requests.iter()) {
+            Ok(mut flight) => {
+                let pending = pending + requests.len() - own.len();
+                if let Some(earlier) = earlier {
+                    flight.unknown.includes(&earlier);
+                }
+                let sent = Some(Sent { connection, flight, pending, resolves: unknowns });
+                Ok(NodeCall {
+                    node: self,
+                    sent,
+                    requests: own,
+                    holder: holder.cloned(),
+                    replies: Vec::new(),
+                    failed: None,
+                })
+            }
+            Err(mut failure) => {
+                if let (Failure::Unknown { unknown, .. }, Some(earlier)) = (&mut failure, earlier) {
+                    unknown.includes(&earlier);
+                }
+                Err(self.record_failure(failure, holder))
+            }
+        }
+    }
+}
+
+impl NodeCall<'_> {
     pub(crate) fn connection(&self) -> &Connection {
-        &self.out.as_ref().expect("it is under way").connection
+        &self.sent.as_ref().expect("it is under way").connection
     }
 
     pub(crate) fn sent_at(&self) -> Moment {
-        self.out.as_ref().expect("it is under way").flight.sent_at
+        self.sent.as_ref().expect("it is under way").flight.sent_at
     }
 
-    /// Reads what has come; true when that is all, or the connection has failed, which `finish` says. Replies that an
-    /// earlier request is owed come first, and the rest can be long after them.
-    pub(crate) fn is_over(&mut self) -> bool {
-        let Some(Out { connection, flight, owed, .. }) = &mut self.out else { return true };
+    /// Reads what has come, without waiting. True when no more will come: all replies are there, or
+    /// the connection has failed ([`finish`](Self::finish) says why).
+    pub(crate) fn read_available(&mut self) -> bool {
+        let Some(Sent { connection, flight, pending, .. }) = &mut self.sent else { return true };
         let mut fresh = true;
-        while *owed > 0 || self.replies.len() < self.requests.len() {
+        while *pending > 0 || self.replies.len() < self.requests.len() {
             match connection.recv_now(flight, std::mem::take(&mut fresh)) {
-                Ok(Some(_)) if *owed > 0 => *owed -= 1,
+                Ok(Some(_)) if *pending > 0 => *pending -= 1,
                 Ok(Some(reply)) => self.replies.push(reply),
                 Ok(None) => return false,
                 Err(failure) => {
@@ -56,15 +142,15 @@ impl Call<'_> {
         true
     }
 
-    /// Reads the replies that have not been read yet: blocks for them. `make`: as for [`send`](Node::send).
-    /// True: they are those of a repeat, and the first attempt may have run as well.
+    /// Waits for the replies that have not been read yet. `make`: as for [`send`](Node::send). True
+    /// if they answer a repeat and the first attempt may have run as well.
     pub(crate) fn finish(
         mut self,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<(Vec<Reply>, bool), Failure> {
         match self.read() {
-            // As in `send`. Made anew and not repeated, because it may have ended with the server process: one that came
-            // back with old data remembers that the run_id of the process before it had a vote.
+            // As in `send`. The requests are made anew, because the server process may have ended:
+            // one that came back with old data remembers that the old run_id had a vote.
             Err(Failure::Unknown { stale: true, unknown, .. }) => {
                 let mut again = self.node.send(self.holder.as_ref(), make)?;
                 let may_have_run = again.connection().may_have_run(&unknown);
@@ -75,12 +161,12 @@ impl Call<'_> {
     }
 
     fn read(&mut self) -> std::result::Result<Vec<Reply>, Failure> {
-        let Out { mut connection, flight, owed, settles } = self.out.take().expect("it is read once");
+        let Sent { mut connection, flight, pending, resolves } = self.sent.take().expect("it is under way");
         let node = self.node;
         let replies = std::mem::take(&mut self.replies);
         let outcome = match self.failed.take() {
             Some(failure) => Err(failure),
-            None => read_all(&mut connection, &flight, owed, replies, &self.requests),
+            None => read_all(&mut connection, &flight, pending, replies, &self.requests),
         };
         match outcome {
             Ok(replies) => {
@@ -90,44 +176,45 @@ impl Call<'_> {
                     state.health.latency = Some(latency);
                     state
                         .unknowns
-                        .retain(|(unknown, _)| !settles.iter().any(|resolved| resolved.same_connection(unknown)));
+                        .retain(|(unknown, _)| !resolves.iter().any(|resolved| resolved.same_connection(unknown)));
                 }
                 if !replies.iter().any(Reply::is_demotion) {
                     node.give_back(connection);
                 }
                 Ok(replies)
             }
-            Err(failure) => Err(node.failed(failure, self.holder.as_ref())),
+            Err(failure) => Err(node.record_failure(failure, self.holder.as_ref())),
         }
     }
 
-    /// Nobody waits for the reply any more: the master has `io_timeout` for it, and whatever this holder sends next goes
-    /// out behind it.
-    pub(crate) fn leave(mut self) {
-        let (Some(out), Some(holder)) = (self.out.take(), self.holder.take()) else { return };
-        let owed = out.owed + self.requests.len() - self.replies.len();
-        let since = out.flight.sent_at;
+    /// Leaves the reply unread. The master has `io_timeout` for it, and the next request of this
+    /// holder goes out behind it.
+    pub(crate) fn leave_unread(mut self) {
+        let (Some(sent), Some(holder)) = (self.sent.take(), self.holder.take()) else { return };
+        let pending = sent.pending + self.requests.len() - self.replies.len();
+        let since = sent.flight.sent_at;
         let mut state = self.node.state.lock();
         if state.down.is_some() || state.closed {
-            state.unknowns.push((out.flight.unknown, Some(holder)));
+            state.unknowns.push((sent.flight.unknown, Some(holder)));
         } else {
-            state.late.push(UnreadReply { connection: out.connection, flight: out.flight, owed, holder, since });
+            let Sent { connection, flight, .. } = sent;
+            state.unread.push(UnreadReply { connection, flight, pending, holder, since });
         }
     }
 
-    /// It took too long: the master is not asked again before it answers.
+    /// The reply took too long: the master counts as down until it answers.
     pub(crate) fn give_up(mut self, error: Error) -> Failure {
-        let out = self.out.take().expect("it is under way");
-        let unknown = out.flight.unknown;
-        self.node.failed(Failure::Unknown { error, unknown, stale: false }, self.holder.as_ref())
+        let sent = self.sent.take().expect("it is under way");
+        let unknown = sent.flight.unknown;
+        self.node.record_failure(Failure::Unknown { error, unknown, stale: false }, self.holder.as_ref())
     }
 }
 
-impl Drop for Call<'_> {
-    /// After a panic: what was sent may run.
+impl Drop for NodeCall<'_> {
+    /// Of a call that is still under way, after a panic: its requests may run.
     fn drop(&mut self) {
-        if let Some(out) = self.out.take() {
-            self.node.state.lock().unknowns.push((out.flight.unknown, self.holder.take()));
+        if let Some(sent) = self.sent.take() {
+            self.node.state.lock().unknowns.push((sent.flight.unknown, self.holder.take()));
         }
     }
 }
@@ -135,18 +222,18 @@ impl Drop for Call<'_> {
 fn read_all(
     connection: &mut Connection,
     flight: &InFlight,
-    owed: usize,
+    pending: usize,
     mut replies: Vec<Reply>,
     requests: &[Request],
 ) -> std::result::Result<Vec<Reply>, Failure> {
-    for _ in 0..owed {
+    for _ in 0..pending {
         connection.recv(flight)?;
     }
     while replies.len() < requests.len() {
         replies.push(connection.recv(flight)?);
     }
     for (reply, request) in replies.iter_mut().zip(requests) {
-        // Nothing ran: sent whole, it is known from there on.
+        // Nothing ran. With the whole script sent, the server knows it from now on.
         if reply.is_error("NOSCRIPT")
             && let Some(whole) = request.whole()
         {

@@ -1,0 +1,202 @@
+//! The masters of one Redlock, and what the calls of all its locks share.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::node::{Node, error_of, single};
+use super::node_set::NodeSet;
+use super::quarantine::{Quarantine, QuarantineSettings};
+use super::quorum::majority;
+use super::scatter::{NodeOutcome, Round, ask_all};
+use super::unknown_nodes::UnknownNodes;
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::store::redis::script;
+use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape};
+use crate::store::{Release, Undo};
+
+/// Leases on a majority of several independent masters.
+#[derive(Debug)]
+pub(crate) struct RedlockStore {
+    pub(super) nodes: Vec<Node>,
+    pub(super) quarantine: Quarantine,
+    /// How often a master became reachable again: subscriptions then include it again.
+    pub(super) returns: Arc<AtomicU64>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// How many more rounds may run now: each has a connection to every master.
+    free_rounds: Mutex<usize>,
+    round_ended: Condvar,
+    /// On which masters each hold may be: it must be released there.
+    holds: Mutex<HashMap<Holder, NodeSet>>,
+    /// The highest token seen: the next proposal is above it.
+    pub(super) highest: AtomicU64,
+    pub(super) token_rounds: AtomicU64,
+    /// A Redisson client has held a lock on these masters.
+    pub(super) seen_redisson: AtomicBool,
+}
+
+impl RedlockStore {
+    /// At most `rounds` of the calls run at once.
+    pub(crate) fn new(connectors: Vec<Connector>, rounds: usize, quarantine: QuarantineSettings) -> Self {
+        let clock = connectors[0].clock.clone();
+        let returns = Arc::new(AtomicU64::new(0));
+        let nodes: Vec<Node> = connectors.into_iter().map(|connector| Node::new(connector, returns.clone())).collect();
+        Self {
+            quarantine: Quarantine::new(quarantine, nodes.len()),
+            nodes,
+            returns,
+            clock,
+            free_rounds: Mutex::new(rounds),
+            round_ended: Condvar::new(),
+            holds: Mutex::default(),
+            highest: AtomicU64::new(0),
+            token_rounds: AtomicU64::new(0),
+            seen_redisson: AtomicBool::new(false),
+        }
+    }
+
+    /// Connects to every master. Fails when no majority can be reached, when a master that answers
+    /// cannot be used, or when two URLs lead to the same server.
+    pub(crate) fn connect_now(&self) -> Result<()> {
+        let run_ids = Mutex::new(BTreeMap::new());
+        let ask = |index: usize, _: &Connection, run_id: &str| {
+            run_ids.lock().insert(index, run_id.to_owned());
+            vec![Request::plain(&["PING"]).answered_by(Shape::Text)]
+        };
+        let round = ask_all(&self.nodes, None, ask, self.all_nodes(), |_| false);
+        let run_ids = run_ids.into_inner();
+        if run_ids.values().collect::<BTreeSet<_>>().len() < run_ids.len() {
+            let why = "two of the URLs lead to the same server, which would vote twice";
+            return Err(Error::new(ErrorKind::InvalidInput, why));
+        }
+        let mut reached = 0;
+        for outcome in &round.outcomes {
+            match outcome {
+                NodeOutcome::Replies(_) => reached += 1,
+                NodeOutcome::Failed(failure) if !error_of(failure).kind().is_outage() => {
+                    return Err(error_of(failure).clone());
+                }
+                _ => {}
+            }
+        }
+        if reached < majority(self.nodes.len()) {
+            return Err(self.no_quorum(&round.outcomes, |_| "reached".to_owned()));
+        }
+        self.quarantine.maintain(&self.nodes);
+        Ok(())
+    }
+
+    pub(super) fn all_nodes(&self) -> NodeSet {
+        NodeSet::all(self.nodes.len())
+    }
+
+    /// Remembers that the hold may also be on `nodes`.
+    pub(super) fn add_nodes_of(&self, holder: &Holder, nodes: NodeSet) {
+        let mut holds = self.holds.lock();
+        let known = holds.entry(holder.clone()).or_default();
+        *known = *known | nodes;
+    }
+
+    /// Where the hold must be released; on all masters if nothing is known of it.
+    pub(super) fn nodes_of(&self, holder: &Holder) -> NodeSet {
+        self.holds.lock().get(holder).copied().unwrap_or_else(|| self.all_nodes())
+    }
+
+    pub(super) fn forget(&self, holder: &Holder) {
+        self.holds.lock().remove(holder);
+    }
+
+    /// Waits until one more round may run. It may until the permit is dropped.
+    pub(super) fn begin_round(&self) -> RoundPermit<'_> {
+        let mut free = self.free_rounds.lock();
+        while *free == 0 {
+            self.round_ended.wait(&mut free);
+        }
+        *free -= 1;
+        RoundPermit(self)
+    }
+
+    pub(super) fn release_on(
+        &self,
+        nodes: NodeSet,
+        release: &Release<'_>,
+        decided: impl Fn(&[NodeOutcome]) -> bool,
+    ) -> Round {
+        let ask = |_: usize, _: &Connection, _: &str| vec![script::release(release)];
+        ask_all(&self.nodes, Some(release.holder), ask, nodes, decided)
+    }
+
+    /// Reads the replies to a release for which its caller did not wait. Most masters have answered
+    /// by the time this runs.
+    pub(super) fn read_unread_releases(&self, undo: &mut Undo) {
+        let mut unknown = UnknownNodes::of(&undo.unknowns);
+        let unread = unknown.unread;
+        for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| unread.contains(*index)) {
+            node.read_unread();
+            if node.has_unread(&undo.holder) {
+                continue;
+            }
+            unknown.unread.remove(index);
+            if !node.may_still_run(&undo.holder) {
+                unknown.nodes.remove(index);
+            }
+        }
+        unknown.store(&mut undo.unknowns);
+    }
+
+    /// Asks all masters, waits for all of them, and needs valid answers from a majority.
+    pub(super) fn ask_majority<T>(
+        &self,
+        request: impl Fn() -> Request,
+        parse: impl Fn(Reply) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let round = ask_all(&self.nodes, None, |_, _, _| vec![request()], self.all_nodes(), |_| false);
+        let (mut answers, mut refused) = (Vec::new(), None);
+        for outcome in &round.outcomes {
+            if let NodeOutcome::Replies(replies) = outcome {
+                match single(replies.clone()).and_then(&parse) {
+                    Ok(answer) => answers.push(answer),
+                    Err(error) => refused = Some(error),
+                }
+            }
+        }
+        if answers.len() >= majority(self.nodes.len()) {
+            return Ok(answers);
+        }
+        Err(refused.unwrap_or_else(|| self.no_quorum(&round.outcomes, |_| "answered".to_owned())))
+    }
+
+    /// `describe`: what to say of a master whose request did not fail.
+    pub(super) fn no_quorum(&self, outcomes: &[NodeOutcome], describe: impl Fn(&NodeOutcome) -> String) -> Error {
+        let texts: Vec<String> = outcomes
+            .iter()
+            .map(|outcome| match outcome {
+                NodeOutcome::Failed(failure) => error_of(failure).message().to_owned(),
+                other => describe(other),
+            })
+            .collect();
+        self.no_quorum_with(&texts)
+    }
+
+    /// `texts`: what each master said.
+    pub(super) fn no_quorum_with(&self, texts: &[String]) -> Error {
+        let each: Vec<String> =
+            self.nodes.iter().zip(texts).map(|(node, text)| format!("{:?}: {text}", node.connector.endpoint)).collect();
+        let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
+        Error::new(ErrorKind::NoQuorum, format!("no majority ({quorum} of {all}): {}", each.join("; ")))
+    }
+}
+
+/// Permits one round to run.
+pub(super) struct RoundPermit<'s>(&'s RedlockStore);
+
+impl Drop for RoundPermit<'_> {
+    fn drop(&mut self) {
+        *self.0.free_rounds.lock() += 1;
+        self.0.round_ended.notify_one();
+    }
+}
