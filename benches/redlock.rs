@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold::{LockClient, NodeState};
 
 use crate::common::Bench;
+use crate::common::scripts::script;
 use crate::common::server::Server;
 use crate::common::table::{Table, median, micros};
 
@@ -48,8 +49,8 @@ impl Raw {
     fn new(masters: &Masters) -> Self {
         let mut connections: Vec<_> = masters.servers.iter().map(Server::connect).collect();
         let mut acquire = Vec::new();
-        let take = redis::Script::new(include_str!("../src/store/redis/lua/redlock_acquire.lua"));
-        let free = redis::Script::new(include_str!("../src/store/redis/lua/mutex_release.lua"));
+        let take = redis::Script::new(script("redlock_acquire"));
+        let free = redis::Script::new(script("mutex_release"));
         for connection in &mut connections {
             take.load(connection).and_then(|_| free.load(connection)).expect("our own server");
             let info: String = redis::cmd("INFO").arg("server").query(connection).expect("our own server");

@@ -4,6 +4,7 @@ use redis::Value;
 
 use crate::common::Bench;
 use crate::common::load::rate_of;
+use crate::common::scripts::script;
 use crate::common::server::connect;
 use crate::common::table::{Table, median};
 
@@ -46,11 +47,7 @@ impl Raw {
         let mut load = |source: &str| -> String {
             redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).expect("the script is loaded")
         };
-        let [acquire, release] = [
-            include_str!("../src/store/redis/lua/multi_acquire.lua"),
-            include_str!("../src/store/redis/lua/multi_release.lua"),
-        ]
-        .map(&mut load);
+        let [acquire, release] = [script("multi_acquire"), script("multi_release")].map(&mut load);
         let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
         let of_each = |what: &str| names.iter().map(|name| format!("{what}{{{name}}}")).collect::<Vec<_>>();
         // As long as leasehold's.

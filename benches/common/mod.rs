@@ -5,6 +5,7 @@ pub(crate) mod load;
 pub(crate) mod noun;
 pub(crate) mod parts;
 pub(crate) mod player;
+pub(crate) mod scripts;
 pub(crate) mod server;
 pub(crate) mod table;
 

@@ -8,6 +8,7 @@ use leasehold::{
     RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
 
+use super::scripts::script;
 use super::server::connect;
 
 /// leasehold's defaults, which raw sends as well.
@@ -15,17 +16,6 @@ const LEASE_MS: u64 = 30_000;
 const TOKEN_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 const WAITER_MS: u64 = 5_000;
 const ONCE_MS: u64 = 60_000;
-
-/// As `src/store/redis/script/mod.rs` puts them together.
-macro_rules! script {
-    ($name:literal $(with $with:literal)? $(then $then:literal)?) => {
-        concat!(
-            $(include_str!(concat!("../../src/store/redis/lua/lib/", $with, ".lua")),)?
-            include_str!(concat!("../../src/store/redis/lua/", $name, ".lua")),
-            $(include_str!(concat!("../../src/store/redis/lua/lib/", $then, ".lua")),)?
-        )
-    };
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Noun {
@@ -72,13 +62,13 @@ impl Noun {
 
     fn sources(self) -> [&'static str; 2] {
         match self {
-            Self::Mutex => [script!("mutex_acquire" then "grant"), script!("mutex_release")],
-            Self::Fair => [script!("fair_acquire" with "queue" then "grant"), script!("fair_release" with "queue")],
-            Self::Read => [script!("read_acquire" then "grant"), script!("rw_release")],
-            Self::Write => [script!("write_acquire" then "grant"), script!("rw_release")],
-            Self::Semaphore => [script!("permit_acquire" with "permits"), script!("permit_release" with "permits")],
-            Self::Counting => [script!("count_acquire" with "once"), script!("count_release" with "once")],
-            Self::Latch => [script!("count_set" with "once"), script!("latch_count_down" with "once")],
+            Self::Mutex => [script("mutex_acquire"), script("mutex_release")],
+            Self::Fair => [script("fair_acquire"), script("fair_release")],
+            Self::Read => [script("read_acquire"), script("rw_release")],
+            Self::Write => [script("write_acquire"), script("rw_release")],
+            Self::Semaphore => [script("permit_acquire"), script("permit_release")],
+            Self::Counting => [script("count_acquire"), script("count_release")],
+            Self::Latch => [script("count_set"), script("latch_count_down")],
         }
     }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::connection::{Connection, Failure, UnknownOutcome};
-use super::{Reply, Request};
+use super::connection::Connection;
+use super::reply::Reply;
+use super::request::Request;
+use super::unknown_outcome::{Failure, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
 

@@ -1,13 +1,13 @@
 //! Waiting for whichever of several connections answers first.
 
+#[cfg(unix)]
+use std::os::fd::AsFd;
 use std::time::Duration;
-
-use super::stream::Stream;
 
 /// Which of the sockets can be read, or have ended; waits for `timeout` at most until one can. What a parser has read
 /// ahead does not show.
 #[cfg(unix)]
-pub(super) fn readable(streams: &[&Stream], timeout: Duration) -> Vec<bool> {
+pub(super) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
     let timeout = Timespec {
@@ -23,7 +23,7 @@ pub(super) fn readable(streams: &[&Stream], timeout: Duration) -> Vec<bool> {
 
 /// Whether one socket can be read now, or has ended. Without the allocations: it is asked before every request.
 #[cfg(unix)]
-pub(super) fn is_readable(stream: &Stream) -> bool {
+pub(super) fn is_readable(stream: &impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
@@ -38,6 +38,6 @@ pub(super) fn is_readable(stream: &Stream) -> bool {
 
 /// Without a way to ask, each is read in its turn, for its own timeout at most.
 #[cfg(not(unix))]
-pub(super) fn readable(streams: &[&Stream], _timeout: Duration) -> Vec<bool> {
+pub(super) fn readable<S>(streams: &[&S], _timeout: Duration) -> Vec<bool> {
     vec![true; streams.len()]
 }

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Request;
 use super::batch::{Answer, Batch, Outcome, QueuedRequest, RequestState, copy};
-use super::connection::{Connection, Failure, InFlight};
+use super::connection::{Connection, InFlight};
 use super::connector::Connector;
+use super::request::Request;
+use super::unknown_outcome::Failure;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// A process that was stopped finds the time of those who wait for a connection over, while whoever has one is about to read

@@ -9,11 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::connector::{Connector, Endpoint, next_reply, shake, to_error};
+use super::connector::Connector;
+use super::endpoint::Endpoint;
 use super::poll::readable;
 use super::reader::ReplyReader;
+use super::reply::Reply;
+use super::request::Request;
 use super::stream::{Stream, is_timeout};
-use super::{Reply, Request};
+use super::transport::{next_reply, shake, to_error};
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// What a read brought.

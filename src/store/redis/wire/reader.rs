@@ -6,7 +6,7 @@
 
 use std::io::{self, Read};
 
-use super::{Reply, ServerError};
+use super::reply::{Reply, ServerError};
 
 /// What one read asks the socket for.
 const CHUNK: usize = 4096;

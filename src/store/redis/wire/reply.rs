@@ -1,7 +1,6 @@
 //! What a server answers, and the typed error that an error answer stands for.
 
-use super::Replicas;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind, Result};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
@@ -28,34 +27,19 @@ impl Reply {
 }
 
 /// The code of an answer that did not reach as many replicas as it must.
-const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
-
-impl Reply {
-    /// This answer, if as many replicas have what it tells as must: `acknowledged` is what `WAIT` said. Errors stay what
-    /// they are, and so does what changed nothing.
-    pub(super) fn acknowledged(self, wanted: Replicas, acknowledged: Self) -> Self {
-        let changed = match &self {
-            Self::Array(parts) if wanted.grant => parts.first() == Some(&Self::Int(1)),
-            Self::Array(parts) => parts.contains(&Self::Int(1)),
-            _ => false,
-        };
-        match acknowledged {
-            _ if !changed => self,
-            Self::Int(count) if u64::try_from(count).is_ok_and(|count| count >= wanted.count.into()) => self,
-            Self::Int(count) => Self::Error(ServerError {
-                code: TOO_FEW_REPLICAS.to_owned(),
-                text: format!("{TOO_FEW_REPLICAS} {count} replicas acknowledged it in time, not {}", wanted.count),
-            }),
-            error => error,
-        }
-    }
-}
+pub(super) const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
 
 /// An error answer: its code word, and all of its text with the code in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerError {
     pub(crate) code: String,
     pub(crate) text: String,
+}
+
+impl From<&str> for ServerError {
+    fn from(text: &str) -> Self {
+        Self { code: text.split(' ').next().unwrap_or_default().to_owned(), text: text.to_owned() }
+    }
 }
 
 impl ServerError {
@@ -114,6 +98,28 @@ impl ServerError {
         };
         Error::new(kind, format!("{advice} ({})", self.text))
     }
+}
+
+/// An error reply as the typed error it stands for.
+pub(crate) fn fail_on_error(reply: Reply) -> Result<Reply> {
+    match reply {
+        Reply::Error(e) => Err(e.into_error()),
+        other => Ok(other),
+    }
+}
+
+/// The reply of `TIME` in microseconds since 1970.
+pub(crate) fn server_time(reply: Reply) -> Result<u64> {
+    let number = |r: &Reply| match r {
+        Reply::Bytes(b) => std::str::from_utf8(b).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    match &reply {
+        Reply::Array(parts) if parts.len() == 2 => number(&parts[0]).zip(number(&parts[1])),
+        _ => None,
+    }
+    .map(|(seconds, micros)| seconds * 1_000_000 + micros)
+    .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("TIME answered {reply:?}")))
 }
 
 #[cfg(test)]

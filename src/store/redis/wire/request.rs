@@ -1,7 +1,8 @@
 //! A command on its way: packed as far as it can be before its connection is known.
 
-use super::Reply;
-use crate::store::redis::script::Script;
+use super::reply::{Reply, ServerError, TOO_FEW_REPLICAS};
+use super::script::Script;
+use super::shape::Shape;
 
 #[derive(Debug, Clone)]
 enum Verb {
@@ -29,78 +30,6 @@ enum NeededArgs {
     FloorAndNotAfter,
 }
 
-/// What a reply must look like to be the answer to its request. Error replies fit every request.
-///
-/// A frame too many (of a proxy, or a server's bug) shifts all later replies by one, and then a reply that says "granted"
-/// belongs to another lock. So what does not fit ends its connection, before anything can be read from it again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// Judged by who asked, on a connection that nobody else has.
-    Any,
-    Number,
-    /// A string, or nil.
-    Text,
-    /// Two numbers.
-    Pair,
-    /// A list of anything, with something in it.
-    List,
-    /// A list of `least` to `most` values, of which the first is a number from 0 to `top` and none is a list.
-    Status {
-        top: u8,
-        least: u8,
-        most: u16,
-        /// The holder is fresh: 2, that it has lost what it held, is an answer to somebody else.
-        fresh: bool,
-    },
-    /// A number or an error for each of so many holds.
-    Each(u32),
-    /// That, or an empty list: the master has no vote.
-    EachOrNone(u32),
-}
-
-impl Shape {
-    /// The answer of most scripts: what became of it, and one value or two about that.
-    pub(crate) const fn status(top: u8) -> Self {
-        Self::Status { top, least: 2, most: 3, fresh: false }
-    }
-
-    /// The same, where the holder has held nothing before.
-    fn of_fresh_holder(self) -> Self {
-        match self {
-            Self::Status { top, least, most, .. } => Self::Status { top, least, most, fresh: true },
-            other => other,
-        }
-    }
-
-    pub(crate) fn fits(self, reply: &Reply) -> bool {
-        let is_answer = |reply: &Reply| matches!(reply, Reply::Int(_) | Reply::Error(_));
-        match (self, reply) {
-            // One that no server sends to any of our scripts: it may be a frame too many.
-            (_, Reply::Error(e)) => e.is_known(),
-            (Self::Any, _) => true,
-            (Self::Number, reply) => matches!(reply, Reply::Int(_)),
-            (Self::Text, reply) => matches!(reply, Reply::Bytes(_) | Reply::Nil),
-            (Self::Pair, reply) => {
-                matches!(reply, Reply::Array(values) if matches!(values[..], [Reply::Int(_), Reply::Int(_)]))
-            }
-            (Self::List, reply) => matches!(reply, Reply::Array(values) if !values.is_empty()),
-            (Self::Status { top, least, most, fresh }, Reply::Array(values)) => {
-                let may_be = |status| (0..=i64::from(top)).contains(&status) && !(fresh && status == 2);
-                (usize::from(least)..=usize::from(most)).contains(&values.len())
-                    && matches!(values[0], Reply::Int(status) if may_be(status))
-                    && !values.iter().any(|value| matches!(value, Reply::Array(_) | Reply::Error(_)))
-            }
-            (Self::Each(count), Reply::Array(answers)) => {
-                answers.len() == count as usize && answers.iter().all(is_answer)
-            }
-            (Self::EachOrNone(count), Reply::Array(answers)) => {
-                (answers.len() == count as usize || answers.is_empty()) && answers.iter().all(is_answer)
-            }
-            _ => false,
-        }
-    }
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     verb: Verb,
@@ -120,6 +49,27 @@ pub(crate) struct Replicas {
     pub(crate) millis: u64,
     /// It asks for a grant, whose answer begins with 1; else it renews, and has a 1 for every hold that stands.
     pub(crate) grant: bool,
+}
+
+impl Replicas {
+    /// `reply`, if as many replicas have what it reports as must: `acknowledged` is the reply of `WAIT`. An error stays
+    /// what it is, and so does a reply that reports no write.
+    pub(super) fn check(self, reply: Reply, acknowledged: Reply) -> Reply {
+        let changed = match &reply {
+            Reply::Array(parts) if self.grant => parts.first() == Some(&Reply::Int(1)),
+            Reply::Array(parts) => parts.contains(&Reply::Int(1)),
+            _ => false,
+        };
+        match acknowledged {
+            _ if !changed => reply,
+            Reply::Int(count) if u64::try_from(count).is_ok_and(|count| count >= self.count.into()) => reply,
+            Reply::Int(count) => Reply::Error(ServerError {
+                code: TOO_FEW_REPLICAS.to_owned(),
+                text: format!("{TOO_FEW_REPLICAS} {count} replicas acknowledged it in time, not {}", self.count),
+            }),
+            error => error,
+        }
+    }
 }
 
 impl Request {
@@ -286,29 +236,6 @@ fn digits(out: &mut Vec<u8>, mut value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_does_not_fit_its_request_is_seen() {
-        let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
-        let list = |numbers: &[i64]| Reply::Array(numbers.iter().map(|n| Reply::Int(*n)).collect());
-        let error = |text: &str| Reply::Error(crate::store::redis::wire::ServerError::from(text));
-        let stray = [Reply::Int(7), text("OK"), Reply::Nil, error("ERR x"), list(&[])];
-        for shape in [Shape::status(4), Shape::Status { top: 3, least: 2, most: 1001, fresh: true }, Shape::Each(1)] {
-            assert!(stray.iter().all(|reply| !shape.fits(reply)), "{shape:?}");
-            assert!(shape.fits(&error("WRONGTYPE Operation")), "{shape:?}");
-        }
-        assert!(Shape::status(4).fits(&list(&[4, 0])) && Shape::status(4).fits(&list(&[0, 1, 2])));
-        for other in [&[5, 0][..], &[-1, 0], &[1], &[1, 2, 3, 4]] {
-            assert!(!Shape::status(4).fits(&list(other)), "{other:?}");
-        }
-        let gone = list(&[2, 0]);
-        assert!(Shape::status(4).fits(&gone) && !Shape::status(4).of_fresh_holder().fits(&gone));
-        let mixed = Reply::Array(vec![Reply::Int(1), error("ERR of one lock")]);
-        assert!(Shape::Each(2).fits(&mixed) && !Shape::Each(3).fits(&mixed) && !Shape::status(4).fits(&mixed));
-        assert!(Shape::EachOrNone(2).fits(&list(&[])) && !Shape::EachOrNone(2).fits(&list(&[1])));
-        assert!(Shape::Number.fits(&Reply::Int(0)) && !Shape::Number.fits(&Reply::Nil));
-        assert!(Shape::Text.fits(&Reply::Nil) && !Shape::Text.fits(&Reply::Int(0)));
-    }
 
     fn text(request: &Request) -> String {
         let mut out = Vec::new();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use redis::io::tcp::socket2;
 
-use super::connector::Endpoint;
+use super::endpoint::Endpoint;
 
 /// Probes that find a peer that is gone without a word.
 fn keepalive() -> socket2::TcpKeepalive {
