@@ -14,7 +14,7 @@ if is_late(ARGV[3]) then
   return {3, 0}
 end
 local count = tonumber(ARGV[1])
-if number_at(KEYS[1]) < count then
+if (number_at(KEYS[1]) or 0) < count then
   return {0, -1}
 end
 redis.call('set', KEYS[2], 'taken', 'px', ARGV[2])

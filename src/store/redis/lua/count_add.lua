@@ -11,7 +11,7 @@ local answer = settled(KEYS[2], ARGV[4])
 if answer then
   return answer
 end
-local more, before = tonumber(ARGV[1]), number_at(KEYS[1])
+local more, before = tonumber(ARGV[1]), number_at(KEYS[1]) or 0
 if math.abs(before + more) > 2147483647 then
   return {5, before}
 end

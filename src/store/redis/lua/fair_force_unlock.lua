@@ -5,12 +5,6 @@
 -- ARGV[1] what the channel of each waiter begins with
 -- Returns 1 it was held | 0 it was free | an error where a fenced value stands, which is left alone
 -- Repeat-safe: no. A repeat after a lost reply could force out whoever took the lock in between; it is sent once.
-if redis.call('hlen', KEYS[1]) == 0 then
-  return 0
-end
-if redis.call('hexists', KEYS[1], 'token') == 1 then
-  return redis.error_reply('WRONGTYPE a fenced value stands under this name')
-end
 local time = redis.call('time')
 local head = live_head(KEYS[2], KEYS[3], ARGV[1], time[1] * 1000 + math.floor(time[2] / 1000))
 redis.call('del', KEYS[1])

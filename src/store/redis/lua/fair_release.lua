@@ -9,15 +9,10 @@
 -- Returns {0, 0} not held (after a lost reply: an earlier run worked; or it only waited) | {1, 0} one level given up
 --         {2, receivers, head or nil} freed, who is to take it, and how many subscribers its message reached
 -- Repeat-safe: yes. The count is set, not subtracted from, and the holder is never used again once it is removed.
-if tonumber(ARGV[2]) > 1 then
-  if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-    return {0, 0}
-  end
-  redis.call('hset', KEYS[1], ARGV[1], ARGV[2] - 1)
-  return {1, 0}
-end
--- Whoever holds it has left the queue. If something else stands under the lock's name by now, its place must go all the same.
-local freed, waited, was_head = redis.pcall('hdel', KEYS[1], ARGV[1]), 0, false
+local waited, was_head = 0, false
+-- lib/release_level, in front, has handled a count ARGV[2] above 1. A holder of the lock has left the queue. If something
+-- else has the lock's name by now (pcall), the place in the queue must be removed all the same.
+local freed = redis.pcall('hdel', KEYS[1], ARGV[1])
 if freed ~= 1 then
   waited = redis.call('zrem', KEYS[3], ARGV[1])
 end

@@ -12,27 +12,5 @@
 -- its own field; a repeated outermost acquire gives a higher token, and nobody was given the lock in between.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local token_key, rule, floor, mode, next_up = KEYS[2], ARGV[4], ARGV[5], nil, nil
+local not_after, names_holder = ARGV[6], false
 local pttl = redis.call('pttl', lock)
-
-if pttl ~= -2 or held > 0 then
-  local mine = redis.call('hexists', lock, field) == 1
-  if held > 0 and not mine then
-    return {2, 0}
-  end
-  if not mine then
-    if redis.call('hexists', lock, 'mode') == 1 then
-      return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
-    end
-    -- Only where it costs nobody who waits for a lock another command: a fenced value has no TTL.
-    if pttl == -1 and redis.call('hexists', lock, 'token') == 1 then
-      return redis.error_reply('WRONGTYPE a fenced value stands under this name')
-    end
-    return {0, pttl}
-  end
-end
-if held == 0 and ARGV[6] ~= '0' then
-  local time = redis.call('time')
-  if time[1] * 1000000 + time[2] > tonumber(ARGV[6]) then
-    return {3, 0}
-  end
-end

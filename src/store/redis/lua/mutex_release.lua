@@ -6,14 +6,8 @@
 -- Returns {0, 0} not held (after a lost reply: an earlier run worked) | {1, 0} one level given up
 --         {2, receivers} freed, and how many subscribers the message reached
 -- Repeat-safe: yes. The count is set, not subtracted from, and the holder is never used again once it is removed.
-if tonumber(ARGV[2]) > 1 then
-  if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-    return {0, 0}
-  end
-  redis.call('hset', KEYS[1], ARGV[1], ARGV[2] - 1)
-  return {1, 0}
-end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
+  -- lib/release_level, in front, has handled a count ARGV[2] above 1.
   return {0, 0}
 end
 if ARGV[3] == '' or redis.call('exists', KEYS[1]) == 1 then

@@ -22,7 +22,7 @@ if ARGV[5] ~= '0' and (now + 1) * 1000 > tonumber(ARGV[5]) then
   return {3, 0}
 end
 
-local free = free_at(KEYS[1])
+local free = number_at(KEYS[1])
 if not free then
   return {4, 0}
 end

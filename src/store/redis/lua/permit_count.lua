@@ -4,7 +4,7 @@
 -- ARGV[1] channel
 -- Returns {free, held}; {0, 0} where there is no semaphore
 -- Repeat-safe: yes. It gives back the permits whose leases have ended, each once.
-local free = free_at(KEYS[1])
+local free = number_at(KEYS[1])
 if not free then
   return {0, 0}
 end

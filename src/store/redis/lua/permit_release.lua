@@ -9,7 +9,7 @@
 -- Repeat-safe: yes. Only those that are there are removed and counted, and the name is never used again.
 local count = tonumber(ARGV[2])
 -- Asked first: what is removed below must find its way back into the number.
-free_at(KEYS[1])
+number_at(KEYS[1])
 local ended = tonumber(redis.call('zscore', KEYS[2], ARGV[1] .. struct.pack('>I4', 1)) or 0) <= millis()
 local removed = remove(KEYS[2], ARGV[1], count)
 if removed == 0 then

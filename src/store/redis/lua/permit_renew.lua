@@ -6,6 +6,7 @@
 -- Returns one answer an acquisition: 1 held, 0 gone, or its error
 -- Repeat-safe: yes. A lease is only ever lengthened, and only for permits that are there.
 local function renew(leases, base, lease, count)
+  count = tonumber(count)
   local now = millis()
   local ends = string.format('%.0f', now + lease + 2000)
   local held = true
@@ -20,10 +21,4 @@ local function renew(leases, base, lease, count)
   return held and 1 or 0
 end
 
-local answers = {}
-for i = 1, #KEYS do
-  local done, answer = pcall(renew, KEYS[i], ARGV[i], tonumber(ARGV[#KEYS + i]), tonumber(ARGV[2 * #KEYS + i]))
-  -- Redis 6.2 raises a text, later ones a table.
-  answers[i] = (done or type(answer) == 'table') and answer or redis.error_reply(answer)
-end
-return answers
+-- lib/renew_each, behind this, reads KEYS[i], ARGV[i], ARGV[#KEYS + i] and ARGV[2 * #KEYS + i].

@@ -9,20 +9,5 @@
 if redis.call('hget', KEYS[#KEYS], 'boot') ~= ARGV[#ARGV] then
   return {}
 end
--- pcall, because with call one key of the wrong type would leave every lock behind it unrenewed.
-local answers = {}
-for i = 1, #KEYS - 1 do
-  local lease = tonumber(ARGV[#KEYS - 1 + i])
-  local answer = redis.pcall('hexists', KEYS[i], ARGV[i])
-  if answer == 1 and lease > 0 then
-    local pttl = redis.pcall('pttl', KEYS[i])
-    if type(pttl) == 'number' and pttl < lease then
-      local set = redis.pcall('pexpire', KEYS[i], lease)
-      if type(set) ~= 'number' then
-        answer = set
-      end
-    end
-  end
-  answers[i] = answer
-end
-return answers
+local n = #KEYS - 1
+-- lib/renew_hashes, behind this, reads KEYS[i], ARGV[i] and ARGV[#KEYS - 1 + i].

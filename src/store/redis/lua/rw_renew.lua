@@ -71,11 +71,4 @@ local function renew(lock, holder, lease, tag)
   return math.max(java, 2)
 end
 
-local answers = {}
-for i = 1, #KEYS do
-  local lease = tonumber(ARGV[#KEYS + i])
-  local done, answer = pcall(renew, KEYS[i], ARGV[i], lease, ARGV[2 * #KEYS + i])
-  -- Redis 6.2 raises a text, later ones a table.
-  answers[i] = (done or type(answer) == 'table') and answer or redis.error_reply(answer)
-end
-return answers
+-- lib/renew_each, behind this, reads KEYS[i], ARGV[i], ARGV[#KEYS + i] and ARGV[2 * #KEYS + i].

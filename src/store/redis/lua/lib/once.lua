@@ -23,13 +23,3 @@ local function remember(mark, ttl, status, value)
   return {status, value}
 end
 
--- The number under a key, 0 for none.
-local function number_at(key)
-  local text = redis.call('get', key)
-  -- Lua takes more for a number than Redis does, '1e3' for one. INCRBY says in Redis' own words what is wrong with it.
-  if text and text ~= '0' and (#text > 15 or not string.find(text, '^-?[1-9]%d*$')) then
-    return redis.call('incrby', key, 0)
-  end
-  return text and tonumber(text) or 0
-end
-

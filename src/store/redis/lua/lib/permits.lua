@@ -48,16 +48,6 @@ local function sweep(free, leases, now)
   return #ended
 end
 
--- The free permits, nil where there is no semaphore.
-local function free_at(key)
-  local text = redis.call('get', key)
-  -- Lua takes more for a number than Redis does, '1e3' for one. INCRBY says in Redis' own words what is wrong with it.
-  if text and text ~= '0' and (#text > 15 or not string.find(text, '^-?[1-9]%d*$')) then
-    return redis.call('incrby', key, 0)
-  end
-  return text and tonumber(text)
-end
-
 -- Last in a script. Redisson's listeners want a positive 32-bit number.
 local function tell(channel, free)
   if free > 0 then
