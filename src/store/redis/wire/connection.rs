@@ -1,4 +1,4 @@
-//! One connection with what is known of the server at its other end.
+//! One connection, and the facts about the server at its other end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 
-/// A live connection. Any error of it is final: after a timeout its replies could be somebody else's.
+/// A live connection. Any error is final: after a timeout the next reply could belong to an earlier
+/// request.
 pub(crate) struct Connection {
     transport: Box<Transport>,
     facts: Arc<Facts>,
@@ -22,14 +23,14 @@ pub(crate) struct Connection {
     due: VecDeque<Due>,
     io_timeout: Duration,
     clock: Arc<dyn Clock>,
-    /// It has carried a request before, and has lain idle since.
+    /// It has carried a request before, and has been idle since.
     was_idle: bool,
 }
 
-/// A reply that is due: what it must look like, and how many replicas must acknowledge what it answers.
+/// An unread reply: its shape, and how many replicas must acknowledge the write that it reports.
 type Due = (Shape, Option<Replicas>);
 
-/// Sent, not yet answered: how many replies are due, and what is in unknown outcome until they are here.
+/// Sent, not yet answered: the unknown outcome that the requests have until their replies are read.
 pub(crate) struct InFlight {
     pub(crate) sent_at: Moment,
     pub(crate) unknown: UnknownOutcome,
@@ -52,13 +53,14 @@ impl Connection {
         self.facts.server_now_at_least(self.clock.now())
     }
 
-    /// Which of the connections has brought something, or has ended; waits for `timeout` at most until one has.
+    /// Which connections have input or have ended. Waits at most `timeout` for the first.
     pub(crate) fn answered(connections: &[&Self], timeout: Duration) -> Vec<bool> {
         let streams: Vec<_> = connections.iter().map(|connection| connection.transport.stream()).collect();
         readable(&streams, timeout)
     }
 
-    /// From here on an end of the connection may be older than the next request.
+    /// If the connection turns out to have ended, that may have happened before the next request
+    /// was sent.
     pub(crate) fn mark_idle(&mut self) {
         self.was_idle = true;
     }
@@ -70,7 +72,7 @@ impl Connection {
     ) -> std::result::Result<InFlight, Failure> {
         let sent_at = self.clock.now();
         if self.due.is_empty() && self.transport.has_input() {
-            return Err(self.ended_in_its_sleep());
+            return Err(self.ended_while_idle());
         }
         self.out.clear();
         let connection_args = self.facts.connection_args(sent_at, self.io_timeout);
@@ -89,13 +91,13 @@ impl Connection {
         }
     }
 
-    /// Nobody is owed a reply, and there is something to read: the other end has closed the connection, or has sent a frame
-    /// that would be taken for the answer to the next request.
+    /// No reply is due, but there is input: the other end has closed the connection, or has sent a
+    /// frame that would be read as the reply to the next request.
     #[cold]
-    fn ended_in_its_sleep(&self) -> Failure {
-        log::debug!("a connection that lay idle has ended, or has brought bytes that nobody asked for");
+    fn ended_while_idle(&self) -> Failure {
+        log::debug!("an idle connection has ended, or has received bytes that no request asked for");
         let error = Error::new(ErrorKind::Unreachable, ENDED);
-        // What was sent on it before has been answered.
+        // Everything sent on it before has been answered, so nothing can run late.
         Failure::Unknown { error, unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 }, stale: true }
     }
 
@@ -111,18 +113,19 @@ impl Connection {
         }
     }
 
-    /// A reply that has come already. `fresh`: the connection was [seen](Self::answered) to have brought something.
+    /// A reply that has arrived already. `fresh`: [`answered`](Self::answered) has reported input.
     pub(crate) fn recv_now(&mut self, flight: &InFlight, fresh: bool) -> std::result::Result<Option<Reply>, Failure> {
         let Some(reply) = self.transport.recv_now(fresh).map_err(|error| self.as_unknown(error, flight))? else {
             return Ok(None);
         };
-        // No master of Redlock has replicas to wait for.
+        // Redlock asks no replicas of its masters.
         let (shape, _) = self.due.pop_front().unwrap_or((Shape::Any, None));
         fitting(shape, reply).map(Some).map_err(|error| self.as_unknown(error, flight))
     }
 
-    /// One write, all replies; a script that the server does not know is sent once more with its source, which is
-    /// safe because NOSCRIPT guarantees that nothing ran.
+    /// Sends all requests in one write and reads all replies. A script that the server does not
+    /// know is sent again with its source, which is safe because NOSCRIPT guarantees that nothing
+    /// ran.
     pub(crate) fn exchange(&mut self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, InFlight), Failure> {
         let flight = self.send(requests.iter())?;
         let mut replies = Vec::with_capacity(requests.len());
@@ -145,12 +148,14 @@ impl Connection {
         Failure::Unknown { error, unknown: flight.unknown.clone(), stale }
     }
 
-    /// False when another process of the server answers now than the one that the request in unknown outcome was sent to.
+    /// False if the request was sent to an earlier process of the server than the one at the other
+    /// end.
     pub(crate) fn may_have_run(&self, unknown: &UnknownOutcome) -> bool {
         unknown.may_have_run_at(&self.facts)
     }
 
-    /// The kills that must go out in front of a repeat or an undo on this connection, or how long to wait first.
+    /// The `CLIENT KILL`s that must be sent in front of a repeat or an undo, or how long to wait
+    /// first.
     pub(crate) fn kills_for<'a>(
         &self,
         unknowns: impl IntoIterator<Item = &'a UnknownOutcome>,
@@ -168,7 +173,7 @@ impl Connection {
     }
 }
 
-/// The reply, if it can be the answer to a request of this shape.
+/// The reply, if it has the shape that its request wants.
 fn fitting(shape: Shape, reply: Reply) -> Result<Reply> {
     if shape.fits(&reply) {
         return Ok(reply);

@@ -20,10 +20,11 @@ pub(crate) struct Connector {
     pub(crate) endpoint: Endpoint,
     pub(crate) client_name: String,
     pub(crate) handshake: Handshake,
-    /// For the connect with its handshake, and for each write and each reply.
+    /// The limit for the connect with its handshake, for each write and for each reply.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Whether a connection of this client has read the server's memory settings: the first one does, for all.
+    /// Whether a connection of this client has read the server's memory settings: the first one
+    /// does, for all.
     pub(crate) memory_seen: Arc<AtomicBool>,
 }
 
@@ -44,18 +45,18 @@ impl Connector {
         self.shake_hands(Box::new(transport)).map_err(|e| handshake_failed(&self.endpoint, e))
     }
 
-    /// Shakes hands on a fresh connection: who we are to the server, who it is, what we may do, and the scripts
-    /// of the plain lock, in one write.
+    /// Sends in one write: the client's name, questions about the server and about the user's
+    /// rights, and the scripts to load.
     fn shake_hands(&self, mut transport: Box<Transport>) -> Result<Connection> {
         let mut requests = vec![
             Request::plain(&["CLIENT", "SETNAME", &self.client_name]),
             Request::plain(&["CLIENT", "INFO"]),
-            // An id that cannot exist: asks for the permission.
+            // An id that cannot exist: this only checks the permission.
             Request::plain(&["CLIENT", "KILL", "ID", "9223372036854775807"]),
             Request::plain(&["INFO", "server"]),
             Request::plain(&["INFO", "replication"]),
         ];
-        let told = requests.len();
+        let loads = requests.len();
         requests.extend(self.handshake.scripts.iter().map(|s| Request::plain(&["SCRIPT", "LOAD", s.source])));
         let probe = requests.len();
         requests.push(self.handshake.probe.clone());
@@ -74,7 +75,7 @@ impl Connector {
         if replies.len() > probe + 2 {
             warn_of_eviction(&text(probe + 2), self);
         }
-        for reply in &replies[told..probe] {
+        for reply in &replies[loads..probe] {
             fail_on_error(reply.clone())?;
         }
         (self.handshake.check)(replies[probe].clone())?;
@@ -98,13 +99,13 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.split([' ', '\r', '\n']).find_map(|part| part.strip_prefix(name))
 }
 
-/// One write, all replies.
+/// Sends all requests in one write and reads all replies.
 fn ask_all(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
     let mut out = Vec::new();
     for request in requests {
         request.write_plain(&mut out);
     }
-    // A server that refuses the connection says why and ends it, maybe before it was asked anything.
+    // A server that refuses the connection sends an error and closes it, maybe before our write.
     let sent = transport.send(&out);
     let mut replies = Vec::with_capacity(requests.len());
     for _ in requests {
@@ -137,13 +138,13 @@ fn check_server(server: &str, replication: &str) -> Result<()> {
     Ok(())
 }
 
-/// A lock has a TTL, so every policy but `noeviction` may choose it.
+/// A lock has a TTL, so every policy but `noeviction` may evict it.
 fn warn_of_eviction(memory: &str, connector: &Connector) {
     let Some(policy) = field(memory, "maxmemory_policy:") else { return };
     let with_limit = field(memory, "maxmemory:").is_some_and(|bytes| bytes != "0");
     if !connector.memory_seen.swap(true, Ordering::Relaxed) && with_limit && policy != "noeviction" {
         log::warn!(
-            "{:?} may throw locks away when its memory is full, because its maxmemory-policy is {policy}; set it to \
+            "{:?} may evict locks when its memory is full, because its maxmemory-policy is {policy}; set it to \
              noeviction",
             connector.endpoint
         );
@@ -159,7 +160,8 @@ mod tests {
     use super::*;
     use crate::base::clock::SystemClock;
 
-    /// Both kinds of connection have one limit for everything up to the first use, however each answer trickles.
+    /// Request connections and subscriptions have one limit for connect and handshake together,
+    /// even if each byte of a reply comes in time.
     #[test]
     fn a_server_that_trickles_is_given_up_by_the_subscriber_as_well() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -167,7 +169,7 @@ mod tests {
         let timeout = Duration::from_millis(300);
         let server = std::thread::spawn(move || {
             for stream in listener.incoming().take(2) {
-                // The first reply never ends, and every byte comes soon after the one before.
+                // The first reply never ends, and each byte comes soon after the one before.
                 let mut stream = stream.unwrap();
                 let mut byte = b"+".to_vec();
                 while stream.write_all(&byte).is_ok() {

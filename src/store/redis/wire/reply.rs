@@ -1,4 +1,4 @@
-//! What a server answers, and the typed error that an error answer stands for.
+//! Replies of a server, and the typed error that an error reply stands for.
 
 use crate::base::error::{Error, ErrorKind, Result};
 
@@ -16,7 +16,7 @@ impl Reply {
         matches!(self, Self::Error(e) if e.code == code)
     }
 
-    /// The server has become a replica: whoever connects anew may find the primary.
+    /// The server has become a replica; a new connection may reach the primary.
     pub(crate) fn is_demotion(&self) -> bool {
         match self {
             Self::Error(e) => e.says("READONLY"),
@@ -26,10 +26,10 @@ impl Reply {
     }
 }
 
-/// The code of an answer that did not reach as many replicas as it must.
+/// The error code of leasehold itself for a write that too few replicas acknowledged.
 pub(super) const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
 
-/// An error answer: its code word, and all of its text with the code in front.
+/// An error reply: its code word, and all of its text with the code in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerError {
     pub(crate) code: String,
@@ -43,18 +43,18 @@ impl From<&str> for ServerError {
 }
 
 impl ServerError {
-    /// Redis 6.2 wraps what a command inside a script said (`ERR Error running script (...): WRONGTYPE ...`), so the
-    /// code words are looked for in the text too.
+    /// Redis 6.2 wraps the error of a command inside a script (`ERR Error running script (...):
+    /// WRONGTYPE ...`), so the text is searched for code words as well.
     fn says(&self, code: &str) -> bool {
         self.code == code || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
     }
 
-    /// One that a Redis server is known to answer our requests with.
+    /// Whether a Redis server is known to answer leasehold's requests with this error.
     pub(super) fn is_known(&self) -> bool {
         self.code == "NOSCRIPT" || self.clone().into_error().kind() != ErrorKind::Server
     }
 
-    /// The server has accepted the connection only to say so, and ends it.
+    /// The server accepts the connection only to send this error, and closes it.
     pub(super) fn is_too_many_clients(&self) -> bool {
         self.text.contains("max number of clients")
     }

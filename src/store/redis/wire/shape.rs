@@ -2,37 +2,39 @@
 
 use super::reply::Reply;
 
-/// What a reply must look like to be the answer to its request. Error replies fit every request.
-///
-/// A frame too many (of a proxy, or a server's bug) shifts all later replies by one, and then a reply that says "granted"
-/// belongs to another lock. So what does not fit ends its connection, before anything can be read from it again.
+/// What a reply must look like to be the answer to its request. Error replies fit every request. A
+/// stray frame (of a proxy, or from a bug of the server) shifts all later replies by one, and then
+/// a reply that says "granted" belongs to another lock. So a reply that does not fit ends its
+/// connection before another is read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Judged by who asked, on a connection that nobody else has.
+    /// Checked by the caller, on a connection that no other thread uses.
     Any,
     Number,
     /// A string, or nil.
     Text,
     /// Two numbers.
     Pair,
-    /// A list of anything, with something in it.
+    /// A list that is not empty.
     List,
-    /// A list of `least` to `most` values, of which the first is a number from 0 to `top` and none is a list.
+    /// A list of `least` to `most` values, of which the first is a number from 0 to `top` and none
+    /// is a list.
     Status {
         top: u8,
         least: u8,
         most: u16,
-        /// The holder is fresh: 2, that it has lost what it held, is an answer to somebody else.
+        /// The holder is fresh, so status 2 (it has lost the lock) can only be the reply to another
+        /// request.
         fresh: bool,
     },
     /// A number or an error for each of so many holds.
     Each(u32),
-    /// That, or an empty list: the master has no vote.
+    /// As `Each`, or an empty list: the master has no vote.
     EachOrNone(u32),
 }
 
 impl Shape {
-    /// The answer of most scripts: what became of it, and one value or two about that.
+    /// The reply of most scripts: a status, and one value or two.
     pub(crate) const fn status(top: u8) -> Self {
         Self::Status { top, least: 2, most: 3, fresh: false }
     }
@@ -48,7 +50,7 @@ impl Shape {
     pub(crate) fn fits(self, reply: &Reply) -> bool {
         let is_answer = |reply: &Reply| matches!(reply, Reply::Int(_) | Reply::Error(_));
         match (self, reply) {
-            // One that no server sends to any of our scripts: it may be a frame too many.
+            // An error that no server sends to leasehold's requests may be a stray frame.
             (_, Reply::Error(e)) => e.is_known(),
             (Self::Any, _) => true,
             (Self::Number, reply) => matches!(reply, Reply::Int(_)),

@@ -13,14 +13,15 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// The message of an [`ErrorKind::Unreachable`] that means: the other end closed the connection.
 pub(super) const ENDED: &str = "the connection to the server ended";
 
-/// A socket with the replies that were read from it. Redlock sends to all nodes before it reads from the first, so
-/// sending and receiving are two methods. Any error of either ends the connection's life.
+/// A socket with the replies that were read from it. Redlock sends to all nodes before it reads
+/// from the first, so sending and receiving are two methods. Any error of either ends the
+/// connection's life.
 pub(super) struct Transport {
     stream: Stream,
     reader: ReplyReader,
     endpoint: Endpoint,
     io_timeout: Duration,
-    /// While hands are shaken: when that must be over.
+    /// During the handshake: its deadline.
     handshake: Option<Instant>,
 }
 
@@ -50,7 +51,8 @@ impl Transport {
     fn ask(&mut self, request: &Request) -> Result<Reply> {
         let mut bytes = Vec::new();
         request.write_plain(&mut bytes);
-        // A server that refuses the connection says why and ends it, maybe before it was asked anything.
+        // A server that refuses the connection sends an error and closes it, maybe before our
+        // write.
         match (self.send(&bytes), self.recv()) {
             (Ok(()), reply) => reply,
             (Err(_), Ok(Reply::Error(e))) => Err(e.into_error()),
@@ -81,11 +83,13 @@ impl Transport {
         }
     }
 
-    /// A reply that has come already; the rest of a reply that has come in part is read later. `fresh`: poll has shown
-    /// that the socket has input; without it only what was read ahead is used.
+    /// A reply that has come already; the rest of a reply that has come in part is read later.
+    /// `fresh`: poll has shown that the socket has input; without it only what was read ahead is
+    /// used.
     pub(super) fn recv_now(&mut self, fresh: bool) -> Result<Option<Reply>> {
         match next_reply(&mut self.reader, &self.endpoint)? {
-            // A second read could block: what has come in part is read to its end later.
+            // One read only, because a second could block; the rest of a partial reply is read
+            // later.
             None if fresh => {
                 self.reader.fill(&mut self.stream).map_err(|e| to_error(e, &self.endpoint))?;
                 next_reply(&mut self.reader, &self.endpoint)
@@ -99,7 +103,8 @@ impl Transport {
         !self.reader.is_empty() || self.stream.has_input()
     }
 
-    /// From here on each write and each reply has the I/O timeout; during the handshake all of them share it.
+    /// From here on each write and each reply has the I/O timeout; during the handshake all of them
+    /// share it.
     pub(super) fn handshake_done(&mut self) -> Result<()> {
         self.handshake = None;
         let timeout = self.io_timeout;
@@ -114,7 +119,7 @@ impl Transport {
 #[cold]
 pub(super) fn handshake_failed(endpoint: &Endpoint, e: Error) -> Error {
     let message = match e.kind() {
-        // A TLS port often says nothing at all.
+        // A TLS port often closes the connection without an alert.
         ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_tcp() => format!(
             "{endpoint:?} ended the connection during the handshake, as a TLS port does (this version does not support \
              TLS)"
@@ -133,10 +138,10 @@ pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Resul
         .map_err(|_| Error::new(ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol")))
 }
 
-/// What a TLS port says to somebody who speaks Redis: an alert.
+/// How a TLS port answers a Redis client: with an alert.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
-/// One reply of a handshake.
+/// Reads one reply of a handshake.
 pub(super) fn shake(
     reader: &mut ReplyReader,
     stream: &mut Stream,
