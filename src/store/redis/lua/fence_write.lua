@@ -1,10 +1,10 @@
--- fence_write: replace a guarded value, if ours is still the newest claim.
+-- fence_write: replaces a fenced value, if no newer token has claimed it.
 -- KEYS[1] value   hash: token -> highest token that claimed it, value -> bytes
 -- ARGV[1] fencing token
 -- ARGV[2] the new value
 -- Returns {1, token} written | {0, standing token or nil} refused
---         an error where a hash with other fields stands: a lock, whose end would take the value along
--- Repeat-safe: yes. The same bytes under the same claim.
+--         an error for a hash with other fields: a lock, whose release could delete the value
+-- Repeat-safe: yes. It writes the same bytes under the same claim.
 local standing = redis.call('hget', KEYS[1], 'token')
 if redis.call('hlen', KEYS[1]) > (standing and 1 or 0) + redis.call('hexists', KEYS[1], 'value') then
   return redis.error_reply('WRONGTYPE what stands under this key is no fenced value')

@@ -1,6 +1,6 @@
-//! The table of all Lua scripts, shared by the crate, its tests and its benches through `#[path]`. A new script is added
-//! here: the name of its file, `with` a library in front of it, `then` a library behind it, and the shape of its replies,
-//! which only the crate reads.
+//! The table of all Lua scripts, shared by the crate, its tests and its benches through `#[path]`.
+//! A new script is added here: the name of its file, `with` a library in front of it, `then` a
+//! library behind it, and the shape of its replies, which only the crate reads.
 
 /// Calls the macro `$callback` with the whole table.
 macro_rules! for_each_script {
@@ -46,8 +46,8 @@ macro_rules! for_each_script {
     };
 }
 
-/// The text of a script, from `name` on as it stands in the table. The path is absolute because this macro is used from
-/// files in different folders.
+/// The text of a script, from `name` on as it stands in the table. The path is absolute because
+/// this macro is used from files in different folders.
 macro_rules! lua_source {
     ($name:literal $(with $front:literal)* $(then $end:literal)*) => {
         concat!(

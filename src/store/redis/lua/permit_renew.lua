@@ -1,10 +1,11 @@
--- permit_renew: lengthen the leases of many acquisitions of permits at once, each only where all its permits are held.
+-- permit_renew: extends the leases of many acquisitions of permits, each only if all its permits
+-- are held.
 -- KEYS[i] leases  sorted set, permit of 16 bytes -> epoch ms at which its lease ends
--- ARGV[i] the 12 bytes that name the acquisition in KEYS[i]
--- ARGV[#KEYS + i] lease in ms; 0 only looks whether they are still held
--- ARGV[2 * #KEYS + i] how many permits
--- Returns one answer an acquisition: 1 held, 0 gone, or its error
--- Repeat-safe: yes. A lease is only ever lengthened, and only for permits that are there.
+-- ARGV[i] id of the acquisition in KEYS[i], 12 bytes
+-- ARGV[#KEYS + i] lease in ms; 0 only checks whether they are still held
+-- ARGV[2 * #KEYS + i] number of permits
+-- Returns one value for each acquisition: 1 held, 0 lost, or an error
+-- Repeat-safe: yes. A lease is only ever extended, and only for permits that are there.
 local function renew(leases, base, lease, count)
   count = tonumber(count)
   local now = millis()

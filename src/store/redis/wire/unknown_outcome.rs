@@ -50,8 +50,7 @@ fn micros(duration: Duration) -> u64 {
 #[derive(Debug, Clone)]
 pub(crate) struct UnknownOutcome {
     pub(super) facts: Arc<Facts>,
-    /// Server time past which the request refuses to run; 0: it has no limit, because running late
-    /// does no harm.
+    /// Server time in microseconds past which the request refuses to run; 0: no limit.
     pub(super) not_after: u64,
 }
 

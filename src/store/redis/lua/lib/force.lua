@@ -1,4 +1,5 @@
--- lib/force: the beginning of the scripts that free a lock by force; put in front of them. It refuses a fenced value.
+-- lib/force: the beginning of the scripts that free a lock by force; put in front of them. It
+-- refuses a fenced value.
 -- KEYS[1] lock    hash, holder -> hold count
 
 if redis.call('hlen', KEYS[1]) == 0 then

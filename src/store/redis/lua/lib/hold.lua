@@ -1,6 +1,7 @@
 
--- lib/hold: the end of every script that takes a lock hash; put behind those scripts. It uses their locals `lock`, `lease`,
--- `held`, `pttl`, `field`, `mode` (nil for a lock without one), `next_up` (who waits next, if that is known) and `token`.
+-- lib/hold: the end of every script that takes a lock hash; put behind those scripts. It uses their
+-- locals `lock`, `lease`, `held`, `pttl`, `field`, `mode` (nil for a lock without one), `next_up`
+-- (who waits next, if that is known) and `token`.
 if mode then
   redis.call('hset', lock, 'mode', mode, field, held + 1)
 else
@@ -9,7 +10,7 @@ end
 if pttl < tonumber(lease) then
   local set = redis.pcall('pexpire', lock, lease)
   if type(set) == 'table' then
-    -- Refused, say for want of permission: a lock without a TTL would stand for ever.
+    -- Refused, for instance for lack of permission: a lock without a TTL would stay for ever.
     if pttl == -2 then
       redis.call('del', lock)
     end

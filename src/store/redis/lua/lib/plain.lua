@@ -1,7 +1,7 @@
 
--- lib/plain: the refusals of the scripts that take a plain lock; put behind their locals `lock`, `field`, `held`, `pttl`,
--- `not_after`, and `names_holder` (whether a refusal names the holder as well).
--- Without functions: making one costs a third of a microsecond in every run.
+-- lib/plain: the refusals of the scripts that take a plain lock; put behind their locals `lock`,
+-- `field`, `held`, `pttl`, `not_after`, and `names_holder` (whether a refusal names the holder as
+-- well). Without functions: making one costs a third of a microsecond in every run.
 if pttl ~= -2 or held > 0 then
   local mine = redis.call('hexists', lock, field) == 1
   if held > 0 and not mine then

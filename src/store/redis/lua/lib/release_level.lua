@@ -1,5 +1,5 @@
--- lib/release_level: the beginning of the scripts that release a lock hash; put in front of them. A holder with more than
--- one hold count keeps the lock with one less.
+-- lib/release_level: the beginning of the scripts that release a lock hash; put in front of them. A
+-- holder with more than one hold count keeps the lock with one less.
 -- KEYS[1] lock    hash, holder -> hold count
 -- ARGV[1] holder
 -- ARGV[2] the count that this holder has now

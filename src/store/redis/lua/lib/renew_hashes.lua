@@ -1,9 +1,10 @@
--- lib/renew_hashes: extends the holds of the first `n` keys, a local of the script; put behind the scripts that do this.
+-- lib/renew_hashes: extends the holds of the first `n` keys, a local of the script; put behind the
+-- scripts that do this.
 -- KEYS[i] lock    hash, holder -> hold count
 -- ARGV[i] holder of KEYS[i]
 -- ARGV[n + i] lease of KEYS[i] in ms; 0 only checks whether the holder is still there
 
--- pcall, because with call one key of the wrong type would leave every lock behind it unrenewed.
+-- pcall, because with call one key of the wrong type would leave all locks behind it unrenewed.
 local answers = {}
 for i = 1, n do
   local lease = tonumber(ARGV[n + i])

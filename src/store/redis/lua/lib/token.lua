@@ -1,18 +1,19 @@
 
--- lib/token: gives the fencing token of an outermost acquire; put in front of lib/hold. It uses the locals `held`,
--- `token_key`, `rule` (what becomes of the token's key) and `floor` of the script, and defines `token`.
--- Without functions: making one costs a third of a microsecond in every run.
+-- lib/token: gives the fencing token of an outermost acquire; put in front of lib/hold. It uses the
+-- locals `held`, `token_key`, `rule` (what becomes of the token's key) and `floor` of the script,
+-- and defines `token`. Without functions: making one costs a third of a microsecond in every run.
 local token = 0
 if held == 0 and rule ~= '-1' then
-  -- Before the hash is written: a counter that is no integer, or a full server, must leave nothing taken.
+  -- Runs before the hash is written: a counter that is no integer, or a full server, must leave
+  -- nothing taken.
   token = redis.call('incr', token_key)
-  -- Lua's numbers are doubles: from here on two holds could get the same token.
+  -- Lua numbers are doubles: beyond this two holds could get the same token.
   if token >= 9007199254740992 then
     return redis.error_reply('ERR the fencing token is not an integer below 2^53')
   end
   if token < tonumber(floor) then
     local ttl = tonumber(rule)
-    -- A counter without a TTL is Java's: if ours expired it, Java would begin again at 1.
+    -- A counter without a TTL is Redisson's: if it expired, Redisson would start again at 1.
     if ttl > 0 and token > 1 and redis.call('pttl', token_key) < 0 then
       ttl = 0
     end
