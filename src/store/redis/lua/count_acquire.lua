@@ -4,8 +4,10 @@
 -- ARGV[1] number of permits
 -- ARGV[2] TTL of the mark in ms
 -- ARGV[3] not-after: server time in microseconds past which it must not run; 0: no limit
--- Returns {1, 0} taken | {0, -1} too few are free | {2, 0} they were released already | {3, 0} too
---         late
+-- Returns {1, 0} taken
+--         {0, -1} too few are free
+--         {2, 0} they were released already
+--         {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and takes nothing.
 local mark = redis.call('get', KEYS[2])
 if mark then

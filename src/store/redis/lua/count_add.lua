@@ -5,8 +5,9 @@
 -- ARGV[2] TTL of the mark in ms
 -- ARGV[3] channel
 -- ARGV[4] not-after: server time in microseconds past which it must not run; 0: no limit
--- Returns {1, free} done | {5, free} the result would be out of range, and nothing was done | {3,
---         0} too late
+-- Returns {1, free} done
+--         {5, free} the result would be out of range, and nothing was done
+--         {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and adds nothing.
 local answer = settled(KEYS[2], ARGV[4])
 if answer then

@@ -6,8 +6,8 @@
 -- ARGV[2] TTL of the mark in ms
 -- ARGV[3] channel
 -- ARGV[4] 1: the permits are known to be taken; 0: only the mark says whether they are
--- Returns {0, 0} nothing was taken, or it was released already | {2, receivers} released, and how
---         many subscribers the message reached
+-- Returns {0, 0} nothing was taken, or it was released already
+--         {2, receivers} released, and how many subscribers the message reached
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and releases nothing.
 local mark = redis.call('get', KEYS[2])
 local taken = mark == 'taken' or (not mark and ARGV[4] == '1')

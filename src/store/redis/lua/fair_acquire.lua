@@ -15,8 +15,10 @@
 -- ARGV[9] floor: a token below it is raised to the server's clock
 -- ARGV[10] not-after: server time in microseconds past which an outermost acquire must not run; 0:
 --         no limit
--- Returns {1, token or 0, head or nil} acquired, and the next waiter | {0, ms until the next
---         attempt is due} not its turn {2, 0} the holder has lost it | {3, 0} too late
+-- Returns {1, token or 0, head or nil} acquired, and the next waiter
+--         {0, ms until the next attempt is due} not its turn
+--         {2, 0} the holder has lost it
+--         {3, 0} too late
 -- Repeat-safe: yes, as mutex_acquire. A holder is in the queue once, and an attempt only moves its
 -- deadline.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])

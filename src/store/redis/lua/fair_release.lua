@@ -6,9 +6,10 @@
 -- ARGV[1] holder
 -- ARGV[2] hold count of the holder now; 1 removes the hold, whatever count is in Redis
 -- ARGV[3] prefix of the waiters' channels
--- Returns {0, 0} not held (after a lost reply: an earlier run released it; or it only waited) | {1,
---         0} one hold count given up {2, receivers, head or nil} freed, how many subscribers the
---         message reached, and the next holder
+-- Returns {0, 0} not held (after a lost reply: an earlier run released it; or it only waited)
+--         {1, 0} one hold count given up
+--         {2, receivers, head or nil} freed, how many subscribers the message reached, and the next
+--           holder
 -- Repeat-safe: yes. The count is set, not decremented, and the holder is never used again once it
 -- is removed.
 local waited, was_head = 0, false

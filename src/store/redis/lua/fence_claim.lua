@@ -2,7 +2,8 @@
 -- has claimed it.
 -- KEYS[1] value   hash: token -> highest token that claimed it, value -> bytes
 -- ARGV[1] fencing token
--- Returns {1, value or nil} claimed | {0, token} refused, a newer token has claimed it
+-- Returns {1, value or nil} claimed
+--         {0, token} refused, a newer token has claimed it
 --         an error for a hash with other fields: a lock, whose release could delete the value
 -- Repeat-safe: yes. Claiming again with the same token changes nothing.
 -- Compared as text, because Lua numbers lose digits above 2^53.

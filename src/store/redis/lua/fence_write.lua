@@ -2,7 +2,8 @@
 -- KEYS[1] value   hash: token -> highest token that claimed it, value -> bytes
 -- ARGV[1] fencing token
 -- ARGV[2] the new value
--- Returns {1, token} written | {0, standing token or nil} refused
+-- Returns {1, token} written
+--         {0, standing token or nil} refused
 --         an error for a hash with other fields: a lock, whose release could delete the value
 -- Repeat-safe: yes. It writes the same bytes under the same claim.
 local standing = redis.call('hget', KEYS[1], 'token')

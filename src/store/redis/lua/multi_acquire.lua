@@ -12,9 +12,11 @@
 -- ARGV[2 * n + 5] floor: a token below it is raised to the server's clock
 -- ARGV[2 * n + 6] not-after: server time in microseconds past which an outermost acquire must not
 --         run; 0: no limit
--- Returns {1, a token or 0 for each lock} acquired | {0, pttl, i} KEYS[i] is held by another {2, 0,
---         i} the holder had KEYS[i] and has lost it | {3, 0, 0} too late | {4, 0, i} KEYS[i] is no
---         plain lock
+-- Returns {1, a token or 0 for each lock} acquired
+--         {0, pttl, i} KEYS[i] is held by another
+--         {2, 0, i} the holder had KEYS[i] and has lost it
+--         {3, 0, 0} too late
+--         {4, 0, i} KEYS[i] is no plain lock
 -- Repeat-safe: yes. Counts are set, not incremented, and every outermost acquire has a fresh
 -- holder. A repeat that is refused takes back what an earlier run took: another client may have
 -- freed one of its locks by force in between.

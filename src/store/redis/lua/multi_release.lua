@@ -5,8 +5,9 @@
 -- ARGV[n + i] hold count of the holder now; 1 removes the hold, whatever count is in Redis
 -- ARGV[2 * n + i] channel for the release message of KEYS[i]
 -- Returns two values for each lock: 0, 0 not held (after a lost reply: an earlier run released it)
---         | 1, 0 one hold count given up | 2, receivers freed, and how many subscribers the message
---         reached | an error, 0
+--         1, 0 one hold count given up
+--         2, receivers freed, and how many subscribers the message reached
+--         an error, 0
 -- Repeat-safe: yes. Counts are set, not decremented, and a holder is never used again once it is
 -- removed. pcall, because with call one key of the wrong type would leave all locks behind it held.
 local n, answers, freed = #KEYS, {}, {}

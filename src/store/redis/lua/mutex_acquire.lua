@@ -8,7 +8,9 @@
 -- ARGV[5] floor: a token below it is raised to the server's clock
 -- ARGV[6] not-after: server time in microseconds past which an outermost acquire must not run; 0:
 --         no limit
--- Returns {1, token or 0} acquired | {0, pttl} held by another | {2, 0} the holder has lost it |
+-- Returns {1, token or 0} acquired
+--         {0, pttl} held by another
+--         {2, 0} the holder has lost it
 --         {3, 0} too late
 -- Repeat-safe: yes. The count is set, not incremented, and every outermost acquire has a fresh
 -- holder, so a repeat finds its own field; it gives a higher token, and no other holder had the

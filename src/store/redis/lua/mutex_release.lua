@@ -3,8 +3,9 @@
 -- ARGV[1] holder
 -- ARGV[2] hold count of the holder now; 1 removes the hold, whatever count is in Redis
 -- ARGV[3] channel for the release message; empty: none is sent
--- Returns {0, 0} not held (after a lost reply: an earlier run released it) | {1, 0} one hold count
---         given up {2, receivers} freed, and how many subscribers the message reached
+-- Returns {0, 0} not held (after a lost reply: an earlier run released it)
+--         {1, 0} one hold count given up
+--         {2, receivers} freed, and how many subscribers the message reached
 -- Repeat-safe: yes. The count is set, not decremented, and the holder is never used again once it
 -- is removed.
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then

@@ -6,8 +6,10 @@
 -- ARGV[3] lease in ms
 -- ARGV[4] channel
 -- ARGV[5] not-after: server time in microseconds past which it must not run; 0: no limit
--- Returns {1, 0} taken | {0, ms until the next lease ends, or -1} too few are free | {3, 0} too
---         late {4, permits} the semaphore has fewer permits in all, or there is none
+-- Returns {1, 0} taken
+--         {0, ms until the next lease ends, or -1} too few are free
+--         {3, 0} too late
+--         {4, permits} the semaphore has fewer permits in all, or there is none
 -- Repeat-safe: yes. Every acquisition has a fresh id, so a repeat finds its own permits and only
 -- extends them.
 local now = millis()

@@ -4,8 +4,8 @@
 -- ARGV[1] id of the acquisition, 12 bytes
 -- ARGV[2] number of permits
 -- ARGV[3] channel
--- Returns {0, 0} not held, or not all of them any more | {2, receivers} released, and how many
---         subscribers the message reached
+-- Returns {0, 0} not held, or not all of them any more
+--         {2, receivers} released, and how many subscribers the message reached
 -- Repeat-safe: yes. Only permits that are there are removed and counted, and the id is never used
 -- again.
 local count = tonumber(ARGV[2])

@@ -7,8 +7,10 @@
 -- ARGV[4] hash tag of the lock, the prefix of its timeout keys
 -- ARGV[5] not-after: server time in microseconds past which an outermost acquire must not run; 0:
 --         no limit
--- Returns {1, 0} acquired | {0, pttl} a writer holds it or waits for it | {2, 0} the holder has
---         lost it {3, 0} too late
+-- Returns {1, 0} acquired
+--         {0, pttl} a writer holds it or waits for it
+--         {2, 0} the holder has lost it
+--         {3, 0} too late
 -- Repeat-safe: yes. The count is set, not incremented, and so are the timeout keys, which are
 -- numbered.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])

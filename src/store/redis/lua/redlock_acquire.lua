@@ -12,9 +12,11 @@
 -- ARGV[6] run_id of the server process at the other end of the connection
 -- ARGV[7] not-after: server time in microseconds past which an outermost acquire must not run; 0:
 --         no limit
--- Returns {1, token or 0} acquired | {0, pttl, holder} held by another | {2, 0} the holder has lost
---         it | {3, 0} too late | {5, 0} this master has no vote: it restarted, was flushed, or is
---         new
+-- Returns {1, token or 0} acquired
+--         {0, pttl, holder} held by another
+--         {2, 0} the holder has lost it
+--         {3, 0} too late
+--         {5, 0} this master has no vote: it restarted, was flushed, or is new
 -- Repeat-safe: yes. The count is set, not incremented, and every outermost acquire has a fresh
 -- holder, so a repeat finds its own field; it gives a higher token, and no other holder had the
 -- lock in between.

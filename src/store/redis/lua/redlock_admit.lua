@@ -3,8 +3,8 @@
 -- ARGV[1] run_id of the server process at the other end of the connection
 -- ARGV[2] the mark of redlock_look at which the quarantine began
 -- ARGV[3] floor: every later token is higher
--- Returns 1 it may vote | 0 the mark has changed: the master was flushed again, or another client
---         has admitted it
+-- Returns 1 it may vote
+--         0 the mark has changed: the master was flushed again, or another client has admitted it
 -- Repeat-safe: yes. The mark is gone after the first run.
 local memory = redis.call('hmget', KEYS[1], 'pending', 'floor', 'max')
 if memory[1] ~= ARGV[2] then

@@ -3,8 +3,9 @@
 -- KEYS[1] node    hash, the vote state of this master
 -- ARGV[1] run_id of the server process at the other end of the connection
 -- ARGV[2] a nonce for the mark
--- Returns {1, max, ''} it may | {0, max, mark} it may not; max: the highest token it knows, or an
---         empty string if it has no data
+-- Returns {1, max, ''} it may
+--         {0, max, mark} it may not; max: the highest token it knows, or an empty string if it has
+--           no data
 -- Repeat-safe: yes. A mark is kept, unless it is of another server process.
 local memory = redis.call('hmget', KEYS[1], 'boot', 'max', 'pending')
 local most = memory[2] or ''

@@ -7,8 +7,8 @@
 -- ARGV[2] token
 -- ARGV[3] token rule: 0 keeps the key without a TTL, else its TTL in ms
 -- ARGV[4] run_id of the server process at the other end of the connection
--- Returns 1 this master has the token, and the holder the lock | 0 the holder is gone, or this
---         master has no vote
+-- Returns 1 this master has the token, and the holder the lock
+--         0 the holder is gone, or this master has no vote
 -- Repeat-safe: yes. A token is only ever raised, and only while the holder is there.
 local memory = redis.call('hmget', KEYS[3], 'boot', 'max')
 if memory[1] ~= ARGV[4] or redis.call('hexists', KEYS[1], ARGV[1]) == 0 then

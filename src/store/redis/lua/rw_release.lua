@@ -8,9 +8,9 @@
 -- ARGV[4] channel for the messages: 0 when a reader frees the lock, 1 and 00 when a writer frees or
 --         downgrades it, 1 when a waiting writer gives up
 -- ARGV[5] hash tag of the lock, the prefix of its timeout keys
--- Returns {0, 0} not held (after a lost reply: an earlier run released it) | {1, 0} hold counts
---         stay, or other readers do {2, receivers} freed or downgraded, and how many subscribers
---         the message reached
+-- Returns {0, 0} not held (after a lost reply: an earlier run released it)
+--         {1, 0} hold counts stay, or other readers do
+--         {2, receivers} freed or downgraded, and how many subscribers the message reached
 -- Repeat-safe: yes. The counts are those that stay, and the holder is never used again once it is
 -- removed.
 local writer = ARGV[1] .. ':write'

@@ -5,7 +5,7 @@
 --         keeps at least the longest TTL of the holder's own timeout keys
 -- ARGV[2 * #KEYS + i] hash tag of the lock, the prefix of its timeout keys
 -- Returns one value for each lock: 1 held; more than 1: held beside a Redisson reader that may cut
---         the lock's TTL to so many ms; 0 lost; or an error
+--           the lock's TTL to so many ms; 0 lost; or an error
 -- Repeat-safe: yes. A TTL is only ever raised, and only for a holder that is there.
 
 local function level(tag, reader, n)

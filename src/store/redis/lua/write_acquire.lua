@@ -10,8 +10,10 @@
 -- ARGV[6] floor: a token below it is raised to the server's clock
 -- ARGV[7] not-after: server time in microseconds past which an outermost acquire must not run; 0:
 --         no limit
--- Returns {1, token or 0} acquired | {0, ms until the next attempt is due} held by others | {2, 0}
---         the holder has lost it | {3, 0} too late
+-- Returns {1, token or 0} acquired
+--         {0, ms until the next attempt is due} held by others
+--         {2, 0} the holder has lost it
+--         {3, 0} too late
 -- Repeat-safe: yes, as mutex_acquire. The marker is set again with the same value.
 local lock, field, lease, held = KEYS[1], ARGV[1] .. ':write', ARGV[2], tonumber(ARGV[3])
 local token_key, rule, floor, mode, next_up = KEYS[2], ARGV[4], ARGV[6], 'write', nil

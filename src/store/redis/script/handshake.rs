@@ -1,12 +1,13 @@
-//! What every new connection runs: loads scripts, and asks what the user may not do.
+//! The store's part of every handshake: scripts to load, and a probe of the user's rights.
 
 use super::{CONNECT_PROBE, LOADED, fail_on_error, unexpected};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::keys::probe_names;
 use crate::store::redis::wire::{Handshake, Reply, Request};
 
-/// The probe finds out whether the user may publish, because Redis does not roll back what a script did before a publish
-/// that is refused. Its names begin with the prefix, because the ACL may permit no others.
+/// The probe finds out whether the user may publish, because Redis does not roll back what a script
+/// did before a publish that is refused. Its names begin with the prefix, because the ACL may
+/// permit no others.
 pub(crate) fn handshake(key_prefix: &str) -> Handshake {
     let (key, channels) = probe_names(key_prefix);
     Handshake { scripts: LOADED, probe: connect_probe(&key, &channels), check: refuse_missing_permissions }
@@ -27,7 +28,8 @@ fn connect_probe_answer(reply: Reply) -> Result<Vec<String>> {
 }
 
 fn refuse_missing_permissions(probe: Reply) -> Result<()> {
-    // Somebody flushed the scripts between the load and this: nothing was learned, and nothing is wrong.
+    // The scripts were flushed between the load and the probe: nothing was learned, and nothing is
+    // wrong.
     if probe.is_error("NOSCRIPT") {
         return Ok(());
     }
@@ -35,7 +37,8 @@ fn refuse_missing_permissions(probe: Reply) -> Result<()> {
         return Ok(());
     }
     let refused = connect_probe_answer(probe)?;
-    // Texts of Redis 7, 6.2 and Valkey. A refusal of the probe's own key says nothing about the keys of the locks.
+    // Texts of Redis 7, 6.2 and Valkey. A refusal of the probe's own key says nothing about the
+    // keys of the locks.
     let about_commands = |text: &&String| {
         (text.contains("permission") || text.contains("user executing the script")) && !text.contains("keys")
     };

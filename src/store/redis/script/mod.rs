@@ -1,4 +1,5 @@
-//! The Lua scripts, and one typed function for each: keys and values in, a request out, an enum back.
+//! The Lua scripts, and a pair of typed functions for each: one makes the request, one reads the
+//! reply.
 
 #[macro_use]
 #[path = "../lua/manifest.rs"]
@@ -43,9 +44,9 @@ macro_rules! statics {
 
 for_each_script!(statics);
 
-/// What is loaded whenever a connection is made: the scripts of the plain lock, and those that must not come late. The
-/// others are sent whole when a server sees them for the first time: all of them would be tens of kilobytes for each
-/// connection of each client after a failover.
+/// Loaded by the handshake of every connection: the scripts of the plain lock, and the probe. The
+/// others are sent with their source when a server does not know them: all of them would be tens of
+/// kilobytes for each connection of each client after a failover.
 static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
 
 fn pair(reply: Reply, asked: &str) -> Result<(i64, i64)> {
@@ -65,14 +66,14 @@ fn too_late() -> Error {
 
 #[cold]
 fn unexpected(asked: &str, answer: &str) -> Error {
-    Error::new(ErrorKind::Protocol, format!("the answer to {asked} was {answer}, which no script of ours answers"))
+    Error::new(ErrorKind::Protocol, format!("the reply to {asked} was {answer}, which no script of leasehold returns"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Every file says what its KEYS, ARGV and answers are and why it may run twice.
+    /// Every file says what its KEYS, ARGV and replies are, and why it may run twice.
     #[test]
     fn every_script_has_its_header() {
         for (name, script) in ALL {
