@@ -1,4 +1,5 @@
-//! Several locks taken as one, against the bare scripts, and against as many locks taken one after the other.
+//! Several locks acquired as one, against the bare scripts and against as many locks acquired one
+//! after the other.
 
 use redis::Value;
 
@@ -8,7 +9,7 @@ use crate::common::scripts::script;
 use crate::common::server::connect;
 use crate::common::table::{Table, median};
 
-/// leasehold's defaults.
+/// Leasehold's defaults.
 const LEASE_MS: u64 = 30_000;
 const TOKEN_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 
