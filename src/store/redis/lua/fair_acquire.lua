@@ -45,24 +45,24 @@ if held == 0 then
   local head, deadline, swept = live_head(KEYS[2], KEYS[3], ARGV[8], now, field)
   if not mine and (pttl ~= -2 or (head and head ~= field)) then
     local wait = tonumber(ARGV[5])
-    local standing = wait > 0 and redis.call('zscore', KEYS[3], field)
+    local own_deadline = wait > 0 and redis.call('zscore', KEYS[3], field)
     -- It lost its place (suspended beyond its deadline, or the server lost data). Only heads are
     -- swept, so all in the queue now came later.
-    local is_first = ARGV[6] == '1' and not standing
+    local is_first = ARGV[6] == '1' and not own_deadline
     if pttl ~= -2 or not is_first or is_before(head, field) then
       if swept and pttl == -2 then
         -- The swept heads got the release message and are dead. The first waiter now may sleep
         -- until their deadline, or for ever.
         redis.call('publish', ARGV[8] .. ':' .. head, '0')
       end
-      if head and not is_foreign(head) and tonumber(deadline or standing or 0) > now + own_wait(head) then
+      if head and not is_foreign(head) and tonumber(deadline or own_deadline or 0) > now + own_wait(head) then
         catch_up(KEYS[2], KEYS[3], now, math.max(pttl, 0), 0, tonumber(ARGV[7]))
         deadline = deadline and now + own_wait(head)
       end
       if wait == 0 then
         return {0, pttl}
       end
-      line_up(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), is_first)
+      enqueue(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), is_first)
       -- While the lock is held: until its lease ends. While it is free: until the head counts as
       -- dead.
       local hint = pttl == -2 and (deadline or now - 1) - now or pttl
@@ -73,14 +73,14 @@ if held == 0 then
     end
   end
   if head == field then
-    local standing = tonumber(redis.call('zscore', KEYS[3], field) or 0)
+    local own_deadline = tonumber(redis.call('zscore', KEYS[3], field) or 0)
     redis.call('lpop', KEYS[2])
     redis.call('zrem', KEYS[3], field)
     without_ttl(KEYS[2], KEYS[3])
     next_up = redis.call('lindex', KEYS[2], 0) or nil
     -- Redisson subtracts its own timeout from the deadlines of all other waiters. Leasehold waiters
     -- renew their own deadlines and do not need that.
-    local excess = standing - now - tonumber(lease)
+    local excess = own_deadline - now - tonumber(lease)
     if excess > 0 and next_up and is_foreign(next_up) then
       catch_up(KEYS[2], KEYS[3], now, tonumber(lease), excess, tonumber(ARGV[7]))
     end

@@ -14,12 +14,12 @@ local function newer(a, b)
   return a > b
 end
 
-local standing, value = redis.call('hget', KEYS[1], 'token'), redis.call('hget', KEYS[1], 'value')
-if redis.call('hlen', KEYS[1]) > (standing and 1 or 0) + (value and 1 or 0) then
+local claimed, value = redis.call('hget', KEYS[1], 'token'), redis.call('hget', KEYS[1], 'value')
+if redis.call('hlen', KEYS[1]) > (claimed and 1 or 0) + (value and 1 or 0) then
   return redis.error_reply('WRONGTYPE what stands under this key is no fenced value')
 end
-if standing and newer(standing, ARGV[1]) then
-  return {0, standing}
+if claimed and newer(claimed, ARGV[1]) then
+  return {0, claimed}
 end
 redis.call('hset', KEYS[1], 'token', ARGV[1])
 return {1, value}

@@ -3,15 +3,15 @@
 -- ARGV[1] fencing token
 -- ARGV[2] the new value
 -- Returns {1, token} written
---         {0, standing token or nil} refused
+--         {0, claimed token or nil} refused
 --         an error for a hash with other fields: a lock, whose release could delete the value
 -- Repeat-safe: yes. It writes the same bytes under the same claim.
-local standing = redis.call('hget', KEYS[1], 'token')
-if redis.call('hlen', KEYS[1]) > (standing and 1 or 0) + redis.call('hexists', KEYS[1], 'value') then
+local claimed = redis.call('hget', KEYS[1], 'token')
+if redis.call('hlen', KEYS[1]) > (claimed and 1 or 0) + redis.call('hexists', KEYS[1], 'value') then
   return redis.error_reply('WRONGTYPE what stands under this key is no fenced value')
 end
-if standing ~= ARGV[1] then
-  return {0, standing}
+if claimed ~= ARGV[1] then
+  return {0, claimed}
 end
 redis.call('hset', KEYS[1], 'value', ARGV[2])
-return {1, standing}
+return {1, claimed}

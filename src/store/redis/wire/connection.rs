@@ -182,9 +182,7 @@ fn fitting(shape: Shape, reply: Reply) -> Result<Reply> {
         Reply::Error(e) => e.into_error(),
         other => Error::new(
             ErrorKind::Protocol,
-            format!(
-                "the server, or something between, answered with what no request of ours is answered with: {other:?}"
-            ),
+            format!("the server, or a proxy, sent a reply that does not fit its request: {other:?}"),
         ),
     })
 }

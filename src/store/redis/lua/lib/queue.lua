@@ -28,8 +28,8 @@ local function live_head(queue, deadlines, channel, now, asker)
     -- If the deadline of the asker has passed too, or all deadlines have, the server was stopped
     -- and no waiter could keep its place. Then each may make one attempt before it counts as dead,
     -- or they would queue again in the order in which they wake up.
-    local standing = asker and redis.call('zscore', deadlines, asker)
-    if asker and standing and tonumber(standing) <= now
+    local own_deadline = asker and redis.call('zscore', deadlines, asker)
+    if asker and own_deadline and tonumber(own_deadline) <= now
       or not asker and redis.call('zcount', deadlines, '(' .. now, '+inf') == 0 then
       return head, deadline, swept
     end
@@ -106,7 +106,7 @@ end
 
 -- Gives a waiter a place, or keeps the one it has. `wait` and `foreign_wait`: the timeouts of
 -- leasehold's and Redisson's waiters; `is_first`: it goes to the front.
-local function line_up(queue, deadlines, holder, now, wait, foreign_wait, is_first)
+local function enqueue(queue, deadlines, holder, now, wait, foreign_wait, is_first)
   local own, behind, queued = now + wait, 0, false
   if not is_first then
     -- A Redisson waiter subtracts its timeout from every deadline behind it when its turn comes,
