@@ -16,7 +16,7 @@ use super::{Bench, open};
 pub(crate) fn play(role: &[&str]) -> bool {
     match *role {
         ["contend", primitive, url, name, threads] => {
-            play_contend(Primitive::parse(primitive), url, name, number(threads))
+            play_contend(Primitive::parse(primitive), url, name, number(threads));
         }
         ["wait", primitive, url, name, raw_name] => play_wait(Primitive::parse(primitive), url, name, raw_name),
         _ => return false,

@@ -66,7 +66,7 @@ impl Connector {
         }
 
         let asked_at = self.clock.now();
-        let mut replies = ask_all(&mut *transport, &requests)?;
+        let mut replies = ask_all(&mut transport, &requests)?;
         let answered_at = self.clock.now();
 
         let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };

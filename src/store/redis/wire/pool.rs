@@ -49,10 +49,7 @@ pub(crate) struct Pending<'p> {
     stage: Stage<'p>,
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one of them a call, taken apart at once: a box would be an allocation each"
-)]
+// Not boxed, because a box would be one allocation for each call.
 enum Stage<'p> {
     Sent { connection: Borrowed<'p>, flight: InFlight, request: Request },
     Queued(Arc<QueuedRequest>),
