@@ -1,19 +1,20 @@
-//! The budget of `design.md` §6, measured: leasehold against the same two scripts sent bare, in one run.
+//! The plain lock against its own two scripts sent bare, in one run, with the least ratio that each
+//! part must reach.
 //!
 //! ```text
 //! cargo bench --bench budget                           the whole table, about a minute and a half
-//! cargo bench --bench budget -- --quick                a look that everything works, 20 s; its numbers say little
+//! cargo bench --bench budget -- --quick                a check that everything works, 20 s; its numbers mean little
 //! cargo bench --bench budget -- cycle hand-off         some of: cycle threads one-lock processes hand-off kill
 //!                                                      commands holds is-held
 //! cargo bench --bench budget -- --tcp                  over TCP on the loopback interface, not a unix socket
 //! cargo bench --bench budget -- --markdown             the table as in BENCHMARKS.md
 //! ```
 //!
-//! It starts a server of its own on a unix socket: `LEASEHOLD_SERVER`, or the `redis-server` or `valkey-server` on
-//! PATH. *raw* is one blocking connection per thread with nothing between it and the server: the requests are packed
-//! once, nothing is checked, renewed or remembered. Variants take turns, round by round, and medians are compared, so
-//! read the ratios: the absolute numbers are those of the machine, and of whatever else it did. The other nouns have
-//! a table of their own, `nouns`.
+//! It starts a server of its own on a unix socket: `LEASEHOLD_SERVER`, or the `redis-server` or
+//! `valkey-server` on PATH. *raw* is one blocking connection per thread with nothing between it and
+//! the server: the requests are packed once, nothing is checked, renewed or stored. Variants take
+//! turns, round by round, and medians are compared. Read the ratios: the absolute numbers depend on
+//! the machine and its load. The bench `primitives` measures the other primitives.
 
 mod common;
 
@@ -24,17 +25,17 @@ use std::time::{Duration, Instant};
 use leasehold::LockClient;
 
 use common::load::load;
-use common::noun::{Noun, Ours, Raw};
 use common::parts::{self, number};
-use common::player::{Player, lines, tell};
+use common::player::{Player, lines, report};
+use common::primitive::{Ours, Primitive, Raw};
 use common::table::{Table, median};
 use common::{Bench, Part};
 
 const PARTS: &[Part] = &[
     ("cycle", cycle),
     ("threads", threads),
-    ("one-lock", |bench, table| parts::one_lock(bench, table, Noun::Mutex, 1.0, 0.95)),
-    ("processes", |bench, table| parts::processes(bench, table, Noun::Mutex, 0.9)),
+    ("one-lock", |bench, table| parts::one_lock(bench, table, Primitive::Mutex, 1.0, 0.95)),
+    ("processes", |bench, table| parts::processes(bench, table, Primitive::Mutex, 0.9)),
     ("hand-off", hand_off),
     ("kill", kill),
     ("commands", commands),
@@ -51,15 +52,16 @@ fn main() {
 }
 
 fn cycle(bench: &Bench, table: &mut Table) {
-    parts::cycle(bench, table, "uncontended lock + unlock", Noun::Mutex, Some(0.95));
+    parts::cycle(bench, table, "uncontended lock + unlock", Primitive::Mutex, Some(0.95));
 }
 
 fn threads(bench: &Bench, table: &mut Table) {
     let (rounds, span) = bench.rounds((7, 300), (2, 80));
     for (count, budget) in [(8, Some(1.1)), (64, Some(2.0)), (256, None)] {
-        let mut raws: Vec<_> = (0..count).map(|i| Raw::new(Noun::Mutex, bench.url(), &format!("raw-{i}"))).collect();
+        let mut raws: Vec<_> =
+            (0..count).map(|i| Raw::new(Primitive::Mutex, bench.url(), &format!("raw-{i}"))).collect();
         let client = bench.client();
-        let mut locks: Vec<_> = (0..count).map(|i| Ours::new(Noun::Mutex, &client, &format!("own-{i}"))).collect();
+        let mut locks: Vec<_> = (0..count).map(|i| Ours::new(Primitive::Mutex, &client, &format!("own-{i}"))).collect();
         let (mut raw_rates, mut rates) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             raw_rates.push(load(&mut raws, span, |raw, granted| raw.poll(granted)).rate());
@@ -71,7 +73,7 @@ fn threads(bench: &Bench, table: &mut Table) {
 }
 
 fn hand_off(bench: &Bench, table: &mut Table) {
-    parts::hand_off(bench, table, "hand-off to a waiter in another process", Noun::Mutex);
+    parts::hand_off(bench, table, "hand-off to a waiter in another process", Primitive::Mutex);
 }
 
 fn kill(bench: &Bench, table: &mut Table) {
@@ -82,7 +84,7 @@ fn kill(bench: &Bench, table: &mut Table) {
     for run in 0..runs {
         let name = &format!("kill-{run}");
         let mut holder = Player::start(&["hold", bench.url(), name, "1000"]);
-        assert_eq!(holder.hear(), "held");
+        assert_eq!(holder.receive(), "held");
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let guard = client.lock(name).expect("the private server answers");
@@ -98,7 +100,7 @@ fn kill(bench: &Bench, table: &mut Table) {
             let due = before + before.elapsed() / 2 + Duration::from_millis(remaining);
             let granted = waiter.join().expect("a waiter");
             let lateness = granted.saturating_duration_since(due).as_secs_f64();
-            // PTTL is in whole milliseconds, so this can be a hair below zero.
+            // PTTL is in whole milliseconds, so this can be slightly below zero.
             late.push(if granted < due { -due.duration_since(granted).as_secs_f64() } else { lateness });
         });
     }
@@ -110,15 +112,15 @@ fn kill(bench: &Bench, table: &mut Table) {
 
 fn commands(bench: &Bench, table: &mut Table) {
     let what = "commands per contended operation, 32 threads";
-    parts::commands_contended(bench, table, what, Noun::Mutex);
+    parts::commands_contended(bench, table, what, Primitive::Mutex);
     let long = bench.or_quick(Duration::from_secs(2), Duration::from_millis(300));
-    parts::commands_waiting(bench, table, Noun::Mutex, long);
+    parts::commands_waiting(bench, table, Primitive::Mutex, long);
 }
 
 fn holds(bench: &Bench, table: &mut Table) {
     let (count, watched) = bench.or_quick((10_000, 6), (2_000, 2));
     let mut player = Player::start(&["many", bench.url(), &count.to_string(), &watched.to_string()]);
-    let answer = player.hear();
+    let answer = player.receive();
     let numbers: Vec<f64> = answer.split(' ').filter_map(|w| w.parse().ok()).collect();
     let [threads, bytes, cpu] = numbers[..] else {
         table.note(format!("{count} held, renewed locks: not measured without /proc ({answer})"));
@@ -151,7 +153,7 @@ fn is_held(bench: &Bench, table: &mut Table) {
     }
     let ours = median(&nanos);
     table.row("is_held(), in a tight loop", "", &format!("{ours:.0} ns"), None, "< 100 ns", Some(ours < 100.0));
-    // What one call remembers for the next is of no use to a loop that does some work in between.
+    // The loop does some work between two calls, so that no call profits from the one before.
     let apart = |call: bool| {
         let mut nanos = Vec::new();
         for _ in 0..calls / 300 {
@@ -172,16 +174,18 @@ fn is_held(bench: &Bench, table: &mut Table) {
     table.row("is_held(), every 30 µs", "", &format!("{ours:.0} ns"), None, "< 100 ns", Some(ours < 100.0));
 }
 
-// ---- roles ---------------------------------------------------------------------------------------------------------
+// ---- roles
+// ---------------------------------------------------------------------------------------------------------
 
 fn play_hold(url: &str, name: &str, lease: Duration) {
     let client = LockClient::builder().url(url).lease(lease).build().expect("a client");
     let _guard = client.lock(name).expect("the private server answers");
-    tell("held");
+    report("held");
     lines().for_each(drop);
 }
 
-/// Holds many locks for some seconds: how many threads of ours there are, bytes for each hold, CPU seconds.
+/// Holds many locks for some seconds, and reports leasehold's threads, bytes for each hold, CPU
+/// seconds.
 fn play_many(url: &str, count: usize, seconds: &str) {
     let seconds: f64 = seconds.parse().expect("a number");
     let client = LockClient::builder().url(url).lease(Duration::from_secs(3)).build().expect("a client");
@@ -197,11 +201,11 @@ fn play_many(url: &str, count: usize, seconds: &str) {
     match (before, after, cpu_before, cpu_after) {
         (Some(before), Some(after), Some((_, cpu_before)), Some((threads, cpu_after))) => {
             let bytes = after.saturating_sub(before) as f64 / count as f64;
-            tell(&format!("{} {bytes} {}", threads.len(), cpu_after - cpu_before));
+            report(&format!("{} {bytes} {}", threads.len(), cpu_after - cpu_before));
         }
-        _ => tell("no /proc"),
+        _ => report("no /proc"),
     }
-    // The parent kills us: 10 000 releases would only take time.
+    // The parent kills this process: 10 000 releases would only take time.
     lines().for_each(drop);
 }
 
@@ -211,7 +215,7 @@ fn resident_bytes() -> Option<u64> {
     Some(kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-/// The threads of this process that are leasehold's, and the CPU seconds they have used.
+/// Leasehold's threads in this process, and the CPU seconds they have used.
 fn cpu_of_threads() -> Option<(BTreeSet<String>, f64)> {
     let (mut names, mut cpu) = (BTreeSet::new(), 0.0);
     for task in std::fs::read_dir("/proc/self/task").ok()?.flatten() {

@@ -1,13 +1,14 @@
 //! Redlock against the bare scatter and gather of the same commands, and against one server.
 //!
-//! raw = the same two scripts, packed once, sent to all masters before the first reply is read, by one thread with one
-//! connection to each.
+//! raw = the same two scripts, packed once, sent to all masters before the first reply is read, by
+//! one thread with one connection to each.
 
 use std::time::{Duration, Instant};
 
 use leasehold::{LockClient, NodeState};
 
 use crate::common::Bench;
+use crate::common::scripts::script;
 use crate::common::server::Server;
 use crate::common::table::{Table, median, micros};
 
@@ -39,7 +40,7 @@ impl Masters {
 /// One bare cycle: two scripts on every master.
 struct Raw {
     connections: Vec<redis::Connection>,
-    /// Packed once, for each master its own: it names the process.
+    /// Packed once for each master, because it names the server process.
     acquire: Vec<Vec<u8>>,
     release: Vec<u8>,
 }
@@ -48,11 +49,11 @@ impl Raw {
     fn new(masters: &Masters) -> Self {
         let mut connections: Vec<_> = masters.servers.iter().map(Server::connect).collect();
         let mut acquire = Vec::new();
-        let take = redis::Script::new(include_str!("../src/store/redis/lua/redlock_acquire.lua"));
-        let free = redis::Script::new(include_str!("../src/store/redis/lua/mutex_release.lua"));
+        let take = redis::Script::new(script("redlock_acquire"));
+        let free = redis::Script::new(script("mutex_release"));
         for connection in &mut connections {
-            take.load(connection).and_then(|_| free.load(connection)).expect("our own server");
-            let info: String = redis::cmd("INFO").arg("server").query(connection).expect("our own server");
+            take.load(connection).and_then(|_| free.load(connection)).expect("the private server");
+            let info: String = redis::cmd("INFO").arg("server").query(connection).expect("the private server");
             let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("a run_id").trim();
             let mut cmd = redis::cmd("EVALSHA");
             cmd.arg(take.get_hash()).arg(3).arg("raw").arg("redisson_lock_token:{raw}").arg("leasehold:node");
@@ -68,23 +69,23 @@ impl Raw {
 
     fn cycle(&mut self) {
         for (connection, acquire) in self.connections.iter_mut().zip(&self.acquire) {
-            connection.send_packed_command(acquire).expect("our own server");
+            connection.send_packed_command(acquire).expect("the private server");
         }
         self.gather();
         for connection in &mut self.connections {
-            connection.send_packed_command(&self.release).expect("our own server");
+            connection.send_packed_command(&self.release).expect("the private server");
         }
         self.gather();
     }
 
     fn gather(&mut self) {
         for connection in &mut self.connections {
-            connection.recv_response().expect("our own server");
+            connection.recv_response().expect("the private server");
         }
     }
 }
 
-/// The rate of what is done in a loop for a while.
+/// The rate of a loop that runs for a while.
 fn rate(span: Duration, mut work: impl FnMut()) -> f64 {
     let start = Instant::now();
     let mut done = 0u32;
@@ -96,7 +97,7 @@ fn rate(span: Duration, mut work: impl FnMut()) -> f64 {
 }
 
 fn ours(client: &LockClient, name: &str) {
-    client.lock(name).and_then(|guard| guard.unlock()).expect("our own servers");
+    client.lock(name).and_then(|guard| guard.unlock()).expect("the private servers");
 }
 
 fn cycle(bench: &Bench, table: &mut Table) {
@@ -114,7 +115,7 @@ fn cycle(bench: &Bench, table: &mut Table) {
         let (bare, own, one) = (median(&bare), median(&own), median(&one));
         table.compare(&format!("Redlock cycle over {count} masters"), bare, own, None, "");
         table.compare(
-            &format!("  the same, against one server (raw: a plain cycle of ours), {count}"),
+            &format!("  the same, against one server (raw: a cycle of a plain lock), {count}"),
             one,
             own,
             None,
@@ -137,7 +138,7 @@ fn dead(bench: &Bench, table: &mut Table) {
         }));
         without.push(rate(span, || ours(&whole.client, "own")));
     }
-    table.compare("one of 3 masters dead (raw: ours with all alive)", median(&without), median(&with), None, "");
+    table.compare("one of 3 masters dead (raw: leasehold with all alive)", median(&without), median(&with), None, "");
     table.row("  longest cycle with it, the first included", "", &micros(longest), None, "", None);
 }
 

@@ -1,13 +1,15 @@
-//! Several locks taken as one, against the bare scripts, and against as many locks taken one after the other.
+//! Several locks acquired as one, against the bare scripts and against as many locks acquired one
+//! after the other.
 
 use redis::Value;
 
 use crate::common::Bench;
 use crate::common::load::rate_of;
+use crate::common::scripts::script;
 use crate::common::server::connect;
 use crate::common::table::{Table, median};
 
-/// leasehold's defaults.
+/// Leasehold's defaults.
 const LEASE_MS: u64 = 30_000;
 const TOKEN_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -46,11 +48,7 @@ impl Raw {
         let mut load = |source: &str| -> String {
             redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).expect("the script is loaded")
         };
-        let [acquire, release] = [
-            include_str!("../src/store/redis/lua/multi_acquire.lua"),
-            include_str!("../src/store/redis/lua/multi_release.lua"),
-        ]
-        .map(&mut load);
+        let [acquire, release] = [script("multi_acquire"), script("multi_release")].map(&mut load);
         let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
         let of_each = |what: &str| names.iter().map(|name| format!("{what}{{{name}}}")).collect::<Vec<_>>();
         // As long as leasehold's.

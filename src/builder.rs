@@ -14,7 +14,7 @@ use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::store::redis::script::WaiterTimeouts;
 use crate::store::redis::wire::{Connector, Endpoint};
-use crate::store::redis::{RedisSettings, RedisStore};
+use crate::store::redis::{RedisSettings, RedisStore, script};
 use crate::store::redlock::{QuarantineSettings, RedlockStore};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -331,7 +331,7 @@ impl Builder {
         Ok(Connector {
             endpoint: Endpoint::parse(url)?,
             client_name: self.client_name.clone(),
-            key_prefix: self.key_prefix.clone(),
+            handshake: script::handshake(&self.key_prefix),
             io_timeout,
             clock: clock.clone(),
             memory_seen: Arc::default(),

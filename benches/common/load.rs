@@ -1,4 +1,4 @@
-//! Threads that do what they can for a while.
+//! Threads under full load for a while.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ pub(crate) struct Tally {
     pub(crate) grants: Vec<u64>,
     pub(crate) longest_wait: Duration,
     took: Duration,
-    /// Grants with those after the end, by threads that were waiting.
+    /// Grants including those after the end, to threads that were waiting.
     pub(crate) all: u64,
 }
 
@@ -20,8 +20,8 @@ impl Tally {
     }
 }
 
-/// One thread for each worker, all at once, each in a loop of `work` for `span`. `work` takes and gives back, and
-/// calls its second argument between the two.
+/// Runs one thread for each worker, all at once, each in a loop of `work` for `span`. `work`
+/// acquires and releases, and calls its second argument in between.
 pub(crate) fn load<W: Send>(
     workers: &mut [W],
     span: Duration,
@@ -65,7 +65,7 @@ pub(crate) fn load<W: Send>(
     })
 }
 
-/// How often a second `cycle` runs, one thread on this one.
+/// How often per second `cycle` runs in this thread.
 pub(crate) fn rate_of(span: Duration, mut cycle: impl FnMut()) -> f64 {
     let begin = Instant::now();
     let mut cycles = 0;

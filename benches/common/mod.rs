@@ -1,10 +1,11 @@
-//! What the benchmarks share: the command line, a server of their own, *raw*, load, other processes, and the parts that
-//! are the same for every noun.
+//! What the benchmarks share: the command line, a server of their own, *raw*, load, other
+//! processes, and the parts that are the same for every primitive.
 
 pub(crate) mod load;
-pub(crate) mod noun;
 pub(crate) mod parts;
 pub(crate) mod player;
+pub(crate) mod primitive;
+pub(crate) mod scripts;
 pub(crate) mod server;
 pub(crate) mod table;
 
@@ -15,7 +16,7 @@ use leasehold::LockClient;
 use self::server::Server;
 use self::table::Table;
 
-/// Some rows of the table, asked for by name.
+/// Some rows of the table, selected by name.
 pub(crate) type Part = (&'static str, fn(&Bench, &mut Table));
 
 pub(crate) struct Bench {
@@ -47,14 +48,14 @@ pub(crate) fn open(url: &str) -> LockClient {
     LockClient::open(url).expect("the private server answers")
 }
 
-/// Measures the parts that are named on the command line, or all of them; as `--role`, does what another process is
-/// told to.
+/// Measures the parts that the command line names, or all. With `--role` it is a process that
+/// another one has started.
 pub(crate) fn run(parts: &[Part], play: fn(&[&str])) {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     if args.first().is_some_and(|a| a == "--role") {
         return play(&args[1..].iter().map(String::as_str).collect::<Vec<_>>());
     }
-    // What cargo adds.
+    // Cargo adds this argument.
     args.retain(|a| a != "--bench");
     let (flags, names): (Vec<_>, Vec<_>) = args.into_iter().partition(|a| a.starts_with("--"));
     let unknown_flag = flags.iter().find(|f| !["--quick", "--tcp", "--markdown"].contains(&f.as_str()));

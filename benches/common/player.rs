@@ -1,4 +1,4 @@
-//! Other processes: this program again, in a role.
+//! Other processes: this program, started again with a role.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -8,7 +8,7 @@ pub(crate) fn wall_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_nanos() as u64
 }
 
-/// A process in a role. Killed when dropped; it ends by itself when its input does.
+/// A process with a role. Killed on drop; it also ends when its input does.
 pub(crate) struct Player {
     pub(crate) child: Child,
     input: ChildStdin,
@@ -28,20 +28,20 @@ impl Player {
         Self { child, input, output: BufReader::new(output) }
     }
 
-    pub(crate) fn say(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("a process that listens");
     }
 
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn receive(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a line");
         assert!(line.ends_with('\n'), "a process of the benchmark ended early");
         line.trim_end().to_owned()
     }
 
-    /// From `sent` until the moment that the process tells next.
+    /// From `sent` until the moment that the process reports next.
     pub(crate) fn since(&mut self, sent: u64) -> Duration {
-        Duration::from_nanos(self.hear().parse::<u64>().expect("a moment").saturating_sub(sent))
+        Duration::from_nanos(self.receive().parse::<u64>().expect("a moment").saturating_sub(sent))
     }
 }
 
@@ -52,7 +52,7 @@ impl Drop for Player {
     }
 }
 
-pub(crate) fn tell(line: &str) {
+pub(crate) fn report(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).expect("a parent that listens");
 }

@@ -1,4 +1,4 @@
-//! A server of our own.
+//! A private server.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -30,14 +30,14 @@ impl Server {
         }
         std::fs::create_dir_all(&dir).expect("a directory for the server");
         let socket = dir.join("s");
-        // Free a moment ago, and nobody else is likely to be given it now.
+        // The port was free a moment ago, and another process is unlikely to get it now.
         let port = if tcp {
             let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
             free.port()
         } else {
             0
         };
-        // The shell outlives us by a moment: at the end of its input, which is our end, it ends the server.
+        // The shell ends the server when its input ends, which is when this process ends.
         let guard = Command::new("sh")
             .args(["-c", "trap '' INT TERM HUP; \"$@\" & read -r _; kill $!; wait", "sh"])
             .arg(&binary)
@@ -114,7 +114,7 @@ pub(crate) struct Counter {
 pub(crate) struct Sent {
     pub(crate) scripts: u64,
     pub(crate) subscriptions: u64,
-    /// Only of use where it is known how many of them were sent by scripts.
+    /// Only useful where the number sent by scripts is known.
     pub(crate) gets: u64,
 }
 
@@ -127,12 +127,13 @@ impl Sent {
 impl Counter {
     pub(crate) fn start(bench: &Bench) -> Self {
         let mut connection = bench.server.connect();
-        redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut connection).expect("our own server");
+        redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut connection).expect("the private server");
         Self { connection }
     }
 
     pub(crate) fn now(&mut self) -> Sent {
-        let text: String = redis::cmd("INFO").arg("commandstats").query(&mut self.connection).expect("our own server");
+        let text: String =
+            redis::cmd("INFO").arg("commandstats").query(&mut self.connection).expect("the private server");
         let calls = |name: &str| -> u64 {
             let line = text.lines().find_map(|l| l.strip_prefix(&format!("cmdstat_{name}:calls=")));
             line.and_then(|l| l.split(',').next()).and_then(|n| n.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What was measured, as a table.
+//! The table of results.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
 }
 
-/// 1 when all have the same, 1/n when one has everything.
+/// Jain's index: 1 if all have the same, 1/n if one has everything.
 pub(crate) fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&n| n as f64).sum();
     let squares: f64 = shares.iter().map(|&n| (n as f64).powi(2)).sum();

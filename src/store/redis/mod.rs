@@ -339,7 +339,7 @@ mod tests {
         let connector = Connector {
             endpoint: Endpoint::parse("redis+unix:///nonexistent/s").unwrap(),
             client_name: "t".to_owned(),
-            key_prefix: String::new(),
+            handshake: script::handshake(""),
             io_timeout: Duration::from_millis(100),
             clock,
             memory_seen: Arc::default(),

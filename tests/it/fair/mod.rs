@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Server, ms, wait_until};
+use crate::rig::{Server, ms, script, wait_until};
 
 const QUEUE: &str = "redisson_lock_queue:{t}";
 const DEADLINES: &str = "redisson_lock_timeout:{t}";
@@ -158,10 +158,7 @@ fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
         wait_for_queue(&server, 2);
         guard.unlock().unwrap();
         // What a client sends when this waiter gives up.
-        let script = concat!(
-            include_str!("../../../src/store/redis/lua/lib/queue.lua"),
-            include_str!("../../../src/store/redis/lua/fair_release.lua")
-        );
+        let script = script("fair_release");
         let channel = "redisson_lock__channel:{t}";
         let (status, _, next): (u32, u32, String) =
             server.cmd(&["EVAL", script, "3", "t", QUEUE, DEADLINES, &first, "1", channel]);
@@ -185,10 +182,7 @@ fn a_waiter_that_leaves_from_the_middle_wakes_nobody() {
     let late = (server_millis(&server) + 200_000).to_string();
     server.cmd::<()>(&["ZADD", DEADLINES, &late, &first]);
     server.cmd::<()>(&["RPUSH", QUEUE, &first]);
-    let script = concat!(
-        include_str!("../../../src/store/redis/lua/lib/queue.lua"),
-        include_str!("../../../src/store/redis/lua/fair_release.lua")
-    );
+    let script = script("fair_release");
     let mut subscriber = server.connect();
     let mut messages = subscriber.as_pubsub();
     messages.subscribe(format!("redisson_lock__channel:{{t}}:{first}")).unwrap();

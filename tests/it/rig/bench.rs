@@ -5,26 +5,7 @@ use std::collections::BTreeMap;
 
 use redis::{ConnectionLike, RedisResult, Value};
 
-use super::Server;
-
-/// Reads the table `scripts!` of the crate: the name of each script, and its source with the
-/// libraries before and after it.
-pub(crate) fn scripts() -> BTreeMap<&'static str, String> {
-    let table = include_str!("../../../src/store/redis/script/mod.rs");
-    let (_, table) = table.split_once("\nscripts! {\n").expect("the table begins");
-    let (table, _) = table.split_once("\n}").expect("the table ends");
-    let read = |file: String| {
-        let path = format!("{}/src/store/redis/lua/{file}.lua", env!("CARGO_MANIFEST_DIR"));
-        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
-    };
-    let script = |line: &'static str| {
-        let named = |word: &str| line.split_once(word)?.1.split('"').next();
-        let name = named("= \"").unwrap_or_else(|| panic!("no name in {line:?}"));
-        let [front, end] = ["with \"", "then \""].map(|word| named(word).map(|lib| read(format!("lib/{lib}"))));
-        (name, front.unwrap_or_default() + &read(name.to_owned()) + &end.unwrap_or_default())
-    };
-    table.lines().map(script).collect()
-}
+use super::{Server, scripts};
 
 /// TTLs are whole kiloseconds and compared rounded, so that a slow machine changes no result.
 pub(crate) const MILLIS: i64 = 1_000_000;
@@ -50,7 +31,7 @@ pub(crate) type Picture = BTreeMap<String, Content>;
 pub(crate) struct Bench<'a> {
     con: redis::Connection,
     subscriber: redis::PubSub<'a>,
-    scripts: BTreeMap<&'static str, String>,
+    scripts: BTreeMap<&'static str, &'static str>,
 }
 
 impl<'a> Bench<'a> {
@@ -78,7 +59,7 @@ impl<'a> Bench<'a> {
         args: &[impl redis::ToRedisArgs],
     ) -> RedisResult<Value> {
         let mut cmd = redis::cmd("EVAL");
-        cmd.arg(&self.scripts[script]).arg(keys.len());
+        cmd.arg(self.scripts[script]).arg(keys.len());
         for word in keys {
             cmd.arg(word);
         }

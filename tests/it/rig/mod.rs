@@ -7,16 +7,18 @@ mod child;
 mod logs;
 mod masters;
 mod proxy;
+mod scripts;
 mod server;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use acl_rule::{acl_rule, acl_words};
-pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo, scripts};
+pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo};
 pub(crate) use child::Child;
 pub(crate) use logs::{logged, record_logs};
 pub(crate) use masters::{Masters, wait_for_votes};
 pub(crate) use proxy::{Fault, Proxy};
+pub(crate) use scripts::{script, scripts};
 pub(crate) use server::Server;
 
 /// The longest that a test waits for something that must happen.

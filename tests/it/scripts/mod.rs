@@ -12,21 +12,11 @@ use std::collections::BTreeMap;
 
 use redis::{ConnectionLike, RedisResult, Value};
 
-use crate::rig::Server;
+use crate::rig::{Server, script};
 
 const LOCK: &str = "L";
 const TOKEN: &str = "redisson_lock_token:{L}";
 const CHANNEL: &str = "redisson_lock__channel:{L}";
-
-macro_rules! lua {
-    ($name:literal $(, $lib:literal)*) => {
-        concat!(
-            include_str!(concat!("../../../src/store/redis/lua/", $name, ".lua")),
-            $(include_str!(concat!("../../../src/store/redis/lua/lib/", $lib, ".lua")),)*
-        )
-    };
-}
-use lua;
 
 /// TTLs are whole kiloseconds and compared rounded up, so that a slow machine changes no result.
 const MILLIS: i64 = 1_000_000;
@@ -311,14 +301,14 @@ impl<'a> Bench<'a> {
                 let args = [who, &text(lease), &held.to_string(), &rule_ttl(*rule)];
                 let stamps = [&floor.to_string(), &not_after.to_string()];
                 let args: Vec<&str> = args.into_iter().chain(stamps).map(String::as_str).collect();
-                self.eval(lua!("mutex_acquire", "grant"), &[LOCK, TOKEN], &args)
+                self.eval(script("mutex_acquire"), &[LOCK, TOKEN], &args)
             }
             Call::Release { who, held } => {
-                self.eval(lua!("mutex_release"), &[LOCK], &[who, &held.to_string(), CHANNEL])
+                self.eval(script("mutex_release"), &[LOCK], &[who, &held.to_string(), CHANNEL])
             }
-            Call::Renew { who, lease } => self.eval(lua!("lease_renew"), &[LOCK], &[who, &text(lease)]),
+            Call::Renew { who, lease } => self.eval(script("lease_renew"), &[LOCK], &[who, &text(lease)]),
             Call::Inspect => {
-                let mut reply = self.eval(lua!("mutex_inspect"), &[LOCK], &[]);
+                let mut reply = self.eval(script("mutex_inspect"), &[LOCK], &[]);
                 if let Ok(Value::Array(parts)) = &mut reply {
                     // Redis returns the fields in any order.
                     let mut pairs: Vec<_> = parts.split_off(1).chunks(2).map(<[Value]>::to_vec).collect();
@@ -327,8 +317,8 @@ impl<'a> Bench<'a> {
                 }
                 reply
             }
-            Call::Force => self.eval(lua!("mutex_force_unlock"), &[LOCK], &[CHANNEL]),
-            Call::Probe => self.eval(lua!("connect_probe"), &["no such key"], &["probe"]),
+            Call::Force => self.eval(script("mutex_force_unlock"), &[LOCK], &[CHANNEL]),
+            Call::Probe => self.eval(script("connect_probe"), &["no such key"], &["probe"]),
         };
         show(&reply)
     }
@@ -412,7 +402,7 @@ impl<'a> Bench<'a> {
     /// Acquires and releases the lock for a holder. Returns its token, as answered and as stored.
     fn token(&mut self, rule: &str, floor: i64) -> (i64, String) {
         let args = ["T", "1000000", "0", rule, &floor.to_string(), "0"];
-        let reply = self.eval(lua!("mutex_acquire", "grant"), &[LOCK, TOKEN], &args).unwrap();
+        let reply = self.eval(script("mutex_acquire"), &[LOCK, TOKEN], &args).unwrap();
         let (code, token): (i64, i64) = redis::from_redis_value(reply).unwrap();
         assert_eq!(code, 1);
         self.cmd::<()>(&["DEL", LOCK]);

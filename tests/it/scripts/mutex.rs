@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Bench, CHANNEL, Call, Counter, LOCK, LOW, Lock, NEVER, TOKEN, World, lua, show};
-use crate::rig::Server;
+use super::{Bench, CHANNEL, Call, Counter, LOCK, LOW, Lock, NEVER, TOKEN, World, show};
+use crate::rig::{Server, script};
 
 /// The plain lock in the golden vectors. Two rows differ from Redisson, which shortens the TTL and
 /// adds to the count.
@@ -30,9 +30,9 @@ fn golden_vectors() {
     ];
     for (operation, args, answer, after) in rows {
         let reply = if operation == "acquire" {
-            bench.eval(lua!("mutex_acquire", "grant"), &[LOCK, TOKEN], &[args, &["-1", "0", "0"]].concat())
+            bench.eval(script("mutex_acquire"), &[LOCK, TOKEN], &[args, &["-1", "0", "0"]].concat())
         } else {
-            bench.eval(lua!("mutex_release"), &[LOCK], &[args, &[CHANNEL]].concat())
+            bench.eval(script("mutex_release"), &[LOCK], &[args, &[CHANNEL]].concat())
         };
         assert_eq!(show(&reply), answer, "{operation} {args:?}");
         assert_eq!(

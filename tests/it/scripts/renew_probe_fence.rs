@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bench, lua, show, ttl};
-use crate::rig::Server;
+use super::{Bench, show, ttl};
+use crate::rig::{Server, script};
 
 #[test]
 fn a_renewal_answers_for_each_lock() {
@@ -19,7 +19,7 @@ fn a_renewal_answers_for_each_lock() {
     let keys = ["a", "wrong", "b", "c", "free", "d", "e"];
     let leases = ["3000000", "3000000", "1000000", "3000000", "3000000", "0", "3000000"];
     for _ in 0..2 {
-        let reply = bench.eval(lua!("lease_renew"), &keys, &[["A"; 7], leases].concat());
+        let reply = bench.eval(script("lease_renew"), &keys, &[["A"; 7], leases].concat());
         assert_eq!(show(&reply), "[1 !WRONGTYPE 1 0 0 1 1]");
         let ttls: Vec<_> = keys.iter().map(|key| ttl(bench.cmd(&["PTTL", key]))).collect();
         // In this order: raised, of another type, not shortened, held by another, free, only read,
@@ -27,7 +27,7 @@ fn a_renewal_answers_for_each_lock() {
         assert_eq!(ttls, ["3ks", "-1", "2ks", "2ks", "-2", "2ks", "3ks"]);
     }
     assert!(bench.published().is_empty());
-    assert_eq!(show(&bench.eval(lua!("lease_renew"), &[], &[])), "[]");
+    assert_eq!(show(&bench.eval(script("lease_renew"), &[], &[])), "[]");
 }
 
 /// The probe names each command that the user may not run, and no other.
@@ -60,7 +60,7 @@ fn the_probe_names_what_is_refused() {
         let mut user = server.connect();
         redis::cmd("AUTH").arg("u").arg("x").exec(&mut user).unwrap();
         let refused: Vec<String> =
-            redis::cmd("EVAL").arg(lua!("connect_probe")).arg(1).arg("k").arg("c").query(&mut user).unwrap();
+            redis::cmd("EVAL").arg(script("connect_probe")).arg(1).arg("k").arg("c").query(&mut user).unwrap();
         assert_eq!(refused.len(), 1, "without {name}: {refused:?}");
         assert!(refused[0].starts_with(&format!("{name}: ")), "without {name}: {refused:?}");
         assert!(bench.picture().is_empty());
@@ -94,8 +94,8 @@ fn fences_compare_numbers_and_may_be_asked_twice() {
                 None => ("[0 nil]".to_owned(), start),
             };
             let text = ours.to_string();
-            let claim: (&str, &[&str]) = (lua!("fence_claim"), &[&text]);
-            let write: (&str, &[&str]) = (lua!("fence_write"), &[&text, "new"]);
+            let claim: (&str, &[&str]) = (script("fence_claim"), &[&text]);
+            let write: (&str, &[&str]) = (script("fence_write"), &[&text, "new"]);
             for ((script, args), (answer, after)) in [(claim, claimed), (write, written)] {
                 bench.cmd::<()>(&["DEL", "v"]);
                 picture(start).iter().for_each(|(field, text)| bench.cmd(&["HSET", "v", field, text]));
@@ -108,7 +108,7 @@ fn fences_compare_numbers_and_may_be_asked_twice() {
         }
     }
     bench.cmd::<()>(&["SET", "v", "x"]);
-    for (script, args) in [(lua!("fence_claim"), &["1"][..]), (lua!("fence_write"), &["1", "new"])] {
+    for (script, args) in [(script("fence_claim"), &["1"][..]), (script("fence_write"), &["1", "new"])] {
         assert_eq!(show(&bench.eval(script, &["v"], args)), "!WRONGTYPE");
     }
     assert_eq!(bench.cmd::<String>(&["GET", "v"]), "x");
@@ -116,7 +116,7 @@ fn fences_compare_numbers_and_may_be_asked_twice() {
     for fields in [&["u:1", "1"][..], &["u:1", "1", "token", "1"], &["u:1", "1", "token", "1", "value", "v"]] {
         bench.cmd::<()>(&["DEL", "v"]);
         bench.cmd::<()>(&[&["HSET", "v"], fields].concat());
-        for (script, args) in [(lua!("fence_claim"), &["1"][..]), (lua!("fence_write"), &["1", "new"])] {
+        for (script, args) in [(script("fence_claim"), &["1"][..]), (script("fence_write"), &["1", "new"])] {
             assert_eq!(show(&bench.eval(script, &["v"], args)), "!WRONGTYPE");
             assert_eq!(bench.cmd::<usize>(&["HLEN", "v"]), fields.len() / 2);
         }

@@ -16,8 +16,8 @@ const FLOORS: [&[&str]; 6] = [
 /// Where the `redis` crate may be seen: what reads its URLs, what dials, what computes a script's
 /// hash.
 const KNOW_REDIS: [&str; 4] = [
-    "store/redis/script/mod.rs",
-    "store/redis/wire/connector.rs",
+    "store/redis/wire/endpoint.rs",
+    "store/redis/wire/script.rs",
     "store/redis/wire/stream.rs",
     "store/redis/wire/url.rs",
 ];

@@ -1,37 +1,39 @@
--- connect_probe: which commands that our scripts need the user may not run; asked before a script can fail half-way.
+-- connect_probe: finds the commands that the scripts need and the user may not run, before a script
+-- can fail half-way.
 -- KEYS[1] probe   a key that does not exist
--- ARGV[i] channels like those that are published on
--- Returns the error texts of the commands that were refused for want of permission
--- Repeat-safe: yes. Every command in it changes nothing: the key does not exist, and nobody listens to the channels.
--- HSET, INCR and RPUSH would write, so the ACL is asked for them; Redis 6.2 has no way to, and tells with the first lock.
--- Without LINSERT everything works, some of it less well.
+-- ARGV[i] channels, one of each shape that scripts publish on
+-- Returns the error texts of the commands that were refused
+-- Repeat-safe: yes. No command in it changes anything: the key does not exist, and the channels
+-- have no subscribers. HSET, INCR and RPUSH would write, so the ACL is checked instead. Redis 6.2
+-- cannot check it, so there the first lock call fails. LINSERT is not checked: it is needed only to
+-- put a waiter back to the front.
 local key = KEYS[1]
-local tries = {
+local commands = {
   {'hexists', key, 'x'}, {'hget', key, 'x'}, {'hdel', key, 'x'}, {'hgetall', key}, {'hlen', key},
   {'exists', key}, {'get', key}, {'pttl', key}, {'pexpire', key, 1}, {'pexpireat', key, 1}, {'persist', key},
   {'set', key, '0', 'xx', 'keepttl'}, {'time'},
   {'lindex', key, 0}, {'lrange', key, 0, 0}, {'lpop', key}, {'lrem', key, 1, 'x'},
   {'zscore', key, 'x'}, {'zmscore', key, 'x'}, {'zcard', key}, {'zcount', key, 0, 0}, {'zrange', key, 0, 0}, {'zrangebyscore', key, 0, 0},
   {'zrem', key, 'x'}, {'zadd', key, 'xx', 0, 'x'}, {'del', key},
-  -- Not a number: an error that tells that one may.
+  -- 'not an integer' is the error of a user who has the permission.
   {'incrby', key, 'x'}, {'decrby', key, 'x'},
 }
 for i = 1, #ARGV do
-  tries[#tries + 1] = {'publish', ARGV[i], '0'}
+  commands[#commands + 1] = {'publish', ARGV[i], '0'}
 end
 local refused = {}
 if redis.acl_check_cmd then
   for _, command in ipairs({'hset', 'incr', 'rpush'}) do
-    -- The command alone: an ACL may permit it on other keys than the probe's.
+    -- Without a key: an ACL may permit the command on other keys than the probe's.
     if not redis.acl_check_cmd(command) then
       refused[#refused + 1] = command .. ': no permission'
     end
   end
 end
-for _, try in ipairs(tries) do
-  local answer = redis.pcall(unpack(try))
+for _, command in ipairs(commands) do
+  local answer = redis.pcall(unpack(command))
   if type(answer) == 'table' and answer.err and not string.find(answer.err, 'not an integer') then
-    refused[#refused + 1] = try[1] .. ': ' .. answer.err
+    refused[#refused + 1] = command[1] .. ': ' .. answer.err
   end
 end
 return refused

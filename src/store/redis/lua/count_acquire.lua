@@ -1,10 +1,13 @@
--- count_acquire: take permits of a counting semaphore, all of them or none.
+-- count_acquire: takes permits of a counting semaphore, all of them or none.
 -- KEYS[1] free    integer, the permits that are free
--- KEYS[2] mark    string, what has become of this acquisition: taken or back
--- ARGV[1] how many permits
--- ARGV[2] how long in ms the mark is kept
--- ARGV[3] not-after: server time in microseconds past which it must not run any more, 0 for no limit
--- Returns {1, 0} taken | {0, -1} too few are free | {2, 0} they were given back already | {3, 0} too late
+-- KEYS[2] mark    string, state of this acquisition: taken or back
+-- ARGV[1] number of permits
+-- ARGV[2] TTL of the mark in ms
+-- ARGV[3] not-after: server time in microseconds past which it must not run; 0: no limit
+-- Returns {1, 0} taken
+--         {0, -1} too few are free
+--         {2, 0} they were released already
+--         {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and takes nothing.
 local mark = redis.call('get', KEYS[2])
 if mark then
@@ -14,7 +17,7 @@ if is_late(ARGV[3]) then
   return {3, 0}
 end
 local count = tonumber(ARGV[1])
-if number_at(KEYS[1]) < count then
+if (number_at(KEYS[1]) or 0) < count then
   return {0, -1}
 end
 redis.call('set', KEYS[2], 'taken', 'px', ARGV[2])

@@ -1,17 +1,18 @@
--- count_release: give permits of a counting semaphore back, or make sure that an acquisition in doubt takes none.
+-- count_release: releases permits of a counting semaphore, or makes sure that an acquisition of
+-- unknown outcome takes none.
 -- KEYS[1] free    integer, the permits that are free
--- KEYS[2] mark    string, what has become of the acquisition: taken or back
--- ARGV[1] how many permits
--- ARGV[2] how long in ms the mark is kept
+-- KEYS[2] mark    string, state of the acquisition: taken or back
+-- ARGV[1] number of permits
+-- ARGV[2] TTL of the mark in ms
 -- ARGV[3] channel
--- ARGV[4] 1 they are known to have been taken | 0 only the mark tells
--- Returns {0, 0} nothing was taken, or it is back already | {2, receivers} given back, and how many subscribers the
---         message reached
--- Repeat-safe: yes, while the mark is kept: a repeat finds it and gives nothing back.
+-- ARGV[4] 1: the permits are known to be taken; 0: only the mark says whether they are
+-- Returns {0, 0} nothing was taken, or it was released already
+--         {2, receivers} released, and how many subscribers the message reached
+-- Repeat-safe: yes, while the mark is kept: a repeat finds it and releases nothing.
 local mark = redis.call('get', KEYS[2])
 local taken = mark == 'taken' or (not mark and ARGV[4] == '1')
 if not taken then
-  -- A mark in advance: the original, should it come late, is refused.
+  -- The mark also refuses an acquisition that arrives after this.
   redis.call('set', KEYS[2], 'back', 'px', ARGV[2])
   return {mark and ARGV[4] == '1' and 2 or 0, 0}
 end

@@ -1,12 +1,12 @@
--- count_set: begin a count, of a latch or of the permits of a semaphore, if there is none.
+-- count_set: sets the count of a latch or the permits of a semaphore, if there is none.
 -- KEYS[1] count   integer
--- KEYS[2] mark    string, the answer that this request was given
+-- KEYS[2] mark    string, the reply that this request got (idempotency key)
 -- ARGV[1] the count
--- ARGV[2] how long in ms the mark is kept
+-- ARGV[2] TTL of the mark in ms
 -- ARGV[3] channel
--- ARGV[4] what to publish
--- ARGV[5] not-after: server time in microseconds past which it must not run any more, 0 for no limit
--- Returns {1, count} begun | {0, count} there is one | {3, 0} too late
+-- ARGV[4] the message
+-- ARGV[5] not-after: server time in microseconds past which it must not run; 0: no limit
+-- Returns {1, count} set | {0, count} there is one already | {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and sets nothing.
 local answer = settled(KEYS[2], ARGV[5])
 if answer then

@@ -1,21 +1,26 @@
--- fair_acquire: take a fair lock for a holder whose turn it is, or keep its place in the queue.
+-- fair_acquire: takes a fair lock for a holder whose turn it is, or keeps its place in the queue.
 -- KEYS[1] lock       hash, holder -> hold count
 -- KEYS[2] queue      list of waiting holders, first come first
 -- KEYS[3] deadlines  sorted set, waiting holder -> epoch ms after which it counts as dead
--- KEYS[4] token      integer, the fencing token given last
+-- KEYS[4] token      integer, the last fencing token
 -- ARGV[1] holder
 -- ARGV[2] lease in ms
--- ARGV[3] the count this holder has now, 0 for an outermost acquire
--- ARGV[4] what becomes of the token: -1 none is given, 0 its key is kept for ever, else the TTL of a new key in ms
--- ARGV[5] own wait: how long in ms its place is kept without another try, 0 for one who does not wait
--- ARGV[6] 1 it has waited before, and so belongs to the front if it is not in the queue any more
--- ARGV[7] a Java waiter's wait, which it takes from every deadline behind it when it leaves, in ms
--- ARGV[8] what the channel of each waiter begins with
+-- ARGV[3] hold count of the holder now; 0: an outermost acquire
+-- ARGV[4] token rule: -1 gives none, 0 keeps the key without a TTL, else the TTL of a new key in ms
+-- ARGV[5] how long in ms its place is kept without another attempt; 0: it does not wait
+-- ARGV[6] 1: it has waited before, so it goes to the front if it is not in the queue any more
+-- ARGV[7] how long in ms a Redisson waiter's place is kept, which it subtracts from every deadline
+--         behind it when it leaves
+-- ARGV[8] prefix of the waiters' channels
 -- ARGV[9] floor: a token below it is raised to the server's clock
--- ARGV[10] not-after: server time in microseconds past which an outermost acquire must not run any more, 0 for no limit
--- Returns {1, token or 0, head or nil} acquired, and who waits next | {0, ms until another try is due} not its turn
---         {2, 0} the holder had it and has lost it | {3, 0} too late
--- Repeat-safe: yes, as mutex_acquire. A holder stands in the queue once, and a try only moves its deadline.
+-- ARGV[10] not-after: server time in microseconds past which an outermost acquire must not run; 0:
+--         no limit
+-- Returns {1, token or 0, head or nil} acquired, and the next waiter
+--         {0, ms until the next attempt is due} not its turn
+--         {2, 0} the holder has lost it
+--         {3, 0} too late
+-- Repeat-safe: yes, as mutex_acquire. A holder is in the queue once, and an attempt only moves its
+-- deadline.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local token_key, rule, floor, mode, next_up = KEYS[4], ARGV[4], ARGV[9], nil, nil
 local pttl = redis.call('pttl', lock)
@@ -32,7 +37,7 @@ if held == 0 then
   if pttl ~= -2 and not mine and redis.call('hexists', lock, 'mode') == 1 then
     return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
   end
-  -- Only where it costs nobody who waits for a lock another command: a fenced value has no TTL.
+  -- A fenced value has no TTL. The condition spares the waiters of a lock this command.
   if pttl == -1 and not mine and redis.call('hexists', lock, 'token') == 1 then
     return redis.error_reply('WRONGTYPE a fenced value stands under this name')
   end
@@ -40,24 +45,26 @@ if held == 0 then
   local head, deadline, swept = live_head(KEYS[2], KEYS[3], ARGV[8], now, field)
   if not mine and (pttl ~= -2 or (head and head ~= field)) then
     local wait = tonumber(ARGV[5])
-    local standing = wait > 0 and redis.call('zscore', KEYS[3], field)
-    -- It lost its place (suspended for longer than its deadline, or the server forgot). Only heads are swept, so whoever
-    -- is in the queue now came later.
-    local is_first = ARGV[6] == '1' and not standing
+    local own_deadline = wait > 0 and redis.call('zscore', KEYS[3], field)
+    -- It lost its place (suspended beyond its deadline, or the server lost data). Only heads are
+    -- swept, so all in the queue now came later.
+    local is_first = ARGV[6] == '1' and not own_deadline
     if pttl ~= -2 or not is_first or is_before(head, field) then
       if swept and pttl == -2 then
-        -- Those who were told that it is free are dead, and whoever is first now may sleep until their deadline, or for ever.
+        -- The swept heads got the release message and are dead. The first waiter now may sleep
+        -- until their deadline, or for ever.
         redis.call('publish', ARGV[8] .. ':' .. head, '0')
       end
-      if head and not is_foreign(head) and tonumber(deadline or standing or 0) > now + own_wait(head) then
+      if head and not is_foreign(head) and tonumber(deadline or own_deadline or 0) > now + own_wait(head) then
         catch_up(KEYS[2], KEYS[3], now, math.max(pttl, 0), 0, tonumber(ARGV[7]))
         deadline = deadline and now + own_wait(head)
       end
       if wait == 0 then
         return {0, pttl}
       end
-      line_up(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), is_first)
-      -- While the lock is taken, until its lease ends; while it is free, until the head counts as dead.
+      enqueue(KEYS[2], KEYS[3], field, now, wait, tonumber(ARGV[7]), is_first)
+      -- While the lock is held: until its lease ends. While it is free: until the head counts as
+      -- dead.
       local hint = pttl == -2 and (deadline or now - 1) - now or pttl
       if hint < 0 or hint > wait / 3 then
         hint = wait / 3
@@ -66,13 +73,14 @@ if held == 0 then
     end
   end
   if head == field then
-    local standing = tonumber(redis.call('zscore', KEYS[3], field) or 0)
+    local own_deadline = tonumber(redis.call('zscore', KEYS[3], field) or 0)
     redis.call('lpop', KEYS[2])
     redis.call('zrem', KEYS[3], field)
     without_ttl(KEYS[2], KEYS[3])
     next_up = redis.call('lindex', KEYS[2], 0) or nil
-    -- Redisson subtracts its own wait from the deadlines of all who stay. Among ours nobody needs that: each keeps its own.
-    local excess = standing - now - tonumber(lease)
+    -- Redisson subtracts its own timeout from the deadlines of all other waiters. Leasehold waiters
+    -- renew their own deadlines and do not need that.
+    local excess = own_deadline - now - tonumber(lease)
     if excess > 0 and next_up and is_foreign(next_up) then
       catch_up(KEYS[2], KEYS[3], now, tonumber(lease), excess, tonumber(ARGV[7]))
     end

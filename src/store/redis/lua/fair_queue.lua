@@ -1,7 +1,8 @@
--- fair_queue: how long the queue of a fair lock is, and where the first waiter of a client stands in it.
+-- fair_queue: returns the length of a fair lock's queue, and the position of a client's first
+-- waiter.
 -- KEYS[1] queue   list of waiting holders, first come first
--- ARGV[1] what the holders of that client begin with
--- Returns {length, how many are before its first waiter}; -1 when it has none in the queue
+-- ARGV[1] prefix of the client's holders
+-- Returns {length, how many waiters are before its first one, or -1 if it has none}
 -- Repeat-safe: yes, it only reads.
 local queue = redis.call('lrange', KEYS[1], 0, -1)
 for i, waiter in ipairs(queue) do

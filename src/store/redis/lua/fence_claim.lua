@@ -1,10 +1,12 @@
--- fence_claim: raise the token of a guarded value to ours before we read it, unless a newer one stands there.
+-- fence_claim: raises the token of a fenced value before the caller reads it, unless a newer one
+-- has claimed it.
 -- KEYS[1] value   hash: token -> highest token that claimed it, value -> bytes
 -- ARGV[1] fencing token
--- Returns {1, value or nil} claimed, and what is there | {0, token} refused, a newer token has claimed it
---         an error where a hash with other fields stands: a lock, whose end would take the value along
+-- Returns {1, value or nil} claimed
+--         {0, token} refused, a newer token has claimed it
+--         an error for a hash with other fields: a lock, whose release could delete the value
 -- Repeat-safe: yes. Claiming again with the same token changes nothing.
--- Compared as text of equal length, because Redis' numbers in Lua lose digits above 2^53.
+-- Compared as text, because Lua numbers lose digits above 2^53.
 local function newer(a, b)
   if #a ~= #b then
     return #a > #b
@@ -12,12 +14,12 @@ local function newer(a, b)
   return a > b
 end
 
-local standing, value = redis.call('hget', KEYS[1], 'token'), redis.call('hget', KEYS[1], 'value')
-if redis.call('hlen', KEYS[1]) > (standing and 1 or 0) + (value and 1 or 0) then
+local claimed, value = redis.call('hget', KEYS[1], 'token'), redis.call('hget', KEYS[1], 'value')
+if redis.call('hlen', KEYS[1]) > (claimed and 1 or 0) + (value and 1 or 0) then
   return redis.error_reply('WRONGTYPE what stands under this key is no fenced value')
 end
-if standing and newer(standing, ARGV[1]) then
-  return {0, standing}
+if claimed and newer(claimed, ARGV[1]) then
+  return {0, claimed}
 end
 redis.call('hset', KEYS[1], 'token', ARGV[1])
 return {1, value}

@@ -1,6 +1,7 @@
--- latch_look: what is left to count, and when the latch was opened last.
+-- latch_look: returns the count that is left, and when the latch was last opened.
 -- KEYS[1] count   integer
--- KEYS[2] opened  integer, the server's clock in microseconds when the latch was opened last, if one of ours did that lately
--- Returns {count, opened}, 0 for what is not there
+-- KEYS[2] opened  integer, server time in microseconds when a leasehold client last opened the
+--         latch
+-- Returns {count, opened}, 0 for a key that is not there
 -- Repeat-safe: yes, it only reads.
-return {number_at(KEYS[1]), tonumber(redis.call('get', KEYS[2]) or 0) or 0}
+return {number_at(KEYS[1]) or 0, tonumber(redis.call('get', KEYS[2]) or 0) or 0}

@@ -1,32 +1,39 @@
--- multi_acquire: take several locks for one caller, all of them or none.
+-- multi_acquire: takes several locks for one caller, all of them or none.
 -- KEYS[i] lock        hash, holder -> hold count; the first n, each once
--- KEYS[n + i] token   integer, the fencing token given last for KEYS[i]
+-- KEYS[n + i] token   integer, the last fencing token of KEYS[i]
 -- ARGV[i] holder for KEYS[i]
--- ARGV[n + i] the count that this holder has there now, 0 for a lock that is taken freshly
+-- ARGV[n + i] hold count of the holder now; 0: an outermost acquire of this lock
 -- ARGV[2 * n + 1] lease in ms
--- ARGV[2 * n + 2] what becomes of the tokens: -1 none is given, 0 their keys are kept for ever, else the TTL of a new key in ms
--- ARGV[2 * n + 3] what the channel of every lock begins with
--- ARGV[2 * n + 4] 1 when an earlier run of the same request may have taken them, whose answer was lost; else 0
+-- ARGV[2 * n + 2] token rule: -1 gives none, 0 keeps the keys without a TTL, else the TTL of a new
+--         key in ms
+-- ARGV[2 * n + 3] prefix of the locks' channels
+-- ARGV[2 * n + 4] 1: an earlier run of the same request, whose reply was lost, may have taken them;
+--         else 0
 -- ARGV[2 * n + 5] floor: a token below it is raised to the server's clock
--- ARGV[2 * n + 6] not-after: server time in microseconds past which a lock must not be taken freshly any more, 0 for no limit
--- Returns {1, a token or 0 for each lock} acquired | {0, pttl, i} KEYS[i] is held by another
---         {2, 0, i} the holder had KEYS[i] and has lost it | {3, 0, 0} too late | {4, 0, i} KEYS[i] is no plain lock
--- Repeat-safe: yes. Counts are set, not added to, and the holder of fresh locks is fresh for every call. A repeat that is
--- refused takes back what an earlier run took: somebody may have forced one of its locks open in between.
+-- ARGV[2 * n + 6] not-after: server time in microseconds past which an outermost acquire must not
+--         run; 0: no limit
+-- Returns {1, a token or 0 for each lock} acquired
+--         {0, pttl, i} KEYS[i] is held by another
+--         {2, 0, i} the holder had KEYS[i] and has lost it
+--         {3, 0, 0} too late
+--         {4, 0, i} KEYS[i] is no plain lock
+-- Repeat-safe: yes. Counts are set, not incremented, and every outermost acquire has a fresh
+-- holder. A repeat that is refused takes back what an earlier run took: another client may have
+-- freed one of its locks by force in between.
 local n = #KEYS / 2
 local lease, rule, floor = tonumber(ARGV[2 * n + 1]), ARGV[2 * n + 2], tonumber(ARGV[2 * n + 5])
--- Looked for only where it can be: a call that is one of many at a lock tries often, and is refused at the first name.
+-- Only after an earlier run, because a contended call is refused often, mostly at the first name.
 local take_back = ARGV[2 * n + 4] == '1'
 local refused, fresh, ttls, answer = nil, false, {}, {1}
 
--- Nothing is written before all of them have been looked at.
+-- Nothing is written before all locks have been checked.
 for i = 1, n do
   local held = ARGV[n + i] ~= '0'
   local pttl = redis.call('pttl', KEYS[i])
   if held or pttl ~= -2 then
     local mine = redis.pcall('hexists', KEYS[i], ARGV[i])
     if mine == 0 then
-      -- A fenced value has no TTL: where there is one, nobody is asked.
+      -- A fenced value has no TTL, so a lock with one is not checked for it.
       if not held
         and (redis.call('hexists', KEYS[i], 'mode') == 1 or pttl == -1 and redis.call('hexists', KEYS[i], 'token') == 1) then
         return {4, 0, i}
@@ -48,8 +55,8 @@ if not refused and fresh and ARGV[2 * n + 6] ~= '0' then
 end
 
 if not refused then
-  -- All tokens before any lock, by the rules of lib/grant: a counter that is no integer, or a full server, must leave nothing
-  -- taken. A token that was not used is a gap, which harms nobody.
+  -- All tokens are given before any lock is taken, by the rules of lib/token: a counter that is no
+  -- integer, or a full server, must leave nothing taken. An unused token is only a gap.
   local clock
   for i = 1, n do
     local token = 0
@@ -79,7 +86,8 @@ if not refused then
   end
 
   for i = 1, n do
-    -- pcall: a write that is refused (a user who may not touch one of the keys) must not leave the locks before it taken.
+    -- pcall: a write that is refused (the user has no right to one of the keys) must not leave the
+    -- locks before it taken.
     local set = redis.pcall('hset', KEYS[i], ARGV[i], ARGV[n + i] + 1)
     if type(set) == 'number' and ttls[i] < lease then
       set = redis.pcall('pexpire', KEYS[i], lease)
@@ -94,7 +102,8 @@ if not refused then
   return answer
 end
 
--- Only what is taken freshly. A count of this caller's own holds that was set already is told, not trusted.
+-- Only outermost acquires are taken back. A count that was raised for a re-entry stays: the caller
+-- sets absolute counts.
 for i = 1, take_back and n or 0 do
   if ARGV[n + i] == '0' and redis.pcall('hdel', KEYS[i], ARGV[i]) == 1 and redis.pcall('exists', KEYS[i]) == 0 then
     local tag = string.find(KEYS[i], '{', 1, true) and KEYS[i] or '{' .. KEYS[i] .. '}'

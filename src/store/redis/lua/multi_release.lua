@@ -1,12 +1,15 @@
--- multi_release: give up one level of several holds; those whose last level it was free their locks and wake the waiters.
+-- multi_release: gives up one hold count of several locks; a lock without holders is freed and its
+-- waiters are notified.
 -- KEYS[i] lock    hash, holder -> hold count; n of them
 -- ARGV[i] holder in KEYS[i]
--- ARGV[n + i] the count that this holder has there now; 1 removes the hold whatever count stands in Redis
--- ARGV[2 * n + i] channel to publish a full release of KEYS[i] on
--- Returns two values a lock: 0, 0 not held (after a lost reply: an earlier run worked) | 1, 0 one level given up
---         2, receivers freed, and how many subscribers the message reached | the error of that lock, 0
--- Repeat-safe: yes. Counts are set, not subtracted from, and a holder is never used again once it is removed.
--- pcall, because with call one key of the wrong type would leave every lock behind it held.
+-- ARGV[n + i] hold count of the holder now; 1 removes the hold, whatever count is in Redis
+-- ARGV[2 * n + i] channel for the release message of KEYS[i]
+-- Returns two values for each lock: 0, 0 not held (after a lost reply: an earlier run released it)
+--         1, 0 one hold count given up
+--         2, receivers freed, and how many subscribers the message reached
+--         an error, 0
+-- Repeat-safe: yes. Counts are set, not decremented, and a holder is never used again once it is
+-- removed. pcall, because with call one key of the wrong type would leave all locks behind it held.
 local n, answers, freed = #KEYS, {}, {}
 for i = 1, n do
   local lock, holder, status = KEYS[i], ARGV[i], 0
@@ -27,7 +30,8 @@ for i = 1, n do
   end
   answers[2 * i - 1], answers[2 * i] = status, 0
 end
--- Nobody is told of one lock before all are given up: whoever wants all of them need not try twice.
+-- No message is sent before all are released, so that a waiter for all of them gets them in one
+-- attempt.
 for _, i in ipairs(freed) do
   local reached = redis.pcall('publish', ARGV[2 * n + i], '0')
   if type(reached) == 'number' then

@@ -1,6 +1,6 @@
--- mutex_inspect: who holds the lock, how often, and for how long still.
+-- mutex_inspect: returns the holders of the lock with their hold counts, and its TTL.
 -- KEYS[1] lock    hash, holder -> hold count
--- Returns {pttl, field, value, ...}; pttl is -2 when the lock is free, -1 when it would never expire
+-- Returns {pttl, field, value, ...}; pttl is -2 if the lock is free, -1 if it has no TTL
 -- Repeat-safe: yes, it only reads.
 local answer = redis.call('hgetall', KEYS[1])
 table.insert(answer, 1, redis.call('pttl', KEYS[1]))

@@ -1,17 +1,21 @@
--- permit_acquire: take permits of a semaphore with leases, all of them or none.
+-- permit_acquire: takes permits of a semaphore with leases, all of them or none.
 -- KEYS[1] free    integer, the permits that are free
 -- KEYS[2] leases  sorted set, permit of 16 bytes -> epoch ms at which its lease ends
--- ARGV[1] the 12 bytes that name this acquisition
--- ARGV[2] how many permits
+-- ARGV[1] id of this acquisition, 12 bytes
+-- ARGV[2] number of permits
 -- ARGV[3] lease in ms
 -- ARGV[4] channel
--- ARGV[5] not-after: server time in microseconds past which it must not run any more, 0 for no limit
--- Returns {1, 0} taken | {0, ms until the next lease ends, or -1} too few are free | {3, 0} too late
---         {4, permits} there are fewer permits than that in all, or no semaphore
--- Repeat-safe: yes. The name is fresh for every acquisition, so a repeat finds its own permits and only lengthens them.
+-- ARGV[5] not-after: server time in microseconds past which it must not run; 0: no limit
+-- Returns {1, 0} taken
+--         {0, ms until the next lease ends, or -1} too few are free
+--         {3, 0} too late
+--         {4, permits} the semaphore has fewer permits in all, or there is none
+-- Repeat-safe: yes. Every acquisition has a fresh id, so a repeat finds its own permits and only
+-- extends them.
 local now = millis()
 local count = tonumber(ARGV[2])
--- Java sweeps by its own clock: it gets two seconds more than the holder was promised.
+-- Redisson sweeps by its client's clock, so Redis gets two seconds more than the holder was
+-- promised.
 local ends = string.format('%.0f', now + ARGV[3] + 2000)
 
 if redis.call('zscore', KEYS[2], ARGV[1] .. struct.pack('>I4', 1)) then
@@ -22,7 +26,7 @@ if ARGV[5] ~= '0' and (now + 1) * 1000 > tonumber(ARGV[5]) then
   return {3, 0}
 end
 
-local free = free_at(KEYS[1])
+local free = number_at(KEYS[1])
 if not free then
   return {4, 0}
 end
@@ -37,7 +41,7 @@ if free < count then
     return {4, all}
   end
   local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')[2]
-  -- Redisson's mark of a permit without an end.
+  -- Redisson's score for a permit without a lease.
   if not first or tonumber(first) >= 922337203685477 then
     return {0, -1}
   end

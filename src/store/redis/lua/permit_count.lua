@@ -1,10 +1,11 @@
--- permit_count: how many permits of a semaphore with leases are free, and how many are held.
+-- permit_count: returns how many permits of a semaphore with leases are free, and how many are
+-- held.
 -- KEYS[1] free    integer, the permits that are free
 -- KEYS[2] leases  sorted set, permit of 16 bytes -> epoch ms at which its lease ends
 -- ARGV[1] channel
 -- Returns {free, held}; {0, 0} where there is no semaphore
--- Repeat-safe: yes. It gives back the permits whose leases have ended, each once.
-local free = free_at(KEYS[1])
+-- Repeat-safe: yes. It returns each permit whose lease has ended once.
+local free = number_at(KEYS[1])
 if not free then
   return {0, 0}
 end

@@ -1,11 +1,13 @@
--- permit_renew: lengthen the leases of many acquisitions of permits at once, each only where all its permits are held.
+-- permit_renew: extends the leases of many acquisitions of permits, each only if all its permits
+-- are held.
 -- KEYS[i] leases  sorted set, permit of 16 bytes -> epoch ms at which its lease ends
--- ARGV[i] the 12 bytes that name the acquisition in KEYS[i]
--- ARGV[#KEYS + i] lease in ms; 0 only looks whether they are still held
--- ARGV[2 * #KEYS + i] how many permits
--- Returns one answer an acquisition: 1 held, 0 gone, or its error
--- Repeat-safe: yes. A lease is only ever lengthened, and only for permits that are there.
+-- ARGV[i] id of the acquisition in KEYS[i], 12 bytes
+-- ARGV[#KEYS + i] lease in ms; 0 only checks whether they are still held
+-- ARGV[2 * #KEYS + i] number of permits
+-- Returns one value for each acquisition: 1 held, 0 lost, or an error
+-- Repeat-safe: yes. A lease is only ever extended, and only for permits that are there.
 local function renew(leases, base, lease, count)
+  count = tonumber(count)
   local now = millis()
   local ends = string.format('%.0f', now + lease + 2000)
   local held = true
@@ -20,10 +22,4 @@ local function renew(leases, base, lease, count)
   return held and 1 or 0
 end
 
-local answers = {}
-for i = 1, #KEYS do
-  local done, answer = pcall(renew, KEYS[i], ARGV[i], tonumber(ARGV[#KEYS + i]), tonumber(ARGV[2 * #KEYS + i]))
-  -- Redis 6.2 raises a text, later ones a table.
-  answers[i] = (done or type(answer) == 'table') and answer or redis.error_reply(answer)
-end
-return answers
+-- lib/renew_each, behind this, reads KEYS[i], ARGV[i], ARGV[#KEYS + i] and ARGV[2 * #KEYS + i].

@@ -1,14 +1,18 @@
--- read_acquire: take a read-write lock for reading, or say how long it stays taken.
+-- read_acquire: takes a read-write lock for reading, or returns how long it stays held.
 -- KEYS[1] lock    hash, mode -> read or write, reader -> hold count, writer:write -> hold count
--- KEYS[2] marker  string, a writer of ours waits for readers to leave
+-- KEYS[2] marker  string, a leasehold writer waits for the readers to leave
 -- ARGV[1] holder
 -- ARGV[2] lease in ms
--- ARGV[3] the count this reader has now, 0 for an outermost acquire
--- ARGV[4] what the keys of the levels begin with: the hash tag of the lock
--- ARGV[5] not-after: server time in microseconds past which an outermost acquire must not run any more, 0 for no limit
--- Returns {1, 0} acquired | {0, pttl} a writer has it or waits for it | {2, 0} the holder had it and has lost it
+-- ARGV[3] hold count of the reader now; 0: an outermost acquire
+-- ARGV[4] hash tag of the lock, the prefix of its timeout keys
+-- ARGV[5] not-after: server time in microseconds past which an outermost acquire must not run; 0:
+--         no limit
+-- Returns {1, 0} acquired
+--         {0, pttl} a writer holds it or waits for it
+--         {2, 0} the holder has lost it
 --         {3, 0} too late
--- Repeat-safe: yes. The count is set, not added to, and with it the keys of the levels, which are named by number.
+-- Repeat-safe: yes. The count is set, not incremented, and so are the timeout keys, which are
+-- numbered.
 local lock, field, lease, held = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local token_key, rule, floor, next_up = nil, '-1', nil, nil
 local level = ARGV[4] .. ':' .. field .. ':rwlock_timeout:'
@@ -18,7 +22,8 @@ local count = mode and tonumber(redis.call('hget', lock, field) or 0) or 0
 
 if count == 0 then
   if held > 0 then
-    -- A downgrade in doubt: the holder may still stand there as a writer, which excludes more than it needs.
+    -- After a downgrade of unknown outcome the holder may still be there as a writer, which
+    -- excludes more than it needs to.
     if redis.call('hexists', lock, field .. ':write') == 0 then
       return {2, 0}
     end
@@ -33,7 +38,7 @@ if count == 0 then
   if mode == 'write' then
     return {0, pttl}
   end
-  -- Also while the lock is free: the writer has yet to come, and readers must not always be there first.
+  -- Also while the lock is free: the writer has not come yet, and readers must not always be first.
   local waiting = redis.call('pttl', KEYS[2])
   if waiting > 0 then
     return {0, waiting}
@@ -47,7 +52,8 @@ if count == 0 then
 end
 
 mode = mode or 'read'
--- More levels than its client knows of stand after an inner release that was lost: the longest is promised still.
+-- After an inner release that was lost there are more timeout keys than the client knows of. The
+-- longest of their TTLs is still promised.
 local longest = tonumber(lease)
 for n = held + 1, count do
   longest = math.max(longest, redis.call('pttl', level .. n))

@@ -1,28 +1,15 @@
--- redlock_renew: one master's vote on the holds of a client, each lengthened only where its holder still stands.
+-- redlock_renew: extends many holds at one of several masters, each only if its holder is still
+-- there.
 -- KEYS[i] lock       hash, holder -> hold count
--- KEYS[#KEYS] node   hash, what this master must not forget
+-- KEYS[#KEYS] node   hash, the vote state of this master
 -- ARGV[i] holder of KEYS[i]
--- ARGV[#KEYS - 1 + i] lease of KEYS[i] in ms; 0 only looks whether the holder still stands
--- ARGV[#ARGV] run_id of the server process that the client is connected to
--- Returns one answer a lock: 1 held, 0 gone, or the error of that lock; nothing at all when this master has no vote
+-- ARGV[#KEYS - 1 + i] lease of KEYS[i] in ms; 0 only checks whether the holder is still there
+-- ARGV[#ARGV] run_id of the server process at the other end of the connection
+-- Returns one value for each lock: 1 held, 0 lost, or an error; an empty list if this master has no
+--           vote
 -- Repeat-safe: yes. A TTL is only ever raised, and only for a holder that is there.
 if redis.call('hget', KEYS[#KEYS], 'boot') ~= ARGV[#ARGV] then
   return {}
 end
--- pcall, because with call one key of the wrong type would leave every lock behind it unrenewed.
-local answers = {}
-for i = 1, #KEYS - 1 do
-  local lease = tonumber(ARGV[#KEYS - 1 + i])
-  local answer = redis.pcall('hexists', KEYS[i], ARGV[i])
-  if answer == 1 and lease > 0 then
-    local pttl = redis.pcall('pttl', KEYS[i])
-    if type(pttl) == 'number' and pttl < lease then
-      local set = redis.pcall('pexpire', KEYS[i], lease)
-      if type(set) ~= 'number' then
-        answer = set
-      end
-    end
-  end
-  answers[i] = answer
-end
-return answers
+local n = #KEYS - 1
+-- lib/renew_hashes, behind this, reads KEYS[i], ARGV[i] and ARGV[#KEYS - 1 + i].

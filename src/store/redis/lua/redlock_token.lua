@@ -1,12 +1,14 @@
--- redlock_token: write back the token of a grant to a master that voted for it, where others gave a higher one.
+-- redlock_token: raises the token at a master that granted the lock, if other masters gave a higher
+-- one.
 -- KEYS[1] lock    hash, holder -> hold count
--- KEYS[2] token   integer, the fencing token given last for this name
--- KEYS[3] node    hash, what this master must not forget
+-- KEYS[2] token   integer, the last fencing token of this name
+-- KEYS[3] node    hash, the vote state of this master
 -- ARGV[1] holder
 -- ARGV[2] token
--- ARGV[3] what becomes of the token key: 0 it is kept for ever, else its TTL in ms
--- ARGV[4] run_id of the server process that the client is connected to
--- Returns 1 this master knows the token and the holder has it | 0 the holder is gone, or this master has no vote
+-- ARGV[3] token rule: 0 keeps the key without a TTL, else its TTL in ms
+-- ARGV[4] run_id of the server process at the other end of the connection
+-- Returns 1 this master has the token, and the holder the lock
+--         0 the holder is gone, or this master has no vote
 -- Repeat-safe: yes. A token is only ever raised, and only while the holder is there.
 local memory = redis.call('hmget', KEYS[3], 'boot', 'max')
 if memory[1] ~= ARGV[4] or redis.call('hexists', KEYS[1], ARGV[1]) == 0 then

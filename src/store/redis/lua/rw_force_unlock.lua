@@ -1,9 +1,11 @@
--- rw_force_unlock: free a read-write lock whoever holds it, all readers included, and wake the waiters.
+-- rw_force_unlock: frees a read-write lock, whoever holds it, all readers included, and notifies
+-- the waiters.
 -- KEYS[1] lock    hash, mode -> read or write, reader -> hold count, writer:write -> hold count
--- ARGV[1] channel to publish the release on
--- ARGV[2] what the keys of the levels begin with: the hash tag of the lock
+-- ARGV[1] channel for the release message
+-- ARGV[2] hash tag of the lock, the prefix of its timeout keys
 -- Returns 1 it was held | 0 it was free
--- Repeat-safe: no. A repeat after a lost reply could force out whoever took the lock in between; it is sent once.
+-- Repeat-safe: no. A repeat after a lost reply could take the lock from its next holder; it is sent
+-- once.
 local fields = redis.call('hgetall', KEYS[1])
 if #fields == 0 then
   return 0
@@ -20,7 +22,7 @@ end
 redis.call('del', KEYS[1])
 if mode == 'write' then
   redis.call('publish', ARGV[1], '1')
-  -- Why: rw_release.
+  -- rw_release says why.
   redis.call('publish', ARGV[1], '00')
 else
   redis.call('publish', ARGV[1], '0')

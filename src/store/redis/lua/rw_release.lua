@@ -1,16 +1,18 @@
--- rw_release: leave a holder of a read-write lock with fewer levels, or with none; the last one frees the lock. Also a
--- downgrade, from write levels to read levels, and the leaving of a writer who only waited.
+-- rw_release: lowers the hold counts of a read-write lock; without holders the lock is freed. Also
+-- downgrades from writing to reading, and removes the marker of a writer that gives up waiting.
 -- KEYS[1] lock    hash, mode -> read or write, reader -> hold count, writer:write -> hold count
--- KEYS[2] marker  string, a writer of ours waits for readers to leave
+-- KEYS[2] marker  string, a leasehold writer waits for the readers to leave
 -- ARGV[1] holder
--- ARGV[2] the write levels that stay
--- ARGV[3] the read levels that stay
--- ARGV[4] channel to publish on: 0 when a reader frees the lock, 1 and 00 when a writer frees or downgrades it,
---         1 when one who only waited leaves
--- ARGV[5] what the keys of the levels begin with: the hash tag of the lock
--- Returns {0, 0} not held (after a lost reply: an earlier run worked) | {1, 0} levels stay, or other readers do
+-- ARGV[2] write hold count that stays
+-- ARGV[3] read hold count that stays
+-- ARGV[4] channel for the messages: 0 when a reader frees the lock, 1 and 00 when a writer frees or
+--         downgrades it, 1 when a waiting writer gives up
+-- ARGV[5] hash tag of the lock, the prefix of its timeout keys
+-- Returns {0, 0} not held (after a lost reply: an earlier run released it)
+--         {1, 0} hold counts stay, or other readers do
 --         {2, receivers} freed or downgraded, and how many subscribers the message reached
--- Repeat-safe: yes. It says what stays, not what goes, and the holder is never used again once it is removed.
+-- Repeat-safe: yes. The counts are those that stay, and the holder is never used again once it is
+-- removed.
 local writer = ARGV[1] .. ':write'
 local writes, reads = tonumber(ARGV[2]), tonumber(ARGV[3])
 local writing = redis.call('hexists', KEYS[1], writer) == 1
@@ -20,7 +22,7 @@ local function level(holder, n)
   return ARGV[5] .. ':' .. holder .. ':rwlock_timeout:' .. n
 end
 
--- The longest that a level of a reader still stands.
+-- The longest TTL of a reader's timeout keys.
 local function longest(holder, levels)
   local most = 0
   for n = 1, levels do
@@ -31,7 +33,7 @@ end
 
 if not writing and (count == 0 or writes > 0) then
   if writes + reads == 0 and redis.call('get', KEYS[2]) == ARGV[1] then
-    -- It waited and leaves: readers go on, and another writer who waits sets the marker anew.
+    -- It gives up waiting: readers may go on, and another waiting writer sets the marker again.
     redis.call('del', KEYS[2])
     redis.call('publish', ARGV[4], '1')
   end
@@ -44,8 +46,8 @@ if writes > 0 then
 end
 
 if reads > 0 then
-  -- The longer TTL goes down to the level that stays, or the next release by anybody would cut the lock's TTL below
-  -- what its holder was promised.
+  -- The timeout key that stays gets the longest TTL, or the next release by any reader would cut
+  -- the lock's TTL below what this holder was promised.
   local ttl = math.max(writing and redis.call('pttl', KEYS[1]) or longest(ARGV[1], count), 1)
   for n = 1, reads do
     if n == reads or n > count then
@@ -75,14 +77,15 @@ else
     redis.call('pexpire', KEYS[1], ttl)
     return {1, 0}
   end
-  -- Nobody is left, or only readers whose leases have ended.
+  -- No holder is left, or only readers whose leases have ended.
   redis.call('del', KEYS[1])
 end
 
 local receivers = redis.call('publish', ARGV[4], writing and '1' or '0')
 if writing and receivers > 0 then
-  -- 1 wakes those of Java that sleep, and is lost on one who has tried in vain and is not asleep yet, which would then
-  -- sleep for a lease: a 0 is kept for it. As 00, which our own ears pass over.
+  -- 1 wakes the Redisson waiters that sleep. One that was refused and does not sleep yet would miss
+  -- it and sleep for a lease; Redisson keeps a 0 for it. Leasehold's subscribers ignore the
+  -- spelling 00.
   redis.call('publish', ARGV[4], '00')
 end
 return {2, receivers}

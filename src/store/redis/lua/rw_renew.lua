@@ -1,19 +1,19 @@
--- rw_renew: lengthen many holds of read-write locks at once, each only where its holder still stands.
+-- rw_renew: extends many holds of read-write locks, each only if its holder is still there.
 -- KEYS[i] lock    hash, mode -> read or write, reader -> hold count, writer:write -> hold count
 -- ARGV[i] holder of KEYS[i]
--- ARGV[#KEYS + i] lease of KEYS[i] in ms; 0 only looks whether the holder still stands. Whatever it is, the lock is kept for
---                 as long as the longest of its own read levels
--- ARGV[2 * #KEYS + i] what the keys of its levels begin with: the hash tag of the lock
--- Returns one answer a lock: 1 held, more than 1 held beside a reader of Java's that may cut the lock to so many ms,
---         0 gone, or the error of that lock
+-- ARGV[#KEYS + i] lease of KEYS[i] in ms; 0 only checks whether the holder is still there. The lock
+--         keeps at least the longest TTL of the holder's own timeout keys
+-- ARGV[2 * #KEYS + i] hash tag of the lock, the prefix of its timeout keys
+-- Returns one value for each lock: 1 held; more than 1: held beside a Redisson reader that may cut
+--           the lock's TTL to so many ms; 0 lost; or an error
 -- Repeat-safe: yes. A TTL is only ever raised, and only for a holder that is there.
 
 local function level(tag, reader, n)
   return tag .. ':' .. reader .. ':rwlock_timeout:' .. n
 end
 
--- Of a lock that many read, only the fields of one holder: each reader asks once a second, and reading all of them would cost
--- the square of their number.
+-- Of a lock with many readers only the fields of one holder: each reader renews once a second, and
+-- reading all fields each time would cost the square of their number.
 local function fields_of(lock, holder, writer)
   if redis.call('hlen', lock) <= 100 then
     return redis.call('hgetall', lock)
@@ -22,10 +22,11 @@ local function fields_of(lock, holder, writer)
 end
 
 local function renew(lock, holder, lease, tag)
-  -- While a downgrade is in doubt either field may be the one that stands.
+  -- After a downgrade of unknown outcome either field may be there.
   local writer, writing, count = holder .. ':write', false, 0
-  -- A renewal by a Java reader sets the TTL of the whole lock to that client's watchdog time, whatever others were promised,
-  -- and before Redisson 4.4 that of all their levels as well. What is left of its own levels is a lower bound of that time.
+  -- A renewal by a Redisson reader sets the TTL of the whole lock to that client's watchdog time,
+  -- whatever others were promised, and before Redisson 4.4 that of all their timeout keys as well.
+  -- The TTL of its own timeout keys is a lower bound of that time.
   local java = math.huge
   local fields = fields_of(lock, holder, writer)
   for i = 1, #fields, 2 do
@@ -34,7 +35,7 @@ local function renew(lock, holder, lease, tag)
       count = levels
     elseif field == writer then
       writing = levels > 0
-    -- Our client ids are UUIDs of version 8, Java's of version 4.
+    -- Leasehold's client ids are UUIDs of version 8, Redisson's of version 4.
     elseif field ~= 'mode' and string.sub(field, 15, 15) ~= '8' then
       for n = 1, levels do
         local pttl = redis.call('pttl', level(tag, field, n))
@@ -61,7 +62,8 @@ local function renew(lock, holder, lease, tag)
   if pttl >= 0 and pttl < longest then
     redis.call('pexpire', lock, longest)
   end
-  -- Nothing of ours makes a lock end before one of its readers by more than a pause within a script: Java has cut it.
+  -- No leasehold script leaves a lock a shorter TTL than one of its readers, except for a pause
+  -- within a script: Redisson has cut it.
   if pttl >= 0 and pttl < promised * 0.99 then
     java = math.min(java, pttl)
   end
@@ -71,11 +73,4 @@ local function renew(lock, holder, lease, tag)
   return math.max(java, 2)
 end
 
-local answers = {}
-for i = 1, #KEYS do
-  local lease = tonumber(ARGV[#KEYS + i])
-  local done, answer = pcall(renew, KEYS[i], ARGV[i], lease, ARGV[2 * #KEYS + i])
-  -- Redis 6.2 raises a text, later ones a table.
-  answers[i] = (done or type(answer) == 'table') and answer or redis.error_reply(answer)
-end
-return answers
+-- lib/renew_each, behind this, reads KEYS[i], ARGV[i], ARGV[#KEYS + i] and ARGV[2 * #KEYS + i].

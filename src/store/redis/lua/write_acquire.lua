@@ -1,16 +1,19 @@
--- write_acquire: take a read-write lock for writing, or say how long it stays taken.
+-- write_acquire: takes a read-write lock for writing, or returns how long it stays held.
 -- KEYS[1] lock    hash, mode -> read or write, reader -> hold count, writer:write -> hold count
--- KEYS[2] token   integer, the fencing token given last
--- KEYS[3] marker  string, a writer of ours waits for readers to leave
+-- KEYS[2] token   integer, the last fencing token
+-- KEYS[3] marker  string, a leasehold writer waits for the readers to leave
 -- ARGV[1] holder
 -- ARGV[2] lease in ms
--- ARGV[3] the count this writer has now, 0 for an outermost acquire
--- ARGV[4] what becomes of the token: -1 none is given, 0 its key is kept for ever, else the TTL of a new key in ms
--- ARGV[5] for how long in ms the marker of a writer who waits stands, 0 for one who does not wait
+-- ARGV[3] hold count of the writer now; 0: an outermost acquire
+-- ARGV[4] token rule: -1 gives none, 0 keeps the key without a TTL, else the TTL of a new key in ms
+-- ARGV[5] TTL of the marker of a waiting writer in ms; 0: it does not wait
 -- ARGV[6] floor: a token below it is raised to the server's clock
--- ARGV[7] not-after: server time in microseconds past which an outermost acquire must not run any more, 0 for no limit
--- Returns {1, token or 0} acquired | {0, ms until another try is due} held by others | {2, 0} the holder had it and has
---         lost it | {3, 0} too late
+-- ARGV[7] not-after: server time in microseconds past which an outermost acquire must not run; 0:
+--         no limit
+-- Returns {1, token or 0} acquired
+--         {0, ms until the next attempt is due} held by others
+--         {2, 0} the holder has lost it
+--         {3, 0} too late
 -- Repeat-safe: yes, as mutex_acquire. The marker is set again with the same value.
 local lock, field, lease, held = KEYS[1], ARGV[1] .. ':write', ARGV[2], tonumber(ARGV[3])
 local token_key, rule, floor, mode, next_up = KEYS[2], ARGV[4], ARGV[6], 'write', nil
@@ -33,7 +36,7 @@ if pttl ~= -2 or held > 0 then
       return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
     end
     local wait = tonumber(ARGV[5])
-    -- Not while a writer holds: its release would let waiting writers in before all readers, for ever.
+    -- Not while a writer holds it: waiting writers would then always come before all readers.
     if wait > 0 and now == 'read' then
       redis.call('set', KEYS[3], ARGV[1], 'px', wait)
       if pttl < 0 or pttl > wait / 3 then

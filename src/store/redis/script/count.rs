@@ -1,4 +1,4 @@
-//! The scripts of counts without holders: latches, and the number of a semaphore's permits.
+//! Scripts of counts without holders: latches, and the number of a semaphore's permits.
 
 use super::{
     COUNT_ADD, COUNT_SET, LATCH_COUNT_DOWN, LATCH_DELETE, LATCH_LOOK, PERMIT_COUNT, PERMIT_DELETE, fail_on_error, pair,
@@ -12,7 +12,7 @@ use crate::store::redis::keys::RedisKeys;
 use crate::store::redis::wire::{Reply, Request, Shape};
 use crate::store::{Count, CountAnswer};
 
-/// The answer is left under the id, so that a repeat does nothing.
+/// The script stores its reply under `id`, so that a repeat does nothing.
 pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
     let keys = RedisKeys::of(name);
     let (lock, answer, kept) = (keys.lock.as_bytes(), keys.idempotency_key(id), ceil_millis(IDEMPOTENCY_TTL));
@@ -20,7 +20,7 @@ pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
     match change {
         Count::Set(n) => {
             let request = Request::script(&COUNT_SET, &names).number(u64::from(n)).number(kept).arg(&*keys.channel);
-            // To a latch's waiters 1 says that it is set; to a semaphore's, how many permits there are.
+            // The message: 1 to a latch's waiters, the number of permits to a semaphore's.
             if name.kind == Kind::Latch { request.number(1) } else { request.number(u64::from(n)) }
         }
         Count::Add(n) => Request::script(&COUNT_ADD, &names).arg(n.to_string()).number(kept).arg(&*keys.channel),
@@ -33,8 +33,8 @@ pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
             Request::script(&LATCH_DELETE, &names).number(kept).arg(&*keys.channel)
         }
         Count::Delete => {
-            // A counting semaphore has no leases; a key of that name is somebody else's. Its idempotency
-            // key, which is not there yet, stands in for it.
+            // A counting semaphore has no leases, and a key of that name is not leasehold's. Its
+            // idempotency key, which does not exist yet, is passed instead.
             let leases = if name.kind == Kind::Semaphore { keys.leases() } else { answer.clone() };
             let names = [lock, leases.as_bytes(), answer.as_bytes()];
             Request::script(&PERMIT_DELETE, &names).number(kept).arg(&*keys.channel)
@@ -56,7 +56,8 @@ pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
     }
 }
 
-/// What the count is now: (what is left or free; what is held, for a latch when it was opened last).
+/// Asks for the count: what is left or free, and what is held (for a latch: when it was last
+/// opened).
 pub(crate) fn count_question(name: &LockName) -> Request {
     let keys = RedisKeys::of(name);
     match name.kind {

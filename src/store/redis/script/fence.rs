@@ -1,4 +1,4 @@
-//! Fenced values: claim with a token, write under a claim.
+//! Scripts of fenced values: claim with a token, write under a claim.
 
 use super::{FENCE_CLAIM, FENCE_WRITE, fail_on_error, unexpected};
 use crate::base::error::Result;

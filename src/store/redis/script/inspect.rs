@@ -1,4 +1,4 @@
-//! What an operator asks: who holds a lock, who waits, and how to free it by force.
+//! Scripts for operators: who holds a lock, who waits for it, and freeing it by force.
 
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next()) {
         match &*field {
             b"mode" => continue,
-            // No holder is called so: it is the field of a fenced value.
+            // No holder has this name: it is a field of fenced values.
             b"token" => {
                 let why = "a fenced value stands under this name; use another name for one of the two";
                 return Err(Error::new(ErrorKind::WrongType, why));
             }
             _ => {}
         }
-        // A count that is no number is somebody else's business; the lock is held all the same.
+        // Another program wrote a count that is no number; the lock is held all the same.
         let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).unwrap_or(1);
         holders.push((String::from_utf8_lossy(&field).into_owned(), count));
     }
@@ -60,12 +60,12 @@ pub(crate) fn force_unlock_answer(reply: Reply) -> Result<bool> {
     }
 }
 
-/// How long a fair lock's queue is, and where the first waiter of a client stands in it.
+/// Asks for the length of a fair lock's queue, and for the position of a client's first waiter.
 pub(crate) fn queue(name: &LockName, client: &str) -> Request {
     Request::script(&FAIR_QUEUE, &[RedisKeys::of(name).queue().as_bytes()]).arg(format!("{client}:"))
 }
 
-/// The length, and how many are before that waiter, if there is one.
+/// The length, and how many waiters are before the client's first one, if it has one.
 pub(crate) fn queue_answer(reply: Reply) -> Result<(usize, Option<usize>)> {
     let (length, before) = pair(reply, "a question about the queue")?;
     Ok((usize::try_from(length).unwrap_or(0), usize::try_from(before).ok()))

@@ -1,4 +1,5 @@
-//! The scripts of leases: take, give up, renew; for each kind of lock its own, with answers of one shape.
+//! Scripts that acquire, release and renew leases: one of each per kind of lock, with replies of
+//! one shape.
 
 use std::time::Duration;
 
@@ -18,11 +19,12 @@ use crate::store::{Acquire, Acquired, Granted, Release, Released, Renewal, Renew
 
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long the note that somebody waits stands without another try: a place in a fair queue, a writer's marker.
+/// How long a wait mark is kept without another attempt: a place in a fair queue, a writer's
+/// marker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaiterTimeouts {
     pub(crate) own: Duration,
-    /// Redisson's waiters keep their places by their own rule.
+    /// That of Redisson's waiters, which have a configuration of their own.
     pub(crate) redisson: Duration,
 }
 
@@ -41,7 +43,8 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
             let names = [lock, queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
             let request = Request::script(&FAIR_ACQUIRE, &names).arg(holder.as_str()).number(lease).number(held);
             let again = u64::from(waiting == Waiting::Again);
-            // A try that takes no place puts the deadlines right of those who have one, so it is told Redisson's too.
+            // Redisson's timeout is needed even without waiting: every attempt corrects the
+            // deadlines of the queue.
             let redisson_wait = if held == 0 { ceil_millis(timeouts.redisson) } else { 0 };
             let request = with_token(request, token).number(own_wait).number(again).number(redisson_wait);
             request.arg(&*keys.channel).with_floor_and_limit()
@@ -67,7 +70,7 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     };
-    // Permits that were given back already are told with a 2 as well.
+    // A counting semaphore also answers 2 if the permits were released already.
     if held == 0 && name.kind != Kind::CountingSemaphore { request.for_fresh_holder() } else { request }
 }
 
@@ -97,7 +100,7 @@ pub(crate) fn acquire_answer(reply: Reply, sent_at: Moment) -> Result<Acquired> 
     }
 }
 
-/// `None` where Redis has no time to tell.
+/// `None` if Redis reported no time.
 pub(super) fn positive_millis(ttl: i64) -> Option<Duration> {
     u64::try_from(ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_millis)
 }
@@ -169,12 +172,12 @@ impl Family {
             Kind::Mutex | Kind::Fair => Self::Hash,
             Kind::Read | Kind::Write => Self::ReadWrite,
             Kind::Semaphore => Self::Permits,
-            Kind::CountingSemaphore | Kind::Latch => unreachable!("nothing of it is renewed"),
+            Kind::CountingSemaphore | Kind::Latch => unreachable!("it is never renewed"),
         }
     }
 }
 
-/// Holds of one family. `lease` zero only looks whether the holder still stands.
+/// Renews holds of one family. A lease of zero only checks whether the holder is still there.
 pub(crate) fn renew<'a>(family: Family, holds: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
     let keys_of = |hold: &'a Renewal| RedisKeys::of(&hold.name);
     let leases: Vec<String>;
@@ -206,7 +209,7 @@ pub(crate) fn renew<'a>(family: Family, holds: impl Iterator<Item = &'a Renewal>
     request
 }
 
-/// One for each hold that was asked for at `sent_at`.
+/// One answer for each hold of the renewal that was sent at `sent_at`.
 pub(crate) fn renew_answers(reply: Reply, sent_at: Moment) -> Result<Vec<Renewed>> {
     let Reply::Array(answers) = fail_on_error(reply)? else { return Err(unexpected("a renewal", "no list")) };
     let held = |beside| Renewed::Held { sent_at, again: false, beside };
@@ -215,7 +218,7 @@ pub(crate) fn renew_answers(reply: Reply, sent_at: Moment) -> Result<Vec<Renewed
         .map(|answer| match answer {
             Reply::Int(1) => held(None),
             Reply::Int(0) => Renewed::Gone,
-            // A reader of Redisson's reads too, and may leave the lock this long when it renews.
+            // A Redisson reader holds it as well, and its next renewal may cut the TTL to this.
             Reply::Int(millis @ 2..) => held(Some(Duration::from_millis(millis.unsigned_abs()))),
             other => Renewed::Failed(match fail_on_error(other) {
                 Err(e) => e,

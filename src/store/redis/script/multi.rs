@@ -1,4 +1,4 @@
-//! The scripts of several locks taken and given up as one.
+//! Scripts that acquire and release several locks as one.
 
 use super::lock::{positive_millis, with_token};
 use super::{MULTI_ACQUIRE, MULTI_RELEASE, fail_on_error, too_late, unexpected};
@@ -9,7 +9,7 @@ use crate::store::redis::keys::{LOCK_CHANNEL, RedisKeys};
 use crate::store::redis::wire::{Reply, Request, Shape};
 use crate::store::{AcquireAll, AcquiredAll, Release, Released};
 
-/// `again`: an earlier run of it may have been granted.
+/// `again`: an earlier run of this request may have been granted.
 pub(crate) fn acquire_all(request: &AcquireAll<'_>, again: bool) -> Request {
     let AcquireAll { parts, lease, token } = request;
     let locks = parts.iter().map(|part| RedisKeys::of(part.name).lock.as_bytes());
@@ -30,7 +30,7 @@ pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: 
     let number = |reply: &Reply| if let Reply::Int(n) = reply { Some(*n) } else { None };
     let numbers: Option<Vec<i64>> = answer.iter().map(number).collect();
     let index = |at: i64| usize::try_from(at - 1).ok().filter(|at| *at < asked.parts.len());
-    let told = match numbers.as_deref() {
+    let outcome = match numbers.as_deref() {
         Some([1, tokens @ ..]) if tokens.len() == asked.parts.len() => {
             let tokens = tokens.iter().map(|token| token.unsigned_abs()).collect();
             Some(AcquiredAll::Granted { tokens, sent_at })
@@ -47,7 +47,7 @@ pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: 
         Some([3, ..]) => return Err(too_late()),
         _ => None,
     };
-    told.ok_or_else(|| unexpected(ASKED, &format!("{answer:?}")))
+    outcome.ok_or_else(|| unexpected(ASKED, &format!("{answer:?}")))
 }
 
 pub(crate) fn release_all(releases: &[Release<'_>]) -> Request {
@@ -58,7 +58,7 @@ pub(crate) fn release_all(releases: &[Release<'_>]) -> Request {
     releases.iter().fold(request, |request, one| request.arg(&*RedisKeys::of(one.name).channel))
 }
 
-/// One answer for each, in order.
+/// One answer for each lock, in order.
 pub(crate) fn release_all_answer(reply: Reply, holds: usize) -> Result<Vec<Result<Released>>> {
     const ASKED: &str = "a release of several locks";
     let Reply::Array(answers) = fail_on_error(reply)? else { return Err(unexpected(ASKED, "no list")) };

@@ -1,4 +1,4 @@
-//! The scripts of Redlock: what one master of several is asked.
+//! Scripts of Redlock, for one master of several.
 
 use std::time::Duration;
 
@@ -21,20 +21,20 @@ pub(crate) enum NodeReply {
     Granted {
         token: u64,
     },
-    /// Held by another there.
+    /// Held by another holder at this master.
     Busy {
         ttl: Option<Duration>,
         holder: String,
     },
-    /// The holder had it and has lost it.
+    /// The holder has lost it at this master.
     Gone,
-    /// It reached the master after its not-after.
+    /// The request reached the master after its not-after time.
     TooLate,
     /// The master restarted, was flushed, or is new.
     Quarantined,
 }
 
-/// `proposal`: the token that the client would like to have.
+/// `proposal`: the token that the client proposes.
 pub(crate) fn acquire_on_node(acquire: &Acquire<'_>, proposal: u64, run_id: &str) -> Request {
     let Acquire { name, holder, lease, held, token, .. } = *acquire;
     let keys = RedisKeys::of(name);
@@ -61,17 +61,18 @@ pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
     })
 }
 
-/// For a reply that nobody waited for, to whatever it was.
+/// For a reply that is read late, whatever its request was.
 pub(crate) fn says_quarantined(reply: &Reply) -> bool {
     matches!(reply, Reply::Array(parts) if matches!(parts[..], [Reply::Int(5), Reply::Int(0)]))
 }
 
-/// Takes back a vote that kept nobody from the lock: no waiter of ours is told.
+/// Releases one master without notifying leasehold's waiters: the hold of a minority kept none of
+/// them from the lock.
 pub(crate) fn take_back(name: &LockName, holder: &Holder) -> Request {
     Request::script(&MUTEX_RELEASE, &[name.key.as_bytes()]).arg(holder.as_str()).number(1).arg("")
 }
 
-/// Wakes the waiters of Java on one master, and none of ours.
+/// Notifies Redisson's waiters at one master; leasehold's ignore the message.
 pub(crate) fn wake_redisson(name: &LockName) -> Request {
     Request::plain(&["PUBLISH"]).arg(&*RedisKeys::of(name).channel).arg(WAKE_REDISSON).answered_by(Shape::Number)
 }
@@ -109,12 +110,12 @@ pub(crate) fn write_back_answer(reply: Reply) -> Result<bool> {
     }
 }
 
-/// What a master remembers of itself.
+/// The vote state that a master has stored.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// The mark from which on the time is counted; `None`: it may vote.
+    /// The mark at which its quarantine began; `None`: it may vote.
     pub(crate) pending: Option<String>,
-    /// The highest token it knows of; `None`: it remembers nothing.
+    /// The highest token it knows; `None`: it has no data.
     pub(crate) max: Option<u64>,
 }
 

@@ -1,12 +1,14 @@
-//! Where a caller waits whose request is sent by somebody else.
+//! Requests that another thread sends: where their callers wait, and how they get an outcome.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::connection::{Connection, Failure, UnknownOutcome};
-use super::{Reply, Request};
+use super::connection::Connection;
+use super::reply::Reply;
+use super::request::Request;
+use super::unknown_outcome::{Failure, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
 
@@ -28,9 +30,10 @@ pub(super) struct QueuedRequest {
 
 pub(super) enum RequestState {
     Queued,
-    /// A leader has sent it and will bring the outcome, whatever happens.
+    /// A leader has sent it and sets the outcome, even if it panics.
     Sent,
-    /// Lead: with this connection, or make one (a place in `open` is reserved).
+    /// The caller is the leader now: with this connection, or with one that it makes (a place in
+    /// `open` is reserved).
     Lead(Option<Connection>),
     Done(Outcome),
     Taken,
@@ -47,11 +50,12 @@ impl QueuedRequest {
     }
 }
 
-/// The followers of a leader, each of whom is told something whatever happens to the leader.
+/// The followers of a leader. On drop each gets an outcome, also when the leader panics.
 pub(super) struct Batch {
     pub(super) followers: Vec<Arc<QueuedRequest>>,
     pub(super) outcomes: VecDeque<Outcome>,
-    /// What is in unknown outcome once the batch is sent.
+    /// The unknown outcome that all of them have if their replies do not come; set once the batch
+    /// is sent.
     pub(super) unknown: Option<UnknownOutcome>,
 }
 
@@ -60,7 +64,7 @@ impl Batch {
         Self { followers, outcomes: VecDeque::new(), unknown: None }
     }
 
-    /// Everybody whose reply is missing shares the failure.
+    /// All followers without a reply get the failure.
     pub(super) fn fail(&mut self, failure: Failure) -> Failure {
         while self.outcomes.len() < self.followers.len() {
             self.outcomes.push_back(Err(copy(&failure)));

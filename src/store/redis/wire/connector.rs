@@ -1,237 +1,167 @@
-//! Making connections: addresses, log-in, and what the `redis` crate's errors mean.
+//! Makes connections: log-in and handshake.
 
-use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
-
-use redis::ConnectionInfo;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::connection::Connection;
-use super::reader::ReplyReader;
-use super::stream::Stream;
-use super::url;
-use super::{Reply, Request, Wire};
+use super::endpoint::Endpoint;
+use super::reply::{Reply, fail_on_error, server_time};
+use super::request::Request;
+use super::script::Script;
+use super::transport::{Transport, handshake_failed};
+use super::unknown_outcome::Facts;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
-
-/// The message of an [`ErrorKind::Unreachable`] that means: the other end closed the connection.
-pub(super) const ENDED: &str = "the connection to the server ended";
-
-/// A server's address, taken apart and checked; nothing is connected.
-#[derive(Clone)]
-pub(crate) struct Endpoint {
-    info: ConnectionInfo,
-}
-
-impl std::fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The address only: the rest has the password.
-        write!(f, "{}", self.info.addr())
-    }
-}
-
-impl Endpoint {
-    pub(crate) fn parse(url: &str) -> Result<Self> {
-        url::parse(url).map(|info| Self { info })
-    }
-
-    pub(super) fn info(&self) -> &ConnectionInfo {
-        &self.info
-    }
-
-    fn is_tcp(&self) -> bool {
-        matches!(self.info.addr(), redis::ConnectionAddr::Tcp(..))
-    }
-
-    /// What logs in, if the URL has a password.
-    pub(super) fn log_in(&self) -> Option<Request> {
-        let redis = self.info.redis_settings();
-        redis.password().map(|password| Request::plain(&["AUTH", redis.username().unwrap_or("default"), password]))
-    }
-}
 
 /// Makes connections to one endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     pub(crate) endpoint: Endpoint,
     pub(crate) client_name: String,
-    pub(crate) key_prefix: String,
-    /// For the connect with its handshake, and for each write and each reply.
+    pub(crate) handshake: Handshake,
+    /// The limit for the connect with its handshake, for each write and for each reply.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Whether this client has looked how the server's memory is set: the first connection does, for all.
+    /// Whether a connection of this client has read the server's memory settings: the first one
+    /// does, for all.
     pub(crate) memory_seen: Arc<AtomicBool>,
+}
+
+/// What the store wants from every new connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Handshake {
+    /// Loaded into the server.
+    pub(crate) scripts: &'static [&'static Script],
+    /// Finds out what the user may not do; `check` judges the reply.
+    pub(crate) probe: Request,
+    pub(crate) check: fn(Reply) -> Result<()>,
 }
 
 impl Connector {
     pub(crate) fn connect(&self) -> Result<Connection> {
-        let wire = RedisWire::connect(self)?;
+        let transport = Transport::connect(&self.endpoint, self.io_timeout)?;
         log::debug!("connected to {:?}", self.endpoint);
-        Connection::handshake(Box::new(wire), self).map_err(|e| self.handshake_failed(e))
+        self.shake_hands(Box::new(transport)).map_err(|e| handshake_failed(&self.endpoint, e))
     }
 
-    #[cold]
-    fn handshake_failed(&self, e: Error) -> Error {
-        let endpoint = &self.endpoint;
-        let message = match e.kind() {
-            // A TLS port often says nothing at all.
-            ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_tcp() => format!(
-                "{endpoint:?} ended the connection during the handshake, as a TLS port does (this version does not support \
-                 TLS)"
-            ),
-            ErrorKind::Unreachable | ErrorKind::Protocol => {
-                format!("{endpoint:?} did not complete the handshake: {}", e.message())
-            }
-            _ => return e,
+    /// Sends in one write: the client's name, questions about the server and about the user's
+    /// rights, and the scripts to load.
+    fn shake_hands(&self, mut transport: Box<Transport>) -> Result<Connection> {
+        let mut requests = vec![
+            Request::plain(&["CLIENT", "SETNAME", &self.client_name]),
+            Request::plain(&["CLIENT", "INFO"]),
+            // An id that cannot exist: this only checks the permission.
+            Request::plain(&["CLIENT", "KILL", "ID", "9223372036854775807"]),
+            Request::plain(&["INFO", "server"]),
+            Request::plain(&["INFO", "replication"]),
+        ];
+        let loads = requests.len();
+        requests.extend(self.handshake.scripts.iter().map(|s| Request::plain(&["SCRIPT", "LOAD", s.source])));
+        let probe = requests.len();
+        requests.push(self.handshake.probe.clone());
+        requests.push(Request::plain(&["TIME"]));
+        if !self.memory_seen.load(Ordering::Relaxed) {
+            requests.push(Request::plain(&["INFO", "memory"]));
+        }
+
+        let asked_at = self.clock.now();
+        let mut replies = ask_all(&mut transport, &requests)?;
+        let answered_at = self.clock.now();
+
+        let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };
+        let (server, replication) = (text(3), text(4));
+        check_server(&server, &replication)?;
+        if replies.len() > probe + 2 {
+            warn_of_eviction(&text(probe + 2), self);
+        }
+        for reply in &replies[loads..probe] {
+            fail_on_error(reply.clone())?;
+        }
+        (self.handshake.check)(replies[probe].clone())?;
+        let run_id = field(&server, "run_id:").map(str::to_owned);
+        let id = field(&text(1), "id=").and_then(|id| id.parse().ok());
+        let addr = field(&text(1), "addr=").map(str::to_owned);
+        let may_kill = matches!(replies[2], Reply::Int(_)) && run_id.is_some();
+        let facts = Facts {
+            kill: id.zip(addr).filter(|_| may_kill),
+            run_id,
+            server_micros: server_time(fail_on_error(replies.swap_remove(probe + 1))?)?,
+            asked_at,
+            answered_at,
         };
-        Error::new(e.kind(), message).caused_by(e)
+        transport.handshake_done()?;
+        Ok(Connection::new(transport, facts, self.io_timeout, self.clock.clone()))
     }
 }
 
-struct RedisWire {
-    stream: Stream,
-    reader: ReplyReader,
-    endpoint: Endpoint,
-    io_timeout: Duration,
-    /// While hands are shaken: when that must be over.
-    handshake: Option<Instant>,
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.split([' ', '\r', '\n']).find_map(|part| part.strip_prefix(name))
 }
 
-impl RedisWire {
-    fn connect(connector: &Connector) -> Result<Self> {
-        let (endpoint, io_timeout) = (&connector.endpoint, connector.io_timeout);
-        let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e, endpoint))?;
-        let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
-        let mut wire = Self { stream, reader, endpoint: endpoint_of_wire, io_timeout, handshake: Some(deadline) };
-        if let Some(request) = endpoint.log_in()
-            && let Reply::Error(e) = wire.ask(&request).map_err(|e| connector.handshake_failed(e))?
-        {
-            return Err(e.into_error());
-        }
-        let db = endpoint.info().redis_settings().db();
-        if db != 0
-            && let Reply::Error(e) =
-                wire.ask(&Request::plain(&["SELECT", &db.to_string()])).map_err(|e| connector.handshake_failed(e))?
-        {
-            return Err(match e.text.contains("DB index") {
-                true => Error::new(ErrorKind::InvalidInput, format!("{endpoint:?} has no database {db} ({})", e.text)),
-                false => e.into_error(),
-            });
-        }
-        Ok(wire)
+/// Sends all requests in one write and reads all replies.
+fn ask_all(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
+    let mut out = Vec::new();
+    for request in requests {
+        request.write_plain(&mut out);
     }
-
-    fn ask(&mut self, request: &Request) -> Result<Reply> {
-        let mut bytes = Vec::new();
-        request.write_plain(&mut bytes);
-        // A server that refuses the connection says why and ends it, maybe before it was asked anything.
-        match (self.send(&bytes), self.recv()) {
-            (Ok(()), reply) => reply,
-            (Err(_), Ok(Reply::Error(e))) => Err(e.into_error()),
-            (Err(error), _) => Err(error),
+    // A server that refuses the connection sends an error and closes it, maybe before our write.
+    let sent = transport.send(&out);
+    let mut replies = Vec::with_capacity(requests.len());
+    for _ in requests {
+        match transport.recv() {
+            Ok(Reply::Error(e)) if e.is_too_many_clients() => return Err(e.into_error()),
+            Ok(reply) => replies.push(reply),
+            Err(error) => return Err(sent.err().unwrap_or(error)),
         }
     }
+    sent.map(|()| replies)
 }
 
-impl Wire for RedisWire {
-    fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        let written = match self.handshake {
-            Some(deadline) => self.stream.within(deadline).write_all(bytes),
-            None => self.stream.write_all(bytes),
-        };
-        written.map_err(|e| to_error(e, &self.endpoint))
+fn check_server(server: &str, replication: &str) -> Result<()> {
+    let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
+    match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
+        Some("cluster") => return unsupported("the server is a cluster node; use a standalone server".into()),
+        Some("sentinel") => return unsupported("the server is a sentinel; connect to the primary it watches".into()),
+        _ => {}
     }
-
-    fn recv(&mut self) -> Result<Reply> {
-        if let Some(deadline) = self.handshake {
-            return shake(&mut self.reader, &mut self.stream, deadline, &self.endpoint);
-        }
-        let mut source = self.stream.until(Instant::now() + self.io_timeout);
-        loop {
-            if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
-                return Ok(reply);
-            }
-            self.reader.fill(&mut source).map_err(|e| to_error(e, &self.endpoint))?;
+    if let Some(version) = field(server, "redis_version:") {
+        let mut numbers = version.split('.').map_while(|n| n.parse::<u32>().ok());
+        let version_pair = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        if version_pair < (6, 2) {
+            return unsupported(format!("the server is Redis {version}; 6.2 or later is needed"));
         }
     }
-
-    fn recv_now(&mut self, fresh: bool) -> Result<Option<Reply>> {
-        match next_reply(&mut self.reader, &self.endpoint)? {
-            // A second read could block: what has come in part is read to its end later.
-            None if fresh => {
-                self.reader.fill(&mut self.stream).map_err(|e| to_error(e, &self.endpoint))?;
-                next_reply(&mut self.reader, &self.endpoint)
-            }
-            reply => Ok(reply),
-        }
+    if field(replication, "role:") == Some("slave") {
+        return Err(Error::new(ErrorKind::ReadOnly, "the server is a replica; connect to the primary"));
     }
-
-    fn has_input(&self) -> bool {
-        !self.reader.is_empty() || self.stream.has_input()
-    }
-
-    fn handshake_done(&mut self) -> Result<()> {
-        self.handshake = None;
-        let timeout = self.io_timeout;
-        self.stream.set_timeouts(timeout, timeout).map_err(|e| to_error(e, &self.endpoint))
-    }
-
-    fn stream(&self) -> &Stream {
-        &self.stream
-    }
+    Ok(())
 }
 
-pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Result<Option<Reply>> {
-    reader
-        .next()
-        .map_err(|_| Error::new(ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol")))
-}
-
-/// What a TLS port says to somebody who speaks Redis: an alert.
-const TLS_ALERT: [u8; 2] = [0x15, 0x03];
-
-/// One reply of a handshake.
-pub(super) fn shake(
-    reader: &mut ReplyReader,
-    stream: &mut Stream,
-    deadline: Instant,
-    endpoint: &Endpoint,
-) -> Result<Reply> {
-    loop {
-        match next_reply(reader, endpoint) {
-            Ok(Some(reply)) => return Ok(reply),
-            Ok(None) => reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, endpoint))?,
-            Err(_) if reader.unread().starts_with(&TLS_ALERT) => {
-                let why = "does not speak the Redis protocol but TLS, which this version does not support; name a port \
-                           without TLS";
-                return Err(Error::new(ErrorKind::Protocol, format!("{endpoint:?} {why}")));
-            }
-            Err(e) => return Err(e),
-        }
+/// A lock has a TTL, so every policy but `noeviction` may evict it.
+fn warn_of_eviction(memory: &str, connector: &Connector) {
+    let Some(policy) = field(memory, "maxmemory_policy:") else { return };
+    let with_limit = field(memory, "maxmemory:").is_some_and(|bytes| bytes != "0");
+    if !connector.memory_seen.swap(true, Ordering::Relaxed) && with_limit && policy != "noeviction" {
+        log::warn!(
+            "{:?} may evict locks when its memory is full, because its maxmemory-policy is {policy}; set it to \
+             noeviction",
+            connector.endpoint
+        );
     }
-}
-
-#[cold]
-pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
-    use io::ErrorKind as Io;
-    let message = match e.kind() {
-        Io::WouldBlock | Io::TimedOut => format!("{endpoint:?} did not answer within the I/O timeout (io_timeout)"),
-        Io::ConnectionRefused | Io::NotFound => format!("no server listens at {endpoint:?}"),
-        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
-        _ => format!("{endpoint:?} cannot be reached"),
-    };
-    Error::new(ErrorKind::Unreachable, message).caused_by(e)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::TcpListener;
+    use std::time::Instant;
 
     use super::*;
     use crate::base::clock::SystemClock;
 
-    /// Both kinds of connection have one limit for everything up to the first use, however each answer trickles.
+    /// Request connections and subscriptions have one limit for connect and handshake together,
+    /// even if each byte of a reply comes in time.
     #[test]
     fn a_server_that_trickles_is_given_up_by_the_subscriber_as_well() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -239,7 +169,7 @@ mod tests {
         let timeout = Duration::from_millis(300);
         let server = std::thread::spawn(move || {
             for stream in listener.incoming().take(2) {
-                // The first reply never ends, and every byte comes soon after the one before.
+                // The first reply never ends, and each byte comes soon after the one before.
                 let mut stream = stream.unwrap();
                 let mut byte = b"+".to_vec();
                 while stream.write_all(&byte).is_ok() {
@@ -251,7 +181,7 @@ mod tests {
         let connector = Connector {
             endpoint: Endpoint::parse(&url).unwrap(),
             client_name: "test".into(),
-            key_prefix: String::new(),
+            handshake: Handshake { scripts: &[], probe: Request::plain(&[]), check: |_| Ok(()) },
             io_timeout: timeout,
             clock: Arc::new(SystemClock),
             memory_seen: Arc::default(),

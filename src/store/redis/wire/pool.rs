@@ -1,8 +1,9 @@
-//! A few connections for many threads: a pool while one is free, a combiner when none is.
+//! A few connections for many threads: a pool while one is free, batches when none is.
 //!
-//! A caller that finds no free connection queues its request. Whoever gives a connection back hands it to the first
-//! queued caller, who becomes the leader: it sends the whole queue in one write and hands out the replies. Measured
-//! (`redis-client.md` §3): equal to a pool up to its size, 1.5 to 2.7 times a pool beyond it.
+//! A caller that finds no free connection queues its request. A thread that returns a connection
+//! gives it to the first queued caller, who becomes the leader: it sends the whole queue in one
+//! write and distributes the replies. Measured: as fast as a plain pool up to its size, 1.5 to 2.7
+//! times as fast beyond it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,17 +11,18 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Request;
 use super::batch::{Answer, Batch, Outcome, QueuedRequest, RequestState, copy};
-use super::connection::{Connection, Failure, InFlight};
+use super::connection::{Connection, InFlight};
 use super::connector::Connector;
+use super::request::Request;
+use super::unknown_outcome::Failure;
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// A process that was stopped finds the time of those who wait for a connection over, while whoever has one is about to read
-/// its reply and give it back.
+/// After a SIGSTOP and SIGCONT the callers that wait for a connection find their time over, while
+/// the thread that has one is about to read its reply and return it. This is what they wait longer.
 const AFTER_A_STOP: Duration = Duration::from_millis(10);
 
-/// Bounds what the last of a batch waits for the first.
+/// Limits how long the last request of a batch waits for the first.
 const BATCH: usize = 128;
 
 pub(crate) struct Pool {
@@ -29,27 +31,25 @@ pub(crate) struct Pool {
     state: Mutex<State>,
 }
 
-/// Invariant: while the queue is not empty, some thread holds a connection or is making one, and will give it back.
+/// Invariant: while the queue is not empty, some thread has a connection or is making one, and will
+/// return it.
 struct State {
     free: Vec<Connection>,
-    /// Connections that exist or are being made, free ones included; at most `most`.
+    /// The number of connections that exist or are being made, free ones included; at most `most`.
     open: usize,
     queue: VecDeque<Arc<QueuedRequest>>,
-    /// Why the last connect failed; `None` when it did not.
+    /// Why the last connect failed; `None` if it succeeded.
     trouble: Option<Error>,
     closed: bool,
 }
 
-/// A request that was sent, or waits to be: [`finish`](Self::finish) brings the outcome.
+/// A request that is sent or queued: [`finish`](Self::finish) returns the outcome.
 pub(crate) struct Pending<'p> {
     pool: &'p Pool,
     stage: Stage<'p>,
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one of them a call, taken apart at once: a box would be an allocation each"
-)]
+// Not boxed, because a box would be one allocation for each call.
 enum Stage<'p> {
     Sent { connection: Borrowed<'p>, flight: InFlight, request: Request },
     Queued(Arc<QueuedRequest>),
@@ -79,23 +79,24 @@ impl Pool {
     /// One request, one reply.
     ///
     /// # Errors
-    /// With the knowledge whether the request can have run. Blocks at most the I/O timeout for a connection, and
-    /// the I/O timeout for the reply.
+    /// The failure says whether the request can have run. Blocks at most the I/O timeout for a
+    /// connection, and the I/O timeout for the reply.
     pub(crate) fn call(&self, request: Request) -> Outcome {
         self.begin(request).finish()
     }
 
-    /// As [`call`](Self::call), but over the connections that there are already, as long as there is one.
+    /// As [`call`](Self::call), but makes a connection only if there is none.
     pub(crate) fn call_over_open(&self, request: Request) -> Outcome {
         self.begin_among(request, 1).finish()
     }
 
-    /// The first half of [`call`](Self::call): sends the request if a connection is free, else queues it.
+    /// The first half of [`call`](Self::call): sends the request if a connection is free or can be
+    /// made, else queues it.
     pub(crate) fn begin(&self, request: Request) -> Pending<'_> {
         self.begin_among(request, self.most)
     }
 
-    /// A connection is made if there are fewer than `most`.
+    /// Makes a connection if none is free and there are fewer than `most`.
     fn begin_among(&self, request: Request, most: usize) -> Pending<'_> {
         let mut state = self.state.lock();
         if state.closed {
@@ -131,8 +132,8 @@ impl Pool {
         Pending { pool: self, stage }
     }
 
-    /// Two requests in one write, the second right behind the first, if a connection is free at once. The outcome of
-    /// the second is its own: its reply may be lost when that of the first is here.
+    /// Sends two requests in one write if a connection is free now. Each has its own outcome: the
+    /// second reply may be lost after the first has come.
     pub(crate) fn call_two(&self, first: &Request, second: &Request) -> Option<(Outcome, Outcome)> {
         let connection = self.state.lock().free.pop()?;
         let mut connection = Borrowed::new(self, connection);
@@ -149,7 +150,7 @@ impl Pool {
             Ok(Answer { reply, sent_at: flight.sent_at })
         };
         let first_outcome: Outcome = receive();
-        // Any error is final for the connection: no second timeout for what can no longer be trusted.
+        // Any error is final for the connection, so the second reply is not waited for.
         let second_outcome = match &first_outcome {
             Ok(_) => receive(),
             Err(failure) => Err(copy(failure)),
@@ -173,12 +174,12 @@ impl Pool {
         Some((first, second))
     }
 
-    /// A connection outside of the pool, for a conversation of its own.
+    /// Makes a connection outside of the pool.
     pub(crate) fn connect(&self) -> Result<Connection> {
         if self.state.lock().closed { Err(closed()) } else { self.connector.connect() }
     }
 
-    /// Takes a connection made by [`connect`](Self::connect) into the pool, if there is a place.
+    /// Puts a connection made by [`connect`](Self::connect) into the pool, if there is a place.
     pub(crate) fn adopt(&self, connection: Connection) {
         let mut state = self.state.lock();
         if !state.closed && state.open < self.most {
@@ -188,7 +189,8 @@ impl Pool {
         }
     }
 
-    /// Ends every idle connection; the others end when they are given back. Later calls fail with `Closed`.
+    /// Closes every idle connection; the others are closed when they are returned. Later calls fail
+    /// with `Closed`.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -198,9 +200,9 @@ impl Pool {
         drop(free);
     }
 
-    /// Fills a place that was reserved in `open`.
+    /// Makes the connection for a place that was reserved in `open`.
     fn make(&self) -> Result<Borrowed<'_>> {
-        // A panic in here must give the place back as well.
+        // Its drop returns the place if the connect panics.
         let mut place = Borrowed { pool: self, connection: None, in_flight: false, returned: false };
         match self.connector.connect() {
             Ok(connection) => {
@@ -217,8 +219,9 @@ impl Pool {
         }
     }
 
-    /// A place in `open` has become empty. Somebody else must serve the queue: the next caller in it, or, when a
-    /// connect has just failed and nobody else has a connection, nobody: those callers are told at once.
+    /// A place in `open` has become empty, and the queue needs another leader: the next caller in
+    /// it. After a failed connect there is none; if no thread has a connection then, all queued
+    /// callers fail at once with the same error.
     fn lose_place(&self, connect_error: Option<&Error>) {
         let mut state = self.state.lock();
         state.open -= 1;
@@ -259,8 +262,8 @@ impl Pool {
         }
     }
 
-    /// A connection ended under us: those that lay idle meanwhile have most likely ended too (a restart ends all), and
-    /// each would fail one more caller.
+    /// A connection has ended: the idle ones have probably ended too (a restart of the server ends
+    /// all), and each would fail one more caller.
     fn drop_idle(&self) {
         let mut state = self.state.lock();
         let free = std::mem::take(&mut state.free);
@@ -269,7 +272,8 @@ impl Pool {
         drop(free);
     }
 
-    /// As the leader: sends our request and what is queued behind it in one write, then hands out the replies.
+    /// As the leader: sends its own request and the queue behind it in one write, then distributes
+    /// the replies.
     fn lead(&self, mut connection: Borrowed<'_>, own: &QueuedRequest) -> Outcome {
         let followers: Vec<Arc<QueuedRequest>> = {
             let mut state = self.state.lock();
@@ -309,7 +313,8 @@ impl Pool {
             }
         }
         connection.in_flight = false;
-        // The connection first: its next leader can send while we still wake the others.
+        // The connection is returned first: its next leader can send while this thread still
+        // notifies the followers.
         let replies = batch.outcomes.iter().chain(std::iter::once(&own_outcome));
         if replies.flatten().any(|answer| answer.reply.is_demotion()) {
             connection.broken();
@@ -322,8 +327,8 @@ impl Pool {
 }
 
 impl Pending<'_> {
-    /// The second half of [`Pool::call`]: reads the reply. A script the server does not know is sent again with its
-    /// source.
+    /// The second half of [`Pool::call`]: reads the reply. A script that the server does not know
+    /// is sent again with its source.
     pub(crate) fn finish(self) -> Outcome {
         match self.stage {
             Stage::Failed(failure) => Err(failure),
@@ -351,8 +356,8 @@ impl Pending<'_> {
 }
 
 impl Pool {
-    /// Passes the answer on, unless the server does not know the script; NOSCRIPT guarantees that nothing ran. Then it is
-    /// sent whole, and known to all from there on.
+    /// Returns the answer, unless the server does not know the script. Then the request is sent
+    /// again with the source, which the server keeps; NOSCRIPT guarantees that nothing ran.
     fn loaded(&self, request: &Request, answer: Answer) -> Outcome {
         if answer.reply.is_error("NOSCRIPT")
             && let Some(whole) = request.whole()
@@ -398,7 +403,8 @@ fn await_reply(pool: &Pool, queued_request: &Arc<QueuedRequest>) -> Outcome {
                         ),
                     )));
                 }
-                // A leader was faster: it has taken the slot from the queue, and tells us in a moment.
+                // A leader has just taken the request from the queue and will set its state in a
+                // moment.
                 state = queued_request.state.lock();
                 if matches!(*state, RequestState::Queued) {
                     queued_request.changed.wait_for(&mut state, Duration::from_millis(1));
@@ -417,13 +423,14 @@ fn leave_queue(pool: &Pool, queued_request: &Arc<QueuedRequest>) -> bool {
     place.map(|at| state.queue.remove(at)).is_some()
 }
 
-/// A connection on loan. It goes back when dropped, or its place does: also when its borrower panics.
+/// A borrowed connection. Drop returns the connection, or its place in `open` if it is broken, also
+/// on a panic.
 struct Borrowed<'p> {
     pool: &'p Pool,
     connection: Option<Connection>,
-    /// Replies are due: given back now, the next borrower would read them as its own.
+    /// Replies are due. If it were returned now, the next borrower would read them as its own.
     in_flight: bool,
-    /// The place in `open` has been given back already.
+    /// The place in `open` has been returned already.
     returned: bool,
 }
 
@@ -436,7 +443,7 @@ impl<'p> Borrowed<'p> {
         self.connection.as_mut().expect("a borrowed connection is there until it is given back or broken")
     }
 
-    /// Any error ends a connection.
+    /// Closes the connection after an error.
     fn broken(mut self) {
         self.connection = None;
         self.returned = true;

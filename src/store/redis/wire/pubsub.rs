@@ -1,22 +1,24 @@
-//! Connections that listen, to one server or to several: one thread reads them, and anybody may ask for channels meanwhile.
-//!
-//! On a socket of our own, because a `redis::Connection` is driven by one thread at a time: nobody could subscribe
-//! while it reads, except by waking the reader with a message of its own, one command and one thread hop more for every
-//! first wait.
+//! Subscriptions at one server or at several: one thread reads the messages while other threads
+//! subscribe. Not over a `redis::Connection`, which one thread drives at a time: no other thread
+//! could subscribe while one reads, except by waking the reader with a message first. Every first
+//! wait would cost a command and a thread switch more.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::connector::{Connector, Endpoint, next_reply, shake, to_error};
+use super::connector::Connector;
+use super::endpoint::Endpoint;
 use super::poll::readable;
 use super::reader::ReplyReader;
+use super::reply::Reply;
+use super::request::Request;
 use super::stream::{Stream, is_timeout};
-use super::{Reply, Request};
+use super::transport::{next_reply, shake, to_error};
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// What a read brought.
+/// What a read received.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     Message {
@@ -26,19 +28,21 @@ pub(crate) enum Frame {
     Subscribed {
         topic: Vec<u8>,
     },
-    /// Anything else that shows that the server is there.
+    /// Any other reply, which shows that the server is alive.
     Alive,
     /// Nothing within the read timeout.
     Timeout,
 }
 
-/// What wakes waiters of Java, to whom it is the number 0 that stands for a release, and none of ours.
+/// The message that wakes only Redisson's waiters: Redisson parses it as the number 0, which means
+/// a release, and leasehold ignores it.
 pub(crate) const WAKE_REDISSON: &[u8] = b"00";
 
 /// The half that reads.
 pub(crate) struct PubSubReader {
     sockets: Vec<Socket>,
-    /// For several servers: how long a read may take, and when it is time to listen to one more.
+    /// For several servers: the read timeout, and when to connect again because one more can be
+    /// reached.
     several: Option<Several>,
 }
 
@@ -50,12 +54,13 @@ struct Socket {
 
 struct Several {
     read_timeout: Duration,
-    /// How often a server came back, now and when this subscriber was made.
+    /// How often a server has come back: counted by the store, and as it was when this reader was
+    /// made.
     returns: Arc<AtomicU64>,
     known: u64,
 }
 
-/// The half that asks. After any error both halves must be given up.
+/// The half that subscribes. After any error both halves must be dropped.
 pub(crate) struct PubSubWriter(Vec<SendHalf>);
 
 struct SendHalf {
@@ -71,8 +76,9 @@ impl Connector {
         Ok((PubSubReader { sockets: vec![socket], several: None }, PubSubWriter(vec![send_half])))
     }
 
-    /// Listens to all that can be reached, until one of them ends or another comes back (`returns` counts that). `cannot` is
-    /// told of each that cannot be.
+    /// Connects to all servers that can be reached. The reader fails when one of them ends or
+    /// another comes back, which `returns` counts. `cannot` is called for each server that cannot
+    /// be reached.
     pub(crate) fn subscribe_to_all(
         connectors: &[&Self],
         read_timeout: Duration,
@@ -81,7 +87,7 @@ impl Connector {
     ) -> Result<(PubSubReader, PubSubWriter)> {
         let known = returns.load(Ordering::Acquire);
         let (mut sockets, mut send_halves) = (Vec::new(), Vec::new());
-        let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be listened to");
+        let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be subscribed to");
         for (at, connector) in connectors.iter().enumerate() {
             let opened = connector.open_socket().and_then(|(socket, send_half)| {
                 socket.stream.set_nonblocking().map_err(|e| to_error(e, &connector.endpoint))?;
@@ -116,7 +122,7 @@ impl Connector {
         {
             return Err(e.into_error());
         }
-        // Not being allowed to have a name is no reason to be deaf.
+        // A user who may not set a name can still subscribe.
         match socket.shake(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]), deadline)? {
             Reply::Error(e) if e.is_too_many_clients() => return Err(e.into_error()),
             _ => {}
@@ -129,10 +135,10 @@ impl PubSubReader {
     pub(crate) fn receive(&mut self) -> Result<Frame> {
         let Some(several) = &self.several else { return self.sockets[0].receive() };
         if several.returns.load(Ordering::Acquire) != several.known {
-            return Err(Error::new(ErrorKind::Unreachable, "a server came back: listening to it as well"));
+            return Err(Error::new(ErrorKind::Unreachable, "a server came back: subscribing there as well"));
         }
         let timeout = several.read_timeout;
-        // First what a parser has read ahead, which waiting for the sockets would not show.
+        // Replies that were read ahead come first: poll does not report them.
         for wait in [Duration::ZERO, timeout] {
             if !wait.is_zero() {
                 let streams: Vec<&Stream> = self.sockets.iter().map(|socket| &socket.stream).collect();
@@ -156,7 +162,7 @@ impl Socket {
                 break reply;
             }
             match self.reader.fill(&mut self.stream) {
-                // The half of a message that has arrived is kept.
+                // The part of a message that has arrived is kept.
                 Err(e) if is_timeout(&e) => return Ok(Frame::Timeout),
                 filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
             }
@@ -208,7 +214,7 @@ impl PubSubWriter {
         self.send(&Request::plain(&["PING"]))
     }
 
-    /// Ends the read of the other half, too.
+    /// Also ends the read of the other half.
     pub(crate) fn close(&self) {
         self.0.iter().for_each(|send_half| send_half.stream.shutdown());
     }

@@ -1,24 +1,23 @@
-//! Replies of the Redis protocol (RESP2), read from a socket as they come.
-//!
-//! Our own and not the `redis` crate's parser, because two questions need an exact answer: whether anything was read
-//! beyond the last reply (a connection that has such bytes must never be used again), and whether a reply has come as
-//! a whole. A server sends RESP3 only to those who ask for it, so its types are an error here.
+//! Replies of the Redis protocol (RESP2), read from a socket as they come. Not the `redis` crate's
+//! parser, because two questions need an exact answer: whether anything was read beyond the last
+//! reply (such a connection must never be used again), and whether a reply is complete. A server
+//! sends RESP3 only to clients that ask for it, so its types are an error here.
 
 use std::io::{self, Read};
 
-use super::{Reply, ServerError};
+use super::reply::{Reply, ServerError};
 
-/// What one read asks the socket for.
+/// The size of one read.
 const CHUNK: usize = 4096;
 /// The longest string that Redis sends.
 const LONGEST_STRING: usize = 512 << 20;
 /// The longest line without a string in it: a number, a status, the text of an error.
 const LONGEST_LINE: usize = 64 << 10;
 const MOST_ELEMENTS: usize = 1 << 20;
-/// No reply to a request of ours has lists deeper than two.
+/// No reply to leasehold's requests has lists deeper than two.
 const DEEPEST: usize = 4;
 
-/// Bytes that have been read and are no reply yet.
+/// Bytes that have been read but not parsed.
 #[derive(Debug, Default)]
 pub(super) struct ReplyReader {
     bytes: Vec<u8>,
@@ -31,17 +30,17 @@ pub(super) struct ReplyReader {
 pub(super) struct Malformed;
 
 impl ReplyReader {
-    /// Nothing was read beyond the last reply.
+    /// True if nothing was read beyond the last reply.
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.bytes.len()
     }
 
-    /// What has been read and is no reply yet.
+    /// The bytes that have been read but not parsed.
     pub(super) fn unread(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// The next reply if all of it has been read.
+    /// The next reply, if it is complete.
     pub(super) fn next(&mut self) -> Result<Option<Reply>, Malformed> {
         let mut cursor = Cursor { bytes: &self.bytes, at: self.start };
         let reply = cursor.reply(DEEPEST)?;
@@ -55,14 +54,14 @@ impl ReplyReader {
         Ok(reply)
     }
 
-    /// One read. What was read before an error stays.
+    /// One read. What was read before an error is kept.
     pub(super) fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
         if self.start > 0 {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
         let length = self.bytes.len();
-        // A long string that comes in many pieces is read in pieces that grow with it.
+        // The reads grow with a long string, so that it does not take many.
         self.bytes.resize(length + CHUNK.max(length), 0);
         let read = source.read(&mut self.bytes[length..]);
         self.bytes.truncate(length + *read.as_ref().unwrap_or(&0));
@@ -111,10 +110,10 @@ impl<'b> Cursor<'b> {
         }))
     }
 
-    /// Up to the next end of a line, without it.
+    /// Up to the next line end, which is not included.
     fn line(&mut self) -> Result<Option<&'b [u8]>, Malformed> {
         let rest = &self.bytes[self.at..];
-        // Told by its first byte, before a line end that may never come.
+        // Checked by its first byte, because a line end may never come.
         if rest.first().is_some_and(|kind| !b":+-$*".contains(kind)) {
             return Err(Malformed);
         }
@@ -143,7 +142,7 @@ fn number(digits: &[u8]) -> Result<i64, Malformed> {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed)
 }
 
-/// `None` for −1, which stands for no string or no list.
+/// `None` for -1, which stands for a null string or list.
 fn length(digits: &[u8], most: usize) -> Result<Option<usize>, Malformed> {
     match number(digits)? {
         -1 => Ok(None),

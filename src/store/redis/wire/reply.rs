@@ -1,7 +1,6 @@
-//! What a server answers, and the typed error that an error answer stands for.
+//! Replies of a server, and the typed error that an error reply stands for.
 
-use super::Replicas;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind, Result};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
@@ -17,7 +16,7 @@ impl Reply {
         matches!(self, Self::Error(e) if e.code == code)
     }
 
-    /// The server has become a replica: whoever connects anew may find the primary.
+    /// The server has become a replica; a new connection may reach the primary.
     pub(crate) fn is_demotion(&self) -> bool {
         match self {
             Self::Error(e) => e.says("READONLY"),
@@ -27,50 +26,35 @@ impl Reply {
     }
 }
 
-/// The code of an answer that did not reach as many replicas as it must.
-const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
+/// The error code of leasehold itself for a write that too few replicas acknowledged.
+pub(super) const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
 
-impl Reply {
-    /// This answer, if as many replicas have what it tells as must: `acknowledged` is what `WAIT` said. Errors stay what
-    /// they are, and so does what changed nothing.
-    pub(super) fn acknowledged(self, wanted: Replicas, acknowledged: Self) -> Self {
-        let changed = match &self {
-            Self::Array(parts) if wanted.grant => parts.first() == Some(&Self::Int(1)),
-            Self::Array(parts) => parts.contains(&Self::Int(1)),
-            _ => false,
-        };
-        match acknowledged {
-            _ if !changed => self,
-            Self::Int(count) if u64::try_from(count).is_ok_and(|count| count >= wanted.count.into()) => self,
-            Self::Int(count) => Self::Error(ServerError {
-                code: TOO_FEW_REPLICAS.to_owned(),
-                text: format!("{TOO_FEW_REPLICAS} {count} replicas acknowledged it in time, not {}", wanted.count),
-            }),
-            error => error,
-        }
-    }
-}
-
-/// An error answer: its code word, and all of its text with the code in front.
+/// An error reply: its code word, and all of its text with the code in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerError {
     pub(crate) code: String,
     pub(crate) text: String,
 }
 
+impl From<&str> for ServerError {
+    fn from(text: &str) -> Self {
+        Self { code: text.split(' ').next().unwrap_or_default().to_owned(), text: text.to_owned() }
+    }
+}
+
 impl ServerError {
-    /// Redis 6.2 wraps what a command inside a script said (`ERR Error running script (...): WRONGTYPE ...`), so the
-    /// code words are looked for in the text too.
+    /// Redis 6.2 wraps the error of a command inside a script (`ERR Error running script (...):
+    /// WRONGTYPE ...`), so the text is searched for code words as well.
     fn says(&self, code: &str) -> bool {
         self.code == code || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
     }
 
-    /// One that a Redis server is known to answer our requests with.
+    /// Whether a Redis server is known to answer leasehold's requests with this error.
     pub(super) fn is_known(&self) -> bool {
         self.code == "NOSCRIPT" || self.clone().into_error().kind() != ErrorKind::Server
     }
 
-    /// The server has accepted the connection only to say so, and ends it.
+    /// The server accepts the connection only to send this error, and closes it.
     pub(super) fn is_too_many_clients(&self) -> bool {
         self.text.contains("max number of clients")
     }
@@ -114,6 +98,28 @@ impl ServerError {
         };
         Error::new(kind, format!("{advice} ({})", self.text))
     }
+}
+
+/// An error reply as the typed error it stands for.
+pub(crate) fn fail_on_error(reply: Reply) -> Result<Reply> {
+    match reply {
+        Reply::Error(e) => Err(e.into_error()),
+        other => Ok(other),
+    }
+}
+
+/// The reply of `TIME` in microseconds since 1970.
+pub(crate) fn server_time(reply: Reply) -> Result<u64> {
+    let number = |r: &Reply| match r {
+        Reply::Bytes(b) => std::str::from_utf8(b).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    match &reply {
+        Reply::Array(parts) if parts.len() == 2 => number(&parts[0]).zip(number(&parts[1])),
+        _ => None,
+    }
+    .map(|(seconds, micros)| seconds * 1_000_000 + micros)
+    .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("TIME answered {reply:?}")))
 }
 
 #[cfg(test)]

@@ -1,27 +1,28 @@
-//! A command on its way: packed as far as it can be before its connection is known.
+//! A request, packed as far as possible before its connection is known.
 
-use super::Reply;
-use crate::store::redis::script::Script;
+use super::reply::{Reply, ServerError, TOO_FEW_REPLICAS};
+use super::script::Script;
+use super::shape::Shape;
 
 #[derive(Debug, Clone)]
-enum Verb {
+enum Command {
     Script(&'static Script),
-    /// With its source, which runs and loads a script that the server does not know in one round trip.
+    /// With its source: loads and runs a script that the server does not know in one round trip.
     WholeScript(&'static Script),
     Plain,
 }
 
-/// Values that only the connection knows that the request leaves on (a queued request does not know which one that
-/// will be, and after a failover a floor of the old one would be too low).
+/// Arguments that the connection adds when it sends the request. A queued request does not know its
+/// connection yet, and after a failover the floor of an old connection would be too low.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionArgs {
     /// The fencing token floor, server time in microseconds.
     pub(crate) floor: u64,
-    /// Server time in microseconds past which an acquire must not run; 0 for no limit.
+    /// Server time in microseconds past which an acquire must not run; 0: no limit.
     pub(crate) not_after: u64,
 }
 
-/// Which of the stamps a script takes, as its last arguments.
+/// Which per-connection arguments a script takes, as its last ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NeededArgs {
     No,
@@ -29,106 +30,56 @@ enum NeededArgs {
     FloorAndNotAfter,
 }
 
-/// What a reply must look like to be the answer to its request. Error replies fit every request.
-///
-/// A frame too many (of a proxy, or a server's bug) shifts all later replies by one, and then a reply that says "granted"
-/// belongs to another lock. So what does not fit ends its connection, before anything can be read from it again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// Judged by who asked, on a connection that nobody else has.
-    Any,
-    Number,
-    /// A string, or nil.
-    Text,
-    /// Two numbers.
-    Pair,
-    /// A list of anything, with something in it.
-    List,
-    /// A list of `least` to `most` values, of which the first is a number from 0 to `top` and none is a list.
-    Status {
-        top: u8,
-        least: u8,
-        most: u16,
-        /// The holder is fresh: 2, that it has lost what it held, is an answer to somebody else.
-        fresh: bool,
-    },
-    /// A number or an error for each of so many holds.
-    Each(u32),
-    /// That, or an empty list: the master has no vote.
-    EachOrNone(u32),
-}
-
-impl Shape {
-    /// The answer of most scripts: what became of it, and one value or two about that.
-    pub(crate) const fn status(top: u8) -> Self {
-        Self::Status { top, least: 2, most: 3, fresh: false }
-    }
-
-    /// The same, where the holder has held nothing before.
-    fn of_fresh_holder(self) -> Self {
-        match self {
-            Self::Status { top, least, most, .. } => Self::Status { top, least, most, fresh: true },
-            other => other,
-        }
-    }
-
-    pub(crate) fn fits(self, reply: &Reply) -> bool {
-        let is_answer = |reply: &Reply| matches!(reply, Reply::Int(_) | Reply::Error(_));
-        match (self, reply) {
-            // One that no server sends to any of our scripts: it may be a frame too many.
-            (_, Reply::Error(e)) => e.is_known(),
-            (Self::Any, _) => true,
-            (Self::Number, reply) => matches!(reply, Reply::Int(_)),
-            (Self::Text, reply) => matches!(reply, Reply::Bytes(_) | Reply::Nil),
-            (Self::Pair, reply) => {
-                matches!(reply, Reply::Array(values) if matches!(values[..], [Reply::Int(_), Reply::Int(_)]))
-            }
-            (Self::List, reply) => matches!(reply, Reply::Array(values) if !values.is_empty()),
-            (Self::Status { top, least, most, fresh }, Reply::Array(values)) => {
-                let may_be = |status| (0..=i64::from(top)).contains(&status) && !(fresh && status == 2);
-                (usize::from(least)..=usize::from(most)).contains(&values.len())
-                    && matches!(values[0], Reply::Int(status) if may_be(status))
-                    && !values.iter().any(|value| matches!(value, Reply::Array(_) | Reply::Error(_)))
-            }
-            (Self::Each(count), Reply::Array(answers)) => {
-                answers.len() == count as usize && answers.iter().all(is_answer)
-            }
-            (Self::EachOrNone(count), Reply::Array(answers)) => {
-                (answers.len() == count as usize || answers.is_empty()) && answers.iter().all(is_answer)
-            }
-            _ => false,
-        }
-    }
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    verb: Verb,
+    command: Command,
     /// All arguments, packed as RESP bulk strings.
     body: Vec<u8>,
     args: usize,
-    with_floor_and_limit: NeededArgs,
+    needed_args: NeededArgs,
     replicas: Option<Replicas>,
     shape: Shape,
 }
 
-/// How many replicas must have what a request wrote before its answer counts.
+/// How many replicas must have the write of a request before its reply counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
     /// How long the server waits for them, in milliseconds.
     pub(crate) millis: u64,
-    /// It asks for a grant, whose answer begins with 1; else it renews, and has a 1 for every hold that stands.
+    /// True for an acquire, whose reply begins with 1 if it is granted. False for a renewal, whose
+    /// reply has a 1 for each hold that was renewed.
     pub(crate) grant: bool,
+}
+
+impl Replicas {
+    /// `reply`, if enough replicas have the write that it reports; else an error. `acknowledged` is
+    /// the reply of `WAIT`. An error, and a reply that reports no write, are returned as they are.
+    pub(super) fn check(self, reply: Reply, acknowledged: Reply) -> Reply {
+        let changed = match &reply {
+            Reply::Array(parts) if self.grant => parts.first() == Some(&Reply::Int(1)),
+            Reply::Array(parts) => parts.contains(&Reply::Int(1)),
+            _ => false,
+        };
+        match acknowledged {
+            _ if !changed => reply,
+            Reply::Int(count) if u64::try_from(count).is_ok_and(|count| count >= self.count.into()) => reply,
+            Reply::Int(count) => Reply::Error(ServerError {
+                code: TOO_FEW_REPLICAS.to_owned(),
+                text: format!("{TOO_FEW_REPLICAS} {count} replicas acknowledged it in time, not {}", self.count),
+            }),
+            error => error,
+        }
+    }
 }
 
 impl Request {
     pub(crate) fn plain(words: &[&str]) -> Self {
         let mut request = Self {
-            verb: Verb::Plain,
+            command: Command::Plain,
             body: Vec::new(),
             args: 0,
-            with_floor_and_limit: NeededArgs::No,
+            needed_args: NeededArgs::No,
             replicas: None,
             shape: Shape::Any,
         };
@@ -139,8 +90,8 @@ impl Request {
     }
 
     pub(crate) fn script(script: &'static Script, keys: &[&[u8]]) -> Self {
-        let (verb, shape) = (Verb::Script(script), script.shape);
-        let request = Self { verb, body: Vec::with_capacity(256), shape, ..Self::plain(&[]) };
+        let (command, shape) = (Command::Script(script), script.shape);
+        let request = Self { command, body: Vec::with_capacity(256), shape, ..Self::plain(&[]) };
         let mut request = request.number(keys.len() as u64);
         for key in keys {
             request = request.arg(*key);
@@ -160,31 +111,31 @@ impl Request {
         self
     }
 
-    /// The connection appends both its [`ConnectionArgs`]: for what gives a fencing token.
+    /// The connection appends both [`ConnectionArgs`]: for acquires that give a fencing token.
     pub(crate) fn with_floor_and_limit(mut self) -> Self {
-        self.with_floor_and_limit = NeededArgs::FloorAndNotAfter;
+        self.needed_args = NeededArgs::FloorAndNotAfter;
         self
     }
 
-    /// The connection appends the not-after.
+    /// The connection appends the not-after time.
     pub(crate) fn with_limit(mut self) -> Self {
-        self.with_floor_and_limit = NeededArgs::NotAfter;
+        self.needed_args = NeededArgs::NotAfter;
         self
     }
 
-    /// `WAIT` follows in the same write, and its answer is part of this one's.
+    /// `WAIT` follows in the same write, and its reply becomes part of this one's.
     pub(crate) fn acknowledged_by(mut self, replicas: Option<Replicas>) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// What the reply must look like, where that is not known by the script alone.
+    /// The shape of the reply, where the script alone does not say it.
     pub(crate) fn answered_by(mut self, shape: Shape) -> Self {
         self.shape = shape;
         self
     }
 
-    /// An acquire that is no re-entry. See [`Shape::Status`].
+    /// For an acquire that is no re-entry. See [`Shape::Status`].
     pub(crate) fn for_fresh_holder(mut self) -> Self {
         self.shape = self.shape.of_fresh_holder();
         self
@@ -199,48 +150,49 @@ impl Request {
     }
 
     pub(crate) fn has_limit(&self) -> bool {
-        self.with_floor_and_limit != NeededArgs::No
+        self.needed_args != NeededArgs::No
     }
 
-    /// The same request for a server that does not know its script; `None` when that cannot be the trouble.
+    /// The same request for a server that does not know its script; `None` for a plain command.
     pub(crate) fn whole(&self) -> Option<Self> {
-        let Verb::Script(script) = self.verb else { return None };
-        Some(Self { verb: Verb::WholeScript(script), ..self.clone() })
+        let Command::Script(script) = self.command else { return None };
+        Some(Self { command: Command::WholeScript(script), ..self.clone() })
     }
 
-    /// Appends the request in wire form, for a connection that is not a [`Connection`](super::Connection) yet.
+    /// Appends the request in wire form, without arguments of a connection: for handshakes and
+    /// subscriptions.
     pub(crate) fn write_plain(&self, out: &mut Vec<u8>) {
         self.write(out, ConnectionArgs { floor: 0, not_after: 0 });
     }
 
     /// Appends the request in wire form.
     pub(crate) fn write(&self, out: &mut Vec<u8>, connection_args: ConnectionArgs) {
-        let verb_words = if matches!(self.verb, Verb::Plain) { 0 } else { 2 };
-        let arg_words = match self.with_floor_and_limit {
+        let command_words = if matches!(self.command, Command::Plain) { 0 } else { 2 };
+        let arg_words = match self.needed_args {
             NeededArgs::No => 0,
             NeededArgs::NotAfter => 1,
             NeededArgs::FloorAndNotAfter => 2,
         };
-        let words = verb_words + self.args + arg_words;
+        let words = command_words + self.args + arg_words;
         out.push(b'*');
         digits(out, words as u64);
         out.extend_from_slice(b"\r\n");
-        match &self.verb {
-            Verb::Plain => {}
-            Verb::WholeScript(script) => {
+        match &self.command {
+            Command::Plain => {}
+            Command::WholeScript(script) => {
                 pack(out, b"EVAL");
                 pack(out, script.source.as_bytes());
             }
-            Verb::Script(script) => {
+            Command::Script(script) => {
                 pack(out, b"EVALSHA");
                 pack(out, script.sha().as_bytes());
             }
         }
         out.extend_from_slice(&self.body);
-        if self.with_floor_and_limit == NeededArgs::FloorAndNotAfter {
+        if self.needed_args == NeededArgs::FloorAndNotAfter {
             pack_number(out, connection_args.floor);
         }
-        if self.with_floor_and_limit != NeededArgs::No {
+        if self.needed_args != NeededArgs::No {
             pack_number(out, connection_args.not_after);
         }
         if let Some(Replicas { count, millis, .. }) = self.replicas {
@@ -268,7 +220,7 @@ fn pack_number(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Without the allocation of `to_string`: a request has half a dozen numbers, and this is the path of every lock call.
+/// Without the allocation of `to_string`: every lock call sends half a dozen numbers.
 fn digits(out: &mut Vec<u8>, mut value: u64) {
     let mut text = [0; 20];
     let mut at = text.len();
@@ -286,29 +238,6 @@ fn digits(out: &mut Vec<u8>, mut value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_does_not_fit_its_request_is_seen() {
-        let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
-        let list = |numbers: &[i64]| Reply::Array(numbers.iter().map(|n| Reply::Int(*n)).collect());
-        let error = |text: &str| Reply::Error(crate::store::redis::wire::ServerError::from(text));
-        let stray = [Reply::Int(7), text("OK"), Reply::Nil, error("ERR x"), list(&[])];
-        for shape in [Shape::status(4), Shape::Status { top: 3, least: 2, most: 1001, fresh: true }, Shape::Each(1)] {
-            assert!(stray.iter().all(|reply| !shape.fits(reply)), "{shape:?}");
-            assert!(shape.fits(&error("WRONGTYPE Operation")), "{shape:?}");
-        }
-        assert!(Shape::status(4).fits(&list(&[4, 0])) && Shape::status(4).fits(&list(&[0, 1, 2])));
-        for other in [&[5, 0][..], &[-1, 0], &[1], &[1, 2, 3, 4]] {
-            assert!(!Shape::status(4).fits(&list(other)), "{other:?}");
-        }
-        let gone = list(&[2, 0]);
-        assert!(Shape::status(4).fits(&gone) && !Shape::status(4).of_fresh_holder().fits(&gone));
-        let mixed = Reply::Array(vec![Reply::Int(1), error("ERR of one lock")]);
-        assert!(Shape::Each(2).fits(&mixed) && !Shape::Each(3).fits(&mixed) && !Shape::status(4).fits(&mixed));
-        assert!(Shape::EachOrNone(2).fits(&list(&[])) && !Shape::EachOrNone(2).fits(&list(&[1])));
-        assert!(Shape::Number.fits(&Reply::Int(0)) && !Shape::Number.fits(&Reply::Nil));
-        assert!(Shape::Text.fits(&Reply::Nil) && !Shape::Text.fits(&Reply::Int(0)));
-    }
 
     fn text(request: &Request) -> String {
         let mut out = Vec::new();

@@ -1,7 +1,6 @@
-//! The socket of a connection, with every wait on it bounded.
-//!
-//! Our own and not a `redis::Connection`, which has no bound for the connect of a unix socket (it blocks while the
-//! server's queue is full), and starts its read timeout again with every byte that trickles in.
+//! The socket of a connection, with every wait on it bounded. Not a `redis::Connection`, which has
+//! no limit for the connect of a unix socket (it blocks while the server's accept queue is full),
+//! and starts its read timeout again with every byte.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
@@ -11,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use redis::io::tcp::socket2;
 
-use super::connector::Endpoint;
+use super::endpoint::Endpoint;
 
-/// Probes that find a peer that is gone without a word.
+/// Keepalive probes find a peer that is gone without closing the connection.
 fn keepalive() -> socket2::TcpKeepalive {
     socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
 }
@@ -25,8 +24,9 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Connects, and says until when the handshake must be over: `timeout` is for both. It does not begin before the
-    /// host name is looked up, or a slow name server would leave no time for the server.
+    /// Connects, and returns the deadline of the handshake: connect and handshake share `timeout`.
+    /// It starts after the host name is resolved, or a slow name server would leave no time for the
+    /// server.
     pub(super) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<(Self, Instant)> {
         match endpoint.info().addr() {
             redis::ConnectionAddr::Tcp(host, port) => {
@@ -41,7 +41,8 @@ impl Stream {
             redis::ConnectionAddr::Unix(path) => {
                 let deadline = Instant::now() + timeout;
                 let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
-                // On Linux it bounds the connect as well; elsewhere a full queue refuses at once.
+                // On Linux it limits the connect as well; elsewhere a full accept queue refuses at
+                // once.
                 socket.set_write_timeout(Some(timeout))?;
                 socket.connect(&socket2::SockAddr::unix(path)?)?;
                 Ok((Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))), deadline))
@@ -67,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// Reads and writes bring what is there at once, or an error that says that nothing is.
+    /// From here on reads and writes return at once, with `WouldBlock` if they cannot proceed.
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(true),
@@ -76,7 +77,7 @@ impl Stream {
         }
     }
 
-    /// Whether a read would bring something now, the end of the connection included.
+    /// Whether a read would return now, also because the connection has ended.
     #[cfg(unix)]
     pub(super) fn has_input(&self) -> bool {
         super::poll::is_readable(self)
@@ -98,14 +99,14 @@ impl Stream {
         };
     }
 
-    /// For the handshake: neither reads nor writes go on after `deadline`, however much trickles in. It changes the
-    /// timeouts of the socket.
+    /// For the handshake: neither reads nor writes go on after `deadline`, also while single bytes
+    /// still come. It changes the timeouts of the socket.
     pub(super) fn within(&mut self, deadline: Instant) -> Within<'_> {
         Within { stream: self, deadline }
     }
 
-    /// For one reply that arrives in pieces: after `deadline` only what has come already is read. A process that was
-    /// stopped meanwhile finds the deadline over and the reply there.
+    /// For one reply that arrives in pieces: after `deadline` only what has arrived is read. A
+    /// process that was stopped meanwhile finds the deadline over, but the reply there.
     pub(super) fn until(&mut self, deadline: Instant) -> Until<'_> {
         Until { stream: self, deadline, first: true }
     }
@@ -121,8 +122,8 @@ impl std::os::fd::AsFd for Stream {
     }
 }
 
-/// Each address has its share of the time that those before it have left, so that one that swallows everything does not
-/// take it all.
+/// Each address gets an equal share of the remaining time, so that one that drops all packets does
+/// not use up the time of the others.
 fn connect_tcp(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for (address, untried) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
@@ -132,7 +133,8 @@ fn connect_tcp(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStr
                 stream.set_nodelay(true)?;
                 let socket = socket2::SockRef::from(&stream);
                 socket.set_tcp_keepalive(&keepalive())?;
-                // Closing drops what our kernel has not sent yet: one request less that could still run.
+                // Closing then discards what the kernel has not sent yet, so that those requests
+                // cannot run.
                 socket.set_linger(Some(Duration::ZERO))?;
                 return Ok(stream);
             }
@@ -148,8 +150,8 @@ fn time_left(deadline: Instant) -> io::Result<Duration> {
 }
 
 impl Read for Stream {
-    /// On Linux a read with a timeout ends with EINTR when the process is stopped and continued, without any signal
-    /// handler: nothing has happened to the connection.
+    /// On Linux a read with a timeout ends with EINTR when the process is stopped and continued,
+    /// even without a signal handler. The connection is fine, so it reads again.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let outcome = match self {
@@ -264,7 +266,8 @@ mod tests {
         assert!(start.elapsed() < Duration::from_millis(8 * 400), "{:?}", start.elapsed());
     }
 
-    /// A process that is stopped while it waits finds the deadline over, and the reply in the buffer.
+    /// A process that is stopped while it waits finds the deadline over, and the reply in the
+    /// buffer.
     #[test]
     fn what_has_come_is_read_after_the_deadline() {
         let (mut server, client) = UnixStream::pair().unwrap();

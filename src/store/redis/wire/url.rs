@@ -1,5 +1,5 @@
-//! What a URL may say. All of it is understood or refused: what is skipped silently is a password in plain text, or locks
-//! in another database.
+//! Parses URLs. Every part is understood or refused: a part that is silently ignored would mean no
+//! encryption, or locks in another database.
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
@@ -36,7 +36,7 @@ fn check_scheme(text: &str) -> Result<()> {
     }
 }
 
-/// A `/`, `?` or `#` in a password ends what the parser takes for the address, and the `@` comes behind it.
+/// A `/`, `?` or `#` in a password ends the address for the parser, and the `@` comes behind it.
 fn may_hold_a_broken_password(text: &str) -> bool {
     let tail = |rest: &str| rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@'));
     text.split_once("://").is_some_and(|(_, rest)| tail(rest))
@@ -54,7 +54,7 @@ fn parse_redis(text: &str) -> std::result::Result<ConnectionInfo, String> {
             "the URL of a unix socket has user and password behind the path (?user=..&pass=..), and no port".into()
         );
     }
-    // What the address says already.
+    // The settings that the address has already.
     let mut said: Vec<String> = Vec::new();
     said.extend((tcp && !url.path().trim_matches('/').is_empty()).then(|| "db".to_owned()));
     said.extend((!url.username().is_empty()).then(|| "user".to_owned()));
@@ -65,7 +65,7 @@ fn parse_redis(text: &str) -> std::result::Result<ConnectionInfo, String> {
             "db" | "user" | "pass" => {}
             "protocol" if ["2", "resp2"].contains(&&*value) => {}
             "protocol" => return Err("of the protocol only version 2 is spoken; leave the parameter out".into()),
-            // It could be part of a password.
+            // The name could be part of a password, so it is not quoted.
             _ if may_hold_a_broken_password(text) => {
                 return Err("the URL has a parameter that is not understood".into());
             }

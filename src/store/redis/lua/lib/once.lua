@@ -1,5 +1,5 @@
--- lib/once: an operation that must not run twice leaves its answer under its id for a while. Put in front of those
--- scripts; no script by itself.
+-- lib/once: a script that must not run twice stores its reply under the request's idempotency key.
+-- Put in front of those scripts.
 local function is_late(not_after)
   if not_after == '0' then
     return false
@@ -8,7 +8,8 @@ local function is_late(not_after)
   return time[1] * 1000000 + time[2] > tonumber(not_after)
 end
 
--- What to answer before anything is done: what an earlier run left, or that it is too late.
+-- The reply of an earlier run, or the refusal of a request that is too late; nil if the script may
+-- go on.
 local function settled(mark, not_after)
   local answer = redis.call('get', mark)
   if answer then
@@ -21,15 +22,5 @@ end
 local function remember(mark, ttl, status, value)
   redis.call('set', mark, string.format('%d:%.0f', status, value), 'px', ttl)
   return {status, value}
-end
-
--- The number under a key, 0 for none.
-local function number_at(key)
-  local text = redis.call('get', key)
-  -- Lua takes more for a number than Redis does, '1e3' for one. INCRBY says in Redis' own words what is wrong with it.
-  if text and text ~= '0' and (#text > 15 or not string.find(text, '^-?[1-9]%d*$')) then
-    return redis.call('incrby', key, 0)
-  end
-  return text and tonumber(text) or 0
 end
 

@@ -1,11 +1,13 @@
--- lib/permits: the permits of a semaphore with leases. Put in front of the scripts that look at them; no script by
--- itself. A member of the sorted set is 16 bytes: 12 that name the acquisition, and the number of the permit in it.
+-- lib/permits: the permits of a semaphore with leases; put in front of the scripts that use them. A
+-- member of the sorted set is 16 bytes: the 12 bytes of the acquisition's id, and the number of the
+-- permit in it.
 local function millis()
   local time = redis.call('time')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Calls `each` with the members of an acquisition, a few hundred at a time: Lua can unpack no more than some thousands.
+-- Calls `each` with the members of an acquisition, 500 at a time: Lua cannot unpack more than some
+-- thousands.
 local function in_chunks(base, count, each)
   for first = 1, count, 500 do
     local members = {}
@@ -16,7 +18,7 @@ local function in_chunks(base, count, each)
   end
 end
 
--- Sets the end of their leases, with the flags of ZADD that are given.
+-- Sets the end of their leases. The last arguments are flags of ZADD.
 local function put(leases, base, count, ends, ...)
   local flags = {...}
   in_chunks(base, count, function(members)
@@ -38,7 +40,7 @@ local function remove(leases, base, count)
   return removed
 end
 
--- Gives back the permits whose lease has ended. Returns how many.
+-- Returns permits whose lease has ended to the free ones, and returns how many.
 local function sweep(free, leases, now)
   local ended = redis.call('zrangebyscore', leases, 0, now, 'limit', 0, 1000)
   if #ended > 0 then
@@ -48,17 +50,7 @@ local function sweep(free, leases, now)
   return #ended
 end
 
--- The free permits, nil where there is no semaphore.
-local function free_at(key)
-  local text = redis.call('get', key)
-  -- Lua takes more for a number than Redis does, '1e3' for one. INCRBY says in Redis' own words what is wrong with it.
-  if text and text ~= '0' and (#text > 15 or not string.find(text, '^-?[1-9]%d*$')) then
-    return redis.call('incrby', key, 0)
-  end
-  return text and tonumber(text)
-end
-
--- Last in a script. Redisson's listeners want a positive 32-bit number.
+-- Must come last in a script. Redisson's listeners parse a positive 32-bit number.
 local function tell(channel, free)
   if free > 0 then
     return redis.call('publish', channel, string.format('%.0f', math.min(free, 2147483647)))

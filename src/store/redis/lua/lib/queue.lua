@@ -1,17 +1,19 @@
--- lib/queue: the queue of a fair lock. Put in front of the scripts that look at it; no script by itself.
+-- lib/queue: the queue of a fair lock; put in front of the scripts that use it.
 -- Few functions: making one costs a third of a microsecond in every run.
--- Our client ids are UUIDs of version 8, Java's of version 4.
+-- Leasehold's client ids are UUIDs of version 8, Redisson's of version 4.
 local function is_foreign(waiter)
   return string.sub(waiter, 15, 15) ~= '8'
 end
 
--- How long a waiter of ours keeps its place without another try: the last six digits of its client's id, in ms.
+-- How long a leasehold waiter keeps its place without another attempt: the last six digits of its
+-- client's id, in ms.
 local function own_wait(waiter)
   return tonumber(string.sub(waiter, 31, 36), 16) or math.huge
 end
 
--- The first waiter whose deadline has not passed, that deadline, and whether any were removed: those before it, which are dead;
--- also one without a deadline, which no live waiter is (Redisson would wait behind it for ever). Whoever asks is alive.
+-- Returns the first live waiter, its deadline, and whether dead ones were removed before it. A
+-- waiter is dead if its deadline has passed, or if it has none, which no live waiter lacks
+-- (Redisson would wait behind it for ever). `asker` is alive.
 local function live_head(queue, deadlines, channel, now, asker)
   local swept = false
   while true do
@@ -23,10 +25,11 @@ local function live_head(queue, deadlines, channel, now, asker)
     if deadline > now then
       return head, deadline, swept
     end
-    -- Where time has passed for one who lives, or for everybody, the server stood still, and nobody could keep a place:
-    -- all of them have one try before they count as dead, or they would line up anew in the order in which they wake up.
-    local standing = asker and redis.call('zscore', deadlines, asker)
-    if asker and standing and tonumber(standing) <= now
+    -- If the deadline of the asker has passed too, or all deadlines have, the server was stopped
+    -- and no waiter could keep its place. Then each may make one attempt before it counts as dead,
+    -- or they would queue again in the order in which they wake up.
+    local own_deadline = asker and redis.call('zscore', deadlines, asker)
+    if asker and own_deadline and tonumber(own_deadline) <= now
       or not asker and redis.call('zcount', deadlines, '(' .. now, '+inf') == 0 then
       return head, deadline, swept
     end
@@ -34,15 +37,15 @@ local function live_head(queue, deadlines, channel, now, asker)
     redis.call('zrem', deadlines, head)
     swept = true
     if is_foreign(head) then
-      -- If it lives (its predecessors took longer than it has patience for) it lines up anew. Nobody else would tell it,
-      -- and it may sleep for as long as its first hint says, or for ever.
+      -- If it is alive (its predecessors took longer than its timeout) it queues again. Without
+      -- this message it may sleep as long as its first hint says, or for ever.
       redis.call('publish', channel .. ':' .. head, '0')
     end
   end
 end
 
--- A waiter of ours has left. Redisson's queues have no TTL, and the one here may end before the deadline of a Java waiter
--- that came behind the last of ours.
+-- Called when a leasehold waiter has left. Redisson's queues have no TTL, and the TTL of this one
+-- may end before the deadline of a Redisson waiter behind the last leasehold waiter.
 local function without_ttl(queue, deadlines)
   local last = redis.call('lindex', queue, -1)
   if last and is_foreign(last) then
@@ -51,14 +54,16 @@ local function without_ttl(queue, deadlines)
   end
 end
 
--- Whether both wait for one client, and the first for longer: the holders of a client are numbered.
+-- Whether both are waiters of one client, and `waiter` the older one: the holders of a client are
+-- numbered.
 local function is_before(waiter, holder)
   local client, number = string.match(holder, '^(.*):(%d+)$')
   local other, before = string.match(waiter, '^(.*):(%d+)$')
   return client and other == client and tonumber(before) < tonumber(number)
 end
 
--- In front of all but those of its client that came before it. Returns the length of the queue.
+-- Puts a holder before all waiters except older ones of its client. Returns the length of the
+-- queue.
 local function to_the_front(queue, holder)
   for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
     if not is_before(waiter, holder) then
@@ -68,14 +73,17 @@ local function to_the_front(queue, holder)
   return redis.call('rpush', queue, holder)
 end
 
--- Java counts a deadline from the waiter before it and takes its own wait back when it leaves; ours counted from Java's. What a
--- Java waiter that has left was given on top is still in the deadlines of those behind it, until the first of ours behind it has
--- been seen there. Without this a dead one of ours would stand for that long (280 s after a Java waiter that got its turn at
--- once), and each of our turns would leave its wait in the deadlines of all who stay: they would run ahead of the clock for as
--- long as the queue does not get empty, and a dead waiter with them.
--- A waiter of ours that no Java waiter precedes gets what it would give itself at its next try, so one that lives, which has
--- that try in time, loses nothing. Java's, and ours behind it, are put back by how far what they were counted from was ahead of
--- the lock's TTL (`excess`: that of the one who has just left), but never below what they would get if they came now.
+-- Corrects deadlines that are too late. Redisson counts a deadline from that of the waiter before,
+-- and subtracts its own timeout from all deadlines when it leaves; a leasehold waiter counts its
+-- deadline from those of Redisson waiters before it. What a Redisson waiter added stays in the
+-- deadlines behind it after it has left. Without the correction a dead leasehold waiter would block
+-- the queue for that long (280 s after a Redisson waiter that got its turn at once), and each
+-- leasehold turn would leave its timeout in all later deadlines: they would run ahead of the clock
+-- until the queue is empty. A leasehold waiter without a Redisson waiter before it gets the
+-- deadline that its next attempt would set, so a live one loses nothing. Redisson waiters, and
+-- leasehold waiters behind them, are moved back by `excess`: how far the deadline that they were
+-- counted from was ahead of the lock's TTL. No deadline gets lower than that of a waiter that came
+-- now.
 local function catch_up(queue, deadlines, now, ttl, excess, foreign_wait)
   local ahead = 0
   for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
@@ -96,13 +104,14 @@ local function catch_up(queue, deadlines, now, ttl, excess, foreign_wait)
   end
 end
 
--- Gives a waiter a place, or keeps the one it has. `foreign_wait`: what a Java waiter has for `wait`; `is_first`: it goes to
--- the front.
-local function line_up(queue, deadlines, holder, now, wait, foreign_wait, is_first)
+-- Gives a waiter a place, or keeps the one it has. `wait` and `foreign_wait`: the timeouts of
+-- leasehold's and Redisson's waiters; `is_first`: it goes to the front.
+local function enqueue(queue, deadlines, holder, now, wait, foreign_wait, is_first)
   local own, behind, queued = now + wait, 0, false
   if not is_first then
-    -- A Java waiter subtracts its wait from every deadline behind it when its turn comes, and one that dies holds its place
-    -- for as long as its own deadline says: ours must outlast both.
+    -- A Redisson waiter subtracts its timeout from every deadline behind it when its turn comes,
+    -- and one that dies keeps its place until its own deadline: the deadline of this waiter must be
+    -- later than both.
     for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
       if waiter == holder then
         queued = true
@@ -124,7 +133,8 @@ local function line_up(queue, deadlines, holder, now, wait, foreign_wait, is_fir
   elseif not queued then
     length = redis.call('rpush', queue, holder)
   end
-  -- A queue that is left behind by dead waiters would stay: it ends some minutes after the last deadline.
+  -- A queue of dead waiters would stay for ever without a TTL: it expires some minutes after the
+  -- last deadline.
   local spare = math.max(300000, foreign_wait)
   if length == 1 or redis.call('pttl', deadlines) < own - now + spare then
     local last = redis.call('zrange', deadlines, -1, -1, 'withscores')[2]

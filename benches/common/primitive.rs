@@ -1,4 +1,4 @@
-//! Everything that can be taken and given back, by leasehold and *raw*.
+//! All primitives, acquired and released by leasehold and by *raw*.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,39 +8,29 @@ use leasehold::{
     RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
 
+use super::scripts::script;
 use super::server::connect;
 
-/// leasehold's defaults, which raw sends as well.
+/// Leasehold's defaults, which raw sends as well.
 const LEASE_MS: u64 = 30_000;
 const TOKEN_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 const WAITER_MS: u64 = 5_000;
 const ONCE_MS: u64 = 60_000;
 
-/// As `src/store/redis/script/mod.rs` puts them together.
-macro_rules! script {
-    ($name:literal $(with $with:literal)? $(then $then:literal)?) => {
-        concat!(
-            $(include_str!(concat!("../../src/store/redis/lua/lib/", $with, ".lua")),)?
-            include_str!(concat!("../../src/store/redis/lua/", $name, ".lua")),
-            $(include_str!(concat!("../../src/store/redis/lua/lib/", $then, ".lua")),)?
-        )
-    };
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Noun {
+pub(crate) enum Primitive {
     Mutex,
     Fair,
     Read,
     Write,
-    /// Of one permit.
+    /// With one permit.
     Semaphore,
     Counting,
-    /// Taken: set to one. Given back: counted down.
+    /// Acquired: set to one. Released: counted down.
     Latch,
 }
 
-impl Noun {
+impl Primitive {
     const ALL: [Self; 7] =
         [Self::Mutex, Self::Fair, Self::Read, Self::Write, Self::Semaphore, Self::Counting, Self::Latch];
 
@@ -57,10 +47,10 @@ impl Noun {
     }
 
     pub(crate) fn parse(name: &str) -> Self {
-        Self::ALL.into_iter().find(|noun| noun.name() == name).expect("a noun")
+        Self::ALL.into_iter().find(|primitive| primitive.name() == name).expect("a primitive")
     }
 
-    /// What must stand in Redis before anybody can have it.
+    /// Writes what must be in Redis before the first acquire.
     pub(crate) fn prepare(self, client: &LockClient, name: &str) {
         let set = match self {
             Self::Semaphore => client.semaphore(name).try_set_permits(1),
@@ -72,13 +62,13 @@ impl Noun {
 
     fn sources(self) -> [&'static str; 2] {
         match self {
-            Self::Mutex => [script!("mutex_acquire" then "grant"), script!("mutex_release")],
-            Self::Fair => [script!("fair_acquire" with "queue" then "grant"), script!("fair_release" with "queue")],
-            Self::Read => [script!("read_acquire" then "grant"), script!("rw_release")],
-            Self::Write => [script!("write_acquire" then "grant"), script!("rw_release")],
-            Self::Semaphore => [script!("permit_acquire" with "permits"), script!("permit_release" with "permits")],
-            Self::Counting => [script!("count_acquire" with "once"), script!("count_release" with "once")],
-            Self::Latch => [script!("count_set" with "once"), script!("latch_count_down" with "once")],
+            Self::Mutex => [script("mutex_acquire"), script("mutex_release")],
+            Self::Fair => [script("fair_acquire"), script("fair_release")],
+            Self::Read => [script("read_acquire"), script("rw_release")],
+            Self::Write => [script("write_acquire"), script("rw_release")],
+            Self::Semaphore => [script("permit_acquire"), script("permit_release")],
+            Self::Counting => [script("count_acquire"), script("count_release")],
+            Self::Latch => [script("count_set"), script("latch_count_down")],
         }
     }
 
@@ -93,7 +83,8 @@ impl Noun {
     }
 }
 
-// ---- leasehold -----------------------------------------------------------------------------------------------------
+// ---- leasehold
+// -----------------------------------------------------------------------------------------------------
 
 /// A handle, as a program keeps it.
 pub(crate) enum Ours {
@@ -120,16 +111,16 @@ pub(crate) enum Grip<'a> {
 }
 
 impl Ours {
-    pub(crate) fn new(noun: Noun, client: &LockClient, name: &str) -> Self {
-        noun.prepare(client, name);
-        match noun {
-            Noun::Mutex => Self::Mutex(client.clone(), name.to_owned()),
-            Noun::Fair => Self::Fair(client.fair(name)),
-            Noun::Read => Self::Read(client.rw_lock(name)),
-            Noun::Write => Self::Write(client.rw_lock(name)),
-            Noun::Semaphore => Self::Semaphore(client.semaphore(name)),
-            Noun::Counting => Self::Counting(client.counting_semaphore(name)),
-            Noun::Latch => Self::Latch(client.latch(name)),
+    pub(crate) fn new(primitive: Primitive, client: &LockClient, name: &str) -> Self {
+        primitive.prepare(client, name);
+        match primitive {
+            Primitive::Mutex => Self::Mutex(client.clone(), name.to_owned()),
+            Primitive::Fair => Self::Fair(client.fair(name)),
+            Primitive::Read => Self::Read(client.rw_lock(name)),
+            Primitive::Write => Self::Write(client.rw_lock(name)),
+            Primitive::Semaphore => Self::Semaphore(client.semaphore(name)),
+            Primitive::Counting => Self::Counting(client.counting_semaphore(name)),
+            Primitive::Latch => Self::Latch(client.latch(name)),
         }
     }
 
@@ -146,7 +137,7 @@ impl Ours {
         taken.expect("the private server answers")
     }
 
-    /// What the other side does: takes it, but waits for a latch.
+    /// Acquires it; waits, if it is a latch.
     pub(crate) fn wait(&self) -> Grip<'_> {
         match self {
             Self::Latch(latch) => latch.wait().map(|()| Grip::Open).expect("the private server answers"),
@@ -176,7 +167,7 @@ impl Grip<'_> {
         given.expect("it was held");
     }
 
-    /// 0 for what has none.
+    /// 0 without a token.
     pub(crate) fn token(&self) -> u64 {
         let token = match self {
             Self::Mutex(guard) => guard.fencing_token(),
@@ -188,22 +179,24 @@ impl Grip<'_> {
     }
 }
 
-// ---- raw -----------------------------------------------------------------------------------------------------------
+// ---- raw
+// -----------------------------------------------------------------------------------------------------------
 
 /// The two scripts on a connection of its own, and nothing else.
 pub(crate) struct Raw {
-    noun: Noun,
+    primitive: Primitive,
     connection: redis::Connection,
     acquire: Packed,
     release: Packed,
-    /// What a waiter for a latch asks.
+    /// The request of a latch's waiter.
     look: Vec<u8>,
     channel: String,
-    /// Of requests that must not have the id of an earlier one.
+    /// Numbers the requests that must not have the id of an earlier one.
     requests: u64,
 }
 
-/// A request that is sent again and again. What the server would take for a repeat has a number that is written over.
+/// A request that is sent many times. Where the server would take it for a repeat, its number is
+/// overwritten each time.
 struct Packed {
     bytes: Vec<u8>,
     number_at: Option<usize>,
@@ -231,13 +224,13 @@ impl Packed {
 }
 
 impl Raw {
-    pub(crate) fn new(noun: Noun, url: &str, name: &str) -> Self {
+    pub(crate) fn new(primitive: Primitive, url: &str, name: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut connection = connect(url);
         let mut load = |source: &str| -> String {
             redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).expect("the script is loaded")
         };
-        let [acquire, release] = noun.sources().map(&mut load);
+        let [acquire, release] = primitive.sources().map(&mut load);
         let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
         // As long as leasehold's.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -251,9 +244,9 @@ impl Raw {
         let [queue, deadlines] = [format!("redisson_lock_queue:{tag}"), format!("redisson_lock_timeout:{tag}")];
         let [marker, leases] = [format!("leasehold_writer:{tag}"), format!("{tag}:timeout")];
         let once = format!("leasehold_once:{tag}:{client}:{NO_NUMBER}");
-        let channel = noun.channel(name, &holder);
-        let told = noun.channel(name, "");
-        let told = told.trim_end_matches(':');
+        let channel = primitive.channel(name, &holder);
+        let release_channel = primitive.channel(name, "");
+        let release_channel = release_channel.trim_end_matches(':');
         let floor = seconds * 1_000_000 + fraction;
 
         macro_rules! args {
@@ -263,49 +256,57 @@ impl Raw {
             args.insert(0, permit.clone());
             args
         };
-        let (acquire, release) = match noun {
-            Noun::Mutex => (
+        let (acquire, release) = match primitive {
+            Primitive::Mutex => (
                 Packed::new(&acquire, &[lock.clone(), token], args![holder, LEASE_MS, 0, TOKEN_TTL_MS, floor, 0]),
-                Packed::new(&release, &[lock], args![holder, 1, told]),
+                Packed::new(&release, &[lock], args![holder, 1, release_channel]),
             ),
-            Noun::Fair => (
+            Primitive::Fair => (
                 Packed::new(
                     &acquire,
                     &[lock.clone(), queue.clone(), deadlines.clone(), token],
-                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, WAITER_MS, 0, 300_000, told, floor, 0],
+                    args![holder, LEASE_MS, 0, TOKEN_TTL_MS, WAITER_MS, 0, 300_000, release_channel, floor, 0],
                 ),
-                Packed::new(&release, &[lock, queue, deadlines], args![holder, 1, told]),
+                Packed::new(&release, &[lock, queue, deadlines], args![holder, 1, release_channel]),
             ),
-            Noun::Read => (
+            Primitive::Read => (
                 Packed::new(&acquire, &[lock.clone(), marker.clone()], args![holder, LEASE_MS, 0, tag, 0]),
-                Packed::new(&release, &[lock, marker], args![holder, 0, 0, told, tag]),
+                Packed::new(&release, &[lock, marker], args![holder, 0, 0, release_channel, tag]),
             ),
-            Noun::Write => (
+            Primitive::Write => (
                 Packed::new(
                     &acquire,
                     &[lock.clone(), token, marker.clone()],
                     args![holder, LEASE_MS, 0, TOKEN_TTL_MS, WAITER_MS, floor, 0],
                 ),
-                Packed::new(&release, &[lock, marker], args![holder, 0, 0, told, tag]),
+                Packed::new(&release, &[lock, marker], args![holder, 0, 0, release_channel, tag]),
             ),
-            Noun::Semaphore => (
-                Packed::new(&acquire, &[lock.clone(), leases.clone()], with_permit(args![1, LEASE_MS, told, 0])),
-                Packed::new(&release, &[lock, leases], with_permit(args![1, told])),
+            Primitive::Semaphore => (
+                Packed::new(
+                    &acquire,
+                    &[lock.clone(), leases.clone()],
+                    with_permit(args![1, LEASE_MS, release_channel, 0]),
+                ),
+                Packed::new(&release, &[lock, leases], with_permit(args![1, release_channel])),
             ),
-            Noun::Counting => (
+            Primitive::Counting => (
                 Packed::new(&acquire, &[lock.clone(), once.clone()], args![1, ONCE_MS, 0]),
-                Packed::new(&release, &[lock, once], args![1, ONCE_MS, told, 1]),
+                Packed::new(&release, &[lock, once], args![1, ONCE_MS, release_channel, 1]),
             ),
-            Noun::Latch => (
-                Packed::new(&acquire, &[lock.clone(), once.clone()], args![1, ONCE_MS, told, 1, 0]),
-                Packed::new(&release, &[lock, once, format!("leasehold_once:{tag}:opened")], args![ONCE_MS, told, 0]),
+            Primitive::Latch => (
+                Packed::new(&acquire, &[lock.clone(), once.clone()], args![1, ONCE_MS, release_channel, 1, 0]),
+                Packed::new(
+                    &release,
+                    &[lock, once, format!("leasehold_once:{tag}:opened")],
+                    args![ONCE_MS, release_channel, 0],
+                ),
             ),
         };
         let look = redis::cmd("GET").arg(name).get_packed_command();
-        Self { noun, connection, acquire, release, look, channel, requests: 0 }
+        Self { primitive, connection, acquire, release, look, channel, requests: 0 }
     }
 
-    /// Where a waiter is told of a release.
+    /// The channel of the release message.
     pub(crate) fn channel(&self) -> &str {
         &self.channel
     }
@@ -317,9 +318,9 @@ impl Raw {
         first_number(self.connection.recv_response()) == 1
     }
 
-    /// As the other side: whether a latch is open.
+    /// For a latch: whether it is open; else tries to acquire.
     pub(crate) fn try_wait(&mut self) -> bool {
-        if self.noun != Noun::Latch {
+        if self.primitive != Primitive::Latch {
             return self.try_acquire();
         }
         self.connection.send_packed_command(&self.look).expect("the private server answers");
@@ -327,8 +328,9 @@ impl Raw {
     }
 
     pub(crate) fn release(&mut self) {
-        // The mark of a latch's change is its own, that of a permit is its acquisition's.
-        self.requests += u64::from(self.noun == Noun::Latch);
+        // Each change of a latch has an idempotency key of its own; the release of a permit has
+        // that of its acquire.
+        self.requests += u64::from(self.primitive == Primitive::Latch);
         let request = self.release.numbered(self.requests);
         self.connection.send_packed_command(request).expect("the private server answers");
         assert_ne!(first_number(self.connection.recv_response()), 0, "it was held");
@@ -346,7 +348,7 @@ impl Raw {
         self.release();
     }
 
-    /// Polls without a pause: what people write by hand.
+    /// Polls without a pause, as hand-written locks do.
     pub(crate) fn poll(&mut self, granted: &mut dyn FnMut()) {
         while !self.try_acquire() {}
         granted();

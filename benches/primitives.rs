@@ -1,10 +1,10 @@
-//! The budget of `design.md` §6 for everything but the plain lock: fair and read-write locks, semaphores and latches
-//! against the scripts of the same noun sent bare, in one run.
+//! Fair and read-write locks, semaphores and latches against their own scripts sent bare, in one
+//! run. The bench `budget` measures the plain lock.
 //!
 //! ```text
-//! cargo bench --bench nouns                            the whole table, two and a half minutes
-//! cargo bench --bench nouns -- --quick                 a look that everything works, 15 s; its numbers say little
-//! cargo bench --bench nouns -- cycle readers           some of: cycle several hand-off commands fair-threads fair-processes
+//! cargo bench --bench primitives                       the whole table, two and a half minutes
+//! cargo bench --bench primitives -- --quick            a check that everything works, 15 s; its numbers mean little
+//! cargo bench --bench primitives -- cycle several      some of: cycle several hand-off commands fair-threads fair-processes
 //!                                                      fair-queue mix writer patterns redlock
 //! ```
 //!
@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::load::{load, rate_of};
-use common::noun::{Noun, Ours, Raw};
 use common::parts::{self, number};
-use common::player::{Player, lines, tell, wall_nanos};
+use common::player::{Player, lines, report, wall_nanos};
+use common::primitive::{Ours, Primitive, Raw};
 use common::server::connect;
 use common::table::{Table, median, micros, millis, percentile};
 use common::{Bench, Part, open};
@@ -31,7 +31,7 @@ const PARTS: &[Part] = &[
     ("hand-off", hand_off),
     ("commands", commands),
     ("fair-threads", fair_threads),
-    ("fair-processes", |bench, table| parts::processes(bench, table, Noun::Fair, 0.99)),
+    ("fair-processes", |bench, table| parts::processes(bench, table, Primitive::Fair, 0.99)),
     ("fair-queue", fair_queue),
     ("mix", mix),
     ("writer", writer),
@@ -48,39 +48,55 @@ fn main() {
 }
 
 fn cycle(bench: &Bench, table: &mut Table) {
-    for noun in [Noun::Fair, Noun::Read, Noun::Write, Noun::Semaphore, Noun::Counting, Noun::Latch] {
-        let what = match noun {
-            Noun::Latch => "uncontended latch, set to 1 + count down".to_owned(),
-            _ => format!("uncontended {}", noun.name()),
+    for primitive in [
+        Primitive::Fair,
+        Primitive::Read,
+        Primitive::Write,
+        Primitive::Semaphore,
+        Primitive::Counting,
+        Primitive::Latch,
+    ] {
+        let what = match primitive {
+            Primitive::Latch => "uncontended latch, set to 1 + count down".to_owned(),
+            _ => format!("uncontended {}", primitive.name()),
         };
-        parts::cycle(bench, table, &what, noun, None);
+        parts::cycle(bench, table, &what, primitive, None);
     }
 }
 
 fn hand_off(bench: &Bench, table: &mut Table) {
-    for noun in [Noun::Fair, Noun::Write, Noun::Semaphore, Noun::Latch] {
-        parts::hand_off(bench, table, &format!("hand-off between processes, {}", noun.name()), noun);
+    for primitive in [Primitive::Fair, Primitive::Write, Primitive::Semaphore, Primitive::Latch] {
+        parts::hand_off(bench, table, &format!("hand-off between processes, {}", primitive.name()), primitive);
     }
 }
 
 fn commands(bench: &Bench, table: &mut Table) {
     let long = bench.or_quick(Duration::from_secs(1), Duration::from_millis(100));
-    for noun in [Noun::Fair, Noun::Read, Noun::Write, Noun::Semaphore, Noun::Counting, Noun::Latch] {
-        parts::commands_waiting(bench, table, noun, long);
+    for primitive in [
+        Primitive::Fair,
+        Primitive::Read,
+        Primitive::Write,
+        Primitive::Semaphore,
+        Primitive::Counting,
+        Primitive::Latch,
+    ] {
+        parts::commands_waiting(bench, table, primitive, long);
     }
 }
 
 fn fair_threads(bench: &Bench, table: &mut Table) {
-    parts::one_lock(bench, table, Noun::Fair, 0.7, 0.99);
-    parts::commands_contended(bench, table, "  commands per acquisition", Noun::Fair);
+    parts::one_lock(bench, table, Primitive::Fair, 0.7, 0.99);
+    parts::commands_contended(bench, table, "  commands per acquisition", Primitive::Fair);
 }
 
-// ---- a long queue --------------------------------------------------------------------------------------------------
+// ---- a long queue
+// --------------------------------------------------------------------------------------------------
 
-/// How long each holder keeps the lock: the one before it is back in the queue by then, and everybody at rest.
+/// How long each holder keeps the lock: by then the holder before it is back in the queue, and all
+/// threads wait.
 const REST: Duration = Duration::from_millis(2);
 
-/// From the start of a release until the next in the queue has it, while 32 wait.
+/// From the start of a release until the next waiter has the lock, while 32 wait.
 fn fair_queue(bench: &Bench, table: &mut Table) {
     let (rounds, span) = bench.rounds((3, 1000), (1, 300));
     for processes in [1, 4] {
@@ -88,21 +104,22 @@ fn fair_queue(bench: &Bench, table: &mut Table) {
         let (name, raw_name) = (format!("queue-{processes}"), format!("queue-raw-{processes}"));
         let role = ["queue", bench.url(), &name, &raw_name, &threads];
         let mut players: Vec<_> = (0..processes).map(|_| Player::start(&role)).collect();
-        players.iter_mut().for_each(|p| assert_eq!(p.hear(), "ready"));
+        players.iter_mut().for_each(|p| assert_eq!(p.receive(), "ready"));
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
             for (which, times) in ["raw", "leasehold"].iter().zip(&mut times) {
                 let begin = wall_nanos() + 20_000_000;
                 let end = begin + span.as_nanos() as u64;
-                players.iter_mut().for_each(|p| p.say(&format!("{which} {begin} {end}")));
+                players.iter_mut().for_each(|p| p.send(&format!("{which} {begin} {end}")));
                 let mut history = Vec::new();
                 for player in &mut players {
-                    let line = player.hear();
+                    let line = player.receive();
                     let moments: Vec<u64> = line.split_whitespace().map(|w| number(w) as u64).collect();
                     history.extend(moments.chunks_exact(2).map(|pair| (pair[0], pair[1])));
                 }
                 history.sort_unstable();
-                // From when all are there until the first one stays away.
+                // Only while all threads take part: after the first ones have come, before the
+                // first one stops.
                 let begun = history.len().min(128) / 2;
                 let full = history.iter().zip(&history[1..]).skip(begun).filter(|((_, released), _)| *released < end);
                 times.extend(
@@ -122,17 +139,17 @@ fn fair_queue(bench: &Bench, table: &mut Table) {
     }
 }
 
-/// Threads that queue up again and again between two moments, and then tell when they got and gave up the lock.
+/// Threads that acquire and release between two moments, and then report when they did.
 fn play_queue(url: &str, name: &str, raw_name: &str, threads: usize) {
     let client = open(url);
     let mut waiters: Vec<_> = (0..threads)
         .map(|_| {
-            let raw = Raw::new(Noun::Fair, url, raw_name);
+            let raw = Raw::new(Primitive::Fair, url, raw_name);
             let subscriber = connect(url);
-            (Ours::new(Noun::Fair, &client, name), raw, subscriber)
+            (Ours::new(Primitive::Fair, &client, name), raw, subscriber)
         })
         .collect();
-    tell("ready");
+    report("ready");
     for line in lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let [which, begin, end] = words[..] else { panic!("{line:?}") };
@@ -143,11 +160,11 @@ fn play_queue(url: &str, name: &str, raw_name: &str, threads: usize) {
                 .map(|(ours, raw, subscriber)| {
                     scope.spawn(move || match which {
                         "raw" => {
-                            let mut ear = subscriber.as_pubsub();
-                            ear.subscribe(raw.channel()).expect("subscribed");
+                            let mut subscription = subscriber.as_pubsub();
+                            subscription.subscribe(raw.channel()).expect("subscribed");
                             queue_until(begin, end, |work| {
                                 while !raw.try_acquire() {
-                                    ear.get_message().expect("a message");
+                                    subscription.get_message().expect("a message");
                                 }
                                 work();
                                 raw.release();
@@ -159,7 +176,7 @@ fn play_queue(url: &str, name: &str, raw_name: &str, threads: usize) {
                 .collect();
             running.into_iter().map(|t| t.join().expect("a thread")).collect()
         });
-        tell(&moments.join(" "));
+        report(&moments.join(" "));
     }
 }
 
@@ -176,18 +193,19 @@ fn queue_until(begin: u64, end: u64, mut once: impl FnMut(&mut dyn FnMut())) -> 
     moments.join(" ")
 }
 
-// ---- readers and writers -------------------------------------------------------------------------------------------
+// ---- readers and writers
+// -------------------------------------------------------------------------------------------
 
-/// 16 threads that read 19 times and write once, and so on.
+/// 16 threads that read 19 times, write once, and repeat.
 fn mix(bench: &Bench, table: &mut Table) {
     const THREADS: usize = 16;
     const READS: usize = 19;
     let (rounds, span) = bench.rounds((5, 800), (2, 200));
     let client = bench.client();
     let (mut reader, mut writer) =
-        (Raw::new(Noun::Read, bench.url(), "mix-raw"), Raw::new(Noun::Write, bench.url(), "mix-raw"));
+        (Raw::new(Primitive::Read, bench.url(), "mix-raw"), Raw::new(Primitive::Write, bench.url(), "mix-raw"));
     let mut workers: Vec<_> = (0..THREADS)
-        .map(|i| (Ours::new(Noun::Read, &client, "mix"), Ours::new(Noun::Write, &client, "mix"), i))
+        .map(|i| (Ours::new(Primitive::Read, &client, "mix"), Ours::new(Primitive::Write, &client, "mix"), i))
         .collect();
     let longest_write = AtomicU64::new(0);
     let (mut raw_rates, mut rates, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
@@ -224,28 +242,33 @@ fn writer(bench: &Bench, table: &mut Table) {
     for threads in [8, 16] {
         let name = format!("readers-{threads}");
         let client = bench.client();
-        let mut readers: Vec<_> = (0..threads).map(|_| Ours::new(Noun::Read, &client, &name)).collect();
-        let lock = Ours::new(Noun::Write, &client, &name);
+        let mut readers: Vec<_> = (0..threads).map(|_| Ours::new(Primitive::Read, &client, &name)).collect();
+        let lock = Ours::new(Primitive::Write, &client, &name);
         let raw_name = format!("raw-readers-{threads}");
-        let mut raws: Vec<_> = (0..threads).map(|_| Raw::new(Noun::Read, bench.url(), &raw_name)).collect();
-        let mut raw = Raw::new(Noun::Write, bench.url(), &raw_name);
+        let mut raws: Vec<_> = (0..threads).map(|_| Raw::new(Primitive::Read, bench.url(), &raw_name)).collect();
+        let mut raw = Raw::new(Primitive::Write, bench.url(), &raw_name);
         let bare = while_they_run(&mut raws, Raw::poll, || waits_for(rounds, |granted| raw.poll(granted)));
         let ours = while_they_run(&mut readers, |r, granted| r.once(granted), || write_waits(&lock, rounds));
-        told(table, &format!("{threads} threads reading in a loop, one writer: until it is in"), Some(bare), ours);
+        release_channel(
+            table,
+            &format!("{threads} threads reading in a loop, one writer: until it is in"),
+            Some(bare),
+            ours,
+        );
 
         let name = format!("far-readers-{threads}");
-        let lock = Ours::new(Noun::Write, &client, &name);
+        let lock = Ours::new(Primitive::Write, &client, &name);
         for processes in [1, 2] {
             let role = ["read", bench.url(), &name, &(threads / processes).to_string()];
             let mut players: Vec<_> = (0..processes).map(|_| Player::start(&role)).collect();
-            players.iter_mut().for_each(|p| assert_eq!(p.hear(), "ready"));
-            players.iter_mut().for_each(|p| p.say("go"));
+            players.iter_mut().for_each(|p| assert_eq!(p.receive(), "ready"));
+            players.iter_mut().for_each(|p| p.send("go"));
             let ours = write_waits(&lock, rounds);
-            players.iter_mut().for_each(|p| p.say("stop"));
-            let reads: usize = players.iter_mut().map(|p| number(&p.hear())).sum();
+            players.iter_mut().for_each(|p| p.send("stop"));
+            let reads: usize = players.iter_mut().map(|p| number(&p.receive())).sum();
             assert!(reads > 0, "they read");
             let others = if processes == 1 { "another process" } else { "2 other processes" };
-            told(table, &format!("{threads} in {others}, one writer: until it is in"), None, ours);
+            release_channel(table, &format!("{threads} in {others}, one writer: until it is in"), None, ours);
         }
     }
 }
@@ -287,7 +310,7 @@ fn waits_for(rounds: usize, mut once: impl FnMut(&mut dyn FnMut())) -> Vec<Durat
     waits
 }
 
-fn told(table: &mut Table, what: &str, bare: Option<Vec<Duration>>, ours: Vec<Duration>) {
+fn release_channel(table: &mut Table, what: &str, bare: Option<Vec<Duration>>, ours: Vec<Duration>) {
     let half = |waits: &[Duration]| percentile(waits, 50);
     let in_words = |waits: &[Duration]| format!("{}, at most {}", millis(half(waits)), millis(percentile(waits, 100)));
     let ratio = bare.as_ref().map(|bare| half(&ours).as_secs_f64() / half(bare).as_secs_f64());
@@ -295,32 +318,34 @@ fn told(table: &mut Table, what: &str, bare: Option<Vec<Duration>>, ours: Vec<Du
     table.row(what, &bare.map_or(String::new(), |bare| in_words(&bare)), &in_words(&ours), ratio, "≤ 50 ms", met);
 }
 
-/// Reads in a loop from one line until the next, and tells how often.
+/// Reads in a loop from one line of input until the next, and reports how often.
 fn play_read(url: &str, name: &str, threads: usize) {
     let client = open(url);
-    let mut readers: Vec<_> = (0..threads).map(|_| Ours::new(Noun::Read, &client, name)).collect();
-    tell("ready");
-    let mut told = lines();
-    while told.next().is_some() {
+    let mut readers: Vec<_> = (0..threads).map(|_| Ours::new(Primitive::Read, &client, name)).collect();
+    report("ready");
+    let mut release_channel = lines();
+    while release_channel.next().is_some() {
         let reads = AtomicU64::new(0);
         let once = |reader: &mut Ours, granted: &mut dyn FnMut()| {
             reader.once(granted);
             reads.fetch_add(1, Ordering::Relaxed);
         };
-        while_they_run(&mut readers, once, || told.next());
-        tell(&reads.into_inner().to_string());
+        while_they_run(&mut readers, once, || release_channel.next());
+        report(&reads.into_inner().to_string());
     }
 }
 
-// ---- what a pattern costs everybody else ---------------------------------------------------------------------------
+// ---- what a pattern costs all other clients
+// ---------------------------------------------------------------------------
 
-/// A client that waits for fair locks has one pattern subscription, and Redis compares every message with every pattern.
+/// A client that waits for fair locks has one pattern subscription, and Redis compares every
+/// message with every pattern.
 fn patterns(bench: &Bench, table: &mut Table) {
     let (batches, batch) = bench.or_quick((21, 500), (5, 200));
     let client = bench.client();
     let mut sender = bench.server.connect();
-    let mut raw = Raw::new(Noun::Mutex, bench.url(), "among-patterns");
-    let ours = Ours::new(Noun::Mutex, &client, "also-among-patterns");
+    let mut raw = Raw::new(Primitive::Mutex, bench.url(), "among-patterns");
+    let ours = Ours::new(Primitive::Mutex, &client, "also-among-patterns");
     let channels = [
         ("a plain lock's channel", "redisson_lock__channel:{some:lock:42}".to_owned()),
         ("a fair waiter's", format!("redisson_lock__channel:{{some:lock:42}}:{}:1", uuid(1 << 20))),
@@ -351,7 +376,7 @@ fn patterns(bench: &Bench, table: &mut Table) {
             let what = format!("PUBLISH on {which}, {count} clients wait for fair locks (raw: none does)");
             table.row(&what, &in_micros(without[at]), &in_micros(each), Some(each / without[at]), "", None);
         }
-        // Of single cycles, because a thread that is preempted now and then would spoil a rate.
+        // Medians of single cycles, because a thread that is preempted would spoil a rate.
         let (mut bare, mut times) = (Vec::new(), Vec::new());
         for _ in 0..bench.or_quick(2000, 200) {
             bare.push(timed(|| raw.cycle()));

@@ -1,0 +1,20 @@
+
+-- lib/hold: the end of every script that takes a lock hash; put behind those scripts. It uses their
+-- locals `lock`, `lease`, `held`, `pttl`, `field`, `mode` (nil for a lock without one), `next_up`
+-- (who waits next, if that is known) and `token`.
+if mode then
+  redis.call('hset', lock, 'mode', mode, field, held + 1)
+else
+  redis.call('hset', lock, field, held + 1)
+end
+if pttl < tonumber(lease) then
+  local set = redis.pcall('pexpire', lock, lease)
+  if type(set) == 'table' then
+    -- Refused, for instance for lack of permission: a lock without a TTL would stay for ever.
+    if pttl == -2 then
+      redis.call('del', lock)
+    end
+    return set
+  end
+end
+return {1, token, next_up}

@@ -1,0 +1,59 @@
+//! The table of all Lua scripts, shared by the crate, its tests and its benches through `#[path]`.
+//! A new script is added here: the name of its file, `with` a library in front of it, `then` a
+//! library behind it, and the shape of its replies, which only the crate reads.
+
+/// Calls the macro `$callback` with the whole table.
+macro_rules! for_each_script {
+    ($callback:ident) => {
+        $callback! {
+            MUTEX_ACQUIRE = "mutex_acquire" then "plain" then "token" then "hold" => Shape::status(3);
+            MUTEX_RELEASE = "mutex_release" with "release_level" => Shape::status(2);
+            MUTEX_INSPECT = "mutex_inspect" => Shape::List;
+            MUTEX_FORCE_UNLOCK = "mutex_force_unlock" with "force" => Shape::Number;
+            LEASE_RENEW = "lease_renew" then "renew_hashes" => Shape::List;
+            MULTI_ACQUIRE = "multi_acquire" => Shape::Status { top: 4, least: 2, most: MOST_NAMES as u16 + 1, fresh: false };
+            MULTI_RELEASE = "multi_release" => Shape::List;
+            FAIR_ACQUIRE = "fair_acquire" with "queue" then "token" then "hold" => Shape::status(3);
+            FAIR_RELEASE = "fair_release" with "release_level" with "queue" => Shape::status(2);
+            FAIR_FORCE_UNLOCK = "fair_force_unlock" with "force" with "queue" => Shape::Number;
+            FAIR_QUEUE = "fair_queue" => Shape::Pair;
+            READ_ACQUIRE = "read_acquire" then "token" then "hold" => Shape::status(3);
+            WRITE_ACQUIRE = "write_acquire" then "token" then "hold" => Shape::status(3);
+            RW_RELEASE = "rw_release" => Shape::status(2);
+            RW_RENEW = "rw_renew" then "renew_each" => Shape::List;
+            RW_FORCE_UNLOCK = "rw_force_unlock" => Shape::Number;
+            PERMIT_ACQUIRE = "permit_acquire" with "number" with "permits" => Shape::status(4);
+            PERMIT_RELEASE = "permit_release" with "number" with "permits" => Shape::status(2);
+            PERMIT_RENEW = "permit_renew" with "permits" then "renew_each" => Shape::List;
+            PERMIT_COUNT = "permit_count" with "number" with "permits" => Shape::Pair;
+            PERMIT_DELETE = "permit_delete" with "number" with "once" => Shape::status(3);
+            COUNT_ACQUIRE = "count_acquire" with "number" with "once" => Shape::status(3);
+            COUNT_RELEASE = "count_release" with "number" => Shape::status(2);
+            COUNT_SET = "count_set" with "number" with "once" => Shape::status(3);
+            COUNT_ADD = "count_add" with "number" with "once" => Shape::status(5);
+            LATCH_COUNT_DOWN = "latch_count_down" with "once" => Shape::status(3);
+            LATCH_DELETE = "latch_delete" with "number" with "once" => Shape::status(3);
+            LATCH_LOOK = "latch_look" with "number" => Shape::Pair;
+            REDLOCK_ACQUIRE = "redlock_acquire" then "plain" then "node_token" then "hold" => Shape::status(5);
+            REDLOCK_RENEW = "redlock_renew" then "renew_hashes" => Shape::Any;
+            REDLOCK_TOKEN = "redlock_token" => Shape::Number;
+            REDLOCK_LOOK = "redlock_look" => Shape::status(1);
+            REDLOCK_ADMIT = "redlock_admit" => Shape::Number;
+            CONNECT_PROBE = "connect_probe" => Shape::Any;
+            FENCE_CLAIM = "fence_claim" => Shape::Status { top: 1, least: 1, most: 2, fresh: false };
+            FENCE_WRITE = "fence_write" => Shape::Status { top: 1, least: 1, most: 2, fresh: false };
+        }
+    };
+}
+
+/// The text of a script, from `name` on as it stands in the table. The path is absolute because
+/// this macro is used from files in different folders.
+macro_rules! lua_source {
+    ($name:literal $(with $front:literal)* $(then $end:literal)*) => {
+        concat!(
+            $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/lua/lib/", $front, ".lua")),)*
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/lua/", $name, ".lua")),
+            $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/lua/lib/", $end, ".lua")),)*
+        )
+    };
+}

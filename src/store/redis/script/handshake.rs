@@ -1,0 +1,54 @@
+//! The store's part of every handshake: scripts to load, and a probe of the user's rights.
+
+use super::{CONNECT_PROBE, LOADED, fail_on_error, unexpected};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::redis::keys::probe_names;
+use crate::store::redis::wire::{Handshake, Reply, Request};
+
+/// The probe finds out whether the user may publish, because Redis does not roll back what a script
+/// did before a publish that is refused. Its names begin with the prefix, because the ACL may
+/// permit no others.
+pub(crate) fn handshake(key_prefix: &str) -> Handshake {
+    let (key, channels) = probe_names(key_prefix);
+    Handshake { scripts: LOADED, probe: connect_probe(&key, &channels), check: refuse_missing_permissions }
+}
+
+fn connect_probe(key: &str, channels: &[String]) -> Request {
+    channels.iter().fold(Request::script(&CONNECT_PROBE, &[key.as_bytes()]), |request, channel| request.arg(channel))
+}
+
+fn connect_probe_answer(reply: Reply) -> Result<Vec<String>> {
+    let Reply::Array(refused) = fail_on_error(reply)? else {
+        return Err(unexpected("the probe of permissions", "no list"));
+    };
+    Ok(refused
+        .into_iter()
+        .filter_map(|r| if let Reply::Bytes(b) = r { Some(String::from_utf8_lossy(&b).into_owned()) } else { None })
+        .collect())
+}
+
+fn refuse_missing_permissions(probe: Reply) -> Result<()> {
+    // The scripts were flushed between the load and the probe: nothing was learned, and nothing is
+    // wrong.
+    if probe.is_error("NOSCRIPT") {
+        return Ok(());
+    }
+    if matches!(&probe, Reply::Error(e) if e.code == "NOPERM" && e.text.contains("key")) {
+        return Ok(());
+    }
+    let refused = connect_probe_answer(probe)?;
+    // Texts of Redis 7, 6.2 and Valkey. A refusal of the probe's own key says nothing about the
+    // keys of the locks.
+    let about_commands = |text: &&String| {
+        (text.contains("permission") || text.contains("user executing the script")) && !text.contains("keys")
+    };
+    match refused.iter().find(about_commands) {
+        None => Ok(()),
+        Some(text) => Err(Error::new(
+            ErrorKind::Denied,
+            format!(
+                "the user lacks a permission that locks need ({text}); the crate docs have the ACL rule, in guide::operations"
+            ),
+        )),
+    }
+}

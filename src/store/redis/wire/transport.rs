@@ -1,0 +1,175 @@
+//! Bytes and replies over one socket.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use super::endpoint::Endpoint;
+use super::reader::ReplyReader;
+use super::reply::Reply;
+use super::request::Request;
+use super::stream::Stream;
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// The message of an [`ErrorKind::Unreachable`] that means: the other end closed the connection.
+pub(super) const ENDED: &str = "the connection to the server ended";
+
+/// A socket with the replies that were read from it. Redlock sends to all nodes before it reads
+/// from the first, so sending and receiving are two methods. Any error of either ends the
+/// connection's life.
+pub(super) struct Transport {
+    stream: Stream,
+    reader: ReplyReader,
+    endpoint: Endpoint,
+    io_timeout: Duration,
+    /// During the handshake: its deadline.
+    handshake: Option<Instant>,
+}
+
+impl Transport {
+    pub(super) fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
+        let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e, endpoint))?;
+        let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
+        let mut wire = Self { stream, reader, endpoint: endpoint_of_wire, io_timeout, handshake: Some(deadline) };
+        if let Some(request) = endpoint.log_in()
+            && let Reply::Error(e) = wire.ask(&request).map_err(|e| handshake_failed(endpoint, e))?
+        {
+            return Err(e.into_error());
+        }
+        let db = endpoint.info().redis_settings().db();
+        if db != 0
+            && let Reply::Error(e) =
+                wire.ask(&Request::plain(&["SELECT", &db.to_string()])).map_err(|e| handshake_failed(endpoint, e))?
+        {
+            return Err(match e.text.contains("DB index") {
+                true => Error::new(ErrorKind::InvalidInput, format!("{endpoint:?} has no database {db} ({})", e.text)),
+                false => e.into_error(),
+            });
+        }
+        Ok(wire)
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply> {
+        let mut bytes = Vec::new();
+        request.write_plain(&mut bytes);
+        // A server that refuses the connection sends an error and closes it, maybe before our
+        // write.
+        match (self.send(&bytes), self.recv()) {
+            (Ok(()), reply) => reply,
+            (Err(_), Ok(Reply::Error(e))) => Err(e.into_error()),
+            (Err(error), _) => Err(error),
+        }
+    }
+}
+
+impl Transport {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = match self.handshake {
+            Some(deadline) => self.stream.within(deadline).write_all(bytes),
+            None => self.stream.write_all(bytes),
+        };
+        written.map_err(|e| to_error(e, &self.endpoint))
+    }
+
+    pub(super) fn recv(&mut self) -> Result<Reply> {
+        if let Some(deadline) = self.handshake {
+            return shake(&mut self.reader, &mut self.stream, deadline, &self.endpoint);
+        }
+        let mut source = self.stream.until(Instant::now() + self.io_timeout);
+        loop {
+            if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
+                return Ok(reply);
+            }
+            self.reader.fill(&mut source).map_err(|e| to_error(e, &self.endpoint))?;
+        }
+    }
+
+    /// A reply that has come already; the rest of a reply that has come in part is read later.
+    /// `fresh`: poll has shown that the socket has input; without it only what was read ahead is
+    /// used.
+    pub(super) fn recv_now(&mut self, fresh: bool) -> Result<Option<Reply>> {
+        match next_reply(&mut self.reader, &self.endpoint)? {
+            // One read only, because a second could block; the rest of a partial reply is read
+            // later.
+            None if fresh => {
+                self.reader.fill(&mut self.stream).map_err(|e| to_error(e, &self.endpoint))?;
+                next_reply(&mut self.reader, &self.endpoint)
+            }
+            reply => Ok(reply),
+        }
+    }
+
+    /// Whether bytes have come that are no reply yet, or the other end has closed. One system call.
+    pub(super) fn has_input(&self) -> bool {
+        !self.reader.is_empty() || self.stream.has_input()
+    }
+
+    /// From here on each write and each reply has the I/O timeout; during the handshake all of them
+    /// share it.
+    pub(super) fn handshake_done(&mut self) -> Result<()> {
+        self.handshake = None;
+        let timeout = self.io_timeout;
+        self.stream.set_timeouts(timeout, timeout).map_err(|e| to_error(e, &self.endpoint))
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+#[cold]
+pub(super) fn handshake_failed(endpoint: &Endpoint, e: Error) -> Error {
+    let message = match e.kind() {
+        // A TLS port often closes the connection without an alert.
+        ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_tcp() => format!(
+            "{endpoint:?} ended the connection during the handshake, as a TLS port does (this version does not support \
+             TLS)"
+        ),
+        ErrorKind::Unreachable | ErrorKind::Protocol => {
+            format!("{endpoint:?} did not complete the handshake: {}", e.message())
+        }
+        _ => return e,
+    };
+    Error::new(e.kind(), message).caused_by(e)
+}
+
+pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Result<Option<Reply>> {
+    reader
+        .next()
+        .map_err(|_| Error::new(ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol")))
+}
+
+/// How a TLS port answers a Redis client: with an alert.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
+/// Reads one reply of a handshake.
+pub(super) fn shake(
+    reader: &mut ReplyReader,
+    stream: &mut Stream,
+    deadline: Instant,
+    endpoint: &Endpoint,
+) -> Result<Reply> {
+    loop {
+        match next_reply(reader, endpoint) {
+            Ok(Some(reply)) => return Ok(reply),
+            Ok(None) => reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, endpoint))?,
+            Err(_) if reader.unread().starts_with(&TLS_ALERT) => {
+                let why = "does not speak the Redis protocol but TLS, which this version does not support; name a port \
+                           without TLS";
+                return Err(Error::new(ErrorKind::Protocol, format!("{endpoint:?} {why}")));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+#[cold]
+pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
+    use io::ErrorKind as Io;
+    let message = match e.kind() {
+        Io::WouldBlock | Io::TimedOut => format!("{endpoint:?} did not answer within the I/O timeout (io_timeout)"),
+        Io::ConnectionRefused | Io::NotFound => format!("no server listens at {endpoint:?}"),
+        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
+        _ => format!("{endpoint:?} cannot be reached"),
+    };
+    Error::new(ErrorKind::Unreachable, message).caused_by(e)
+}

@@ -1,0 +1,103 @@
+//! Requests whose connection failed before the reply: whether they can have run, or can still run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::request::{ConnectionArgs, Request};
+use crate::base::error::Error;
+use crate::base::lease::Moment;
+
+/// What the handshake of a connection learned about the server.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Id and address of this connection for `CLIENT KILL`, if the user may send that.
+    pub(super) kill: Option<(u64, String)>,
+    /// The server process. After a restart, connection ids start again and name other connections.
+    pub(super) run_id: Option<String>,
+    /// The server's clock in microseconds, read between `asked_at` and `answered_at`.
+    pub(super) server_micros: u64,
+    pub(super) asked_at: Moment,
+    pub(super) answered_at: Moment,
+}
+
+impl Facts {
+    /// A lower bound of the server's clock, unless that is set back.
+    pub(super) fn server_now_at_least(&self, now: Moment) -> u64 {
+        self.server_micros.saturating_add(micros(now.since(self.answered_at)))
+    }
+
+    fn server_now_at_most(&self, now: Moment) -> u64 {
+        self.server_micros.saturating_add(micros(now.since(self.asked_at)))
+    }
+
+    pub(super) fn connection_args(&self, now: Moment, io_timeout: Duration) -> ConnectionArgs {
+        ConnectionArgs {
+            // `server_micros` is above every token given before this connection was made, so before
+            // the failover that may have ended an older one. The second part covers proxies that
+            // keep connections over a failover.
+            floor: self.server_micros.max(self.server_now_at_least(now).saturating_sub(1_000_000)),
+            not_after: if self.kill.is_some() { 0 } else { self.server_now_at_most(now) + micros(io_timeout) },
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A request was sent on a connection that then failed. It can still run until the server has
+/// closed its end of the connection.
+#[derive(Debug, Clone)]
+pub(crate) struct UnknownOutcome {
+    pub(super) facts: Arc<Facts>,
+    /// Server time in microseconds past which the request refuses to run; 0: no limit.
+    pub(super) not_after: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No byte of it has reached the server.
+    NotSent(Error),
+    /// It may have run, or may still run. `stale`: the connection had ended while idle, so the
+    /// server is probably reachable and can be asked again at once.
+    Unknown { error: Error, unknown: UnknownOutcome, stale: bool },
+}
+
+/// What makes sure that a request of unknown outcome cannot run any more.
+pub(super) enum Remedy {
+    /// Nothing to do: its server process is gone, or its not-after time has passed.
+    None,
+    Kill(Request),
+    Wait(Duration),
+}
+
+impl UnknownOutcome {
+    /// False when `here` describes another process of the server than the one that the request was
+    /// sent to.
+    pub(super) fn may_have_run_at(&self, here: &Facts) -> bool {
+        let (here, there) = (&here.run_id, &self.facts.run_id);
+        here.is_none() || there.is_none() || here == there
+    }
+
+    /// What must happen on a connection with the facts `here` before a repeat or an undo.
+    pub(super) fn remedy(&self, here: &Facts, now: Moment) -> Remedy {
+        if !self.may_have_run_at(here) {
+            return Remedy::None;
+        }
+        if let Some((id, addr)) = &self.facts.kill {
+            return Remedy::Kill(Request::plain(&["CLIENT", "KILL", "ID", &id.to_string(), "ADDR", addr]));
+        }
+        let late = self.not_after.saturating_sub(here.server_now_at_least(now));
+        if late == 0 { Remedy::None } else { Remedy::Wait(Duration::from_micros(late)) }
+    }
+
+    /// Covers an earlier request on the same connection as well.
+    pub(crate) fn includes(&mut self, earlier: &Self) {
+        self.not_after = self.not_after.max(earlier.not_after);
+    }
+
+    /// Whether both were sent on one connection: then one kill resolves both.
+    pub(crate) fn same_connection(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.facts, &other.facts)
+    }
+}
