@@ -2,8 +2,8 @@
 //! leases.
 
 use super::answers::Answer;
-use super::permits::Permits;
-use super::state::{Entry, State, another_kind};
+use super::entry::{Entry, Permits, another_kind};
+use super::state::State;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, TAKEN_TTL};

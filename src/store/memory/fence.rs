@@ -2,17 +2,11 @@
 
 use std::sync::Arc;
 
-use super::state::{Entry, State};
+use super::entry::{Entry, Value};
+use super::state::State;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::store::FenceAnswer;
-
-#[derive(Debug)]
-pub(super) struct Value {
-    /// The highest that claimed it.
-    token: u64,
-    bytes: Option<Vec<u8>>,
-}
 
 impl State {
     pub(super) fn claim(&mut self, key: &Arc<str>, token: u64, now: Moment) -> Result<FenceAnswer> {

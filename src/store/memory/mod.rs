@@ -6,28 +6,33 @@
 
 mod answers;
 mod counts;
+mod entry;
 mod fair;
 pub(crate) mod faults;
 mod fence;
 mod multi;
 mod mutex;
 mod permits;
+mod queue;
 mod rw;
+mod shared;
 mod state;
 mod subscription;
+mod subscriptions;
 #[cfg(feature = "testing")]
 mod testing;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use self::faults::{Failure, Operation};
+pub(crate) use self::shared::Memory;
 use self::state::State;
-use crate::base::clock::{Clock, MovableClock};
+use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
@@ -40,30 +45,6 @@ use crate::store::{
 
 /// What stands where the address of a server would.
 const ADDRESS: &str = "memory";
-
-/// What several clients have in common, each by a [`MemoryStore`] of its own.
-pub(crate) struct Memory {
-    pub(crate) clock: Arc<MovableClock>,
-    state: Mutex<State>,
-    next_store: AtomicU64,
-    /// Called when a test has changed something that those who sleep would find by a timer; false:
-    /// not any more.
-    #[cfg(feature = "testing")]
-    clients: Mutex<Vec<Box<dyn Fn() -> bool + Send + Sync>>>,
-}
-
-impl Memory {
-    pub(crate) fn new() -> Self {
-        let clock = Arc::new(MovableClock::default());
-        Self {
-            state: Mutex::new(State::new(clock.clone())),
-            clock,
-            next_store: AtomicU64::new(0),
-            #[cfg(feature = "testing")]
-            clients: Mutex::default(),
-        }
-    }
-}
 
 /// The store of one client.
 pub(crate) struct MemoryStore {

@@ -1,6 +1,7 @@
 //! Several plain locks taken and given up as one.
 
-use super::state::{Entry, State};
+use super::entry::Entry;
+use super::state::State;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;

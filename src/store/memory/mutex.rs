@@ -1,6 +1,7 @@
 //! The re-entrant lock.
 
-use super::state::{Entry, Stand, State};
+use super::entry::{Entry, Stand};
+use super::state::State;
 use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;

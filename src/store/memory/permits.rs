@@ -1,46 +1,11 @@
 //! The semaphore whose permits have leases.
 
-use super::state::{Entry, Stand, State};
+use super::entry::{Entry, Stand};
+use super::state::State;
 use crate::base::error::Result;
-use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Acquire, Acquired, Granted, Release, Released};
-
-#[derive(Debug)]
-pub(super) struct Permits {
-    /// Fewer than none where some that were out have been taken away.
-    pub(super) free: i64,
-    /// Those that are out, by acquisition: the count is how many permits.
-    out: Vec<Stand>,
-}
-
-impl Permits {
-    pub(super) fn new(free: i64) -> Self {
-        Self { free, out: Vec::new() }
-    }
-
-    pub(super) fn held(&self) -> i64 {
-        self.out.iter().map(|stand| i64::from(stand.count)).sum()
-    }
-
-    /// Takes back what keeps to `is_over`; true: there was something.
-    fn take_back(&mut self, is_over: impl Fn(&Stand) -> bool) -> bool {
-        let before = self.held();
-        self.out.retain(|stand| !is_over(stand));
-        self.free += before - self.held();
-        self.held() < before
-    }
-
-    pub(super) fn take_all_back(&mut self) -> bool {
-        self.take_back(|_| true)
-    }
-
-    pub(super) fn lengthen(&mut self, holder: &Holder, until: Moment, now: Moment) -> bool {
-        let theirs = self.out.iter_mut().find(|stand| stand.holder == *holder && stand.until > now);
-        theirs.map(|stand| stand.lengthen(until)).is_some()
-    }
-}
 
 impl State {
     /// Gives back the permits whose lease has ended, and tells those who wait.
@@ -95,6 +60,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::holder::Holder;
     use crate::store::Count;
     use crate::store::memory::tests::{Bench, LEASE};
 

@@ -2,75 +2,12 @@
 
 use std::time::Duration;
 
-use super::state::{Entry, Stand, State};
+use super::entry::{Entry, Marker, ReadWrite, Stand};
+use super::state::State;
 use crate::base::error::Result;
-use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, Released, Waiting};
-
-/// A writer, or readers. While a downgrade is unknown its holder may stand as either.
-#[derive(Debug, Default)]
-pub(super) struct ReadWrite {
-    writer: Option<Stand>,
-    readers: Vec<Stand>,
-}
-
-/// A writer that waits, and keeps new readers out meanwhile.
-#[derive(Debug)]
-pub(super) struct Marker {
-    holder: Holder,
-    pub(super) until: Moment,
-}
-
-impl ReadWrite {
-    /// Lets go of those whose lease has ended; true: nobody is left.
-    pub(super) fn is_over(&mut self, now: Moment) -> bool {
-        self.writer = self.writer.take().filter(|writer| writer.until > now);
-        self.readers.retain(|reader| reader.until > now);
-        self.writer.is_none() && self.readers.is_empty()
-    }
-
-    fn until(&self) -> Moment {
-        let all = self.writer.iter().chain(&self.readers);
-        all.map(|stand| stand.until).max().unwrap_or(Moment::from_nanos(0))
-    }
-
-    fn is_writer(&self, holder: &Holder) -> bool {
-        self.writer.as_ref().is_some_and(|writer| writer.holder == *holder)
-    }
-
-    fn is_reader(&self, holder: &Holder) -> bool {
-        self.readers.iter().any(|reader| reader.holder == *holder)
-    }
-
-    fn read(&mut self, holder: &Holder, count: u32, until: Moment) {
-        match self.readers.iter_mut().find(|reader| reader.holder == *holder) {
-            Some(reader) => {
-                reader.count = count;
-                reader.lengthen(until);
-            }
-            None => self.readers.push(Stand { holder: holder.clone(), count, until }),
-        }
-    }
-
-    pub(super) fn lengthen(&mut self, holder: &Holder, until: Moment) -> bool {
-        let mut stands = false;
-        for stand in self.writer.iter_mut().chain(&mut self.readers).filter(|stand| stand.holder == *holder) {
-            stand.lengthen(until);
-            stands = true;
-        }
-        stands
-    }
-
-    /// Until when, and who: a writer has `:write` behind its id.
-    pub(super) fn holders(&self) -> (Moment, Vec<(String, u64)>) {
-        let writer =
-            self.writer.iter().map(|writer| (format!("{}:write", writer.holder.as_str()), writer.count.into()));
-        let readers = self.readers.iter().map(|reader| (reader.holder.as_str().to_owned(), reader.count.into()));
-        (self.until(), writer.chain(readers).collect())
-    }
-}
 
 impl State {
     pub(super) fn acquire_read(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {

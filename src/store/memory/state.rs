@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answers::Answers;
-use super::fair::Queue;
+use super::entry::{Entry, Marker, another_kind};
 use super::faults::Faults;
-use super::fence::Value;
-use super::permits::Permits;
-use super::rw::{Marker, ReadWrite};
-use super::subscription::Subscriptions;
+use super::queue::Queue;
+use super::subscriptions::Subscriptions;
 use crate::base::clock::Clock;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::holder::Holder;
+use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::store::{Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic};
@@ -33,71 +30,6 @@ pub(super) struct State {
     pub(super) faults: Faults,
     last_token: u64,
     sweep_at: usize,
-}
-
-/// What stands under a name.
-#[derive(Debug)]
-pub(super) enum Entry {
-    /// Of a mutex or a fair lock: they exclude each other.
-    Lock(Stand),
-    ReadWrite(ReadWrite),
-    Semaphore(Permits),
-    /// How many permits are free.
-    CountingSemaphore(i64),
-    /// What is left to count.
-    Latch(i64),
-    Value(Value),
-}
-
-/// One holder, how often it holds, and until when.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stand {
-    pub(super) holder: Holder,
-    pub(super) count: u32,
-    pub(super) until: Moment,
-}
-
-impl Stand {
-    /// Never shortens.
-    pub(super) fn lengthen(&mut self, until: Moment) {
-        self.until = self.until.max(until);
-    }
-}
-
-impl Entry {
-    pub(super) fn lock(&mut self) -> Option<&mut Stand> {
-        if let Self::Lock(stand) = self { Some(stand) } else { None }
-    }
-
-    pub(super) fn read_write(&mut self) -> Option<&mut ReadWrite> {
-        if let Self::ReadWrite(lock) = self { Some(lock) } else { None }
-    }
-
-    pub(super) fn semaphore(&mut self) -> Option<&mut Permits> {
-        if let Self::Semaphore(permits) = self { Some(permits) } else { None }
-    }
-
-    pub(super) fn counting_semaphore(&mut self) -> Option<&mut i64> {
-        if let Self::CountingSemaphore(free) = self { Some(free) } else { None }
-    }
-
-    pub(super) fn value(&mut self) -> Option<&mut Value> {
-        if let Self::Value(value) = self { Some(value) } else { None }
-    }
-
-    /// Nobody holds it any more. Permits and counts stay until they are removed.
-    fn is_over(&mut self, now: Moment) -> bool {
-        match self {
-            Self::Lock(stand) => stand.until <= now,
-            Self::ReadWrite(lock) => lock.is_over(now),
-            _ => false,
-        }
-    }
-}
-
-#[cold]
-pub(super) fn another_kind() -> Error {
-    Error::new(ErrorKind::WrongType, "what stands under this name is of another kind")
 }
 
 impl State {
@@ -285,6 +217,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
     use crate::store::memory::tests::{Bench, SECOND};
 
     #[test]

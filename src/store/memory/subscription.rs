@@ -1,80 +1,13 @@
-//! Who waits for what: each client that listens has a channel, into which whoever frees something
-//! puts the news.
+//! The two halves of a subscription.
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use super::Memory;
-use crate::base::error::{Error, ErrorKind, Result};
+use super::shared::Memory;
+use super::subscriptions::ended;
+use crate::base::error::Result;
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
-
-#[derive(Debug, Default)]
-pub(super) struct Subscriptions {
-    list: Vec<Subscription>,
-    next: u64,
-}
-
-#[derive(Debug)]
-struct Subscription {
-    id: u64,
-    /// The store whose client listens.
-    store: u64,
-    topics: HashSet<Topic>,
-    news: Sender<Result<Received>>,
-}
-
-impl Subscriptions {
-    /// How many listen.
-    pub(super) fn publish(&mut self, topic: &Topic) -> u64 {
-        let mut listeners = 0;
-        for subscription in self.list.iter().filter(|one| one.topics.contains(topic)) {
-            listeners += u64::from(subscription.news.send(Ok(Received::Notified(vec![topic.clone()]))).is_ok());
-        }
-        listeners
-    }
-
-    /// Tells everybody to look again.
-    #[cfg(feature = "testing")]
-    pub(super) fn publish_all(&self) {
-        for subscription in self.list.iter().filter(|one| !one.topics.is_empty()) {
-            let _ = subscription.news.send(Ok(Received::Notified(subscription.topics.iter().cloned().collect())));
-        }
-    }
-
-    #[cfg(feature = "testing")]
-    pub(super) fn listeners(&self, key: &str) -> usize {
-        self.list.iter().filter(|one| one.topics.iter().any(|topic| *topic.key == *key)).count()
-    }
-
-    /// Those of a store, or all.
-    pub(super) fn end(&mut self, store: Option<u64>, why: &Error) {
-        self.list.retain(|one| {
-            let stays = store.is_some_and(|store| store != one.store);
-            if !stays {
-                let _ = one.news.send(Err(why.clone()));
-            }
-            stays
-        });
-    }
-
-    fn begin(&mut self, store: u64) -> (u64, Sender<Result<Received>>, Receiver<Result<Received>>) {
-        let (id, (news, receiver)) = (self.next, channel());
-        self.next += 1;
-        self.list.push(Subscription { id, store, topics: HashSet::new(), news: news.clone() });
-        (id, news, receiver)
-    }
-
-    fn find(&mut self, id: u64) -> Result<&mut Subscription> {
-        self.list.iter_mut().find(|one| one.id == id).ok_or_else(ended)
-    }
-}
-
-#[cold]
-fn ended() -> Error {
-    Error::new(ErrorKind::Unreachable, "the subscription has ended")
-}
 
 /// Both halves.
 pub(super) fn subscribe(
@@ -146,6 +79,7 @@ impl SubscriptionSender for MemorySender {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::ErrorKind;
     use crate::base::lock_name::{Kind, LockName};
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Memory;
 use super::faults::{Failure, Operation, cut_off};
+use super::shared::Memory;
 use crate::base::clock::Clock;
 
 impl Memory {
