@@ -1,8 +1,8 @@
 //! Many read a config of two values, one changes both, and nobody sees it half changed.
 //!
-//! A read-write lock: readers do not wait for each other, and a writer has it alone. When it has written, the writer
-//! goes on as a reader (`downgrade`): the others may read again while it checks what it wrote, and no other writer comes
-//! in between.
+//! A read-write lock: readers do not wait for each other, and a writer has it alone. When it has
+//! written, the writer goes on as a reader (`downgrade`): the others may read again while it checks
+//! what it wrote, and no other writer comes in between.
 //!
 //! `cargo run --example config_readers -- redis://127.0.0.1/`
 
@@ -40,11 +40,13 @@ fn run(url: &str, lock: &RwLock, db: &mut redis::Connection) -> Outcome<usize> {
         let before = all(start(scope, url, 1))?;
         assert!(before.iter().all(|config| is(config, "db-1", "5001")));
 
-        // Of this closure: should it fail, the lock comes free, and the readers do not wait for ever.
+        // Of this closure: should it fail, the lock comes free, and the readers do not wait for
+        // ever.
         let guard = lock.write()?;
         set(db, HOST, "db-2")?;
         let readers = start(scope, url, 2);
-        // Half changed, and somebody wants to read. Without the lock there is time enough here to do so.
+        // Half changed, and somebody wants to read. Without the lock there is time enough here to
+        // do so.
         thread::sleep(Duration::from_millis(30));
         // One who lost the lock meanwhile must not write any more.
         guard.ensure_held()?;

@@ -1,10 +1,11 @@
-//! A holder that is suspended past its lease wakes up, and its late write is refused: by an SQLite table and by a Redis
-//! key.
+//! A holder that is suspended past its lease wakes up, and its late write is refused: by an SQLite
+//! table and by a Redis key.
 //!
-//! The suspension is real: the program runs itself as a second process, sends it SIGSTOP between its read and its
-//! write, takes the lock when the lease has ended, does its own work, and sends SIGCONT. The late process does not
-//! ask whether it still has the lock, as if it had been suspended between the question and the write: no library can
-//! close that gap. The resource can, because it remembers the highest fencing token that has claimed it.
+//! The suspension is real: the program runs itself as a second process, sends it SIGSTOP between
+//! its read and its write, takes the lock when the lease has ended, does its own work, and sends
+//! SIGCONT. The late process does not ask whether it still has the lock, as if it had been
+//! suspended between the question and the write: no library can close that gap. The resource can,
+//! because it remembers the highest fencing token that has claimed it.
 //!
 //! `cargo run --example fencing_sqlite -- redis://127.0.0.1/`
 

@@ -1,8 +1,9 @@
-//! A fixed lease: the lock ends after a time that is known beforehand, whether or not its holder hangs.
+//! A fixed lease: the lock ends after a time that is known beforehand, whether or not its holder
+//! hangs.
 //!
-//! Right for work with a known longest time. A holder that needs longer extends the lease *before* it ends; once it has
-//! ended nothing brings it back. Wrong for work of unknown length: let the watchdog renew, with `max_hold` against
-//! holders that hang.
+//! Right for work with a known longest time. A holder that needs longer extends the lease *before*
+//! it ends; once it has ended nothing brings it back. Wrong for work of unknown length: let the
+//! watchdog renew, with `max_hold` against holders that hang.
 //!
 //! `cargo run --example fixed_lease -- redis://127.0.0.1/`
 

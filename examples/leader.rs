@@ -1,11 +1,12 @@
 //! Cron-style: many processes wake up at the same time, one of them runs the job.
 //!
-//! `try_lock` and not `lock`: those that come second have nothing to do. Whoever runs the job keeps the lock for a
-//! minimum time as well: clocks differ between machines, and without it a process whose clock is a little behind would
-//! wake up when the job is already over, find the lock free, and run it once more.
+//! `try_lock` and not `lock`: those that come second have nothing to do. Whoever runs the job keeps
+//! the lock for a minimum time as well: clocks differ between machines, and without it a process
+//! whose clock is a little behind would wake up when the job is already over, find the lock free,
+//! and run it once more.
 //!
-//! Not for jobs that must run exactly once: a holder can lose its lease while it works. Such a job hands the fencing
-//! token to what it changes (see `fencing_sqlite`).
+//! Not for jobs that must run exactly once: a holder can lose its lease while it works. Such a job
+//! hands the fencing token to what it changes (see `fencing_sqlite`).
 //!
 //! `cargo run --example leader -- redis://127.0.0.1/`
 

@@ -1,8 +1,8 @@
 //! Losing a lock, and the three ways to be told: by asking, by blocking, by callback.
 //!
-//! Here an operator frees the lock by force. A pause longer than the lease, a failover or a restart of the server would
-//! look the same to the holder. It is told at the next renewal, a third of the lease later, or at once when the lease
-//! has ended by time.
+//! Here an operator frees the lock by force. A pause longer than the lease, a failover or a restart
+//! of the server would look the same to the holder. It is told at the next renewal, a third of the
+//! lease later, or at once when the lease has ended by time.
 //!
 //! `cargo run --example lost_lease -- redis://127.0.0.1/`
 
@@ -37,7 +37,8 @@ fn main() -> Result<()> {
 
     // Checked before each step that must not overlap with somebody else's.
     assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
-    // A thread whose hold is lost does not quietly get a new one while it still believes in the old.
+    // A thread whose hold is lost does not quietly get a new one while it still believes in the
+    // old.
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Lost);
     println!("unlock: {}", guard.unlock().unwrap_err());
 

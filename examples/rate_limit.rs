@@ -1,11 +1,13 @@
-//! An API that stands three calls at a time, held to it across processes, one of which is killed in its call.
+//! An API that stands three calls at a time, held to it across processes, one of which is killed in
+//! its call.
 //!
-//! A semaphore whose permits have leases: the dead worker's permit comes back by itself. A counting semaphore, or an
-//! INCR and a DECR, would have one permit less from then on. Three calls at a time are not three calls a second: that is
-//! another kind of limit.
+//! A semaphore whose permits have leases: the dead worker's permit comes back by itself. A counting
+//! semaphore, or an INCR and a DECR, would have one permit less from then on. Three calls at a time
+//! are not three calls a second: that is another kind of limit.
 //!
-//! It starts itself as the workers. A lease of half a second is for the sake of a short example: with the usual 30 s
-//! a dead worker's permit is missed for so long, but a worker may be held up for so long, too.
+//! It starts itself as the workers. A lease of half a second is for the sake of a short example:
+//! with the usual 30 s a dead worker's permit is missed for so long, but a worker may be held up
+//! for so long, too.
 //!
 //! `cargo run --example rate_limit -- redis://127.0.0.1/`
 
@@ -22,8 +24,8 @@ const PERMITS: u32 = 3;
 const WORKERS: u32 = 5;
 const CALLS: u32 = 4;
 const LEASE: Duration = Duration::from_millis(500);
-/// When the API gives up a call whose caller is silent: before the caller's permit comes back, which is two seconds after
-/// its lease has ended (Java's clocks may differ by that).
+/// When the API gives up a call whose caller is silent: before the caller's permit comes back,
+/// which is two seconds after its lease has ended (Java's clocks may differ by that).
 const API_TIMEOUT: Duration = Duration::from_secs(1);
 /// Stands for the API: a sorted set of the calls that it works on, by when it gives them up.
 const LIVE: &str = "example-api:live";
@@ -31,14 +33,16 @@ const LIVE: &str = "example-api:live";
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let url = args.first().map_or("redis://127.0.0.1/", String::as_str);
-    // An I/O timeout of a quarter of that lease, the default, would be short for a machine with much to do.
+    // An I/O timeout of a quarter of that lease, the default, would be short for a machine with
+    // much to do.
     let client = LockClient::builder().url(url).lease(LEASE).io_timeout(LEASE / 5 * 4).build()?;
     let semaphore = client.semaphore("example-api");
     let mut db = redis::Client::open(url)?.get_connection()?;
     if let Some(number) = args.get(1) {
         return worker(number.parse()?, &semaphore, &mut db);
     }
-    // At the start as well: what a run left behind that was killed. Permits are the one thing here without an end.
+    // At the start as well: what a run left behind that was killed. Permits are the one thing here
+    // without an end.
     let mut clear = || -> Outcome<()> {
         semaphore.delete()?;
         Ok(redis::cmd("DEL").arg(LIVE).exec(&mut db)?)
@@ -50,7 +54,8 @@ fn main() -> Outcome<()> {
 }
 
 fn supervise(url: &str, semaphore: &Semaphore) -> Outcome<()> {
-    // Whoever comes first sets them; a service does this at each start, and does not mind that they are there.
+    // Whoever comes first sets them; a service does this at each start, and does not mind that they
+    // are there.
     semaphore.try_set_permits(PERMITS)?;
     let mut doomed = start(url, 0)?;
     let others = (1..WORKERS).map(|number| start(url, number)).collect::<Outcome<Vec<_>>>()?;
@@ -109,7 +114,8 @@ fn worker(number: u32, semaphore: &Semaphore, db: &mut redis::Connection) -> Out
         std::thread::sleep(Duration::from_millis(15));
         redis::cmd("ZREM").arg(LIVE).arg(&call).exec(db)?;
         if let Err(e) = permit.unlock() {
-            // A call that took longer than the lease: the API may have seen one too many, and that is all.
+            // A call that took longer than the lease: the API may have seen one too many, and that
+            // is all.
             eprintln!("worker {number}: {e}");
         }
     }

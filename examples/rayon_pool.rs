@@ -1,12 +1,14 @@
 //! Locks on a pool that steals work: why `client.lock` excludes nothing there, and what does.
 //!
-//! A thread of rayon that waits for a part of its job (in `join`, `par_iter` or `scope`) runs another job meanwhile. If
-//! both take the same lock, the second finds that its thread has the lock already:
+//! A thread of rayon that waits for a part of its job (in `join`, `par_iter` or `scope`) runs
+//! another job meanwhile. If both take the same lock, the second finds that its thread has the lock
+//! already:
 //!
 //! - the re-entrant `lock` lets it in: two jobs are inside at once, with one fencing token;
 //! - a `non_reentrant` handle refuses it with `Conflict`, in every form;
-//! - an owned guard belongs to no thread, so `try_lock_owned` says that the lock is taken. The blocking `lock_owned` would wait
-//!   for ever here, for the job that lies beneath it on its own stack, as any mutex would.
+//! - an owned guard belongs to no thread, so `try_lock_owned` says that the lock is taken. The
+//!   blocking `lock_owned` would wait for ever here, for the job that lies beneath it on its own
+//!   stack, as any mutex would.
 //!
 //! A job that is refused can be put off. Better still: hold no lock across a `join`.
 //!
@@ -46,8 +48,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Two jobs that take the lock, the second of which comes to the thread of the first while that one waits for a part of
-/// its work. The most that were inside at once; `take` answers `None` when it is refused.
+/// Two jobs that take the lock, the second of which comes to the thread of the first while that one
+/// waits for a part of its work. The most that were inside at once; `take` answers `None` when it
+/// is refused.
 fn jobs_inside<G>(pool: &rayon::ThreadPool, take: impl Fn() -> Result<Option<G>> + Sync) -> Result<u32> {
     let (inside, most) = (AtomicU32::new(0), AtomicU32::new(0));
     let job = |work: &dyn Fn()| -> Result<()> {
@@ -60,7 +63,8 @@ fn jobs_inside<G>(pool: &rayon::ThreadPool, take: impl Fn() -> Result<Option<G>>
     };
     let (stolen, second_is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let second = Mutex::new(Ok(()));
-    // The other thread of the pool steals this half, brings the second job, and is busy until that is over.
+    // The other thread of the pool steals this half, brings the second job, and is busy until that
+    // is over.
     let other_half = || {
         stolen.store(true, Ordering::SeqCst);
         rayon::scope(|scope| {

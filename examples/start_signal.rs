@@ -1,8 +1,9 @@
-//! A start signal: many workers wait until all of them are ready, begin together, and somebody waits until all are done.
+//! A start signal: many workers wait until all of them are ready, begin together, and somebody
+//! waits until all are done.
 //!
-//! Three count-down latches, as a load test or a migration needs them. A latch has no lease: a worker that dies before it
-//! has counted down is missed for ever. So everybody waits with a time-out, and whoever set the latches removes them,
-//! whatever happened.
+//! Three count-down latches, as a load test or a migration needs them. A latch has no lease: a
+//! worker that dies before it has counted down is missed for ever. So everybody waits with a
+//! time-out, and whoever set the latches removes them, whatever happened.
 //!
 //! `cargo run --example start_signal -- redis://127.0.0.1/`
 
@@ -51,7 +52,8 @@ impl Latches {
 }
 
 fn run(url: &str, latches: &Latches) -> Outcome<()> {
-    // All before the first worker is there: a latch that is not set yet looks like one that is open.
+    // All before the first worker is there: a latch that is not set yet looks like one that is
+    // open.
     latches.ready.set_count(WORKERS)?;
     latches.start.set_count(1)?;
     latches.finished.set_count(WORKERS)?;

@@ -1,10 +1,12 @@
-//! A pool of workers with a lock on three independent masters, one of which is killed while they work.
+//! A pool of workers with a lock on three independent masters, one of which is killed while they
+//! work.
 //!
-//! The workers are the same code as with one server: the list of URLs makes the difference. What they change is a total
-//! that is read and written apart, so only the lock keeps it exact; a gate checks the fencing token of every write, because
-//! no lock can promise that nobody is late.
+//! The workers are the same code as with one server: the list of URLs makes the difference. What
+//! they change is a total that is read and written apart, so only the lock keeps it exact; a gate
+//! checks the fencing token of every write, because no lock can promise that nobody is late.
 //!
-//! It starts the masters itself (LEASEHOLD_SERVER, or redis-server) in a temporary directory, and ends them.
+//! It starts the masters itself (LEASEHOLD_SERVER, or redis-server) in a temporary directory, and
+//! ends them.
 //!
 //! `cargo run --example three_masters`
 
@@ -69,8 +71,9 @@ fn main() -> Outcome<()> {
     let mut masters = dirs.iter().map(|dir| start(dir)).collect::<Outcome<Vec<_>>>()?;
     let urls: Vec<String> = dirs.iter().map(|dir| format!("redis+unix://{}/s", dir.display())).collect();
 
-    // A first installation: nobody can have a lock on these masters yet. Without `admit_fresh_nodes` they would vote after
-    // one `longest_lease`, which is what makes a restart of one of them safe.
+    // A first installation: nobody can have a lock on these masters yet. Without
+    // `admit_fresh_nodes` they would vote after one `longest_lease`, which is what makes a restart
+    // of one of them safe.
     let deadline = Instant::now() + Duration::from_secs(20);
     let client = loop {
         match LockClient::builder().urls(&urls).redlock().admit_fresh_nodes().build() {

@@ -1,8 +1,8 @@
 //! A ticket counter: first come, first served, across threads and processes.
 //!
-//! A fair lock, because here the order is what people care about. A plain lock is quicker, and between processes nobody
-//! can tell who gets it next. The queue stands in Redis: whoever waits can be shown how long it is, and how many are
-//! before him.
+//! A fair lock, because here the order is what people care about. A plain lock is quicker, and
+//! between processes nobody can tell who gets it next. The queue stands in Redis: whoever waits can
+//! be shown how long it is, and how many are before him.
 //!
 //! `cargo run --example ticket_queue -- redis://127.0.0.1/`
 
@@ -23,18 +23,21 @@ fn main() -> Result<()> {
     let served = Mutex::new(Vec::new());
 
     thread::scope(|scope| {
-        // Not open yet. The guard is of this closure: should it fail, the counter opens, and nobody waits for ever.
+        // Not open yet. The guard is of this closure: should it fail, the counter opens, and nobody
+        // waits for ever.
         let closed = counter.lock()?;
         let mut customers = Vec::new();
         for number in 1..=CUSTOMERS {
             let (server, served) = (&servers[number % servers.len()], &served);
             customers.push(scope.spawn(move || buy(number, server, served)));
-            // A place is where the first try reached the server. Of customers who come together, any could be first.
+            // A place is where the first try reached the server. Of customers who come together,
+            // any could be first.
             wait_until("the customer stands in the queue", || Ok(counter.queue_len()? == number))?;
             println!("customer {number} comes, {} wait", counter.queue_len()?);
         }
         for (n, server) in servers.iter().enumerate() {
-            // Of the first that waits on this server, so it is asked from outside: those who wait are blocked.
+            // Of the first that waits on this server, so it is asked from outside: those who wait
+            // are blocked.
             if let Some(before) = server.fair("ticket-counter").position()? {
                 println!("server {n} shows: {before} before you");
             }

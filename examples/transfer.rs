@@ -1,10 +1,13 @@
-//! Money moved between accounts by threads of two processes, each naming the accounts in whatever order they come.
+//! Money moved between accounts by threads of two processes, each naming the accounts in whatever
+//! order they come.
 //!
-//! With one lock after the other, a transfer from 1 to 2 and one from 2 to 1 would wait for each other for ever, and one from
-//! an account to itself would wait for itself or be forgotten in the code. `client.multi` takes all names at once or none of
-//! them, counts a name that comes twice once, and holds nothing while it waits.
+//! With one lock after the other, a transfer from 1 to 2 and one from 2 to 1 would wait for each
+//! other for ever, and one from an account to itself would wait for itself or be forgotten in the
+//! code. `client.multi` takes all names at once or none of them, counts a name that comes twice
+//! once, and holds nothing while it waits.
 //!
-//! It starts itself as the second process. Balances are read and written apart, so only the locks keep the total.
+//! It starts itself as the second process. Balances are read and written apart, so only the locks
+//! keep the total.
 //!
 //! `cargo run --example transfer -- redis://127.0.0.1/`
 

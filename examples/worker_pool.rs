@@ -1,17 +1,19 @@
-//! A worker pool of several *processes* that take jobs and add up a result in an SQLite file, one at a time, while one of
-//! them is killed in its critical section, one is suspended past its lease, and the server is killed and comes back
-//! empty. The total is exact all the same.
+//! A worker pool of several *processes* that take jobs and add up a result in an SQLite file, one
+//! at a time, while one of them is killed in its critical section, one is suspended past its lease,
+//! and the server is killed and comes back empty. The total is exact all the same.
 //!
-//! `sh examples/try.sh` runs it. Without arguments it is the supervisor: it starts a private server (the program named by
-//! LEASEHOLD_SERVER, or redis-server) and the workers, plays the faults, and checks the result. The lock keeps the
-//! workers apart for speed; what keeps the total exact is the fencing token, which the table checks: for a third of a
-//! lease after the restart two workers may both believe that they have the lock.
+//! `sh examples/try.sh` runs it. Without arguments it is the supervisor: it starts a private server
+//! (the program named by LEASEHOLD_SERVER, or redis-server) and the workers, plays the faults, and
+//! checks the result. The lock keeps the workers apart for speed; what keeps the total exact is the
+//! fencing token, which the table checks: for a third of a lease after the restart two workers may
+//! both believe that they have the lock.
 //!
-//! Nothing outlives it, whatever ends it (Ctrl-C, SIGTERM, SIGKILL): a second process, the sweeper, reads from a pipe which
-//! processes to end, and the end of that pipe is the signal to do so.
+//! Nothing outlives it, whatever ends it (Ctrl-C, SIGTERM, SIGKILL): a second process, the sweeper,
+//! reads from a pipe which processes to end, and the end of that pipe is the signal to do so.
 //!
-//! Where it is wrong: a hand-over is timed by the workers' own lines, so the write of a line is in it; and which turns
-//! had to wait is worked out from those lines, so a wait of less than a line's time counts as none.
+//! Where it is wrong: a hand-over is timed by the workers' own lines, so the write of a line is in
+//! it; and which turns had to wait is worked out from those lines, so a wait of less than a line's
+//! time counts as none.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -51,7 +53,8 @@ fn main() -> Outcome<()> {
             let sweeper = Sweeper::start(&dir)?;
             std::fs::create_dir(&dir)?;
             let outcome = supervise(&dir, &sweeper);
-            // The sweeper removes the directory, now or when this process is killed before it comes here.
+            // The sweeper removes the directory, now or when this process is killed before it comes
+            // here.
             outcome.and(sweeper.end())
         }
     }
@@ -82,7 +85,8 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
     let mut jobs = 0;
     loop {
         tell("ask");
-        // A first attempt against a dead server fails at once; a call that is already waiting rides it out.
+        // A first attempt against a dead server fails at once; a call that is already waiting rides
+        // it out.
         let guard = match client.lock("pool") {
             Ok(guard) => guard,
             Err(e) => {
@@ -103,8 +107,8 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
                 tell("done");
                 return Ok(());
             }
-            // Refused: nothing was written, so the job is still to be done, by whoever comes next. Any other failure is
-            // one of this program, and ends it.
+            // Refused: nothing was written, so the job is still to be done, by whoever comes next.
+            // Any other failure is one of this program, and ends it.
             Err(e) => match e.downcast_ref::<leasehold::Error>() {
                 Some(stale) if stale.kind() == ErrorKind::Stale => tell(&format!("refused {stale}")),
                 _ => return Err(e),
@@ -123,8 +127,9 @@ fn one_job(db: &mut Connection, guard: &ReentrantMutexGuard, number: usize, fate
     // Claimed *before* it is read: from here on no older holder can write any more.
     fence.expect_one(db.execute(&fence.claim(), params![token.as_i64(), 1, token.as_i64()])?, token)?;
     let total: i64 = db.query_row("SELECT total FROM result WHERE id = 1", [], |row| row.get(0))?;
-    // Each prefers a share of its own. If all took the first one, the mark of a job done meanwhile would refuse a late
-    // write as well, and the token would not be needed. The total is what all shares have in common.
+    // Each prefers a share of its own. If all took the first one, the mark of a job done meanwhile
+    // would refuse a late write as well, and the token would not be needed. The total is what all
+    // shares have in common.
     let next = db
         .query_row(
             "SELECT id, amount FROM job WHERE done = 0 ORDER BY id % ?1 = ?2 DESC, id LIMIT 1",
@@ -210,8 +215,9 @@ impl Server {
         self.wait_ready()
     }
 
-    /// Commands that clients sent, as far as the locks are concerned (what a connection asks when it is made is not).
-    /// Told by the server and not by the workers; `eval` and `evalsha` never run inside a script, so none counts twice.
+    /// Commands that clients sent, as far as the locks are concerned (what a connection asks when
+    /// it is made is not). Told by the server and not by the workers; `eval` and `evalsha`
+    /// never run inside a script, so none counts twice.
     fn commands(&self) -> Outcome<u64> {
         let mut connection = redis::Client::open(self.url())?.get_connection()?;
         let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection)?;
@@ -225,7 +231,8 @@ impl Server {
 
 // ---------------------------------------------------------------- what ends with the supervisor
 
-/// Ends the processes it was told of, also when the supervisor had no chance to: `Drop` does not run on a signal.
+/// Ends the processes it was told of, also when the supervisor had no chance to: `Drop` does not
+/// run on a signal.
 #[derive(Clone)]
 struct Sweeper {
     process: Arc<Mutex<Child>>,
@@ -434,7 +441,8 @@ fn supervise(dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
         {
             println!("  worker {} is continued, {SLEEPS_THROUGH} turns of others later", SUSPENDED.0);
             let worker = workers.get_mut(&SUSPENDED.0).ok_or("the worker is gone")?;
-            // It stands before a line that has come meanwhile: what it does when it wakes up is write.
+            // It stands before a line that has come meanwhile: what it does when it wakes up is
+            // write.
             worker.stdin.write_all(b"\n")?;
             signal(worker.process.process.id(), "CONT")?;
             faults.suspended = Some((from, micros()));
@@ -445,8 +453,9 @@ fn supervise(dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
         if takes % 100 == 0 && log.last().is_some_and(|e| e.what == "take") {
             println!("  {takes} turns taken");
         }
-        // Not before the killed one's lease has ended and its successor has had a turn: an empty server has forgotten that
-        // lease, and a process that starts while there is no server has nothing to wait with.
+        // Not before the killed one's lease has ended and its successor has had a turn: an empty
+        // server has forgotten that lease, and a process that starts while there is no server has
+        // nothing to wait with.
         if faults.down.is_none() && replaced && faults.suspended.is_some() && takes > 180 {
             commands += server.commands()?;
             println!("  the server is killed; it comes back empty");
@@ -466,7 +475,8 @@ fn supervise(dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
     report(&db, log, &faults, commands)
 }
 
-/// The first that the suspended one tells after it was continued has to be the refusal: a later one is of another write.
+/// The first that the suspended one tells after it was continued has to be the refusal: a later one
+/// is of another write.
 fn note_refusal(event: &Event, faults: &mut Faults) -> Outcome<()> {
     if event.worker != SUSPENDED.0 || faults.suspended.is_none() || faults.refused.is_some() {
         return Ok(());
@@ -564,8 +574,9 @@ fn time_line(holds: &[Held], faults: &Faults) {
     println!("  server   {}\n", (0..COLUMNS).map(|c| if down(c) { 'X' } else { ' ' }).collect::<String>());
 }
 
-/// From a release to the next holder in another process, where no fault is in between: after a kill or a suspension the
-/// next one waits for the end of the lease, and after the restart for connections.
+/// From a release to the next holder in another process, where no fault is in between: after a kill
+/// or a suspension the next one waits for the end of the lease, and after the restart for
+/// connections.
 fn hand_overs(holds: &[Held], faults: &Faults) {
     let faulty = |before: &Held, after: &Held| {
         let killed = faults.killed == Some(before.to);
@@ -592,7 +603,8 @@ fn hand_overs(holds: &[Held], faults: &Faults) {
     );
 }
 
-/// A turn that finds the lock free costs two commands, an acquire and a release; the rest was sent for those that waited.
+/// A turn that finds the lock free costs two commands, an acquire and a release; the rest was sent
+/// for those that waited.
 fn commands_per_wait(holds: &[Held], commands: u64) {
     let waits = holds.windows(2).filter(|pair| {
         // A lease that ended by time ended when the next one began, whatever its holder believed.

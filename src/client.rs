@@ -19,14 +19,15 @@ use crate::sync::semaphore::Semaphore;
 /// Locks on one Redis server, on a majority of several, or [in memory](Self::in_memory).
 ///
 /// # Threads and cloning
-/// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and background
-/// threads. Guards and lock handles are handles too; the threads end with the last of them. Dropping that one blocks for
-/// up to one I/O timeout (2 s) while an unknown outcome is not resolved, at a server that hangs, say. Make one client per
-/// process and share it.
+/// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and
+/// background threads. Guards and lock handles are handles too; the threads end with the last of
+/// them. Dropping that one blocks for up to one I/O timeout (2 s) while an unknown outcome is not
+/// resolved, at a server that hangs, say. Make one client per process and share it.
 ///
-/// A client has no thread until it needs one, then at most two whatever the load (one renews leases, one receives
-/// release messages), and one more once an `on_lost` callback is set, besides up to 16 while callbacks run. One for [Redlock](Builder::redlock) has the first of them
-/// from the start: it checks masters that are down or have no vote.
+/// A client has no thread until it needs one, then at most two whatever the load (one renews
+/// leases, one receives release messages), and one more once an `on_lost` callback is set, besides
+/// up to 16 while callbacks run. One for [Redlock](Builder::redlock) has the first of them from the
+/// start: it checks masters that are down or have no vote.
 ///
 /// # Forks
 /// In a child process made by `fork()` nothing of the client may be used: methods fail with
@@ -45,17 +46,21 @@ impl LockClient {
         &self.shared
     }
 
-    /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the default settings, and checks the
-    /// server and the user's permissions. Blocks for the I/O timeout of 2 s at most, whatever addresses the host has and
-    /// however slowly it answers; looking up a host name is not bounded.
+    /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the
+    /// default settings, and checks the server and the user's permissions. Blocks for the I/O
+    /// timeout of 2 s at most, whatever addresses the host has and however slowly it answers;
+    /// looking up a host name is not bounded.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the URL is not understood in all of its parts, or the server does not
-    /// have its database. [`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady) (loading,
-    /// or as many clients as its `maxclients`), [`Protocol`](crate::ErrorKind::Protocol).
-    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, a cluster node, or a Redis Sentinel.
-    /// [`ReadOnly`](crate::ErrorKind::ReadOnly): a replica. [`Denied`](crate::ErrorKind::Denied): the user or password is wrong,
-    /// or may not run one of the [commands](crate#in-redis) that locks need.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the URL is not understood in all of its
+    /// parts, or the server does not have its database.
+    /// [`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady)
+    /// (loading, or as many clients as its `maxclients`),
+    /// [`Protocol`](crate::ErrorKind::Protocol).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, a cluster node, or a
+    /// Redis Sentinel. [`ReadOnly`](crate::ErrorKind::ReadOnly): a replica.
+    /// [`Denied`](crate::ErrorKind::Denied): the user or password is wrong, or may not run one
+    /// of the [commands](crate#in-redis) that locks need.
     ///
     /// # Examples
     /// ```no_run
@@ -74,9 +79,10 @@ impl LockClient {
 
     /// A handle to the lock of this name; no I/O.
     ///
-    /// A name has 1 to 1024 bytes, the [prefix](Builder::key_prefix) included. Braces either do not occur in it, or as a pair
-    /// with something in it, as in `a{b}c`: [In Redis](crate#in-redis) says why. The first call on the handle reports any
-    /// other name as [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the other primitives.
+    /// A name has 1 to 1024 bytes, the [prefix](Builder::key_prefix) included. Braces either do not
+    /// occur in it, or as a pair with something in it, as in `a{b}c`: [In
+    /// Redis](crate#in-redis) says why. The first call on the handle reports any other name as
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the other primitives.
     #[must_use]
     pub fn mutex(&self, name: &str) -> ReentrantMutex {
         ReentrantMutex::new(&self.shared, name)
@@ -94,8 +100,9 @@ impl LockClient {
         RwLock::new(&self.shared, name)
     }
 
-    /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any order, those that are named
-    /// twice counted once; no I/O. The first method reports names that cannot work.
+    /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any
+    /// order, those that are named twice counted once; no I/O. The first method reports names
+    /// that cannot work.
     #[must_use]
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         MultiLock::new(&self.shared, names)
@@ -122,8 +129,8 @@ impl LockClient {
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the lock is ours.
     ///
-    /// A thread that has it gets it again, which excludes nothing between the jobs of a pool that steals work (rayon):
-    /// there use [`non_reentrant`](ReentrantMutex::non_reentrant).
+    /// A thread that has it gets it again, which excludes nothing between the jobs of a pool that
+    /// steals work (rayon): there use [`non_reentrant`](ReentrantMutex::non_reentrant).
     ///
     /// # Errors
     /// As [`ReentrantMutex::lock`].
@@ -161,15 +168,15 @@ impl LockClient {
         FencedValue::new(&self.shared, key)
     }
 
-    /// Each server of this client as it was last seen: whether it votes, how quick it is, and what it failed with. No I/O.
-    /// Empty in a forked child.
+    /// Each server of this client as it was last seen: whether it votes, how quick it is, and what
+    /// it failed with. No I/O. Empty in a forked child.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         if self.shared.is_forked() { Vec::new() } else { self.shared.store.nodes() }
     }
 
-    /// How many acquisitions of a [Redlock](Builder::redlock) client needed a second round for their fencing token, since
-    /// it was built: those for which a clock was behind. No I/O.
+    /// How many acquisitions of a [Redlock](Builder::redlock) client needed a second round for
+    /// their fencing token, since it was built: those for which a clock was behind. No I/O.
     #[must_use]
     pub fn token_rounds(&self) -> u64 {
         self.shared.store.token_rounds()
@@ -181,20 +188,22 @@ impl LockClient {
         self.shared.id.as_str()
     }
 
-    /// Ends the client for all its handles: wakes waiters with [`Closed`](crate::ErrorKind::Closed), releases what is
-    /// held, resolves unknown outcomes, and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more
-    /// where a request is under way when it ends.
+    /// Ends the client for all its handles: wakes waiters with
+    /// [`Closed`](crate::ErrorKind::Closed), releases what is held, resolves unknown outcomes,
+    /// and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more where a
+    /// request is under way when it ends.
     ///
-    /// Guards that still live hold nothing from then on, and somebody else may have their locks. Before the first lock is
-    /// given up, everybody who waits for a loss of one of them is notified as of a loss: `is_held` is false, `wait_lost` ends,
-    /// `on_lost` callbacks run; `unlock` and `ensure_held` say `Closed`. So let jobs end before this is called.
+    /// Guards that still live hold nothing from then on, and somebody else may have their locks.
+    /// Before the first lock is given up, everybody who waits for a loss of one of them is
+    /// notified as of a loss: `is_held` is false, `wait_lost` ends, `on_lost` callbacks run;
+    /// `unlock` and `ensure_held` say `Closed`. So let jobs end before this is called.
     ///
     /// A second call waits for the first, for its own `timeout` at most, and answers the same.
     ///
     /// # Errors
-    /// [`Unreachable`](crate::ErrorKind::Unreachable) with what is not confirmed to be released, by name, and for how long
-    /// it can stay locked: until its lease ends (longer only if the server itself stands still meanwhile). Leases that had
-    /// ended before are no error.
+    /// [`Unreachable`](crate::ErrorKind::Unreachable) with what is not confirmed to be released, by
+    /// name, and for how long it can stay locked: until its lease ends (longer only if the
+    /// server itself stands still meanwhile). Leases that had ended before are no error.
     pub fn close(&self, timeout: Duration) -> Result<()> {
         self.shared.close(timeout)
     }

@@ -74,7 +74,8 @@ impl Builder {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// let builder = leasehold::LockClient::builder().lease(Duration::from_secs(5)).key_prefix("billing:");
+    /// let lease = Duration::from_secs(5);
+    /// let builder = leasehold::LockClient::builder().lease(lease).key_prefix("billing:");
     /// let client = builder.clone().build_in_memory()?;
     /// let other = builder.build_in_memory_shared(&client)?;
     /// # Ok::<(), leasehold::Error>(())

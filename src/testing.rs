@@ -52,10 +52,12 @@ pub use crate::store::memory::faults::{Failure, Operation};
 
 /// What can go wrong in a store [in memory](LockClient::in_memory), at a test's command.
 ///
-/// It concerns all clients of the store. Each of these calls wakes all waiting threads and the renewal thread, which then check the
-/// store and the clock, so no test has to wait for a lease or a timer. What follows happens on other threads:
-/// wait for it with [`wait_lost`](crate::ReentrantMutexGuard::wait_lost), a channel in an `on_lost` callback, or a loop with a
-/// limit. What a guard answers itself (`is_held`, `remaining`, `ensure_held`) it answers by the new time at once.
+/// It concerns all clients of the store. Each of these calls wakes all waiting threads and the
+/// renewal thread, which then check the store and the clock, so no test has to wait for a lease or
+/// a timer. What follows happens on other threads: wait for it with
+/// [`wait_lost`](crate::ReentrantMutexGuard::wait_lost), a channel in an `on_lost` callback, or a
+/// loop with a limit. What a guard answers itself (`is_held`, `remaining`, `ensure_held`) it
+/// answers by the new time at once.
 #[derive(Clone)]
 pub struct Faults {
     memory: Arc<Memory>,
@@ -72,9 +74,10 @@ impl Faults {
         Ok(Self { memory: memory_of(client)?.clone(), prefix })
     }
 
-    /// Moves the clock that leases are counted by, which goes on by itself as well. For the clients it is as if the machine had
-    /// been suspended for so long: nothing was renewed meanwhile. A hold whose lease is longer is renewed now; one whose lease is
-    /// shorter is lost, and somebody who waits for it gets it.
+    /// Moves the clock that leases are counted by, which goes on by itself as well. For the clients
+    /// it is as if the machine had been suspended for so long: nothing was renewed meanwhile. A
+    /// hold whose lease is longer is renewed now; one whose lease is shorter is lost, and
+    /// somebody who waits for it gets it.
     ///
     /// Those who wait keep their places in queues.
     ///
@@ -84,8 +87,9 @@ impl Faults {
         self.memory.advance(by);
     }
 
-    /// Takes a lock from its holder, as a failover to a server that does not know the lock: the holder finds that it is gone, and
-    /// a waiter gets it. Of a semaphore, all permits come back. False: nobody held it.
+    /// Takes a lock from its holder, as a failover to a server that does not know the lock: the
+    /// holder finds that it is gone, and a waiter gets it. Of a semaphore, all permits come
+    /// back. False: nobody held it.
     ///
     /// `name` is one that the client would use: its [prefix](crate::Builder::key_prefix) comes in
     /// front.
@@ -94,8 +98,8 @@ impl Faults {
     }
 
     /// The store cannot be asked for so long, by its clock: every request fails with
-    /// [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. [`advance`](Self::advance) past the end, or a
-    /// cut of no time, ends it.
+    /// [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives.
+    /// [`advance`](Self::advance) past the end, or a cut of no time, ends it.
     pub fn cut(&self, how_long: Duration) {
         self.memory.cut(how_long);
     }

@@ -6,11 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::base::lease::Moment;
 
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
-    /// Never goes back, and counts the time the machine was suspended, where the system has a clock that does.
+    /// Never goes back, and counts the time the machine was suspended, where the system has a clock
+    /// that does.
     fn now(&self) -> Moment;
 
-    /// The wall clock since 1970. Only ever *compared* with `now`: a jump forward against it is the cheap sign of
-    /// a virtual machine that was paused without its boot-time clock noticing.
+    /// The wall clock since 1970. Only ever *compared* with `now`: a jump forward against it is the
+    /// cheap sign of a virtual machine that was paused without its boot-time clock noticing.
     fn wall(&self) -> Duration;
 }
 
@@ -36,8 +37,8 @@ impl ClockReading {
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
-    /// A clock that goes on while the machine sleeps. Apple's `CLOCK_MONOTONIC` does, and the one of Linux does not;
-    /// `Instant` is a clock that stands still on both.
+    /// A clock that goes on while the machine sleeps. Apple's `CLOCK_MONOTONIC` does, and the one
+    /// of Linux does not; `Instant` is a clock that stands still on both.
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple"))]
     fn now(&self) -> Moment {
         #[cfg(target_vendor = "apple")]
@@ -48,8 +49,8 @@ impl Clock for SystemClock {
         Moment::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
     }
 
-    /// `Instant`: on Windows it counts sleep. On the other systems it does not, or not surely, and a machine that slept is
-    /// caught by the wall clock's jump instead, a moment late.
+    /// `Instant`: on Windows it counts sleep. On the other systems it does not, or not surely, and
+    /// a machine that slept is caught by the wall clock's jump instead, a moment late.
     #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple")))]
     fn now(&self) -> Moment {
         use std::sync::LazyLock;

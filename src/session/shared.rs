@@ -152,8 +152,8 @@ impl Shared {
         if self.is_closed() { Err(closed()) } else { Ok(call) }
     }
 
-    /// Wakes every sleeping thread of the client, so that it checks again: a test has moved the clock,
-    /// or changed what stands in the store.
+    /// Wakes every sleeping thread of the client, so that it checks again: a test has moved the
+    /// clock, or changed what stands in the store.
     #[cfg(feature = "testing")]
     pub(crate) fn look_again(&self) {
         if !self.is_forked() {

@@ -100,7 +100,8 @@ impl Handle {
 
     pub(crate) fn force_unlock(&self) -> Result<bool> {
         let name = self.usable()?;
-        // Listed before: a hold that is granted after the lock was freed is not the one that was forced out.
+        // Listed before: a hold that is granted after the lock was freed is not the one that was
+        // forced out.
         let ours = Hold::all_under(&self.shared, &name.key);
         let freed = self.shared.store.force_unlock(name).map_err(|e| e.for_name(&name.name))?;
         if freed {

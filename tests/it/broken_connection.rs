@@ -34,7 +34,8 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = LockClient::open(&proxy.url()).unwrap();
-    // Of a client that is released and followed by the next one at once: no try of the waiter can come between.
+    // Of a client that is released and followed by the next one at once: no try of the waiter can
+    // come between.
     let take = |holder: &str, lease: &str| {
         let script =
             "redis.call('del', 'job') redis.call('hset', 'job', ARGV[1], 1) redis.call('pexpire', 'job', ARGV[2])";
@@ -46,7 +47,8 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
         wait_until("it is subscribed", || !server.channels().is_empty());
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
-        // The message of the release is lost; when the time of the first is over, the waiter finds the second.
+        // The message of the release is lost; when the time of the first is over, the waiter finds
+        // the second.
         take("second", "20000");
         wait_until("it listens on another connection", || proxy.subscribers() == 2);
         assert!(began.elapsed() < ms(9_000), "after {:?}", began.elapsed());

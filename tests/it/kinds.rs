@@ -1,4 +1,5 @@
-//! One name, several kinds of things: each is told of what is not its own, and nothing of it is changed.
+//! One name, several kinds of things: each is told of what is not its own, and nothing of it is
+//! changed.
 
 use std::time::Duration;
 
@@ -115,7 +116,8 @@ fn whoever_finds_a_lock_taken_does_not_look_twice() {
     guard.unlock().unwrap();
 }
 
-/// All three are a number under the name, which Redis does not tell apart. A client that knows better says so.
+/// All three are a number under the name, which Redis does not tell apart. A client that knows
+/// better says so.
 #[test]
 fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     let server = Server::start();

@@ -190,8 +190,8 @@ fn a_latch_set_anew_right_behind_its_last_count_lets_everybody_go_on() {
                     s.spawn(move || latch.wait_for(Duration::from_secs(30)).unwrap())
                 })
                 .collect();
-            // Each poll reads the count and the last opening; the first waiter of each client polls again
-            // once it is subscribed.
+            // Each poll reads the count and the last opening; the first waiter of each client polls
+            // again once it is subscribed.
             wait_until("all have polled", || server.call_count("get") - looks >= 2 * (40 + 2));
             if round == "counted down" {
                 assert_eq!(counting.count_down().unwrap(), 0);

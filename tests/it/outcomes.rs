@@ -302,8 +302,9 @@ fn an_outage_is_never_reported_as_a_busy_lock() {
     drop(guard);
 }
 
-/// `None` says that somebody else has it. Once the server hangs nobody knows that: not the first of a line, which sleeps on an
-/// old answer, not those behind it, and not those whose first one still waits for any answer.
+/// `None` says that somebody else has it. Once the server hangs nobody knows that: not the first of
+/// a line, which sleeps on an old answer, not those behind it, and not those whose first one still
+/// waits for any answer.
 #[test]
 fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
     let server = Server::start();

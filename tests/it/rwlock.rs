@@ -395,7 +395,8 @@ fn another_kind_of_lock_under_its_name_is_reported() {
     server.assert_clean();
 }
 
-/// It writes, which a full server refuses: what is read stays held, and the downgrade is done when there is room.
+/// It writes, which a full server refuses: what is read stays held, and the downgrade is done when
+/// there is room.
 #[test]
 fn a_downgrade_that_a_full_server_refuses_is_made_up_for() {
     let server = Server::start();

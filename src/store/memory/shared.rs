@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::state::State;
 use crate::base::clock::MovableClock;
 
-/// What several clients have in common, each by a [`MemoryStore`] of its own.
+/// What several clients have in common, each by a store of its own.
 pub(crate) struct Memory {
     pub(crate) clock: Arc<MovableClock>,
     pub(super) state: Mutex<State>,

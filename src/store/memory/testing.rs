@@ -24,7 +24,8 @@ impl Memory {
     pub(crate) fn advance(&self, by: Duration) {
         let mut state = self.state.lock();
         self.clock.advance(by);
-        // Those who wait were not asked meanwhile whether they live: nobody's place may depend on who wakes up first.
+        // Those who wait were not asked meanwhile whether they live: nobody's place may depend on
+        // who wakes up first.
         state.queues.values_mut().for_each(|queue| queue.postpone(by));
         state.markers.values_mut().for_each(|marker| marker.until = marker.until.plus(by));
         drop(state);

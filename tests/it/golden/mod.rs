@@ -216,7 +216,8 @@ fn a_redisson_reader_is_respected() {
     }
     assert_near(bench.write(C, "0").1, 20_000);
     assert_eq!(bench.read(A, "60000"), (1, 0));
-    // It may cut the lock to what it has at least, also while others of ours keep that from being seen.
+    // It may cut the lock to what it has at least, also while others of ours keep that from being
+    // seen.
     assert_near(bench.rw_renew(A, "60000")[0], 20_000);
     assert_near(bench.pttl(&level(J, 1)), 20_000);
     assert_eq!(bench.rw_release(A, "0", "0"), (1, 0));

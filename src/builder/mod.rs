@@ -1,5 +1,7 @@
 //! The settings of a client, checked against each other once.
 
+mod stores;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +14,7 @@ use crate::client::LockClient;
 use crate::session::{Config, Shared};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::redis::script::WaiterTimeouts;
-use crate::store::redis::wire::{Connector, Endpoint};
-use crate::store::redis::{RedisSettings, RedisStore, script};
-use crate::store::redlock::{QuarantineSettings, RedlockStore};
+use crate::store::redis::wire::Endpoint;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,9 +22,11 @@ const DEFAULT_WAITER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Redisson's default.
 const DEFAULT_JAVA_WAITER_TIMEOUT: Duration = Duration::from_secs(300);
 const MOST_CONNECTIONS: usize = 1024;
-/// Of Redlock: one master of several must be able to fail, and each costs every lock call a request.
+/// Of Redlock: one master of several must be able to fail, and each costs every lock call a
+/// request.
 const NODES: std::ops::RangeInclusive<usize> = 3..=31;
-/// What a master of Redlock has for an answer: far below the lease, because one that hangs must not cost it.
+/// What a master of Redlock has for an answer: far below the lease, because one that hangs must not
+/// cost it.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Settings for a [`LockClient`]; made by [`LockClient::builder`].
@@ -85,39 +86,46 @@ impl Builder {
         }
     }
 
-    /// The server: `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path`. Both take `?db=..&user=..&pass=..`.
-    /// Required, or [`urls`](Self::urls).
+    /// The server: `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path`. Both take
+    /// `?db=..&user=..&pass=..`. Required, or [`urls`](Self::urls).
     ///
-    /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#`, a database that is named twice, a user
-    /// without a password, and TLS (`rediss://`), which this version does not support. Write `/`, `?`, `#` and `@` in a user or
-    /// password as `%2F`, `%3F`, `%23` and `%40`.
+    /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#`, a database
+    /// that is named twice, a user without a password, and TLS (`rediss://`), which this
+    /// version does not support. Write `/`, `?`, `#` and `@` in a user or password as `%2F`,
+    /// `%3F`, `%23` and `%40`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.urls = vec![url.into()];
         self
     }
 
-    /// Several independent servers, each as for [`url`](Self::url): the masters of [`redlock`](Self::redlock).
+    /// Several independent servers, each as for [`url`](Self::url): the masters of
+    /// [`redlock`](Self::redlock).
     pub fn urls<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.urls = urls.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each other, better an odd
-    /// number. The algorithm of the Redis documentation ("Distributed Locks with Redis"): a lock is held as long as a
-    /// majority of all *configured* masters holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays as it is: the
-    /// same methods, guards and waits, for [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex); the other primitives
+    /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each
+    /// other, better an odd number. The algorithm of the Redis documentation ("Distributed
+    /// Locks with Redis"): a lock is held as long as a majority of all *configured* masters
+    /// holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays as
+    /// it is: the same methods, guards and waits, for [`lock`](LockClient::lock) and
+    /// [`mutex`](LockClient::mutex); the other primitives
     /// answer [`Unsupported`](crate::ErrorKind::Unsupported).
     ///
-    /// All masters are asked at once by the calling thread, and it waits for the quickest majority. One that does not
-    /// answer within the [I/O timeout](Self::io_timeout) (here by default 500 ms, and never more than a quarter of the
-    /// lease) is not asked any more until it answers a probe of the background thread, which this kind of client has from
-    /// the start. [`connections`](Self::connections) is how many calls are under way beside each other.
+    /// All masters are asked at once by the calling thread, and it waits for the quickest majority.
+    /// One that does not answer within the [I/O timeout](Self::io_timeout) (here by default 500
+    /// ms, and never more than a quarter of the lease) is not asked any more until it answers a
+    /// probe of the background thread, which this kind of client has from the start.
+    /// [`connections`](Self::connections) is how many calls are under way beside each other.
     ///
-    /// **Admission.** A master that restarted, was flushed, failed over or is new may have forgotten a hold or a token. It
-    /// has no vote, for any client, until [`longest_lease`](Self::longest_lease) has passed; the key `leasehold:node` on
-    /// it keeps the account. So a first installation takes that long before the first lock can be had; see
-    /// [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`LockClient::nodes`] tells who votes. It needs the policy
-    /// `noeviction`, and no proxy between that keeps connections while the server behind it changes.
+    /// **Admission.** A master that restarted, was flushed, failed over or is new may have
+    /// forgotten a hold or a token. It has no vote, for any client, until
+    /// [`longest_lease`](Self::longest_lease) has passed; the key `leasehold:node` on
+    /// it keeps the account. So a first installation takes that long before the first lock can be
+    /// had; see [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`LockClient::nodes`] tells who
+    /// votes. It needs the policy `noeviction`, and no proxy between that keeps connections
+    /// while the server behind it changes.
     ///
     /// ```no_run
     /// let client = leasehold::LockClient::builder()
@@ -128,47 +136,53 @@ impl Builder {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
-    /// **What it does not give.** Holds are leases here too: a holder that pauses for longer than its lease can meet
-    /// another one, and only the fencing token stops it. One master is enough for that if its clock is stepped forward: it ends
-    /// the leases on it early, and its vote can make a second majority together with a master that the holder has not got. Tokens grow strictly whatever the clocks, as long as no majority
-    /// loses its memory at once; then they go on from the masters' clocks.
+    /// **What it does not give.** Holds are leases here too: a holder that pauses for longer than
+    /// its lease can meet another one, and only the fencing token stops it. One master is
+    /// enough for that if its clock is stepped forward: it ends the leases on it early, and its
+    /// vote can make a second majority together with a master that the holder has not got. Tokens
+    /// grow strictly whatever the clocks, as long as no majority loses its memory at once; then
+    /// they go on from the masters' clocks.
     pub fn redlock(mut self) -> Self {
         self.redlock = true;
         self
     }
 
-    /// For [`redlock`](Self::redlock): no client that uses these masters has a longer lease. A longer one is refused, and
-    /// a master that may have forgotten something is kept from voting for this long. All clients must have the same.
-    /// Defaults to the [lease](Self::lease), or 30 s if that is more.
+    /// For [`redlock`](Self::redlock): no client that uses these masters has a longer lease. A
+    /// longer one is refused, and a master that may have forgotten something is kept from
+    /// voting for this long. All clients must have the same. Defaults to the
+    /// [lease](Self::lease), or 30 s if that is more.
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.longest_lease = Some(longest);
         self
     }
 
-    /// For [`redlock`](Self::redlock): a master that remembers nothing at all gets its vote at once. For a first
-    /// installation, and for tests. **Not to be left on**: a master that restarts empty then forgets holds that still
-    /// stand, and two such can give a lock to a second holder.
+    /// For [`redlock`](Self::redlock): a master that remembers nothing at all gets its vote at
+    /// once. For a first installation, and for tests. **Not to be left on**: a master that
+    /// restarts empty then forgets holds that still stand, and two such can give a lock to a
+    /// second holder.
     pub fn admit_fresh_nodes(mut self) -> Self {
         self.admit_fresh_nodes = true;
         self
     }
 
-    /// For [`redlock`](Self::redlock): the masters sync every write before they answer (`appendonly yes`, `appendfsync
-    /// always`), so one that comes back *with* its data has forgotten nothing and votes at once. One that comes back
-    /// empty waits all the same.
+    /// For [`redlock`](Self::redlock): the masters sync every write before they answer (`appendonly
+    /// yes`, `appendfsync always`), so one that comes back *with* its data has forgotten
+    /// nothing and votes at once. One that comes back empty waits all the same.
     pub fn durable_nodes(mut self) -> Self {
         self.durable_nodes = true;
         self
     }
 
-    /// Every grant and every renewal must be acknowledged by so many replicas of the server (`WAIT`, in the same write)
-    /// within half the I/O timeout. A grant that is not is taken back, and the call fails with
-    /// [`NotReplicated`](crate::ErrorKind::NotReplicated); a renewal that is not counts as failed, and the lease ends in time.
-    /// A call that is already waiting tries again, as in an outage.
+    /// Every grant and every renewal must be acknowledged by so many replicas of the server
+    /// (`WAIT`, in the same write) within half the I/O timeout. A grant that is not is taken
+    /// back, and the call fails with [`NotReplicated`](crate::ErrorKind::NotReplicated); a
+    /// renewal that is not counts as failed, and the lease ends in time. A call that is already
+    /// waiting tries again, as in an outage.
     ///
-    /// The smaller step before [`redlock`](Self::redlock): a failover to one of these replicas keeps the lock. What it does
-    /// not give: nothing makes the failover choose one of them; one that restarts without its data has forgotten what it
-    /// acknowledged; and a release is not waited for, so after a failover a lock may stand for the rest of its lease. Let
+    /// The smaller step before [`redlock`](Self::redlock): a failover to one of these replicas
+    /// keeps the lock. What it does not give: nothing makes the failover choose one of them;
+    /// one that restarts without its data has forgotten what it acknowledged; and a release is
+    /// not waited for, so after a failover a lock may stand for the rest of its lease. Let
     /// the [fencing token](crate::fencing) decide where it must not happen twice.
     ///
     /// Not with `redlock`, and 1 at least. Defaults to none.
@@ -177,31 +191,35 @@ impl Builder {
         self
     }
 
-    /// How long a lock outlives a holder that dies, and so how long a holder that is cut off still has it. Renewed at
-    /// a third of it. Between 20 ms and 365 days. Defaults to 30 s, Redisson's `lockWatchdogTimeout`.
+    /// How long a lock outlives a holder that dies, and so how long a holder that is cut off still
+    /// has it. Renewed at a third of it. Between 20 ms and 365 days. Defaults to 30 s,
+    /// Redisson's `lockWatchdogTimeout`.
     ///
-    /// Below 200 ms it takes a machine whose threads get a core at once: the [I/O timeout](Self::io_timeout) is a quarter of
-    /// the lease at most, and a thread that waits for a core spends it. Measured with four busy threads on two cores: at 20 ms
-    /// 3 of 50 holds were lost within 400 ms, and one call in five failed; at 50 ms none. For a short time that is *not*
-    /// renewed there is [`with_lease`](crate::ReentrantMutex::with_lease).
+    /// Below 200 ms it takes a machine whose threads get a core at once: the [I/O
+    /// timeout](Self::io_timeout) is a quarter of the lease at most, and a thread that waits
+    /// for a core spends it. Measured with four busy threads on two cores: at 20 ms
+    /// 3 of 50 holds were lost within 400 ms, and one call in five failed; at 50 ms none. For a
+    /// short time that is *not* renewed there is
+    /// [`with_lease`](crate::ReentrantMutex::with_lease).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The limit for each connect (with its log-in and the checks of the server), each write and each reply. A call to a hung
-    /// server can run into two or three of them in a row. The addresses of a host share the limit of one connect; looking up
-    /// its name is not bounded. Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less; renewals never wait
-    /// longer than a quarter of the lease.
+    /// The limit for each connect (with its log-in and the checks of the server), each write and
+    /// each reply. A call to a hung server can run into two or three of them in a row. The
+    /// addresses of a host share the limit of one connect; looking up its name is not bounded.
+    /// Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less;
+    /// renewals never wait longer than a quarter of the lease.
     pub fn io_timeout(mut self, timeout: Duration) -> Self {
         self.io_timeout = Some(timeout);
         self
     }
 
-    /// The most connections that lock calls keep and share, 1 to 1024 (a call that repeats after a fault makes one more
-    /// for itself); when all are busy, calls are sent together over the next
-    /// one that comes free. The background threads have one each besides; where the server or the system grants no more,
-    /// renewals go over one of these. Defaults to 4.
+    /// The most connections that lock calls keep and share, 1 to 1024 (a call that repeats after a
+    /// fault makes one more for itself); when all are busy, calls are sent together over the
+    /// next one that comes free. The background threads have one each besides; where the server
+    /// or the system grants no more, renewals go over one of these. Defaults to 4.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
@@ -213,9 +231,9 @@ impl Builder {
         self
     }
 
-    /// Shown by `CLIENT LIST`, and at the end of the names of the background threads, of which Linux keeps 15 bytes: with the
-    /// name `billing`, `lh-renew-billin` and `lh-notify-billi`. 1 to 64 letters, digits, `-`, `_`, `.`, `:`. Defaults to
-    /// `leasehold`.
+    /// Shown by `CLIENT LIST`, and at the end of the names of the background threads, of which
+    /// Linux keeps 15 bytes: with the name `billing`, `lh-renew-billin` and `lh-notify-billi`.
+    /// 1 to 64 letters, digits, `-`, `_`, `.`, `:`. Defaults to `leasehold`.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.client_name = name.into();
         self
@@ -234,8 +252,8 @@ impl Builder {
         self
     }
 
-    /// How long a call that is *already waiting* puts up with a server that cannot be asked (a restart, a failover)
-    /// before it fails. A first attempt never does. Defaults to one lease.
+    /// How long a call that is *already waiting* puts up with a server that cannot be asked (a
+    /// restart, a failover) before it fails. A first attempt never does. Defaults to one lease.
     pub fn outage_timeout(mut self, longest: Duration) -> Self {
         self.outage_timeout = Some(longest);
         self
@@ -248,27 +266,31 @@ impl Builder {
     }
 
     /// How long a waiter that died can hold up the others: its place in the queue of a [fair
-    /// lock](crate::FairMutex), or the sign of a waiting writer that keeps new [readers](crate::RwLock) out. One that
-    /// lives renews its sign at a third of it, one command each time. Clients may differ: for each waiter its own client's counts.
+    /// lock](crate::FairMutex), or the sign of a waiting writer that keeps new
+    /// [readers](crate::RwLock) out. One that lives renews its sign at a third of it, one
+    /// command each time. Clients may differ: for each waiter its own client's counts.
     /// Between 200 ms and 5 minutes. Defaults to 5 s.
     pub fn waiter_timeout(mut self, timeout: Duration) -> Self {
         self.waiter_timeout = timeout;
         self
     }
 
-    /// How long the Java services on the same [fair locks](crate::FairMutex) wait at most: the longest of their
-    /// `fairLockWaitTimeout`s and of the times given to a `tryLock`. A Java waiter takes so much from the deadlines of all
-    /// behind it when it gets the lock, so this crate's waiters add it to theirs. If it is too short, waiters behind several
-    /// Java waiters can lose their places while somebody holds the lock for long. If it is too long, a dead waiter of this crate
-    /// behind a Java waiter keeps its place for longer, unless another client of this crate asks for the lock and [corrects
-    /// that](crate::FairMutex#order). Between 1 ms and a day. Defaults to 5 minutes, as Redisson's own. Without Java it has no
-    /// effect.
+    /// How long the Java services on the same [fair locks](crate::FairMutex) wait at most: the
+    /// longest of their `fairLockWaitTimeout`s and of the times given to a `tryLock`. A Java
+    /// waiter takes so much from the deadlines of all behind it when it gets the lock, so this
+    /// crate's waiters add it to theirs. If it is too short, waiters behind several
+    /// Java waiters can lose their places while somebody holds the lock for long. If it is too
+    /// long, a dead waiter of this crate behind a Java waiter keeps its place for longer,
+    /// unless another client of this crate asks for the lock and [corrects
+    /// that](crate::FairMutex#order). Between 1 ms and a day. Defaults to 5 minutes, as Redisson's
+    /// own. Without Java it has no effect.
     pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {
         self.java_waiter_timeout = timeout;
         self
     }
 
-    /// [`build`](Self::build) does not connect: a server that is down shows at the first lock call instead.
+    /// [`build`](Self::build) does not connect: a server that is down shows at the first lock call
+    /// instead.
     pub fn connect_lazily(mut self) -> Self {
         self.lazy = true;
         self
@@ -277,8 +299,8 @@ impl Builder {
     /// Checks the settings, connects once, and checks the server.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for settings that do not fit together; otherwise as
-    /// [`LockClient::open`].
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for settings that do not fit together;
+    /// otherwise as [`LockClient::open`].
     pub fn build(self) -> Result<LockClient> {
         self.build_with(Arc::new(SystemClock))
     }
@@ -325,74 +347,6 @@ impl Builder {
             outage_timeout: self.outage_timeout.unwrap_or(self.lease),
         };
         LockClient::new(Shared::new(config, self.client_name, id, store, clock))
-    }
-
-    fn connector(&self, url: &str, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Connector> {
-        Ok(Connector {
-            endpoint: Endpoint::parse(url)?,
-            client_name: self.client_name.clone(),
-            handshake: script::handshake(&self.key_prefix),
-            io_timeout,
-            clock: clock.clone(),
-            memory_seen: Arc::default(),
-        })
-    }
-
-    fn redis_store(&self, io_timeout: Duration, id: &ClientId, clock: &Arc<dyn Clock>) -> Result<RedisStore> {
-        let [url] = &self.urls[..] else {
-            return Err(match self.urls.len() {
-                0 => invalid("a URL is needed: Builder::url"),
-                n => invalid(format!("{n} URLs are for Builder::redlock; without it, name one server")),
-            });
-        };
-        // One slow server must not eat up the lease that a renewal is to save.
-        let connector = self.connector(url, io_timeout, clock)?;
-        let background = Connector { io_timeout: io_timeout.min(self.lease / 4), ..connector.clone() };
-        let settings = RedisSettings {
-            connections: self.connections,
-            replicas: self.replicas,
-            waiter_timeouts: WaiterTimeouts { own: self.waiter_timeout, redisson: self.java_waiter_timeout },
-            client_id: id.as_str().to_owned(),
-        };
-        let store = RedisStore::new(connector, background, settings);
-        if !self.lazy {
-            store.connect_now()?;
-        }
-        Ok(store)
-    }
-
-    fn redlock_store(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<RedlockStore> {
-        let count = self.urls.len();
-        if !NODES.contains(&count) {
-            return Err(invalid(format!(
-                "Redlock over {count} masters; it takes {NODES:?}, none of which is a replica"
-            )));
-        }
-        let longest_lease = self.longest_lease.unwrap_or(DEFAULT_LEASE.max(self.lease));
-        check_lease(longest_lease)?;
-        if longest_lease < self.lease {
-            return Err(invalid(format!(
-                "a longest_lease of {longest_lease:?} is shorter than the lease of {:?}",
-                self.lease
-            )));
-        }
-        // A renewal waits for the answers of all masters, so one that hangs must not use up the lease.
-        let io_timeout = io_timeout.min(self.lease / 4);
-        let connectors: Vec<Connector> =
-            self.urls.iter().map(|url| self.connector(url, io_timeout, clock)).collect::<Result<_>>()?;
-        let mut addresses: Vec<String> =
-            connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
-        addresses.sort();
-        if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(invalid(format!("{} stands twice among the masters of Redlock", pair[0])));
-        }
-        let admission =
-            QuarantineSettings { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes };
-        let store = RedlockStore::new(connectors, self.connections, admission);
-        if !self.lazy {
-            store.connect_now()?;
-        }
-        Ok(store)
     }
 
     /// All cross-checks in one place. Returns the I/O timeout.
