@@ -38,6 +38,9 @@
 //! `Ok(None)` means that somebody else has the lock. An [`Error`] means that the input is bad, that
 //! the hold is lost, or that the server could not be asked.
 //!
+//! Unit tests need no server: [`LockClient::in_memory`] makes a client whose locks live in the
+//! process. See [`guide::testing`].
+//!
 //! # Which primitive
 //!
 //! | you want | take | order between clients |
