@@ -194,7 +194,7 @@ fn lead<'a, C: Contender<'a>>(
                 return Ok(Some(won));
             }
             Ok(Tried::Busy(ttl)) => {
-                outage.is_over(leader);
+                outage.end(leader);
                 if last {
                     return Ok(None);
                 }
@@ -289,7 +289,7 @@ impl Outage {
         Self { waited, outage_timeout, goes_on: false, pause }
     }
 
-    fn is_over(&mut self, leader: &Leader<'_>) {
+    fn end(&mut self, leader: &Leader<'_>) {
         if std::mem::take(&mut self.goes_on) {
             self.pause.reset();
         }

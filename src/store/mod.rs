@@ -212,7 +212,7 @@ impl Undo {
     }
 
     /// A request that was sent at `asked_at` may have run.
-    pub(crate) fn may_have_run(&mut self, asked_at: Moment) {
+    pub(crate) fn note_possible_run(&mut self, asked_at: Moment) {
         if self.permits_without_lease().is_some() {
             self.expires = self.expires.min(asked_at.plus(REPEATED));
         }
@@ -220,7 +220,7 @@ impl Undo {
 
     /// The store refused it at `asked_at`. That may last: a full store, another type of value under
     /// the name.
-    pub(crate) fn was_refused(&mut self, asked_at: Moment) {
+    pub(crate) fn note_refusal(&mut self, asked_at: Moment) {
         self.unknowns.clear();
         if self.permits_without_lease().is_some() {
             self.expires = self.expires.min(asked_at.plus(TAKEN_TTL));

@@ -54,11 +54,12 @@ impl Entry {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
 
-    /// Nobody holds it any more. Permits and counts stay until they are removed.
-    pub(super) fn is_over(&mut self, now: Moment) -> bool {
+    /// Removes the leases that have ended; true: nobody holds it any more. Permits and counts stay
+    /// until they are removed.
+    pub(super) fn drop_ended(&mut self, now: Moment) -> bool {
         match self {
             Self::Lock(stand) => stand.until <= now,
-            Self::ReadWrite(lock) => lock.is_over(now),
+            Self::ReadWrite(lock) => lock.drop_ended(now),
             _ => false,
         }
     }
@@ -120,8 +121,8 @@ pub(super) struct Marker {
 }
 
 impl ReadWrite {
-    /// Lets go of those whose lease has ended; true: nobody is left.
-    pub(super) fn is_over(&mut self, now: Moment) -> bool {
+    /// Removes those whose lease has ended; true: nobody is left.
+    pub(super) fn drop_ended(&mut self, now: Moment) -> bool {
         self.writer = self.writer.take().filter(|writer| writer.until > now);
         self.readers.retain(|reader| reader.until > now);
         self.writer.is_none() && self.readers.is_empty()

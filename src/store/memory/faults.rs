@@ -57,13 +57,12 @@ impl Faults {
         self.next.push((operation, failure));
     }
 
-    pub(super) fn is_cut(&mut self, now: Moment) -> bool {
-        self.cut_until = self.cut_until.filter(|until| now < *until);
-        self.cut_until.is_some()
+    pub(super) fn is_cut(&self, now: Moment) -> bool {
+        self.cut_until.is_some_and(|until| now < until)
     }
 
     /// Whether the next of these would fail.
-    pub(super) fn concern(&mut self, operations: &[Operation], now: Moment) -> bool {
+    pub(super) fn concern(&self, operations: &[Operation], now: Moment) -> bool {
         self.is_cut(now) || self.next.iter().any(|(operation, _)| operations.contains(operation))
     }
 

@@ -163,7 +163,7 @@ impl LockStore for MemoryStore {
                 Ok(_) => false,
                 Err(e) => {
                     log::debug!("an unknown outcome of {:?} cannot be resolved yet: {e}", undo.name.name);
-                    undo.may_have_run(asked_at);
+                    undo.note_possible_run(asked_at);
                     no_lease || !undo.unknowns.is_empty() || asked_at < undo.expires
                 }
             }

@@ -101,7 +101,7 @@ impl State {
         } else {
             lock.writer.take_if(|writer| writer.holder == *holder);
             lock.readers.retain(|reader| reader.holder != *holder);
-            if !lock.is_over(now) {
+            if !lock.drop_ended(now) {
                 return Released::StillHeld;
             }
             self.remove(&name.key);

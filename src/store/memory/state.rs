@@ -49,7 +49,7 @@ impl State {
 
     /// What stands under the name now: leases that have ended are gone.
     pub(super) fn entry(&mut self, key: &str, now: Moment) -> Option<&mut Entry> {
-        if self.entries.get_mut(key)?.is_over(now) {
+        if self.entries.get_mut(key)?.drop_ended(now) {
             self.entries.remove(key);
         }
         self.entries.get_mut(key)
@@ -85,9 +85,9 @@ impl State {
         self.entries.remove(key);
     }
 
-    /// Lets go of what nobody asked for since its lease ended.
+    /// Removes what has ended and nobody has asked for since.
     fn sweep(&mut self, now: Moment) {
-        self.entries.retain(|_, entry| !entry.is_over(now));
+        self.entries.retain(|_, entry| !entry.drop_ended(now));
         self.queues.retain(|_, queue| !queue.is_over(now));
         self.markers.retain(|_, marker| marker.until > now);
         self.sweep_at = SWEEP_AT.max(2 * (self.entries.len() + self.queues.len() + self.markers.len()));

@@ -230,8 +230,8 @@ impl LockStore for RedisStore {
                         Resolution::Done => continue,
                         // Refused, for lack of permission, say: from here on only its lease ends
                         // it.
-                        Resolution::NothingUnderWay => undo.was_refused(asked_at),
-                        Resolution::MayHaveRun => undo.may_have_run(asked_at),
+                        Resolution::NothingUnderWay => undo.note_refusal(asked_at),
+                        Resolution::MayHaveRun => undo.note_possible_run(asked_at),
                         Resolution::NotYet => {}
                     }
                     kept.push(undo);
@@ -370,11 +370,11 @@ mod tests {
         store.resolve(&mut undos);
         assert_eq!(undos.len(), 1, "no request for it has reached a server yet");
 
-        undos[0].may_have_run(clock.now());
-        undos[0].was_refused(clock.now());
+        undos[0].note_possible_run(clock.now());
+        undos[0].note_refusal(clock.now());
         clock.advance(REPEATED - Duration::from_secs(1));
         // A later repeat does not start the time again.
-        undos[0].may_have_run(clock.now());
+        undos[0].note_possible_run(clock.now());
         store.resolve(&mut undos);
         assert_eq!(undos.len(), 1);
         assert!(undos[0].leak().unwrap().starts_with("3 permits of the counting semaphore \"s\""));
@@ -383,7 +383,7 @@ mod tests {
         assert!(undos.is_empty());
 
         let mut undos = vec![permits_to_give_back(&clock)];
-        undos[0].was_refused(clock.now());
+        undos[0].note_refusal(clock.now());
         clock.advance(TAKEN_TTL);
         store.resolve(&mut undos);
         assert!(undos.is_empty(), "refused for too long");
