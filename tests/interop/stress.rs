@@ -77,8 +77,10 @@ impl<'a> Javas<'a> {
 /// Creates the counter of a primitive, and what the primitive needs.
 pub(crate) fn set_up(server: &Server, client: &LockClient, primitive: &str) -> (PathBuf, Counter) {
     let name = format!("stress-{primitive}");
-    if ["permits", "counting"].contains(&primitive) {
-        client.counting_semaphore(&name).try_set_permits(1).unwrap();
+    match primitive {
+        "permits" => assert!(client.semaphore(&name).try_set_permits(1).unwrap()),
+        "counting" => assert!(client.counting_semaphore(&name).try_set_permits(1).unwrap()),
+        _ => {}
     }
     let path = server.dir().join(&name);
     let counter = Counter::create(&path);

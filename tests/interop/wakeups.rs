@@ -100,10 +100,10 @@ fn releases_wake_the_other_library_by_a_message() {
             // Each round has its own names, or the subscription of the last round could be taken
             // for that of this one.
             let name = &format!("wake-{}-{round}", primitive.java);
-            let set_up = |name: &str| {
-                if ["permits", "counting"].contains(&primitive.java) {
-                    client.counting_semaphore(name).try_set_permits(1).unwrap();
-                }
+            let set_up = |name: &str| match primitive.java {
+                "permits" => client.semaphore(name).try_set_permits(1).map(drop).unwrap(),
+                "counting" => client.counting_semaphore(name).try_set_permits(1).map(drop).unwrap(),
+                _ => {}
             };
             set_up(name);
             let release = (primitive.held_as().take)(&client, name);
