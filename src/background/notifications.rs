@@ -220,7 +220,10 @@ impl Drop for Listening<'_> {
         let Some(watch) = topics.get_mut(&self.topic) else { return };
         watch.waiters -= 1;
         if watch.waiters > 0 {
-            watch.events.retain(|event| !Arc::ptr_eq(event, &self.event));
+            // The last event stays: another waiter may have been given the same one.
+            if watch.events.len() > 1 {
+                watch.events.retain(|event| !Arc::ptr_eq(event, &self.event));
+            }
             return;
         }
         if self.topic.turn_of.is_none() {

@@ -55,7 +55,7 @@ impl FencedValue {
         let refused = if key.is_empty() {
             Some(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"))
         } else {
-            shared.store.fence().and_then(|fence| fence.check_key(&mapped)).err()
+            shared.store.fence().and_then(|fence| fence.check_key(&mapped)).map_err(|e| e.for_name(&mapped)).err()
         };
         Self { shared: shared.clone(), key: mapped, refused }
     }

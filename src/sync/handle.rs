@@ -50,7 +50,10 @@ impl<N> Handle<N> {
 impl Handle {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str, kind: Kind) -> Self {
         let name = LockName::new(&shared.config.key_prefix, name, kind);
-        let name = name.and_then(|name| shared.store.check(&name).map(|()| Arc::new(name)));
+        let name = name.and_then(|name| {
+            shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
+            Ok(Arc::new(name))
+        });
         Self::of(shared, name)
     }
 

@@ -21,7 +21,9 @@ impl MultiStore for RedisStore {
         let answer = script::acquire_all_answer(reply, acquire, sent_at).inspect_err(|_| {
             let fresh = acquire.parts.iter().filter(|part| part.held == 0);
             let releases: Vec<_> = fresh.map(fresh_release).collect();
-            self.take_back(|| self.release_all(&releases, unknowns).map(drop));
+            if !releases.is_empty() {
+                self.take_back(|| self.release_all(&releases, unknowns).map(drop));
+            }
         })?;
         // Not after an error reply: earlier attempts may still have taken the locks.
         unknowns.clear();

@@ -13,13 +13,14 @@ pub(super) fn names_of<N: AsRef<str>>(
     shared: &Shared,
     names: impl IntoIterator<Item = N>,
 ) -> Result<Arc<[Arc<LockName>]>> {
-    shared.store.multi()?;
     let of = |name: N| {
         let name = LockName::new(&shared.config.key_prefix, name.as_ref(), Kind::Mutex)?;
-        shared.store.check(&name).map(|()| (name.key.clone(), Arc::new(name)))
+        shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
+        Ok((name.key.clone(), Arc::new(name)))
     };
     let names: BTreeMap<_, _> = names.into_iter().map(of).collect::<Result<_>>()?;
     if (1..=MOST_NAMES).contains(&names.len()) {
+        shared.store.multi().map_err(|e| e.for_name(&label(names.values())))?;
         return Ok(names.into_values().collect());
     }
     let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", names.len());
