@@ -142,5 +142,7 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! What this store cannot show is the server itself: permissions, memory limits, restarts, and lost
-//! replies. For these, use a private server as above.
+//! What this store cannot show is the server itself: permissions, memory limits and restarts. It
+//! also accepts every name of 1 to 1024 bytes, where Redis [refuses
+//! some](crate::guide::operations#names), and permits come back exactly when their lease ends, not
+//! two seconds later. For these, use a private server as above.
