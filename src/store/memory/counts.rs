@@ -148,37 +148,65 @@ impl State {
         Ok(granted)
     }
 
-    pub(super) fn release_counted(&mut self, release: &Release<'_>, now: Moment) -> Released {
+    /// # Errors
+    /// `WrongType`, before the answer is kept: the permits are not given back.
+    pub(super) fn release_counted(&mut self, release: &Release<'_>, now: Moment) -> Result<Released> {
         let Release { name, holder, permits, granted, .. } = *release;
         let known = self.answers.get(&name.key, holder.as_str(), now);
+        let gives_back = match known {
+            Some(Answer::Taken) => true,
+            known => granted && known.is_none(),
+        };
+        if gives_back {
+            self.typed(&name.key, now, Entry::counting_semaphore)?;
+        }
         // Kept also where nothing was taken: the request that would take it must not run any more.
         self.answers.keep(&name.key, holder.as_str(), Answer::GivenBack, IDEMPOTENCY_TTL, now);
-        match known {
-            Some(Answer::Taken) => {}
-            None if granted => {}
-            Some(_) if granted => return Released::Freed { listeners: Some(0), next: None },
-            _ => return Released::NotHeld,
+        if !gives_back {
+            let before = Released::Freed { listeners: Some(0), next: None };
+            return Ok(if granted { before } else { Released::NotHeld });
         }
-        let free = match self.typed(&name.key, now, Entry::counting_semaphore) {
-            Ok(Some(free)) => {
+        let free = match self.typed(&name.key, now, Entry::counting_semaphore)? {
+            Some(free) => {
                 *free += i64::from(permits);
                 *free
             }
-            Ok(None) => {
+            None => {
                 self.begin_count(name, permits.into(), now);
                 permits.into()
             }
-            Err(_) => return Released::NotHeld,
         };
         let listeners = if free > 0 { self.publish(name.kind, &name.key) } else { 0 };
-        Released::Freed { listeners: Some(listeners), next: None }
+        Ok(Released::Freed { listeners: Some(listeners), next: None })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::HoldCounts;
     use crate::store::memory::tests::Bench;
+
+    #[test]
+    fn permits_do_not_come_back_to_something_else() {
+        let mut bench = Bench::new();
+        let (name, latch) = (bench.name("n", Kind::CountingSemaphore), bench.name("n", Kind::Latch));
+        bench.count(&name, Count::Set(2), "1");
+        let holder = bench.holder();
+        assert!(matches!(bench.acquire(&name, &holder), Ok(Acquired::Granted(_))));
+        bench.count(&name, Count::Delete, "2");
+        bench.count(&latch, Count::Set(1), "3");
+        let now = bench.now();
+        let release = |granted| Release { name: &name, holder: &holder, permits: 1, left: HoldCounts::NONE, granted };
+        for _ in 0..2 {
+            let error = bench.state.release(&release(true), now).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::WrongType);
+        }
+        // Only marks the id of a count as used, whatever the count is of.
+        let other = bench.holder();
+        let mark = Release { holder: &other, ..release(false) };
+        assert_eq!(bench.state.release(&mark, now).unwrap(), Released::NotHeld);
+    }
 
     #[test]
     fn a_latch_opens_at_zero_and_a_repeat_counts_once() {

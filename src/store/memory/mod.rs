@@ -123,7 +123,7 @@ impl LockStore for MemoryStore {
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let repeated = !unknowns.is_empty();
-        let released = self.ask(Operation::Release, unknowns, |state, now| Ok(state.release(release, now)))?;
+        let released = self.ask(Operation::Release, unknowns, |state, now| state.release(release, now))?;
         Ok(it_worked(released, repeated && release.left == HoldCounts::NONE))
     }
 
@@ -139,7 +139,7 @@ impl LockStore for MemoryStore {
         if state.faults.concern(&[Operation::Release, Operation::Acquire], now) {
             return None;
         }
-        let released = Ok(state.release(release, now));
+        let released = state.release(release, now);
         let acquired = state.acquire(next, self.waiter_timeout, now);
         Some(HandedOver { released, acquired, unknowns: UnknownOutcomes::default() })
     }
@@ -159,7 +159,7 @@ impl LockStore for MemoryStore {
                 return false;
             }
             let release = undo.release();
-            match self.ask_freely(Operation::Release, |state, now| Ok(state.release(&release, now))) {
+            match self.ask_freely(Operation::Release, |state, now| state.release(&release, now)) {
                 Ok(_) => false,
                 Err(e) => {
                     log::debug!("an unknown outcome of {:?} cannot be resolved yet: {e}", undo.name.name);
@@ -347,7 +347,7 @@ mod tests {
 
         pub(super) fn release_to(&mut self, name: &LockName, holder: &Holder, left: HoldCounts) -> Released {
             let now = self.now();
-            self.state.release(&Release { name, holder, permits: 1, left, granted: true }, now)
+            self.state.release(&Release { name, holder, permits: 1, left, granted: true }, now).unwrap()
         }
 
         pub(super) fn release(&mut self, name: &LockName, holder: &Holder) -> Released {

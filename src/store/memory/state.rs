@@ -122,15 +122,15 @@ impl State {
         }
     }
 
-    pub(super) fn release(&mut self, release: &Release<'_>, now: Moment) -> Released {
-        match release.name.kind {
+    pub(super) fn release(&mut self, release: &Release<'_>, now: Moment) -> Result<Released> {
+        Ok(match release.name.kind {
             Kind::Mutex => self.release_mutex(release, now),
             Kind::Fair => self.release_fair(release, now),
             Kind::Read | Kind::Write => self.release_rw(release, now),
             Kind::Semaphore => self.release_permits(release, now),
-            Kind::CountingSemaphore => self.release_counted(release, now),
+            Kind::CountingSemaphore => self.release_counted(release, now)?,
             Kind::Latch => unreachable!("a latch has no holders"),
-        }
+        })
     }
 
     pub(super) fn renew(&mut self, renewal: &Renewal, now: Moment) -> Renewed {
