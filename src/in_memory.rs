@@ -106,7 +106,7 @@ fn build(builder: Builder, memory: &Arc<Memory>) -> Result<LockClient> {
     #[cfg(feature = "testing")]
     {
         let shared = Arc::downgrade(client.shared());
-        memory.add_client(move || shared.upgrade().map(|shared| shared.look_again()).is_some());
+        memory.add_client(move || shared.upgrade().map(|shared| shared.recheck()).is_some());
     }
     Ok(client)
 }

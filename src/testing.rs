@@ -1,7 +1,7 @@
-//! For the tests of your own code: lets a client in memory meet what a client of a server meets
-//! once a year.
+//! Faults for the tests of your own code: what happens to a client of a server once a year happens
+//! to a client in memory when the test says so.
 //!
-//! Needs the cargo feature `testing`, which belongs into `[dev-dependencies]`:
+//! It needs the cargo feature `testing`. Turn that on in `[dev-dependencies]`:
 //! ```toml
 //! [dev-dependencies]
 //! leasehold = { version = "0.1", features = ["testing"] }
@@ -50,11 +50,11 @@ use crate::in_memory::memory_of;
 use crate::store::memory::Memory;
 pub use crate::store::memory::faults::{Failure, Operation};
 
-/// What can go wrong in a store [in memory](LockClient::in_memory), at a test's command.
+/// Makes things go wrong in a store [in memory](LockClient::in_memory).
 ///
-/// It concerns all clients of the store. Each of these calls wakes all waiting threads and the
-/// renewal thread, which then check the store and the clock, so no test has to wait for a lease or
-/// a timer. What follows happens on other threads: wait for it with
+/// The faults concern all clients of the store. Each of these calls wakes all waiting threads and
+/// the renewal thread, which then check the store and the clock, so no test has to wait for a lease
+/// or a timer. What follows happens on other threads: wait for it with
 /// [`wait_lost`](crate::ReentrantMutexGuard::wait_lost), a channel in an `on_lost` callback, or a
 /// loop with a limit. What a guard answers itself (`is_held`, `remaining`, `ensure_held`) it
 /// answers by the new time at once.
@@ -65,7 +65,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Of the store that this client uses.
+    /// Controls the store of this client.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the client is not in memory.
@@ -74,52 +74,50 @@ impl Faults {
         Ok(Self { memory: memory_of(client)?.clone(), prefix })
     }
 
-    /// Moves the clock that leases are counted by, which goes on by itself as well. For the clients
-    /// it is as if the machine had been suspended for so long: nothing was renewed meanwhile. A
-    /// hold whose lease is longer is renewed now; one whose lease is shorter is lost, and
-    /// somebody who waits for it gets it.
+    /// Moves the lease clock forward; between calls it runs in real time. To the clients it looks
+    /// as if the machine had been suspended for that time: no lease was renewed. A hold whose lease
+    /// is longer is renewed now. A hold whose lease is shorter is lost, and a waiter gets the lock.
     ///
-    /// Those who wait keep their places in queues.
-    ///
-    /// What a caller gave a waiting call (`try_lock_for`), and the
-    /// [`outage_timeout`](crate::Builder::outage_timeout), are counted by real time.
+    /// Waiters keep their places in queues. The timeouts of waiting calls (`try_lock_for`) and the
+    /// [`outage_timeout`](crate::Builder::outage_timeout) are measured in real time.
     pub fn advance(&self, by: Duration) {
         self.memory.advance(by);
     }
 
-    /// Takes a lock from its holder, as a failover to a server that does not know the lock: the
-    /// holder finds that it is gone, and a waiter gets it. Of a semaphore, all permits come
-    /// back. False: nobody held it.
+    /// Takes a lock from its holder, as a failover to a server without the lock does: the holder
+    /// notices the loss, and a waiter gets the lock. Of a semaphore, all permits are returned.
+    /// False: nobody held it.
     ///
-    /// `name` is one that the client would use: its [prefix](crate::Builder::key_prefix) comes in
-    /// front.
+    /// `name` is the name as the client uses it, without its
+    /// [prefix](crate::Builder::key_prefix).
     pub fn lose(&self, name: &str) -> bool {
         self.memory.lose(&self.key(name))
     }
 
-    /// The store cannot be asked for so long, by its clock: every request fails with
-    /// [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives.
-    /// [`advance`](Self::advance) past the end, or a cut of no time, ends it.
+    /// Cuts all clients off from the store for `how_long`, by the lease clock: every request fails
+    /// with [`Unreachable`](crate::ErrorKind::Unreachable), and no release message arrives. To end
+    /// it earlier, [`advance`](Self::advance) past the end, or cut for a time of zero.
     pub fn cut(&self, how_long: Duration) {
         self.memory.cut(how_long);
     }
 
-    /// The next request of this kind fails with [`Unreachable`](crate::ErrorKind::Unreachable),
-    /// whichever client sends it. Of several that were asked for, each fails one, in order.
+    /// Makes the next request of this kind fail with
+    /// [`Unreachable`](crate::ErrorKind::Unreachable), whichever client sends it. Each call makes
+    /// one request fail, in the order of the calls.
     pub fn fail_next(&self, operation: Operation, failure: Failure) {
         self.memory.fail_next(operation, failure);
     }
 
     /// The names under which somebody holds a lock or permits with leases, or has a place in a
-    /// queue; in order, without the client's prefix, and only those that have it. Empty when a job
+    /// queue; sorted, without the client's prefix, and only those with that prefix. Empty if a job
     /// has left nothing behind.
     #[must_use]
     pub fn held(&self) -> Vec<String> {
         self.memory.held().iter().filter_map(|key| key.strip_prefix(&*self.prefix).map(str::to_owned)).collect()
     }
 
-    /// How many clients listen for what is freed under this name: those of whose threads one waits
-    /// for another client, and for a second those of which one did.
+    /// How many clients are subscribed to releases under this name: those with a thread that waits
+    /// for another client, or did so within the last second. A test can wait for a waiter with it.
     #[must_use]
     pub fn listeners(&self, name: &str) -> usize {
         self.memory.listeners(&self.key(name))

@@ -79,13 +79,13 @@ impl LossCallbacks {
         }
         // Checked last: a loss before the callback was added was reported without it.
         if matches!(grant.state(), State::Lost | State::Closed) {
-            self.tell(grant);
+            self.report(grant);
         }
     }
 
     /// The lease was lost, or given up by closing the client: runs those of its callbacks that have
     /// not run yet.
-    pub(crate) fn tell(self: &Arc<Self>, grant: &Grant) {
+    pub(crate) fn report(self: &Arc<Self>, grant: &Grant) {
         self.run_all(grant.take_callbacks());
     }
 
@@ -170,7 +170,7 @@ impl LossCallbacks {
                 State::Released => false,
             });
             if !lost.is_empty() {
-                parking_lot::MutexGuard::unlocked(&mut list, || lost.drain(..).for_each(|grant| self.tell(&grant)));
+                parking_lot::MutexGuard::unlocked(&mut list, || lost.drain(..).for_each(|grant| self.report(&grant)));
                 continue;
             }
             if list.stop {

@@ -69,7 +69,7 @@ impl Drop for ExitGuard<'_> {
         drop(table);
         for grant in orphans {
             if grant.lose() == State::Lost {
-                self.0.loss_callbacks.tell(&grant);
+                self.0.loss_callbacks.report(&grant);
                 log::warn!("the watchdog ended: {:?} is lost", grant.name.name);
             }
         }
@@ -315,7 +315,7 @@ impl Inner {
             }
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
-                    self.loss_callbacks.tell(grant);
+                    self.loss_callbacks.report(grant);
                     news.warn(format!("the hold of {:?} is gone from the server", grant.name.name));
                 }
                 self.local_queues.notify(&grant.name.key);
@@ -334,7 +334,7 @@ impl Inner {
     fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
         news.warn(format!("the lease of {:?} ended before it was renewed", grant.name.name));
         grant.wake();
-        self.loss_callbacks.tell(grant);
+        self.loss_callbacks.report(grant);
         self.local_queues.notify(&grant.name.key);
         self.take_back(grant);
     }

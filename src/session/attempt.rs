@@ -105,7 +105,9 @@ impl<'a> AcquireAttempt<'a> {
     /// own.
     pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
         let now = self.shared.clock.now();
-        if self.unknown_since.is_some_and(|since| now.since(since) > TAKEN_TTL / 2) {
+        if self.name.kind == Kind::CountingSemaphore
+            && self.unknown_since.is_some_and(|since| now.since(since) > TAKEN_TTL / 2)
+        {
             // The server soon forgets what an earlier request took, and a repeat would then take it
             // once more.
             self.give_up();

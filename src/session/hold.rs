@@ -154,7 +154,7 @@ impl Hold {
     /// The server does not know the hold. Reports the loss to everybody, and returns it as the
     /// error for the caller.
     pub(crate) fn gone(&self) -> Error {
-        self.tell_lost();
+        self.report_loss();
         self.lost()
     }
 
@@ -206,9 +206,9 @@ impl Hold {
     }
 
     /// The server does not know this hold any more.
-    pub(crate) fn tell_lost(&self) {
+    pub(crate) fn report_loss(&self) {
         if self.grant.lose() == State::Lost {
-            self.shared.loss_callbacks.tell(&self.grant);
+            self.shared.loss_callbacks.report(&self.grant);
         }
         // Threads of this client sleep for as long as they believe that it is held here.
         self.shared.local_queues.notify(&self.grant.name.key);

@@ -75,7 +75,7 @@ impl Hold {
     pub(super) fn close(&self) -> Result<Option<Left>> {
         let left = self.left_all(self.grant.lease.close(self.grant.now()))?;
         if left.is_some() {
-            self.shared.loss_callbacks.tell(&self.grant);
+            self.shared.loss_callbacks.report(&self.grant);
         }
         Ok(left)
     }
@@ -95,7 +95,7 @@ impl Hold {
             State::Lost => {
                 self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 self.leave_table();
-                self.shared.loss_callbacks.tell(&self.grant);
+                self.shared.loss_callbacks.report(&self.grant);
                 Err(self.lost())
             }
             State::Held | State::Suspect => Ok(Some(self.left(HoldCounts::NONE))),
@@ -183,7 +183,7 @@ impl Hold {
                     // The fairness counter does not count reads: readers keep no reader out, and a
                     // waiting writer leaves a wait marker that keeps new readers out.
                     (Kind::Read, _) => self.shared.local_queues.notify(&name.key),
-                    _ => self.shared.tell_freed(name, listeners, received_before),
+                    _ => self.shared.notify_freed(name, listeners, received_before),
                 }
                 Ok(())
             }

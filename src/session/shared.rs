@@ -133,7 +133,7 @@ impl Shared {
     /// Wakes this client's own waiters after one of its threads freed `name`: they need not wait
     /// for the message, which reached `listeners` subscribers. `received_before`: how many messages
     /// the waiters had received before it was sent.
-    pub(crate) fn tell_freed(&self, name: &LockName, listeners: Option<u64>, received_before: u64) {
+    pub(crate) fn notify_freed(&self, name: &LockName, listeners: Option<u64>, received_before: u64) {
         let listeners = listeners.unwrap_or(0);
         // Few others publish on this topic in between, so the next message is mostly this client's.
         let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
@@ -155,7 +155,7 @@ impl Shared {
     /// Wakes every sleeping thread of the client, so that it checks again: a test has moved the
     /// clock, or changed what stands in the store.
     #[cfg(feature = "testing")]
-    pub(crate) fn look_again(&self) {
+    pub(crate) fn recheck(&self) {
         if !self.is_forked() {
             self.watchdog.visit_all();
             self.local_queues.notify_all();

@@ -258,7 +258,7 @@ impl CountingPermit {
         let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: true };
         match shared.store.release(&release, &mut unknowns) {
             Ok(Released::Freed { listeners, .. }) => {
-                shared.tell_freed(name, listeners, received_before);
+                shared.notify_freed(name, listeners, received_before);
                 Ok(())
             }
             Ok(_) => Ok(()),

@@ -108,7 +108,7 @@ impl Handle {
         let ours = Hold::all_under(&self.shared, &name.key);
         let freed = self.shared.store.force_unlock(name).map_err(|e| e.for_name(&name.name))?;
         if freed {
-            ours.iter().for_each(Hold::tell_lost);
+            ours.iter().for_each(Hold::report_loss);
             self.shared.local_queues.notify(&name.key);
         }
         Ok(freed)

@@ -167,7 +167,9 @@ impl Semaphore {
         let ours = Hold::all_under(&self.handle.shared, &name.key);
         let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
         if deleted {
-            ours.iter().filter(|hold| hold.grant.name.kind.is_same_primitive_as(name.kind)).for_each(|h| h.tell_lost());
+            ours.iter()
+                .filter(|hold| hold.grant.name.kind.is_same_primitive_as(name.kind))
+                .for_each(|h| h.report_loss());
         }
         Ok(deleted)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Child, Server, ms, wait_until};
+use crate::rig::{Child, Server, count_under_the_lock, ms, wait_until};
 
 #[test]
 fn eight_processes_count_exactly() {
@@ -28,21 +28,7 @@ fn eight_processes_count_exactly() {
 fn counting_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::open(&url).unwrap();
-    std::thread::scope(|s| {
-        for _ in 0..4 {
-            s.spawn(|| {
-                let mut redis = redis::Client::open(&*url).unwrap().get_connection().unwrap();
-                for _ in 0..20 {
-                    let guard = client.lock("job").unwrap();
-                    // Read and write are separate commands, so only the lock keeps the counter
-                    // exact.
-                    let old: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
-                    redis::cmd("SET").arg("counter").arg(old + 1).exec(&mut redis).unwrap();
-                    guard.unlock().unwrap();
-                }
-            });
-        }
-    });
+    count_under_the_lock(&client, &url, 4);
     drop(client);
     println!("@@done");
 }

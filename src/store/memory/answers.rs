@@ -1,4 +1,4 @@
-//! What requests that must not run twice were answered, kept for as long as they may be repeated.
+//! The answers to requests that must not run twice, kept for as long as they may be repeated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::lease::Moment;
 use crate::store::CountAnswer;
 
-/// Answers that are kept before those are looked for that are too old.
+/// The number of answers from which on expired ones are removed.
 const SWEEP_AT: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

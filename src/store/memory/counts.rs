@@ -10,11 +10,11 @@ use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Acquire, Acquired, Count, CountAnswer, Granted, Release, Released};
 
-/// Under which a latch keeps when it was opened last; no request has such an id.
+/// The id under which a latch keeps when it was opened last; no request has this id.
 const OPENED: &str = "opened";
 
 impl State {
-    /// A repeat, which has the same id, is given the answer of the first run.
+    /// A repeat has the same id and gets the answer of the first run.
     pub(super) fn count(&mut self, name: &LockName, change: Count, id: &str, now: Moment) -> Result<CountAnswer> {
         if let Some(Answer::Counted(answer)) = self.answers.get(&name.key, id, now) {
             return Ok(answer);
@@ -31,7 +31,7 @@ impl State {
         Ok(answer)
     }
 
-    /// What is left of a latch or free of the permits, if there is one.
+    /// The count of a latch or the number of free permits, if there is one.
     fn number(&mut self, name: &LockName, now: Moment) -> Result<Option<&mut i64>> {
         match (name.kind, self.entry(&name.key, now)) {
             (_, None) => Ok(None),
@@ -84,7 +84,7 @@ impl State {
         *left -= 1;
         let value = *left;
         if value == 0 {
-            self.open(name, now);
+            self.open_latch(name, now);
         }
         Ok(CountAnswer { done: true, value })
     }
@@ -92,18 +92,18 @@ impl State {
     fn delete_count(&mut self, name: &LockName, now: Moment) -> Result<CountAnswer> {
         let done = self.number(name, now)?.is_some();
         if done && name.kind == Kind::Latch {
-            self.open(name, now);
+            self.open_latch(name, now);
         } else if done {
-            // Those who wait look again, and are told that there is none.
+            // The waiters try again, and get the error that there is none.
             self.remove(&name.key);
             self.publish(name.kind, &name.key);
         }
         Ok(CountAnswer { done, value: 0 })
     }
 
-    fn open(&mut self, name: &LockName, now: Moment) {
-        // For those whose look comes when it has been set anew already: later than the time before,
-        // whatever the clock says.
+    fn open_latch(&mut self, name: &LockName, now: Moment) {
+        // A waiter that polls after the latch was set again sees by this time that it was open in
+        // between. So the time must grow, even if the wall clock was stepped back.
         let opened = i64::try_from(self.micros()).unwrap_or(i64::MAX).max(self.opened(name, now) + 1);
         self.answers.keep(&name.key, OPENED, Answer::Opened(opened), IDEMPOTENCY_TTL, now);
         self.remove(&name.key);
@@ -117,7 +117,8 @@ impl State {
         }
     }
 
-    /// What is left or free; and how many permits are out, of a latch when it was opened last.
+    /// The count of a latch or the number of free permits; and how many permits are held, or when
+    /// the latch was opened last.
     pub(super) fn counted(&mut self, name: &LockName, now: Moment) -> Result<(i64, i64)> {
         if name.kind == Kind::Semaphore {
             self.sweep_permits(name, now)?;
@@ -149,7 +150,8 @@ impl State {
     }
 
     /// # Errors
-    /// `WrongType`, before the answer is kept: the permits are not given back.
+    /// `WrongType` if something of another kind exists under the name by now: the permits are not
+    /// returned, and no answer is kept.
     pub(super) fn release_counted(&mut self, release: &Release<'_>, now: Moment) -> Result<Released> {
         let Release { name, holder, permits, granted, .. } = *release;
         let known = self.answers.get(&name.key, holder.as_str(), now);
@@ -160,7 +162,7 @@ impl State {
         if gives_back {
             self.typed(&name.key, now, Entry::counting_semaphore)?;
         }
-        // Kept also where nothing was taken: the request that would take it must not run any more.
+        // Kept also if nothing was taken, so that a late acquire with this id takes nothing.
         self.answers.keep(&name.key, holder.as_str(), Answer::GivenBack, IDEMPOTENCY_TTL, now);
         if !gives_back {
             let before = Released::Freed { listeners: Some(0), next: None };

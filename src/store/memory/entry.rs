@@ -1,14 +1,14 @@
-//! What can stand under a name, and until when.
+//! What can exist under a name, and until when.
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 
-/// What stands under a name.
+/// What exists under a name.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// Of a mutex or a fair lock: they exclude each other.
-    Lock(Stand),
+    Lock(HolderEntry),
     ReadWrite(ReadWrite),
     Semaphore(Permits),
     /// How many permits are free.
@@ -18,15 +18,15 @@ pub(super) enum Entry {
     Value(Value),
 }
 
-/// One holder, how often it holds, and until when.
+/// One holder, its hold count, and the end of its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stand {
+pub(super) struct HolderEntry {
     pub(super) holder: Holder,
     pub(super) count: u32,
     pub(super) until: Moment,
 }
 
-impl Stand {
+impl HolderEntry {
     /// Never shortens.
     pub(super) fn lengthen(&mut self, until: Moment) {
         self.until = self.until.max(until);
@@ -34,8 +34,8 @@ impl Stand {
 }
 
 impl Entry {
-    pub(super) fn lock(&mut self) -> Option<&mut Stand> {
-        if let Self::Lock(stand) = self { Some(stand) } else { None }
+    pub(super) fn lock(&mut self) -> Option<&mut HolderEntry> {
+        if let Self::Lock(current) = self { Some(current) } else { None }
     }
 
     pub(super) fn read_write(&mut self) -> Option<&mut ReadWrite> {
@@ -54,11 +54,11 @@ impl Entry {
         if let Self::Value(value) = self { Some(value) } else { None }
     }
 
-    /// Removes the leases that have ended; true: nobody holds it any more. Permits and counts stay
-    /// until they are removed.
+    /// Removes leases that have ended; true if nobody holds the lock any more. Permits and counts
+    /// are kept.
     pub(super) fn drop_ended(&mut self, now: Moment) -> bool {
         match self {
-            Self::Lock(stand) => stand.until <= now,
+            Self::Lock(current) => current.until <= now,
             Self::ReadWrite(lock) => lock.drop_ended(now),
             _ => false,
         }
@@ -67,31 +67,31 @@ impl Entry {
 
 #[cold]
 pub(super) fn another_kind() -> Error {
-    Error::new(ErrorKind::WrongType, "what stands under this name is of another kind")
+    Error::new(ErrorKind::WrongType, "something of another kind exists under this name")
 }
 
 /// The permits of a semaphore.
 #[derive(Debug)]
 pub(super) struct Permits {
-    /// Fewer than none where some that were out have been taken away.
+    /// Below zero after more were removed than were free.
     pub(super) free: i64,
-    /// Those that are out, by acquisition: the count is how many permits.
-    pub(super) out: Vec<Stand>,
+    /// One entry for each acquisition; its count is the number of permits.
+    pub(super) taken: Vec<HolderEntry>,
 }
 
 impl Permits {
     pub(super) fn new(free: i64) -> Self {
-        Self { free, out: Vec::new() }
+        Self { free, taken: Vec::new() }
     }
 
     pub(super) fn held(&self) -> i64 {
-        self.out.iter().map(|stand| i64::from(stand.count)).sum()
+        self.taken.iter().map(|current| i64::from(current.count)).sum()
     }
 
-    /// Takes back what keeps to `is_over`; true: there was something.
-    pub(super) fn take_back(&mut self, is_over: impl Fn(&Stand) -> bool) -> bool {
+    /// Returns the permits of the acquisitions that `is_over` selects; true if there were some.
+    pub(super) fn take_back(&mut self, is_over: impl Fn(&HolderEntry) -> bool) -> bool {
         let before = self.held();
-        self.out.retain(|stand| !is_over(stand));
+        self.taken.retain(|current| !is_over(current));
         self.free += before - self.held();
         self.held() < before
     }
@@ -101,19 +101,19 @@ impl Permits {
     }
 
     pub(super) fn lengthen(&mut self, holder: &Holder, until: Moment, now: Moment) -> bool {
-        let theirs = self.out.iter_mut().find(|stand| stand.holder == *holder && stand.until > now);
-        theirs.map(|stand| stand.lengthen(until)).is_some()
+        let theirs = self.taken.iter_mut().find(|current| current.holder == *holder && current.until > now);
+        theirs.map(|current| current.lengthen(until)).is_some()
     }
 }
 
-/// A writer, or readers. While a downgrade is unknown its holder may stand as either.
+/// A writer, or readers. While the outcome of a downgrade is unknown, its holder may be either.
 #[derive(Debug, Default)]
 pub(super) struct ReadWrite {
-    pub(super) writer: Option<Stand>,
-    pub(super) readers: Vec<Stand>,
+    pub(super) writer: Option<HolderEntry>,
+    pub(super) readers: Vec<HolderEntry>,
 }
 
-/// A writer that waits, and keeps new readers out meanwhile.
+/// Keeps new readers out while a writer waits.
 #[derive(Debug)]
 pub(super) struct Marker {
     pub(super) holder: Holder,
@@ -121,7 +121,7 @@ pub(super) struct Marker {
 }
 
 impl ReadWrite {
-    /// Removes those whose lease has ended; true: nobody is left.
+    /// Removes leases that have ended; true if nobody is left.
     pub(super) fn drop_ended(&mut self, now: Moment) -> bool {
         self.writer = self.writer.take().filter(|writer| writer.until > now);
         self.readers.retain(|reader| reader.until > now);
@@ -130,7 +130,7 @@ impl ReadWrite {
 
     pub(super) fn until(&self) -> Moment {
         let all = self.writer.iter().chain(&self.readers);
-        all.map(|stand| stand.until).max().unwrap_or(Moment::from_nanos(0))
+        all.map(|current| current.until).max().unwrap_or(Moment::from_nanos(0))
     }
 
     pub(super) fn is_writer(&self, holder: &Holder) -> bool {
@@ -147,14 +147,14 @@ impl ReadWrite {
                 reader.count = count;
                 reader.lengthen(until);
             }
-            None => self.readers.push(Stand { holder: holder.clone(), count, until }),
+            None => self.readers.push(HolderEntry { holder: holder.clone(), count, until }),
         }
     }
 
     pub(super) fn lengthen(&mut self, holder: &Holder, until: Moment) -> bool {
         let mut stands = false;
-        for stand in self.writer.iter_mut().chain(&mut self.readers).filter(|stand| stand.holder == *holder) {
-            stand.lengthen(until);
+        for current in self.writer.iter_mut().chain(&mut self.readers).filter(|current| current.holder == *holder) {
+            current.lengthen(until);
             stands = true;
         }
         stands

@@ -1,4 +1,4 @@
-//! The fair lock: a lock with a queue of those who wait.
+//! The fair lock: a lock with a queue of waiters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ impl State {
     pub(super) fn acquire_fair(&mut self, acquire: &Acquire<'_>, place: Duration, now: Moment) -> Result<Acquired> {
         let Acquire { name, holder, held, .. } = *acquire;
         let standing = match self.typed(&name.key, now, Entry::lock) {
-            Ok(Some(stand)) if stand.holder == *holder => return Ok(self.grant_lock(acquire, None, now)),
+            Ok(Some(current)) if current.holder == *holder => return Ok(self.grant_lock(acquire, None, now)),
             _ if held > 0 => return Ok(Acquired::Gone),
-            Ok(stand) => stand.map(|stand| stand.until),
+            Ok(current) => current.map(|current| current.until),
             Err(e) => return Err(e),
         };
         let queue = self.queues.entry(name.key.clone()).or_default();
@@ -27,8 +27,8 @@ impl State {
         if standing.is_none() && (is_head || queue.0.is_empty()) {
             return Ok(self.grant_fair(acquire, now));
         }
-        // Its place is lost: it slept for longer than its deadline. Only heads are swept, so all
-        // who are there came later.
+        // It was enqueued, and its place has expired. Only places at the front are removed, so all
+        // waiters in the queue came later.
         let is_first = acquire.waiting == Waiting::Again && queue.place_of(holder).is_none();
         let head = queue.head().map(|head| (head.holder.clone(), head.deadline));
         if let (None, Some((head, _)), true) = (standing, &head, is_first)
@@ -42,20 +42,20 @@ impl State {
         };
         let waits = acquire.waiting != Waiting::No;
         if waits {
-            queue.line_up(holder, now.plus(place), is_first);
+            queue.enqueue(holder, now.plus(place), is_first);
         }
         if let (true, None, Some((head, _))) = (swept, standing, &head) {
-            // Those who were told that it is free are dead, and whoever is first now may sleep
-            // until its deadline.
-            self.tell_turn(name, head);
+            // The waiter that was notified is dead, and the present first one may sleep until its
+            // deadline.
+            self.notify_turn(name, head);
         }
-        // A waiter tries again in time to keep its place.
+        // In time for the waiter to keep its place.
         let ttl = if waits { Some(ttl.map_or(place / 3, |ttl| ttl.min(place / 3))) } else { ttl };
         self.forget_empty(&name.key);
         Ok(Acquired::Busy { ttl })
     }
 
-    /// It is free, and this holder's turn.
+    /// The lock is free, and it is this holder's turn.
     fn grant_fair(&mut self, acquire: &Acquire<'_>, now: Moment) -> Acquired {
         let key = &acquire.name.key;
         let queue = self.queues.entry(key.clone()).or_default();
@@ -79,7 +79,7 @@ impl State {
         }
         let freed = matches!(outcome, Released::Freed { .. });
         let Some(queue) = self.queues.get_mut(&name.key) else { return freed_to(freed, 0, None) };
-        // Whoever holds it has left the queue.
+        // A holder is not in the queue any more.
         let left_at = if freed { None } else { queue.leave(holder) };
         if !freed && left_at.is_none() {
             return Released::NotHeld;
@@ -88,12 +88,11 @@ impl State {
         let is_free = self.entry(&name.key, now).is_none();
         let head = self.queues.get(&name.key).and_then(Queue::head).map(|head| head.holder.clone());
         self.forget_empty(&name.key);
-        // A release tells the head only. Whoever leaves as the head may have been told already, and
-        // its word must not leave with it; where dead heads stood in front, the word went to one of
-        // them.
+        // A release notifies only the first waiter. If that one leaves, or is dead, the
+        // notification is lost with it, so the next one is notified again.
         match head {
             Some(head) if is_free && (freed || left_at == Some(0) || swept) => {
-                let listeners = self.tell_turn(name, &head);
+                let listeners = self.notify_turn(name, &head);
                 freed_to(freed, listeners, Some(head.as_str().to_owned()))
             }
             _ => freed_to(freed, 0, None),
@@ -104,12 +103,12 @@ impl State {
         self.queues.get_mut(key).is_some_and(|queue| queue.sweep(None, now))
     }
 
-    fn tell_turn(&mut self, name: &LockName, head: &Holder) -> u64 {
+    fn notify_turn(&mut self, name: &LockName, head: &Holder) -> u64 {
         self.subscriptions.publish(&Topic::turn(name, head.as_str()))
     }
 
-    /// The lock came free without its holder: whose turn is it?
-    pub(super) fn call_head(&mut self, key: &Arc<str>, now: Moment) {
+    /// The lock came free without a release: notifies the first waiter.
+    pub(super) fn notify_head(&mut self, key: &Arc<str>, now: Moment) {
         self.sweep_queue(key, now);
         if let Some(head) = self.queues.get(key).and_then(Queue::head) {
             let turn_of = Some(head.holder.as_str().into());
@@ -118,15 +117,15 @@ impl State {
         self.forget_empty(key);
     }
 
-    /// How long the queue is, and how many are before the first waiter of a client.
+    /// The length of the queue, and how many waiters are before the first one of a client.
     pub(super) fn queue_of(&self, key: &str, client: &str) -> (usize, Option<usize>) {
         let Some(Queue(places)) = self.queues.get(key) else { return (0, None) };
-        let is_theirs = |place: &Place| place.holder.as_str().split(':').next() == Some(client);
-        (places.len(), places.iter().position(is_theirs))
+        let is_own = |place: &Place| place.holder.as_str().split(':').next() == Some(client);
+        (places.len(), places.iter().position(is_own))
     }
 }
 
-/// One who only waited, and left, has freed nothing.
+/// A waiter that leaves the queue frees nothing.
 fn freed_to(freed: bool, listeners: u64, next: Option<String>) -> Released {
     if freed { Released::Freed { listeners: Some(listeners), next } } else { Released::NotHeld }
 }

@@ -1,5 +1,5 @@
-//! What a test has asked to go wrong.
-// Asked on every call, set only with the feature `testing`.
+//! The faults that a test has requested.
+// Every call checks them; only the feature `testing` can set them.
 #![cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
 
 use std::time::Duration;
@@ -7,38 +7,39 @@ use std::time::Duration;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
 
-/// What a client asks its store, for [`Faults::fail_next`](crate::testing::Faults::fail_next).
+/// A kind of request that a client sends to its store, for
+/// [`Faults::fail_next`](crate::testing::Faults::fail_next).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Takes a lock or permits, also once more, and several as one.
+    /// Takes a lock or permits, re-enters a lock, or takes several locks as one.
     Acquire,
-    /// Gives them back, or leaves a queue. Also a hand-over from one thread of a client to the
-    /// next.
+    /// Releases a lock, returns permits, or leaves a queue. A hand-over between two threads of a
+    /// client is a release and an acquire.
     Release,
-    /// The watchdog's renewal, which also looks after leases that are not renewed.
+    /// The watchdog renews leases, and checks holds with a fixed lease.
     Renew,
     /// Lengthens a lease at the caller's request.
     Extend,
-    /// Asks who has a lock, how long a queue is, or what a count is.
-    Look,
-    /// Frees a lock whoever has it.
+    /// Reads who holds a lock, how long a queue is, or what a count is.
+    Inspect,
+    /// Frees a lock, whoever holds it.
     ForceUnlock,
-    /// Changes a latch, or how many permits there are.
+    /// Changes the count of a latch, or the number of permits of a semaphore.
     Count,
     /// Claims or writes a fenced value.
     Fence,
-    /// Begins to listen to releases.
+    /// Opens the subscription that receives release messages.
     Subscribe,
 }
 
-/// How a call of the store fails.
+/// When a request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The request does not arrive: nothing is changed.
+    /// Before it runs: the store does not get it, and nothing changes.
     BeforeItRan,
-    /// The request has run, and its reply is lost: the client cannot know that it has.
+    /// After it has run: the reply is lost, and the client does not know the outcome.
     AfterItRan,
 }
 
@@ -61,12 +62,12 @@ impl Faults {
         self.cut_until.is_some_and(|until| now < until)
     }
 
-    /// Whether the next of these would fail.
-    pub(super) fn concern(&self, operations: &[Operation], now: Moment) -> bool {
+    /// Whether the next request of one of these kinds fails.
+    pub(super) fn apply_to(&self, operations: &[Operation], now: Moment) -> bool {
         self.is_cut(now) || self.next.iter().any(|(operation, _)| operations.contains(operation))
     }
 
-    /// How this call fails, if it does.
+    /// Takes the fault of this request, if there is one.
     pub(super) fn next(&mut self, operation: Operation, now: Moment) -> Option<(Failure, Error)> {
         if let Some(until) = self.cut_until
             && self.is_cut(now)
@@ -81,14 +82,14 @@ impl Faults {
 
 #[cold]
 pub(super) fn cut_off(left: Duration) -> Error {
-    Error::new(ErrorKind::Unreachable, format!("the test has cut off the store, for another {left:?}"))
+    Error::new(ErrorKind::Unreachable, format!("the test has cut the client off from the store for another {left:?}"))
 }
 
 #[cold]
 fn failed(failure: Failure) -> Error {
     let why = match failure {
-        Failure::BeforeItRan => "the test let this request fail before it ran",
-        Failure::AfterItRan => "the test let this request run and its reply be lost",
+        Failure::BeforeItRan => "the test made this request fail before it ran",
+        Failure::AfterItRan => "the test made this request lose its reply after it ran",
     };
     Error::new(ErrorKind::Unreachable, why)
 }
@@ -103,11 +104,11 @@ mod tests {
         let at = Moment::from_nanos;
         faults.add(Operation::Renew, Failure::AfterItRan);
         assert!(faults.next(Operation::Acquire, at(1)).is_none());
-        assert!(faults.concern(&[Operation::Renew], at(1)) && !faults.concern(&[Operation::Acquire], at(1)));
+        assert!(faults.apply_to(&[Operation::Renew], at(1)) && !faults.apply_to(&[Operation::Acquire], at(1)));
         assert_eq!(faults.next(Operation::Renew, at(1)).unwrap().0, Failure::AfterItRan);
         assert!(faults.next(Operation::Renew, at(1)).is_none());
         faults.cut(at(5));
-        assert_eq!(faults.next(Operation::Look, at(4)).unwrap().0, Failure::BeforeItRan);
-        assert!(faults.next(Operation::Look, at(5)).is_none());
+        assert_eq!(faults.next(Operation::Inspect, at(4)).unwrap().0, Failure::BeforeItRan);
+        assert!(faults.next(Operation::Inspect, at(5)).is_none());
     }
 }

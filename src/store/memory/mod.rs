@@ -1,8 +1,8 @@
 //! Leases in this process: the smallest store, the model for the others, and what users test
 //! against.
 //!
-//! Nothing of it has a thread or a timer. A lease that has ended is found by whoever asks next;
-//! those who wait sleep until then, as over a server.
+//! It has no thread and no timer. The next request for a name removes what has expired there.
+//! Waiters sleep until a lease can have ended, as they do over a server.
 
 mod answers;
 mod counts;
@@ -43,7 +43,7 @@ use crate::store::{
     SubscriptionSender, Undo, UnknownOutcomes,
 };
 
-/// What stands where the address of a server would.
+/// The node's address in [`LockStore::nodes`].
 const ADDRESS: &str = "memory";
 
 /// The store of one client.
@@ -51,7 +51,7 @@ pub(crate) struct MemoryStore {
     memory: Arc<Memory>,
     /// Tells apart the clients of one memory.
     id: u64,
-    /// How long a waiter that died can hold up others.
+    /// How long a dead waiter can delay others.
     waiter_timeout: Duration,
     closed: AtomicBool,
 }
@@ -62,29 +62,29 @@ impl MemoryStore {
         Self { memory: memory.clone(), id, waiter_timeout, closed: AtomicBool::new(false) }
     }
 
-    /// What a store rests on, if it is one of these.
+    /// The shared state behind the store; `None` for a store of another kind.
     pub(crate) fn memory_of(store: &dyn LockStore) -> Option<&Arc<Memory>> {
         (store as &dyn Any).downcast_ref().map(|store: &Self| &store.memory)
     }
 
-    fn open(&self) -> Result<MutexGuard<'_, State>> {
+    fn lock_state(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.memory.state.lock();
-        // Under the mutex: what comes after a close finds it closed.
+        // Under the mutex, so that no request runs after `close`.
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
         }
         Ok(state)
     }
 
-    /// One request, with the faults that a test has asked for. An answer resolves what is unknown:
-    /// earlier attempts have run or have not, and none can run later.
+    /// One request, with the faults that a test has requested. An answer resolves the unknown
+    /// outcomes: earlier attempts have run or have not, and none can run later.
     fn ask<T>(
         &self,
         operation: Operation,
         unknowns: &mut UnknownOutcomes,
         run: impl FnOnce(&mut State, Moment) -> Result<T>,
     ) -> Result<T> {
-        let mut state = self.open()?;
+        let mut state = self.lock_state()?;
         let now = self.memory.clock.now();
         if let Some((failure, error)) = state.faults.next(operation, now) {
             if failure == Failure::AfterItRan {
@@ -96,7 +96,7 @@ impl MemoryStore {
         run(&mut state, now).inspect(|_| unknowns.clear())
     }
 
-    /// What changes nothing, or may run twice.
+    /// A request that changes nothing, or may run twice.
     fn ask_freely<T>(&self, operation: Operation, run: impl FnOnce(&mut State, Moment) -> Result<T>) -> Result<T> {
         self.ask(operation, &mut UnknownOutcomes::default(), run)
     }
@@ -124,7 +124,7 @@ impl LockStore for MemoryStore {
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let repeated = !unknowns.is_empty();
         let released = self.ask(Operation::Release, unknowns, |state, now| state.release(release, now))?;
-        Ok(it_worked(released, repeated && release.left == HoldCounts::NONE))
+        Ok(confirm_repeat(released, repeated && release.left == HoldCounts::NONE))
     }
 
     fn hand_over(
@@ -133,10 +133,10 @@ impl LockStore for MemoryStore {
         next: &Acquire<'_>,
         _unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver> {
-        let mut state = self.open().ok()?;
+        let mut state = self.lock_state().ok()?;
         let now = self.memory.clock.now();
-        // One by one, so that each fails as it was asked to.
-        if state.faults.concern(&[Operation::Release, Operation::Acquire], now) {
+        // The caller then sends two requests, and each fails as the test requested.
+        if state.faults.apply_to(&[Operation::Release, Operation::Acquire], now) {
             return None;
         }
         let released = state.release(release, now);
@@ -154,16 +154,21 @@ impl LockStore for MemoryStore {
         undos.retain_mut(|undo| {
             let no_lease = undo.permits_without_lease().is_some();
             if asked_at >= undo.expires && no_lease {
-                // Given back once the answer may be forgotten, they would be given back twice.
+                // After the answer may be forgotten, a repeat could return the permits twice.
                 undo.warn_of_a_leak();
                 return false;
             }
             let release = undo.release();
-            match self.ask_freely(Operation::Release, |state, now| state.release(&release, now)) {
+            let mut unknowns = UnknownOutcomes::default();
+            match self.ask(Operation::Release, &mut unknowns, |state, now| state.release(&release, now)) {
                 Ok(_) => false,
                 Err(e) => {
                     log::debug!("an unknown outcome of {:?} cannot be resolved yet: {e}", undo.name.name);
-                    undo.note_possible_run(asked_at);
+                    if !unknowns.is_empty() {
+                        undo.note_possible_run(asked_at);
+                    } else if !e.kind().is_outage() {
+                        undo.note_refusal(asked_at);
+                    }
                     no_lease || !undo.unknowns.is_empty() || asked_at < undo.expires
                 }
             }
@@ -175,7 +180,7 @@ impl LockStore for MemoryStore {
     }
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        self.ask_freely(Operation::Look, |state, now| state.inspect(&name.key, now))
+        self.ask_freely(Operation::Inspect, |state, now| state.inspect(&name.key, now))
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
@@ -217,8 +222,9 @@ impl LockStore for MemoryStore {
     }
 }
 
-/// `repeated`: an earlier attempt of the same release has run, and its reply was lost.
-fn it_worked(released: Released, repeated: bool) -> Released {
+/// `repeated`: an earlier attempt of the same release ran, and its reply was lost. So the release
+/// succeeded, although the repeat finds no hold.
+fn confirm_repeat(released: Released, repeated: bool) -> Released {
     match released {
         Released::NotHeld if repeated => Released::Freed { listeners: None, next: None },
         released => released,
@@ -235,7 +241,7 @@ impl MultiStore for MemoryStore {
         let repeated = !unknowns.is_empty();
         let released = self.ask(Operation::Release, unknowns, |state, now| Ok(state.release_all(releases, now)))?;
         let outcome = |(released, one): (Released, &Release<'_>)| {
-            Ok(it_worked(released, repeated && one.left == HoldCounts::NONE))
+            Ok(confirm_repeat(released, repeated && one.left == HoldCounts::NONE))
         };
         Ok(released.into_iter().zip(releases).map(outcome).collect())
     }
@@ -243,7 +249,7 @@ impl MultiStore for MemoryStore {
 
 impl QueueStore for MemoryStore {
     fn queue_of(&self, name: &LockName, client: &str) -> Result<(usize, Option<usize>)> {
-        self.ask_freely(Operation::Look, |state, _| Ok(state.queue_of(&name.key, client)))
+        self.ask_freely(Operation::Inspect, |state, _| Ok(state.queue_of(&name.key, client)))
     }
 }
 
@@ -253,7 +259,7 @@ impl CountStore for MemoryStore {
     }
 
     fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
-        self.ask_freely(Operation::Look, |state, now| state.counted(name, now))
+        self.ask_freely(Operation::Inspect, |state, now| state.counted(name, now))
     }
 }
 

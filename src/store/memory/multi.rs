@@ -11,11 +11,11 @@ impl State {
     /// `again`: an earlier run of the same request may have taken them.
     pub(super) fn acquire_all(&mut self, acquire: &AcquireAll<'_>, again: bool, now: Moment) -> Result<AcquiredAll> {
         let AcquireAll { parts, lease, token } = acquire;
-        // Nothing is taken before all of them have been looked at.
+        // All are checked before the first is taken.
         let refused = parts.iter().enumerate().find_map(|(at, part)| self.refuse_part(at, part, now));
         if let Some(refused) = refused {
             if again {
-                // Somebody may have forced one of them open since.
+                // The earlier run took all, and one of them was lost since (force-unlocked, say).
                 self.take_back(parts, now);
             }
             return refused;
@@ -31,9 +31,9 @@ impl State {
     fn refuse_part(&mut self, at: usize, part: &Part<'_>, now: Moment) -> Option<Result<AcquiredAll>> {
         let Part { name, holder, held } = part;
         match self.typed(&name.key, now, Entry::lock) {
-            Ok(Some(stand)) if stand.holder == **holder => None,
+            Ok(Some(current)) if current.holder == **holder => None,
             _ if *held > 0 => Some(Ok(AcquiredAll::Gone { at })),
-            Ok(Some(stand)) => Some(Ok(AcquiredAll::Busy { at, ttl: Some(stand.until.since(now)) })),
+            Ok(Some(current)) => Some(Ok(AcquiredAll::Busy { at, ttl: Some(current.until.since(now)) })),
             Ok(None) => None,
             Err(e) => Some(Err(e.for_name(&name.name))),
         }
@@ -41,7 +41,7 @@ impl State {
 
     fn take_back(&mut self, parts: &[Part<'_>], now: Moment) {
         for Part { name, holder, .. } in parts.iter().filter(|part| part.held == 0) {
-            if self.entry(&name.key, now).and_then(Entry::lock).is_some_and(|stand| stand.holder == **holder) {
+            if self.entry(&name.key, now).and_then(Entry::lock).is_some_and(|current| current.holder == **holder) {
                 self.remove(&name.key);
                 self.publish(Kind::Mutex, &name.key);
             }
@@ -49,8 +49,8 @@ impl State {
     }
 
     pub(super) fn release_all(&mut self, releases: &[Release<'_>], now: Moment) -> Vec<Released> {
-        // Nobody is told of one before all are given up: whoever wants all of them need not try
-        // twice.
+        // All are released before the first notification: a waiter for all of them then succeeds at
+        // its first attempt.
         let mut outcomes: Vec<_> = releases.iter().map(|release| self.leave_lock(release, now)).collect();
         for (outcome, release) in outcomes.iter_mut().zip(releases) {
             if let Released::Freed { listeners, .. } = outcome {

@@ -1,6 +1,6 @@
 //! The re-entrant lock.
 
-use super::entry::{Entry, Stand};
+use super::entry::{Entry, HolderEntry};
 use super::state::State;
 use crate::base::error::Result;
 use crate::base::holder::Holder;
@@ -11,9 +11,9 @@ use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, Released};
 impl State {
     pub(super) fn acquire_mutex(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
         match self.typed(&acquire.name.key, now, Entry::lock) {
-            Ok(Some(stand)) if stand.holder == *acquire.holder => {}
+            Ok(Some(current)) if current.holder == *acquire.holder => {}
             _ if acquire.held > 0 => return Ok(Acquired::Gone),
-            Ok(Some(stand)) => return Ok(Acquired::Busy { ttl: Some(stand.until.since(now)) }),
+            Ok(Some(current)) => return Ok(Acquired::Busy { ttl: Some(current.until.since(now)) }),
             Ok(None) => {}
             Err(e) => return Err(e),
         }
@@ -28,14 +28,17 @@ impl State {
         Acquired::Granted(Granted { token, sent_at: now, next })
     }
 
-    /// The count is set, not added to: a request that is repeated changes nothing more.
+    /// The count is set, not incremented, so that a repeated request changes nothing more.
     pub(super) fn take_lock(&mut self, name: &LockName, holder: &Holder, held: u32, until: Moment, now: Moment) {
         match self.entry(&name.key, now) {
-            Some(Entry::Lock(stand)) => {
-                stand.count = held + 1;
-                stand.lengthen(until);
+            Some(Entry::Lock(current)) => {
+                current.count = held + 1;
+                current.lengthen(until);
             }
-            _ => self.insert(&name.key, Entry::Lock(Stand { holder: holder.clone(), count: held + 1, until }), now),
+            _ => {
+                let entry = HolderEntry { holder: holder.clone(), count: held + 1, until };
+                self.insert(&name.key, Entry::Lock(entry), now);
+            }
         }
     }
 
@@ -49,13 +52,13 @@ impl State {
         }
     }
 
-    /// Of a mutex or a fair lock; nobody is told.
+    /// Of a mutex or a fair lock; without a notification.
     pub(super) fn leave_lock(&mut self, release: &Release<'_>, now: Moment) -> Released {
         let Release { name, holder, left, .. } = *release;
         match self.entry(&name.key, now) {
-            Some(Entry::Lock(stand)) if stand.holder == *holder => {
+            Some(Entry::Lock(current)) if current.holder == *holder => {
                 if left != HoldCounts::NONE {
-                    stand.count = left.main;
+                    current.count = left.main;
                     return Released::StillHeld;
                 }
                 self.remove(&name.key);

@@ -1,6 +1,6 @@
 //! The semaphore whose permits have leases.
 
-use super::entry::{Entry, Stand};
+use super::entry::{Entry, HolderEntry};
 use super::state::State;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
@@ -8,10 +8,10 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Acquire, Acquired, Granted, Release, Released};
 
 impl State {
-    /// Gives back the permits whose lease has ended, and tells those who wait.
+    /// Returns the permits whose lease has ended, and notifies the waiters.
     pub(super) fn sweep_permits(&mut self, name: &LockName, now: Moment) -> Result<()> {
         let Some(permits) = self.typed(&name.key, now, Entry::semaphore)? else { return Ok(()) };
-        if permits.take_back(|stand| stand.until <= now) && permits.free > 0 {
+        if permits.take_back(|current| current.until <= now) && permits.free > 0 {
             self.publish(Kind::Semaphore, &name.key);
         }
         Ok(())
@@ -34,14 +34,14 @@ impl State {
         let wanted = i64::from(count);
         if permits.free >= wanted {
             permits.free -= wanted;
-            permits.out.push(Stand { holder: holder.clone(), count, until });
+            permits.taken.push(HolderEntry { holder: holder.clone(), count, until });
             return Ok(granted);
         }
         let all = permits.free + permits.held();
         if all < wanted {
             return Ok(Acquired::TooFew { permits: u64::try_from(all).unwrap_or(0) });
         }
-        let first = permits.out.iter().map(|stand| stand.until).min();
+        let first = permits.taken.iter().map(|current| current.until).min();
         Ok(Acquired::Busy { ttl: first.map(|until| until.since(now)) })
     }
 
@@ -49,7 +49,7 @@ impl State {
         let Release { name, holder, .. } = *release;
         let Ok(Some(permits)) = self.typed(&name.key, now, Entry::semaphore) else { return Released::NotHeld };
         let in_time = permits.lengthen(holder, now, now);
-        if !permits.take_back(|stand| stand.holder == *holder) {
+        if !permits.take_back(|current| current.holder == *holder) {
             return Released::NotHeld;
         }
         let listeners = if permits.free > 0 { self.publish(Kind::Semaphore, &name.key) } else { 0 };

@@ -6,10 +6,11 @@ use std::time::Duration;
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 
-/// How long a queue of dead waiters is kept for those who only stood still.
+/// How long a queue of expired places is kept for waiters that were only suspended.
 const KEPT: Duration = Duration::from_secs(300);
 
-/// First come first; a place is kept until its deadline, and each try of its waiter moves that.
+/// First come, first served. A place is kept until its deadline, and each attempt of its waiter
+/// extends the deadline.
 #[derive(Debug, Default)]
 pub(super) struct Queue(pub(super) VecDeque<Place>);
 
@@ -37,21 +38,23 @@ impl Queue {
         self.0.iter().position(|place| place.holder == *holder)
     }
 
-    /// Removes the dead in front. Whoever asks is alive. True: there were some.
+    /// Removes expired places at the front, except that of `asker`, which is alive. True if there
+    /// were some.
     pub(super) fn sweep(&mut self, asker: Option<&Holder>, now: Moment) -> bool {
         let mut swept = false;
         while let Some(first) = self.head()
             && first.deadline <= now
             && asker != Some(&first.holder)
         {
-            // Where time has passed for one who lives, or for everybody, nobody could keep a place:
-            // all of them have one try before they count as dead, or they would line up anew in the
-            // order in which they wake up.
-            let stood_still = match asker {
+            // If the place of the live asker has expired, or all places have, then nobody could
+            // renew a place: the process or the machine was suspended. Each waiter then has one
+            // attempt before its place expires. Otherwise the waiters would be enqueued again in
+            // the order in which they wake up.
+            let was_suspended = match asker {
                 Some(asker) => self.place_of(asker).is_some_and(|at| self.0[at].deadline <= now),
                 None => self.0.iter().all(|place| place.deadline <= now),
             };
-            if stood_still {
+            if was_suspended {
                 break;
             }
             self.0.pop_front();
@@ -60,9 +63,9 @@ impl Queue {
         swept
     }
 
-    /// Gives a waiter a place, or keeps the one it has. `is_first`: it goes in front of all but
-    /// those of its client that came before it.
-    pub(super) fn line_up(&mut self, holder: &Holder, deadline: Moment, is_first: bool) {
+    /// Gives a waiter a place, or extends the one that it has. `is_first`: in front of all others
+    /// except older waiters of the same client.
+    pub(super) fn enqueue(&mut self, holder: &Holder, deadline: Moment, is_first: bool) {
         match self.place_of(holder) {
             Some(at) => self.0[at].deadline = deadline,
             None => {
@@ -80,8 +83,7 @@ impl Queue {
     }
 }
 
-/// Whether both wait for one client, and the first for longer: the holders of a client are
-/// numbered.
+/// Whether both are of one client, and the first is older: the holders of a client are numbered.
 pub(super) fn is_before(waiter: &Holder, holder: &Holder) -> bool {
     let parts = |holder: &Holder| {
         let (client, number) = holder.as_str().rsplit_once(':')?;

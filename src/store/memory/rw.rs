@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::entry::{Entry, Marker, ReadWrite, Stand};
+use super::entry::{Entry, HolderEntry, Marker, ReadWrite};
 use super::state::State;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
@@ -19,8 +19,8 @@ impl State {
                 lock.read(holder, held + 1, until);
                 return Ok(granted);
             }
-            // A downgrade whose outcome is unknown: it may still stand as a writer, which excludes
-            // more than it needs.
+            // A downgrade whose outcome is unknown may not have run: the holder is still the
+            // writer, which excludes more than a reader has to.
             Ok(Some(lock)) if held > 0 && lock.is_writer(holder) => {
                 lock.lengthen(holder, until);
                 return Ok(granted);
@@ -32,8 +32,8 @@ impl State {
             Ok(_) => {}
             Err(e) => return Err(e),
         }
-        // Also while the lock is free: the writer has yet to come, and readers must not always be
-        // there first.
+        // Also while the lock is free: the waiting writer has not tried again yet, and readers must
+        // not always be faster.
         if let Some(marker) = self.markers.get(&name.key).filter(|marker| marker.until > now) {
             return Ok(Acquired::Busy { ttl: Some(marker.until.since(now)) });
         }
@@ -48,8 +48,8 @@ impl State {
             _ if held > 0 => return Ok(Acquired::Gone),
             Ok(Some(lock)) => {
                 let (ttl, is_read) = (lock.until().since(now), lock.writer.is_none());
-                // Not while a writer holds: its release would let waiting writers in before all
-                // readers, for ever.
+                // Not while a writer holds the lock: with a marker from then on, writers would
+                // always go before readers, and readers could starve.
                 if waiting == Waiting::No || !is_read {
                     return Ok(Acquired::Busy { ttl: Some(ttl) });
                 }
@@ -64,20 +64,20 @@ impl State {
         }
         let token = self.token(token, held);
         let lock = self.read_write(acquire, now);
-        let writer = lock.writer.get_or_insert_with(|| Stand { holder: holder.clone(), count: 0, until: now });
+        let writer = lock.writer.get_or_insert_with(|| HolderEntry { holder: holder.clone(), count: 0, until: now });
         writer.count = held + 1;
         writer.lengthen(now.plus(lease));
         Ok(Acquired::Granted(Granted { token, sent_at: now, next: None }))
     }
 
-    /// The lock of this name, which is one of this kind or not there.
+    /// The lock under this name; the caller has checked that nothing else exists there.
     fn read_write(&mut self, acquire: &Acquire<'_>, now: Moment) -> &mut ReadWrite {
         let key = &acquire.name.key;
         if self.entry(key, now).is_none() {
             self.insert(key, Entry::ReadWrite(ReadWrite::default()), now);
         }
-        let lock = self.entry_as_it_is(key).and_then(Entry::read_write);
-        lock.expect("a read-write lock stands there, or was just put there")
+        let lock = self.unchecked_entry(key).and_then(Entry::read_write);
+        lock.expect("a read-write lock exists there, or was just inserted")
     }
 
     pub(super) fn release_rw(&mut self, release: &Release<'_>, now: Moment) -> Released {
@@ -92,7 +92,7 @@ impl State {
             return Released::StillHeld;
         }
         if left.reads > 0 {
-            // A downgrade: the reader keeps what the writer was promised.
+            // A downgrade: the reader keeps the writer's lease.
             let until = lock.writer.take_if(|writer| writer.holder == *holder).map(|writer| writer.until);
             lock.read(holder, left.reads, until.unwrap_or(now));
             if !writing {
@@ -109,12 +109,12 @@ impl State {
         Released::Freed { listeners: Some(self.publish(Kind::Write, &name.key)), next: None }
     }
 
-    /// A writer who only waited leaves: readers go on, and another writer who waits sets the marker
-    /// anew.
+    /// A waiting writer leaves: readers may enter again, and another waiting writer sets the marker
+    /// again.
     fn leave_marker(&mut self, release: &Release<'_>) -> Released {
         let Release { name, holder, left, .. } = *release;
-        let is_theirs = |marker: &Marker| marker.holder == *holder;
-        if left == HoldCounts::NONE && self.markers.get(&name.key).is_some_and(is_theirs) {
+        let is_own = |marker: &Marker| marker.holder == *holder;
+        if left == HoldCounts::NONE && self.markers.get(&name.key).is_some_and(is_own) {
             self.markers.remove(&name.key);
             self.publish(Kind::Write, &name.key);
         }

@@ -8,15 +8,14 @@ use parking_lot::Mutex;
 use super::state::State;
 use crate::base::clock::MovableClock;
 
-/// What several clients have in common, each by a store of its own.
+/// The state behind the stores of several clients.
 pub(crate) struct Memory {
     pub(crate) clock: Arc<MovableClock>,
     pub(super) state: Mutex<State>,
     pub(super) next_store: AtomicU64,
-    /// Called when a test has changed something that those who sleep would find by a timer; false:
-    /// not any more.
+    /// One for each client: wakes its waiting threads, and returns false when the client is gone.
     #[cfg(feature = "testing")]
-    pub(super) clients: Mutex<Vec<Box<dyn Fn() -> bool + Send + Sync>>>,
+    pub(super) clients: Mutex<Vec<Arc<dyn Fn() -> bool + Send + Sync>>>,
 }
 
 impl Memory {

@@ -1,4 +1,4 @@
-//! What the clients of one memory share, all of it under one mutex: what stands under each name.
+//! What exists under each name, shared by the clients of one memory under one mutex.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::store::{Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic};
 
-/// Names that are kept before those are looked for that are over.
+/// The number of names from which on expired ones are removed.
 const SWEEP_AT: usize = 1024;
 
 pub(super) struct State {
     pub(super) clock: Arc<dyn Clock>,
     entries: HashMap<Arc<str>, Entry>,
-    /// Of fair locks, also of those that nobody holds.
+    /// Of fair locks, held or free.
     pub(super) queues: HashMap<Arc<str>, Queue>,
-    /// Of writers that wait, also while nobody holds the lock.
+    /// Of waiting writers, whether or not the lock is held.
     pub(super) markers: HashMap<Arc<str>, Marker>,
     pub(super) answers: Answers,
     pub(super) subscriptions: Subscriptions,
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// What stands under the name now: leases that have ended are gone.
+    /// What exists under the name now. Removes leases that have ended.
     pub(super) fn entry(&mut self, key: &str, now: Moment) -> Option<&mut Entry> {
         if self.entries.get_mut(key)?.drop_ended(now) {
             self.entries.remove(key);
@@ -55,13 +55,13 @@ impl State {
         self.entries.get_mut(key)
     }
 
-    /// Whatever was put there, also if nobody holds it yet.
-    pub(super) fn entry_as_it_is(&mut self, key: &str) -> Option<&mut Entry> {
+    /// What exists under the name, also if nobody holds it (yet).
+    pub(super) fn unchecked_entry(&mut self, key: &str) -> Option<&mut Entry> {
         self.entries.get_mut(key)
     }
 
     /// # Errors
-    /// `WrongType` where something of another kind than `pick` picks stands under the name.
+    /// `WrongType` if `pick` does not accept what exists under the name.
     pub(super) fn typed<T>(
         &mut self,
         key: &str,
@@ -85,7 +85,7 @@ impl State {
         self.entries.remove(key);
     }
 
-    /// Removes what has ended and nobody has asked for since.
+    /// Removes all that has expired.
     fn sweep(&mut self, now: Moment) {
         self.entries.retain(|_, entry| !entry.drop_ended(now));
         self.queues.retain(|_, queue| !queue.is_over(now));
@@ -93,9 +93,9 @@ impl State {
         self.sweep_at = SWEEP_AT.max(2 * (self.entries.len() + self.queues.len() + self.markers.len()));
     }
 
-    /// One counter serves all names: the tokens of each grow, and nothing has to be kept for a
-    /// name. It goes by the wall clock, so that a process that starts anew does not begin below
-    /// what a resource has seen before.
+    /// One counter serves all names: the tokens of each name grow, and nothing has to be kept for a
+    /// name. It starts at the wall clock, so that a restarted process does not begin below a token
+    /// that a resource has seen.
     pub(super) fn token(&mut self, rule: TokenRule, held: u32) -> u64 {
         if rule == TokenRule::Off || held > 0 {
             return 0;
@@ -109,7 +109,7 @@ impl State {
         u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// `place`: how long a waiter keeps its place without another try.
+    /// `place`: how long a waiter keeps its place until its next attempt.
     pub(super) fn acquire(&mut self, acquire: &Acquire<'_>, place: Duration, now: Moment) -> Result<Acquired> {
         match acquire.name.kind {
             Kind::Mutex => self.acquire_mutex(acquire, now),
@@ -137,8 +137,8 @@ impl State {
         let Renewal { name, holder, lease, .. } = renewal;
         let until = now.plus(*lease);
         let stands = match (name.kind, self.entry(&name.key, now)) {
-            (Kind::Mutex | Kind::Fair, Some(Entry::Lock(stand))) if stand.holder == *holder => {
-                stand.lengthen(until);
+            (Kind::Mutex | Kind::Fair, Some(Entry::Lock(current))) if current.holder == *holder => {
+                current.lengthen(until);
                 true
             }
             (Kind::Read | Kind::Write, Some(Entry::ReadWrite(lock))) => lock.lengthen(holder, until),
@@ -151,7 +151,9 @@ impl State {
     pub(super) fn inspect(&mut self, key: &str, now: Moment) -> Result<Option<LockStatus>> {
         let (until, holders) = match self.entry(key, now) {
             None => return Ok(None),
-            Some(Entry::Lock(stand)) => (stand.until, vec![(stand.holder.as_str().to_owned(), stand.count.into())]),
+            Some(Entry::Lock(current)) => {
+                (current.until, vec![(current.holder.as_str().to_owned(), current.count.into())])
+            }
             Some(Entry::ReadWrite(lock)) => lock.holders(),
             Some(_) => return Err(another_kind()),
         };
@@ -170,7 +172,7 @@ impl State {
         Ok(true)
     }
 
-    /// The names under which somebody holds something, or stands in a queue.
+    /// The names under which somebody holds something or has a place in a queue.
     #[cfg(feature = "testing")]
     pub(super) fn held(&mut self, now: Moment) -> std::collections::BTreeSet<Arc<str>> {
         self.sweep(now);
@@ -183,20 +185,18 @@ impl State {
         held.chain(self.queues.keys()).chain(self.markers.keys()).cloned().collect()
     }
 
-    /// Tells those who wait for it that something under the name came free. How many clients there
-    /// were.
+    /// Notifies the waiters that something under the name came free. Returns the number of clients.
     pub(super) fn publish(&mut self, kind: Kind, key: &Arc<str>) -> u64 {
         self.subscriptions.publish(&Topic { kind, key: key.clone(), turn_of: None })
     }
 
-    /// All that hold what stands under the name hold it no more, and whoever waits for it is told.
-    /// False: nobody held it.
+    /// Removes all holders under the name and notifies the waiters. False: nobody held it.
     pub(super) fn lose(&mut self, key: &Arc<str>, now: Moment) -> bool {
         match self.entry(key, now) {
             Some(Entry::Lock(_)) => {
                 self.entries.remove(key);
                 self.publish(Kind::Mutex, key);
-                self.call_head(key, now);
+                self.notify_head(key, now);
             }
             Some(Entry::ReadWrite(_)) => {
                 self.entries.remove(key);

@@ -15,8 +15,8 @@ pub(super) fn subscribe(
     store: u64,
     read_timeout: Duration,
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
-    let (id, news, receiver) = memory.state.lock().subscriptions.begin(store);
-    let sender = MemorySender { memory: memory.clone(), id, news };
+    let (id, sender, receiver) = memory.state.lock().subscriptions.begin(store);
+    let sender = MemorySender { memory: memory.clone(), id, sender };
     (Box::new(MemorySubscriber { memory: memory.clone(), id, receiver, read_timeout }), Box::new(sender))
 }
 
@@ -46,7 +46,7 @@ impl Drop for MemorySubscriber {
 struct MemorySender {
     memory: Arc<Memory>,
     id: u64,
-    news: Sender<Result<Received>>,
+    sender: Sender<Result<Received>>,
 }
 
 impl SubscriptionSender for MemorySender {
@@ -55,7 +55,7 @@ impl SubscriptionSender for MemorySender {
         let subscription = state.subscriptions.find(self.id)?;
         subscription.topics.extend(topics.iter().map(|&topic| topic.clone()));
         let watching = topics.iter().map(|&topic| topic.clone()).collect();
-        self.news.send(Ok(Received::Watching(watching))).map_err(|_| ended())?;
+        self.sender.send(Ok(Received::Watching(watching))).map_err(|_| ended())?;
         Ok(false)
     }
 
@@ -66,13 +66,13 @@ impl SubscriptionSender for MemorySender {
 
     fn ping(&mut self) -> Result<()> {
         self.memory.state.lock().subscriptions.find(self.id)?;
-        self.news.send(Ok(Received::Alive)).map_err(|_| ended())
+        self.sender.send(Ok(Received::Alive)).map_err(|_| ended())
     }
 
     fn close(&self) {
         self.memory.state.lock().subscriptions.list.retain(|one| one.id != self.id);
-        // Whoever reads is gone already, or reads this.
-        let _ = self.news.send(Err(ended()));
+        // Fails only if the receiving half is gone already.
+        let _ = self.sender.send(Err(ended()));
     }
 }
 

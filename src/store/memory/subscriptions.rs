@@ -1,4 +1,4 @@
-//! Who waits for what: each client that listens has a channel, and a release puts a message into
+//! Which client waits for what. Each subscriber has a channel, and a release sends a message into
 //! it.
 
 use std::collections::HashSet;
@@ -16,27 +16,27 @@ pub(super) struct Subscriptions {
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) id: u64,
-    /// The store whose client listens.
+    /// The store that subscribed.
     store: u64,
     pub(super) topics: HashSet<Topic>,
-    news: Sender<Result<Received>>,
+    sender: Sender<Result<Received>>,
 }
 
 impl Subscriptions {
-    /// How many listen.
+    /// Returns the number of subscribers that were notified.
     pub(super) fn publish(&mut self, topic: &Topic) -> u64 {
         let mut listeners = 0;
         for subscription in self.list.iter().filter(|one| one.topics.contains(topic)) {
-            listeners += u64::from(subscription.news.send(Ok(Received::Notified(vec![topic.clone()]))).is_ok());
+            listeners += u64::from(subscription.sender.send(Ok(Received::Notified(vec![topic.clone()]))).is_ok());
         }
         listeners
     }
 
-    /// Tells everybody to look again.
+    /// Notifies every subscriber of all its topics.
     #[cfg(feature = "testing")]
     pub(super) fn publish_all(&self) {
         for subscription in self.list.iter().filter(|one| !one.topics.is_empty()) {
-            let _ = subscription.news.send(Ok(Received::Notified(subscription.topics.iter().cloned().collect())));
+            let _ = subscription.sender.send(Ok(Received::Notified(subscription.topics.iter().cloned().collect())));
         }
     }
 
@@ -45,22 +45,22 @@ impl Subscriptions {
         self.list.iter().filter(|one| one.topics.iter().any(|topic| *topic.key == *key)).count()
     }
 
-    /// Those of a store, or all.
+    /// Ends the subscriptions of a store, or all.
     pub(super) fn end(&mut self, store: Option<u64>, why: &Error) {
         self.list.retain(|one| {
             let stays = store.is_some_and(|store| store != one.store);
             if !stays {
-                let _ = one.news.send(Err(why.clone()));
+                let _ = one.sender.send(Err(why.clone()));
             }
             stays
         });
     }
 
     pub(super) fn begin(&mut self, store: u64) -> (u64, Sender<Result<Received>>, Receiver<Result<Received>>) {
-        let (id, (news, receiver)) = (self.next, channel());
+        let (id, (sender, receiver)) = (self.next, channel());
         self.next += 1;
-        self.list.push(Subscription { id, store, topics: HashSet::new(), news: news.clone() });
-        (id, news, receiver)
+        self.list.push(Subscription { id, store, topics: HashSet::new(), sender: sender.clone() });
+        (id, sender, receiver)
     }
 
     pub(super) fn find(&mut self, id: u64) -> Result<&mut Subscription> {

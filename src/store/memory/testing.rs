@@ -1,4 +1,4 @@
-//! What a test does to the clients of a memory.
+//! What a test can do to the clients of a store in memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,23 +9,26 @@ use super::shared::Memory;
 use crate::base::clock::Clock;
 
 impl Memory {
-    /// `look_again`: called when something has changed that those who sleep would find by a timer;
-    /// false: not any more.
-    pub(crate) fn add_client(&self, look_again: impl Fn() -> bool + Send + Sync + 'static) {
-        self.clients.lock().push(Box::new(look_again));
+    /// `recheck` wakes the client's waiting threads; it returns false when the client is gone.
+    pub(crate) fn add_client(&self, recheck: impl Fn() -> bool + Send + Sync + 'static) {
+        self.clients.lock().push(Arc::new(recheck));
     }
 
-    /// Nobody has to wait for a timer to see what was changed.
+    /// Wakes all waiting threads of all clients, so that they see a change before a timer fires.
     fn wake_all(&self) {
         self.state.lock().subscriptions.publish_all();
-        self.clients.lock().retain(|look_again| look_again());
+        // Not under the mutex: a client whose last handle is dropped meanwhile ends inside of this
+        // call, and its callbacks may call into this memory.
+        let clients = self.clients.lock().clone();
+        let gone: Vec<_> = clients.into_iter().filter(|recheck| !recheck()).collect();
+        self.clients.lock().retain(|client| !gone.iter().any(|gone| Arc::ptr_eq(client, gone)));
     }
 
     pub(crate) fn advance(&self, by: Duration) {
         let mut state = self.state.lock();
         self.clock.advance(by);
-        // Those who wait were not asked meanwhile whether they live: nobody's place may depend on
-        // who wakes up first.
+        // No waiter could renew its place meanwhile. If places expired, the order of the queue
+        // would depend on which waiter wakes up first.
         state.queues.values_mut().for_each(|queue| queue.postpone(by));
         state.markers.values_mut().for_each(|marker| marker.until = marker.until.plus(by));
         drop(state);
@@ -56,7 +59,7 @@ impl Memory {
         self.state.lock().held(self.clock.now())
     }
 
-    /// How many clients are told when something under the name comes free.
+    /// How many clients are subscribed to releases under the name.
     pub(crate) fn listeners(&self, key: &str) -> usize {
         self.state.lock().subscriptions.listeners(key)
     }

@@ -292,7 +292,7 @@ fn who_waits_for_a_latch_rides_out_a_cut() {
         assert_eq!(client.latch("start").count_down().unwrap(), 0);
         waiter.join().unwrap().unwrap();
     });
-    faults.fail_next(Operation::Look, Failure::BeforeItRan);
+    faults.fail_next(Operation::Inspect, Failure::BeforeItRan);
     assert_eq!(other.latch("start").count().unwrap_err().kind(), ErrorKind::Unreachable);
     faults.fail_next(Operation::ForceUnlock, Failure::BeforeItRan);
     assert_eq!(other.mutex("x").force_unlock().unwrap_err().kind(), ErrorKind::Unreachable);

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Builder, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Child, Fault, Masters, Proxy, Server, acl_words, ms, wait_for_votes, wait_until};
+use crate::rig::{
+    CAP, Child, Fault, Masters, Proxy, Server, acl_words, count_under_the_lock, ms, wait_for_votes, wait_until,
+};
 
 #[test]
 fn a_lock_is_held_on_all_and_given_back_on_all() {
@@ -221,21 +223,7 @@ fn eight_processes_count_exactly() {
 fn counting_process() {
     let (urls, url) = (std::env::var("LEASEHOLD_TEST_URLS").unwrap(), std::env::var("LEASEHOLD_TEST_URL").unwrap());
     let client = LockClient::builder().urls(urls.split(' ')).redlock().build().unwrap();
-    std::thread::scope(|s| {
-        for _ in 0..2 {
-            s.spawn(|| {
-                let mut redis = redis::Client::open(&*url).unwrap().get_connection().unwrap();
-                for _ in 0..20 {
-                    let guard = client.lock("job").unwrap();
-                    // Read and write are separate commands, so only the lock keeps the counter
-                    // exact.
-                    let old: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
-                    redis::cmd("SET").arg("counter").arg(old + 1).exec(&mut redis).unwrap();
-                    guard.unlock().unwrap();
-                }
-            });
-        }
-    });
+    count_under_the_lock(&client, &url, 2);
     drop(client);
     println!("@@done");
 }

@@ -68,3 +68,22 @@ pub(crate) fn signal(pid: u32, name: &str) {
         });
     }
 }
+
+/// Each of so many threads adds 20 to the key `counter` at `url`, each time under the lock `job`.
+pub(crate) fn count_under_the_lock(client: &leasehold::LockClient, url: &str, threads: usize) {
+    std::thread::scope(|s| {
+        for _ in 0..threads {
+            s.spawn(|| {
+                let mut redis = redis::Client::open(url).unwrap().get_connection().unwrap();
+                for _ in 0..20 {
+                    let guard = client.lock("job").unwrap();
+                    // Read and write are separate commands, so only the lock keeps the counter
+                    // exact.
+                    let old: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
+                    redis::cmd("SET").arg("counter").arg(old + 1).exec(&mut redis).unwrap();
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+}

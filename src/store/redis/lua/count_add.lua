@@ -9,7 +9,7 @@
 --         {5, free} the result would be out of range, and nothing was done
 --         {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and adds nothing.
-local answer = settled(KEYS[2], ARGV[4])
+local answer = recorded_answer(KEYS[2], ARGV[4])
 if answer then
   return answer
 end

@@ -8,7 +8,7 @@
 -- ARGV[5] not-after: server time in microseconds past which it must not run; 0: no limit
 -- Returns {1, count} set | {0, count} there is one already | {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and sets nothing.
-local answer = settled(KEYS[2], ARGV[5])
+local answer = recorded_answer(KEYS[2], ARGV[5])
 if answer then
   return answer
 end

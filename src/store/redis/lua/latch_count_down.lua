@@ -9,7 +9,7 @@
 -- Returns {1, count left} decremented | {0, 0} there was no count | {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it, decrements nothing and publishes
 -- nothing (a 0 beside a positive count would make Redisson's waiters spin).
-local answer = settled(KEYS[2], ARGV[3])
+local answer = recorded_answer(KEYS[2], ARGV[3])
 if answer then
   return answer
 end

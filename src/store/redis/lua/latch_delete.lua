@@ -9,7 +9,7 @@
 -- Returns {1, 0} removed | {0, 0} there was none | {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and does not remove a count that was
 -- set in between.
-local answer = settled(KEYS[2], ARGV[3])
+local answer = recorded_answer(KEYS[2], ARGV[3])
 if answer then
   return answer
 end

@@ -8,7 +8,7 @@
 -- Returns {1, 0} removed | {0, 0} there was none | {3, 0} too late
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and does not remove a semaphore that
 -- was made in between.
-local answer = settled(KEYS[3], ARGV[3])
+local answer = recorded_answer(KEYS[3], ARGV[3])
 if answer then
   return answer
 end

@@ -125,7 +125,7 @@ pub(crate) fn inspect_node(run_id: &str, nonce: &str) -> Request {
 
 pub(crate) fn inspect_node_answer(reply: Reply) -> Result<Memory> {
     let Reply::Array(parts) = fail_on_error(reply)? else {
-        return Err(unexpected("a look at what a master remembers", "no list"));
+        return Err(unexpected("reading what a master remembers", "no list"));
     };
     match &parts[..] {
         [Reply::Int(may), max, pending] => Ok(Memory {
@@ -133,7 +133,7 @@ pub(crate) fn inspect_node_answer(reply: Reply) -> Result<Memory> {
             // Written by string.format('%.0f').
             max: text(max).parse().ok(),
         }),
-        other => Err(unexpected("a look at what a master remembers", &format!("{other:?}"))),
+        other => Err(unexpected("reading what a master remembers", &format!("{other:?}"))),
     }
 }
 

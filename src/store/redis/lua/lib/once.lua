@@ -10,7 +10,7 @@ end
 
 -- The reply of an earlier run, or the refusal of a request that is too late; nil if the script may
 -- go on.
-local function settled(mark, not_after)
+local function recorded_answer(mark, not_after)
   local answer = redis.call('get', mark)
   if answer then
     local status, value = string.match(answer, '^(%d):(-?%d+)$')
