@@ -1,6 +1,7 @@
 //! A server's address and how to log in there.
 
-use redis::ConnectionInfo;
+#[cfg(unix)]
+use std::path::PathBuf;
 
 use super::request::Request;
 use super::url;
@@ -9,32 +10,52 @@ use crate::base::error::Result;
 /// A server's address, taken apart and checked; nothing is connected.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    info: ConnectionInfo,
+    pub(super) address: Address,
+    pub(super) log_in: Option<LogIn>,
+    pub(super) db: u32,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Address {
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    #[cfg(unix)]
+    Unix(PathBuf),
+}
+
+/// What a URL says of the user.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct LogIn {
+    pub(super) user: Option<String>,
+    pub(super) password: String,
 }
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The address only: the rest has the password.
-        write!(f, "{}", self.info.addr())
+        match &self.address {
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+            #[cfg(unix)]
+            Address::Unix(path) => write!(f, "{}", path.display()),
+        }
     }
 }
 
 impl Endpoint {
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        url::parse(url).map(|info| Self { info })
-    }
-
-    pub(super) fn info(&self) -> &ConnectionInfo {
-        &self.info
+        url::parse(url)
     }
 
     pub(super) fn is_tcp(&self) -> bool {
-        matches!(self.info.addr(), redis::ConnectionAddr::Tcp(..))
+        matches!(self.address, Address::Tcp { .. })
     }
 
     /// What logs in, if the URL has a password.
     pub(super) fn log_in(&self) -> Option<Request> {
-        let redis = self.info.redis_settings();
-        redis.password().map(|password| Request::plain(&["AUTH", redis.username().unwrap_or("default"), password]))
+        let LogIn { user, password } = self.log_in.as_ref()?;
+        Some(Request::plain(&["AUTH", user.as_deref().unwrap_or("default"), password]))
     }
 }

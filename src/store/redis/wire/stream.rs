@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use redis::io::tcp::socket2;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Address, Endpoint};
 
 /// Keepalive probes find a peer that is gone without closing the connection.
 fn keepalive() -> socket2::TcpKeepalive {
@@ -28,8 +28,8 @@ impl Stream {
     /// It starts after the host name is resolved, or a slow name server would leave no time for the
     /// server.
     pub(super) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<(Self, Instant)> {
-        match endpoint.info().addr() {
-            redis::ConnectionAddr::Tcp(host, port) => {
+        match &endpoint.address {
+            Address::Tcp { host, port } => {
                 let addresses: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
                 let deadline = Instant::now() + timeout;
                 let stream = connect_tcp(&addresses, deadline)?;
@@ -38,7 +38,7 @@ impl Stream {
                 Ok((Self::Tcp(stream), deadline))
             }
             #[cfg(unix)]
-            redis::ConnectionAddr::Unix(path) => {
+            Address::Unix(path) => {
                 let deadline = Instant::now() + timeout;
                 let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
                 // On Linux it limits the connect as well; elsewhere a full accept queue refuses at
@@ -47,7 +47,6 @@ impl Stream {
                 socket.connect(&socket2::SockAddr::unix(path)?)?;
                 Ok((Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))), deadline))
             }
-            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of address is not supported")),
         }
     }
 

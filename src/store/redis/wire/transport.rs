@@ -35,7 +35,7 @@ impl Transport {
         {
             return Err(e.into_error());
         }
-        let db = endpoint.info().redis_settings().db();
+        let db = endpoint.db;
         if db != 0
             && let Reply::Error(e) =
                 wire.ask(&Request::plain(&["SELECT", &db.to_string()])).map_err(|e| handshake_failed(endpoint, e))?

@@ -1,15 +1,16 @@
 //! Parses URLs. Every part is understood or refused: a part that is silently ignored would mean no
 //! encryption, or locks in another database.
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::IntoConnectionInfo;
 
+use super::endpoint::{Address, Endpoint, LogIn};
 use crate::base::error::{Error, ErrorKind, Result};
 
 const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][/db] and \
                       redis+unix:///path, each with ?db=..&user=..&pass=.. if need be";
 
 /// No message quotes the URL, which may hold a password.
-pub(super) fn parse(text: &str) -> Result<ConnectionInfo> {
+pub(super) fn parse(text: &str) -> Result<Endpoint> {
     check_scheme(text)?;
     parse_redis(text).map_err(|why| {
         let hint = if may_hold_a_broken_password(text) {
@@ -42,7 +43,7 @@ fn may_hold_a_broken_password(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| tail(rest))
 }
 
-fn parse_redis(text: &str) -> std::result::Result<ConnectionInfo, String> {
+fn parse_redis(text: &str) -> std::result::Result<Endpoint, String> {
     let url = redis::parse_redis_url(text).ok_or(SHAPES)?;
     if url.fragment().is_some() {
         return Err("nothing behind a '#' in a URL is understood".into());
@@ -78,32 +79,43 @@ fn parse_redis(text: &str) -> std::result::Result<ConnectionInfo, String> {
         settings.push((name.into_owned(), value.into_owned()));
     }
     let info = url.into_connection_info().map_err(|_| SHAPES)?;
-    let mut redis = info.redis_settings().clone();
+    let redis = info.redis_settings();
+    let mut db = redis.db();
+    let (mut user, mut password) = (redis.username().map(str::to_owned), redis.password().map(str::to_owned));
     for (name, value) in settings {
-        redis = match &*name {
-            "db" => redis.set_db(value.parse().map_err(|_| SHAPES)?),
-            "user" => redis.set_username(value),
-            "pass" => redis.set_password(value),
-            _ => redis,
-        };
+        match &*name {
+            "db" => db = value.parse().map_err(|_| SHAPES)?,
+            "user" => user = Some(value),
+            _ => password = Some(value),
+        }
     }
-    if redis.db() < 0 {
-        return Err(SHAPES.into());
+    let log_in = match (user, password) {
+        (user, Some(password)) => Some(LogIn { user, password }),
+        (None, None) => None,
+        (Some(_), None) => {
+            return Err("the URL has a user and no password; for a user who needs none, any will do".into());
+        }
+    };
+    Ok(Endpoint { address: address_of(info.addr())?, log_in, db: u32::try_from(db).map_err(|_| SHAPES)? })
+}
+
+fn address_of(address: &redis::ConnectionAddr) -> std::result::Result<Address, String> {
+    match address {
+        redis::ConnectionAddr::Tcp(host, port) => Ok(Address::Tcp { host: host.clone(), port: *port }),
+        #[cfg(unix)]
+        redis::ConnectionAddr::Unix(path) => Ok(Address::Unix(path.clone())),
+        _ => Err(SHAPES.into()),
     }
-    if redis.username().is_some() && redis.password().is_none() {
-        return Err("the URL has a user and no password; for a user who needs none, any will do".into());
-    }
-    Ok(info.set_redis_settings(redis))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn settings(url: &str) -> (i64, Option<String>, Option<String>) {
-        let info = parse(url).unwrap();
-        let redis = info.redis_settings();
-        (redis.db(), redis.username().map(str::to_owned), redis.password().map(str::to_owned))
+    fn settings(url: &str) -> (u32, Option<String>, Option<String>) {
+        let Endpoint { db, log_in, .. } = parse(url).unwrap();
+        let (user, password) = log_in.map_or((None, None), |log_in| (log_in.user, Some(log_in.password)));
+        (db, user, password)
     }
 
     #[test]
