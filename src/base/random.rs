@@ -4,11 +4,11 @@
 //! be gone, and its use then aborts the process. A child made by `fork()` has a copy of it, so both
 //! processes would make the same ids.
 
-use rand::TryRngCore;
-use rand::rngs::OsRng;
+use rand::TryRng;
+use rand::rngs::SysRng;
 
 pub(crate) fn number() -> u64 {
-    OsRng.try_next_u64().expect("the operating system has random numbers")
+    SysRng.try_next_u64().expect("the operating system has random numbers")
 }
 
 /// Uniform in 0..1.

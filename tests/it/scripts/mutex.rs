@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 use super::{Bench, CHANNEL, Call, Counter, LOCK, LOW, Lock, NEVER, TOKEN, World, show};
 use crate::rig::{Server, script};

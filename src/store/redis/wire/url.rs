@@ -86,7 +86,8 @@ fn parse_redis(text: &str) -> std::result::Result<Endpoint, String> {
         match &*name {
             "db" => db = value.parse().map_err(|_| SHAPES)?,
             "user" => user = Some(value),
-            _ => password = Some(value),
+            "pass" => password = Some(value),
+            _ => {}
         }
     }
     let log_in = match (user, password) {
