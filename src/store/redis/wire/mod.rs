@@ -3,6 +3,8 @@
 //! Nothing is retried here. A failure says whether the request can have run ([`Failure`]); the
 //! store decides what to do.
 
+#[allow(dead_code, reason = "the sentinels and the cluster use it")]
+mod ask;
 mod batch;
 mod connection;
 mod connector;
