@@ -22,6 +22,7 @@ impl Builder {
             io_timeout,
             clock: clock.clone(),
             memory_seen: Arc::default(),
+            cluster: None,
         })
     }
 

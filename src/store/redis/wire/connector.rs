@@ -1,6 +1,6 @@
 //! Makes connections: log-in and handshake.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::endpoint::Endpoint;
 use super::reply::{Reply, fail_on_error, server_time};
 use super::request::Request;
-use super::script::Script;
+use super::script::{Publishing, Script};
 use super::transport::{Transport, handshake_failed};
 use super::unknown_outcome::Facts;
 use crate::base::clock::Clock;
@@ -26,6 +26,9 @@ pub(crate) struct Connector {
     /// Whether a connection of this client has read the server's memory settings: the first one
     /// does, for all.
     pub(crate) memory_seen: Arc<AtomicBool>,
+    /// `Some`: the server must be a node of a cluster. How its releases are published is decided
+    /// by a setting, or by the first node that is connected to.
+    pub(crate) cluster: Option<Arc<OnceLock<Publishing>>>,
 }
 
 /// What the store wants from every new connection.
@@ -45,6 +48,24 @@ impl Connector {
         self.shake_hands(Box::new(transport)).map_err(|e| handshake_failed(&self.endpoint, e))
     }
 
+    /// The same for another address, with the same log-in.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
+        Self { endpoint: self.endpoint.at(host, port), ..self.clone() }
+    }
+
+    /// `None` for a unix socket.
+    pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
+        self.endpoint.host_and_port()
+    }
+
+    /// One request on a connection of its own, which ends with it: to a server of any role.
+    pub(crate) fn ask_once(&self, request: &Request) -> Result<Reply> {
+        let mut transport = Transport::connect(&self.endpoint, self.io_timeout)?;
+        let replies = ask_all(&mut transport, std::slice::from_ref(request));
+        let mut replies = replies.map_err(|e| handshake_failed(&self.endpoint, e))?;
+        fail_on_error(replies.remove(0))
+    }
+
     /// Sends in one write: the client's name, questions about the server and about the user's
     /// rights, and the scripts to load.
     fn shake_hands(&self, mut transport: Box<Transport>) -> Result<Connection> {
@@ -57,13 +78,24 @@ impl Connector {
             Request::plain(&["INFO", "replication"]),
         ];
         let loads = requests.len();
-        requests.extend(self.handshake.scripts.iter().map(|s| Request::plain(&["SCRIPT", "LOAD", s.source])));
+        // Before this is decided, a script of the other form is sent with its source when it is
+        // first needed.
+        let publishing = self.cluster.as_ref().and_then(|decided| decided.get().copied());
+        let source = |script: &&'static Script| script.source(publishing.unwrap_or(Publishing::Classic));
+        requests.extend(self.handshake.scripts.iter().map(|script| Request::plain(&["SCRIPT", "LOAD", source(script)])));
         let probe = requests.len();
         requests.push(self.handshake.probe.clone());
         requests.push(Request::plain(&["TIME"]));
-        if !self.memory_seen.load(Ordering::Relaxed) {
+        let memory = (!self.memory_seen.load(Ordering::Relaxed)).then(|| {
             requests.push(Request::plain(&["INFO", "memory"]));
-        }
+            requests.len() - 1
+        });
+        let sharded = (self.cluster.is_some() && publishing.is_none()).then(|| {
+            // Redisson's question: an error means that the server has no sharded channels, or that
+            // the user may not use them.
+            requests.push(Request::plain(&["PUBSUB", "SHARDNUMSUB", &self.client_name]));
+            requests.len() - 1
+        });
 
         let asked_at = self.clock.now();
         let mut replies = ask_all(&mut transport, &requests)?;
@@ -71,10 +103,14 @@ impl Connector {
 
         let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };
         let (server, replication) = (text(3), text(4));
-        check_server(&server, &replication)?;
-        if replies.len() > probe + 2 {
-            warn_of_eviction(&text(probe + 2), self);
+        check_server(&server, &replication, self.cluster.is_some())?;
+        if let Some(memory) = memory {
+            warn_of_eviction(&text(memory), self);
         }
+        let publishing = self.cluster.as_ref().map_or(Publishing::Classic, |decided| {
+            let has_sharded = sharded.is_some_and(|at| !matches!(replies[at], Reply::Error(_)));
+            *decided.get_or_init(|| if has_sharded { Publishing::Sharded } else { Publishing::Classic })
+        });
         for reply in &replies[loads..probe] {
             fail_on_error(reply.clone())?;
         }
@@ -89,6 +125,7 @@ impl Connector {
             server_micros: server_time(fail_on_error(replies.swap_remove(probe + 1))?)?,
             asked_at,
             answered_at,
+            publishing,
         };
         transport.handshake_done()?;
         Ok(Connection::new(transport, facts, self.io_timeout, self.clock.clone()))
@@ -118,11 +155,16 @@ fn ask_all(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>
     sent.map(|()| replies)
 }
 
-fn check_server(server: &str, replication: &str) -> Result<()> {
+fn check_server(server: &str, replication: &str, in_cluster: bool) -> Result<()> {
     let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
     match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
-        Some("cluster") => return unsupported("the server is a cluster node; use a standalone server".into()),
+        Some("cluster") if !in_cluster => {
+            return unsupported("the server is a node of a cluster; call Builder::cluster".into());
+        }
         Some("sentinel") => return unsupported("the server is a sentinel; connect to the primary it watches".into()),
+        Some(mode) if in_cluster && mode != "cluster" => {
+            return unsupported("the server is not a node of a cluster; leave Builder::cluster out".into());
+        }
         _ => {}
     }
     if let Some(version) = field(server, "redis_version:") {
@@ -185,6 +227,7 @@ mod tests {
             io_timeout: timeout,
             clock: Arc::new(SystemClock),
             memory_seen: Arc::default(),
+            cluster: None,
         };
         let start = Instant::now();
         for error in [connector.connect().err().unwrap(), connector.subscribe(timeout).err().unwrap()] {

@@ -49,6 +49,18 @@ impl Endpoint {
         url::parse(url)
     }
 
+    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+        Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }
+    }
+
+    pub(super) fn host_and_port(&self) -> Option<(&str, u16)> {
+        match &self.address {
+            Address::Tcp { host, port } => Some((host, *port)),
+            #[cfg(unix)]
+            Address::Unix(_) => None,
+        }
+    }
+
     pub(super) fn is_tcp(&self) -> bool {
         matches!(self.address, Address::Tcp { .. })
     }

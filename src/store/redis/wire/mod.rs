@@ -22,13 +22,14 @@ mod transport;
 mod unknown_outcome;
 mod url;
 
+pub(crate) use ask::ask_all;
 pub(crate) use connection::{Connection, InFlight};
 pub(crate) use connector::{Connector, Handshake};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use pool::Pool;
 pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON};
-pub(crate) use reply::{Reply, fail_on_error, server_time};
+pub(crate) use reply::{Redirect, Reply, fail_on_error, server_time};
 pub(crate) use request::{Replicas, Request};
-pub(crate) use script::{Script, sha_of};
+pub(crate) use script::{Publishing, Script, sha_of};
 pub(crate) use shape::Shape;
 pub(crate) use unknown_outcome::{Failure, UnknownOutcome};
