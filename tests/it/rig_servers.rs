@@ -1,6 +1,6 @@
 //! The servers that the other tests start: sentinels, clusters, TLS.
 
-use crate::rig::{Certificates, SentinelOptions, Sentinels, Server, wait_until};
+use crate::rig::{Certificates, Cluster, ClusterOptions, SentinelOptions, Sentinels, Server, wait_until};
 
 #[test]
 fn sentinels_name_another_master_after_a_failover() {
@@ -90,4 +90,59 @@ fn a_server_speaks_tls_with_whichever_certificate_it_is_given() {
     server.present(&certificates.other_name());
     link_again();
     wait_until("a TLS connection to another name", linked);
+}
+
+#[test]
+fn a_slot_moves_with_its_keys() {
+    let start = std::time::Instant::now();
+    let cluster = Cluster::start_primaries();
+    eprintln!("primaries started in {:?}", start.elapsed());
+    let slot = cluster.slot("{job}");
+    let from = cluster.owner(slot);
+    let to = (from + 1) % 3;
+    cluster.cmd_at_owner::<()>("{job}", &["SET", "{job}", "1"]);
+    cluster.begin_migration(slot, to);
+    assert_eq!(cluster.owner(slot), from);
+    cluster.move_keys(slot, to);
+    let asked = redis::cmd("GET").arg("{job}").query::<String>(&mut cluster.node(from).connect()).unwrap_err();
+    assert!(asked.to_string().contains(&cluster.node(to).port().to_string()), "{asked}");
+    cluster.finish_migration(slot, to);
+    assert_eq!(cluster.owner(slot), to);
+    assert_eq!(cluster.cmd_at_owner::<u32>("{job}", &["DEL", "{job}"]), 1);
+    cluster.migrate_slot(slot, from);
+    assert_eq!(cluster.owner(slot), from);
+    cluster.wait_ok();
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_replica_takes_over_the_slots_of_its_primary() {
+    let start = std::time::Instant::now();
+    let mut cluster = Cluster::start();
+    eprintln!("cluster started in {:?}", start.elapsed());
+    assert_eq!(cluster.urls().len(), 6);
+    let slot = cluster.slot("job");
+    let old = cluster.owner(slot);
+    let start = std::time::Instant::now();
+    let new = cluster.fail_over_primary_of(slot);
+    eprintln!("failed over in {:?}", start.elapsed());
+    assert_eq!(new, old + 3);
+    cluster.node_mut(old).start_again();
+    cluster.wait_ok();
+    assert_eq!(cluster.owner(slot), new);
+    cluster.migrate_slot(slot, (old + 1) % 3);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_cluster_with_passwords_and_tls() {
+    let certificates = Server::has_tls().then(Certificates::new);
+    let args = ["--requirepass", "p", "--masterauth", "p"];
+    let options = ClusterOptions { args: &args, tls: certificates.as_ref(), node_timeout: 2000, ..Default::default() };
+    let cluster = Cluster::start_with(options);
+    cluster.cmd_at_owner::<()>("job", &["SET", "job", "1"]);
+    let slot = cluster.slot("job");
+    cluster.migrate_slot(slot, (cluster.owner(slot) + 1) % 3);
+    assert_eq!(cluster.cmd_at_owner::<u32>("job", &["DEL", "job"]), 1);
+    cluster.assert_clean();
 }

@@ -38,7 +38,8 @@ impl Sentinels {
             replica.cmd::<()>(&["REPLICAOF", "127.0.0.1", &master]);
             replica.cmd::<()>(&["CONFIG", "REWRITE"]);
         }
-        wait_until("the replicas follow the master", || follow(&servers[0], &servers[1..]));
+        let follow = || servers[1..].iter().all(Server::follows_a_master) && servers[0].feeds(2);
+        wait_until("the replicas follow the master", follow);
         let sentinels = start_together(|| sentinels_of(&servers, &options));
         let rig = Self { servers, sentinels };
         wait_until("each sentinel knows all servers", || rig.sentinels.iter().all(knows_all));
@@ -177,12 +178,6 @@ fn sentinels_of(servers: &[Server], options: &SentinelOptions<'_>) -> Vec<Server
         sentinel.configure(&lines);
     }
     sentinels
-}
-
-fn follow(master: &Server, replicas: &[Server]) -> bool {
-    let online = |index: usize| master.info("replication", &format!("slave{index}")).contains("state=online");
-    replicas.iter().all(|replica| replica.info("replication", "master_link_status") == "up")
-        && (0..replicas.len()).all(online)
 }
 
 /// Whether a sentinel has heard of all others, and well.

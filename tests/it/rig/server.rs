@@ -193,6 +193,10 @@ impl Server {
         }
     }
 
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -241,6 +245,16 @@ impl Server {
 
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().unwrap().id()
+    }
+
+    /// Whether the master knows this many replicas and sends them what is written.
+    pub(crate) fn feeds(&self, replicas: usize) -> bool {
+        let online = |index| self.info("replication", &format!("slave{index}")).contains("state=online");
+        (0..replicas).all(online)
+    }
+
+    pub(crate) fn follows_a_master(&self) -> bool {
+        self.info("replication", "master_link_status") == "up"
     }
 
     /// False if it is suspended or killed.
