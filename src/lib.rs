@@ -155,6 +155,8 @@ pub mod testing;
 
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::node_status::{NodeState, NodeStatus};
+#[cfg(feature = "tls")]
+pub use base::tls::Tls;
 pub use builder::Builder;
 pub use client::LockClient;
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};

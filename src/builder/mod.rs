@@ -1,6 +1,8 @@
 //! The settings of a client, checked against each other once.
 
 mod stores;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,8 @@ use crate::session::{Config, Shared};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::store::redis::wire::Endpoint;
+#[cfg(feature = "tls")]
+use crate::store::tls::TlsClient;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,6 +49,8 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     urls: Vec<String>,
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<TlsClient>>,
     redlock: bool,
     longest_lease: Option<Duration>,
     admit_fresh_nodes: bool,
@@ -67,6 +73,8 @@ impl Builder {
     pub(crate) fn new() -> Self {
         Self {
             urls: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
             redlock: false,
             longest_lease: None,
             admit_fresh_nodes: false,
@@ -86,12 +94,13 @@ impl Builder {
         }
     }
 
-    /// The server: `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path`. Both take
+    /// The server: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS
+    /// (cargo feature `tls`; `Builder::tls` has its settings), or `redis+unix:///path`. All take
     /// `?db=..&user=..&pass=..`. Required, or [`urls`](Self::urls).
     ///
-    /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#`, a database
-    /// that is named twice, a user without a password, and TLS (`rediss://`), which this
-    /// version does not support. Write `/`, `?`, `#` and `@` in a user or password as `%2F`,
+    /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#` (also
+    /// `#insecure`), a database that is named twice, a user without a password, and `rediss://`
+    /// where the feature is off. Write `/`, `?`, `#` and `@` in a user or password as `%2F`,
     /// `%3F`, `%23` and `%40`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.urls = vec![url.into()];
@@ -206,7 +215,7 @@ impl Builder {
         self
     }
 
-    /// The limit for each connect (with its log-in and the checks of the server), each write and
+    /// The limit for each connect (with TLS, its log-in and the checks of the server), each write and
     /// each reply. A call to a hung server can run into two or three of them in a row. The
     /// addresses of a host share the limit of one connect; looking up its name is not bounded.
     /// Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less;
@@ -305,8 +314,11 @@ impl Builder {
         self.build_with(Arc::new(SystemClock))
     }
 
-    pub(crate) fn build_with(self, clock: Arc<dyn Clock>) -> Result<LockClient> {
+    #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "TLS reads its files"))]
+    pub(crate) fn build_with(mut self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let io_timeout = self.check()?;
+        #[cfg(feature = "tls")]
+        self.prepare_tls()?;
         let (id, redlock) = (ClientId::random(self.waiter_timeout), self.redlock);
         let store: Arc<dyn LockStore> = if redlock {
             Arc::new(self.redlock_store(io_timeout, &clock)?)
@@ -325,6 +337,10 @@ impl Builder {
         let io_timeout = self.check()?;
         if !self.urls.is_empty() || self.redlock || self.replicas.is_some() {
             return Err(invalid("a client in memory has no server: leave out the URLs, redlock and replicas"));
+        }
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return Err(invalid("a client in memory has no server: leave out tls"));
         }
         let store = Arc::new(MemoryStore::new(memory, self.waiter_timeout));
         let id = ClientId::random(self.waiter_timeout);
@@ -417,8 +433,11 @@ impl std::fmt::Debug for Builder {
             Ok(endpoint) => format!("{endpoint:?}"),
             Err(_) => "a URL that is not understood".to_owned(),
         };
-        f.debug_struct("Builder")
-            .field("addresses", &self.urls.iter().map(address).collect::<Vec<_>>())
+        let mut shown = f.debug_struct("Builder");
+        shown.field("addresses", &self.urls.iter().map(address).collect::<Vec<_>>());
+        #[cfg(feature = "tls")]
+        shown.field("tls", &self.tls);
+        shown
             .field("redlock", &self.redlock)
             .field("longest_lease", &self.longest_lease)
             .field("admit_fresh_nodes", &self.admit_fresh_nodes)

@@ -15,8 +15,12 @@ use crate::store::redlock::{QuarantineSettings, RedlockStore};
 
 impl Builder {
     fn connector(&self, url: &str, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Connector> {
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "it takes the settings of TLS"))]
+        let mut endpoint = Endpoint::parse(url)?;
+        #[cfg(feature = "tls")]
+        self.secure(&mut endpoint);
         Ok(Connector {
-            endpoint: Endpoint::parse(url)?,
+            endpoint,
             client_name: self.client_name.clone(),
             handshake: script::handshake(&self.key_prefix),
             io_timeout,

@@ -8,6 +8,8 @@
 pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod redlock;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
 
 use std::any::Any;
 use std::sync::Arc;

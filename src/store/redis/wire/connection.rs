@@ -62,7 +62,10 @@ impl Connection {
     /// Which connections have input or have ended. Waits at most `timeout` for the first.
     pub(crate) fn answered(connections: &[&Self], timeout: Duration) -> Vec<bool> {
         let streams: Vec<_> = connections.iter().map(|connection| connection.transport.stream()).collect();
-        readable(&streams, timeout)
+        let is_ahead = |connection: &&Self| connection.transport.has_read_ahead();
+        let timeout = if connections.iter().any(is_ahead) { Duration::ZERO } else { timeout };
+        let polled = readable(&streams, timeout);
+        polled.into_iter().zip(connections).map(|(polled, connection)| polled || is_ahead(connection)).collect()
     }
 
     /// If the connection turns out to have ended, that may have happened before the next request

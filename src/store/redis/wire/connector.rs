@@ -9,7 +9,7 @@ use super::endpoint::Endpoint;
 use super::reply::{Reply, fail_on_error, server_time};
 use super::request::Request;
 use super::script::{Publishing, Script};
-use super::transport::{Transport, handshake_failed};
+use super::transport::{Transport, handshake_failed, the_reason};
 use super::unknown_outcome::Facts;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -149,7 +149,12 @@ fn ask_all(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>
         match transport.recv() {
             Ok(Reply::Error(e)) if e.is_too_many_clients() => return Err(e.into_error()),
             Ok(reply) => replies.push(reply),
-            Err(error) => return Err(sent.err().unwrap_or(error)),
+            Err(error) => {
+                return Err(match sent {
+                    Err(unsent) => the_reason(unsent, error),
+                    Ok(()) => error,
+                });
+            }
         }
     }
     sent.map(|()| replies)

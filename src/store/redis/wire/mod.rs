@@ -18,6 +18,8 @@ mod request;
 mod script;
 mod shape;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls_stream;
 mod transport;
 mod unknown_outcome;
 mod url;

@@ -1,18 +1,21 @@
 //! Parses URLs. Every part is understood or refused: a part that is silently ignored would mean no
 //! encryption, or locks in another database.
 
+use std::borrow::Cow;
+
 use redis::IntoConnectionInfo;
 
 use super::endpoint::{Address, Endpoint, LogIn};
 use crate::base::error::{Error, ErrorKind, Result};
 
-const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][/db] and \
-                      redis+unix:///path, each with ?db=..&user=..&pass=.. if need be";
+const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][/db], the same with rediss:// \
+                      (TLS), and redis+unix:///path, each with ?db=..&user=..&pass=.. if need be";
 
 /// No message quotes the URL, which may hold a password.
 pub(super) fn parse(text: &str) -> Result<Endpoint> {
-    check_scheme(text)?;
-    parse_redis(text).map_err(|why| {
+    let (text, secure) = check_scheme(text)?;
+    let text = &*text;
+    parse_redis(text, secure).map_err(|why| {
         let hint = if may_hold_a_broken_password(text) {
             "; a '/', '?', '#' or '@' in a user or password is written %2F, %3F, %23 or %40"
         } else {
@@ -22,18 +25,21 @@ pub(super) fn parse(text: &str) -> Result<Endpoint> {
     })
 }
 
-fn check_scheme(text: &str) -> Result<()> {
-    let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+/// The URL with a scheme that the `redis` crate parses without its own TLS, and whether TLS is
+/// wanted.
+fn check_scheme(text: &str) -> Result<(Cow<'_, str>, bool)> {
+    let (scheme, rest) = text.split_once(':').unwrap_or(("", text));
     let refuse = |why| Err(Error::new(ErrorKind::InvalidInput, why));
-    match &*scheme {
-        "rediss" | "valkeys" => refuse("rediss:// (TLS) is not supported by this version"),
+    match &*scheme.to_ascii_lowercase() {
+        "rediss" | "valkeys" if cfg!(feature = "tls") => Ok((format!("redis:{rest}").into(), true)),
+        "rediss" | "valkeys" => refuse("rediss:// (TLS) needs leasehold's cargo feature \"tls\", which is off here"),
         s if s.contains("sentinel") => {
             refuse("sentinels are not asked by this version; name the primary they watch, as redis://host")
         }
         s if s.contains("cluster") => {
             refuse("Redis Cluster is not supported; name a standalone server, as redis://host")
         }
-        _ => Ok(()),
+        _ => Ok((text.into(), false)),
     }
 }
 
@@ -43,10 +49,11 @@ fn may_hold_a_broken_password(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| tail(rest))
 }
 
-fn parse_redis(text: &str) -> std::result::Result<Endpoint, String> {
+fn parse_redis(text: &str, secure: bool) -> std::result::Result<Endpoint, String> {
     let url = redis::parse_redis_url(text).ok_or(SHAPES)?;
     if url.fragment().is_some() {
-        return Err("nothing behind a '#' in a URL is understood".into());
+        let hint = if secure { "; Tls has the settings of TLS" } else { "" };
+        return Err(format!("nothing behind a '#' in a URL is understood{hint}"));
     }
     let tcp = !url.scheme().ends_with("unix");
     let log_in = !url.username().is_empty() || url.password().is_some();
@@ -97,7 +104,8 @@ fn parse_redis(text: &str) -> std::result::Result<Endpoint, String> {
             return Err("the URL has a user and no password; for a user who needs none, any will do".into());
         }
     };
-    Ok(Endpoint { address: address_of(info.addr())?, log_in, db: u32::try_from(db).map_err(|_| SHAPES)? })
+    let (address, db) = (address_of(info.addr())?, u32::try_from(db).map_err(|_| SHAPES)?);
+    Ok(Endpoint::new(address, log_in, db, secure))
 }
 
 fn address_of(address: &redis::ConnectionAddr) -> std::result::Result<Address, String> {
