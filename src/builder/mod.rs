@@ -1,11 +1,15 @@
 //! The settings of a client, checked against each other once.
 
+mod password_file;
 mod stores;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::password_file::PasswordFile;
 use crate::base::clock::{Clock, SystemClock};
+use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::ClientId;
 use crate::base::limits::check_lease;
@@ -45,6 +49,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     urls: Vec<String>,
+    credentials: Option<Arc<dyn CredentialsProvider>>,
     redlock: bool,
     longest_lease: Option<Duration>,
     admit_fresh_nodes: bool,
@@ -67,6 +72,7 @@ impl Builder {
     pub(crate) fn new() -> Self {
         Self {
             urls: Vec::new(),
+            credentials: None,
             redlock: false,
             longest_lease: None,
             admit_fresh_nodes: false,
@@ -103,6 +109,38 @@ impl Builder {
     pub fn urls<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.urls = urls.into_iter().map(Into::into).collect();
         self
+    }
+
+    /// Where the user and the password come from, instead of from the URL: for credentials that
+    /// change while the client lives. Every closure that returns
+    /// [`Credentials`](crate::Credentials) is a provider. It is asked [whenever a connection is
+    /// made](crate::CredentialsProvider), and once more if the server refuses what it said, so a
+    /// password can be replaced at any time. The connections that are open stay logged in; one that
+    /// the server logs out (`NOAUTH`) is replaced, and what was sent on it is repeated.
+    ///
+    /// If the credentials name no user, the URL's user counts; a URL that has a password as well is
+    /// refused. Replaces [`password_file`](Self::password_file).
+    ///
+    /// ```no_run
+    /// # fn latest_token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// use leasehold::{Credentials, LockClient};
+    /// let client = LockClient::builder()
+    ///     .url("redis://cache.example/")
+    ///     .credentials(|| Ok(Credentials::new("billing", latest_token()?)))
+    ///     .build()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn credentials(mut self, provider: impl CredentialsProvider + 'static) -> Self {
+        self.credentials = Some(Arc::new(provider));
+        self
+    }
+
+    /// The password is what this file has whenever a connection is made, without the line end at
+    /// its end: a secret that something else mounts and replaces. The URL may name the user.
+    /// Otherwise as [`credentials`](Self::credentials), which it replaces. A file that cannot be
+    /// read, is empty or is no UTF-8 fails the connect with [`Denied`](crate::ErrorKind::Denied).
+    pub fn password_file(self, path: impl Into<PathBuf>) -> Self {
+        self.credentials(PasswordFile(path.into()))
     }
 
     /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each
@@ -323,8 +361,10 @@ impl Builder {
     /// A client of a store in memory.
     pub(crate) fn build_on(self, memory: &Arc<Memory>) -> Result<LockClient> {
         let io_timeout = self.check()?;
-        if !self.urls.is_empty() || self.redlock || self.replicas.is_some() {
-            return Err(invalid("a client in memory has no server: leave out the URLs, redlock and replicas"));
+        if !self.urls.is_empty() || self.credentials.is_some() || self.redlock || self.replicas.is_some() {
+            return Err(invalid(
+                "a client in memory has no server: leave out the URLs, credentials, redlock and replicas",
+            ));
         }
         let store = Arc::new(MemoryStore::new(memory, self.waiter_timeout));
         let id = ClientId::random(self.waiter_timeout);
@@ -413,12 +453,13 @@ fn invalid(message: impl Into<String>) -> Error {
 impl std::fmt::Debug for Builder {
     /// Of each URL the address only: the rest may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let address = |url: &String| match Endpoint::parse(url) {
+        let address = |url: &String| match Endpoint::parse(url, self.credentials.as_ref()) {
             Ok(endpoint) => format!("{endpoint:?}"),
             Err(_) => "a URL that is not understood".to_owned(),
         };
         f.debug_struct("Builder")
             .field("addresses", &self.urls.iter().map(address).collect::<Vec<_>>())
+            .field("credentials", &self.credentials.is_some())
             .field("redlock", &self.redlock)
             .field("longest_lease", &self.longest_lease)
             .field("admit_fresh_nodes", &self.admit_fresh_nodes)

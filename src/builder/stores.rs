@@ -16,7 +16,7 @@ use crate::store::redlock::{QuarantineSettings, RedlockStore};
 impl Builder {
     fn connector(&self, url: &str, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Connector> {
         Ok(Connector {
-            endpoint: Endpoint::parse(url)?,
+            endpoint: Endpoint::parse(url, self.credentials.as_ref())?,
             client_name: self.client_name.clone(),
             handshake: script::handshake(&self.key_prefix),
             io_timeout,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(crate) use acl_rule::{acl_rule, acl_words};
 pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo};
 pub(crate) use child::Child;
-pub(crate) use logs::{logged, record_logs};
+pub(crate) use logs::{logged, logged_anywhere, record_logs};
 pub(crate) use masters::{Masters, wait_for_votes};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts};

@@ -179,7 +179,7 @@ mod tests {
             }
         });
         let connector = Connector {
-            endpoint: Endpoint::parse(&url).unwrap(),
+            endpoint: Endpoint::parse(&url, None).unwrap(),
             client_name: "test".into(),
             handshake: Handshake { scripts: &[], probe: Request::plain(&[]), check: |_| Ok(()) },
             io_timeout: timeout,

@@ -3,8 +3,7 @@
 #[cfg(unix)]
 use std::path::PathBuf;
 
-use super::request::Request;
-use super::url;
+use super::log_in::{Attempt, LogIn};
 use crate::base::error::Result;
 
 /// A server's address, taken apart and checked; nothing is connected.
@@ -25,13 +24,6 @@ pub(super) enum Address {
     Unix(PathBuf),
 }
 
-/// What a URL says of the user.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct LogIn {
-    pub(super) user: Option<String>,
-    pub(super) password: String,
-}
-
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The address only: the rest has the password.
@@ -45,17 +37,12 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn parse(url: &str) -> Result<Self> {
-        url::parse(url)
-    }
-
     pub(super) fn is_tcp(&self) -> bool {
         matches!(self.address, Address::Tcp { .. })
     }
 
-    /// What logs in, if the URL has a password.
-    pub(super) fn log_in(&self) -> Option<Request> {
-        let LogIn { user, password } = self.log_in.as_ref()?;
-        Some(Request::plain(&["AUTH", user.as_deref().unwrap_or("default"), password]))
+    /// What a new connection logs in with, if it has to.
+    pub(super) fn begin_log_in(&self) -> Result<Option<Attempt<'_>>> {
+        self.log_in.as_ref().map(LogIn::begin).transpose()
     }
 }

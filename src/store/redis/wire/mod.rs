@@ -3,12 +3,14 @@
 //! Nothing is retried here. A failure says whether the request can have run ([`Failure`]); the
 //! store decides what to do.
 
+mod again;
 #[allow(dead_code, reason = "the sentinels and the cluster use it")]
 mod ask;
 mod batch;
 mod connection;
 mod connector;
 mod endpoint;
+mod log_in;
 mod poll;
 mod pool;
 mod pubsub;

@@ -15,7 +15,7 @@ use super::reader::ReplyReader;
 use super::reply::Reply;
 use super::request::Request;
 use super::stream::{Stream, is_timeout};
-use super::transport::{next_reply, shake, to_error};
+use super::transport::{ENDED, next_reply, shake, to_error};
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// What a read received.
@@ -113,14 +113,13 @@ impl Connector {
 
     fn open_socket(&self) -> Result<(Socket, SendHalf)> {
         let fail = |e: io::Error| to_error(e, &self.endpoint);
+        let log_in = self.endpoint.begin_log_in()?;
         let (stream, deadline) = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
         let twin = stream.try_clone().map_err(fail)?;
         let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: self.endpoint.clone() };
         let send_half = SendHalf { stream: twin, endpoint: self.endpoint.clone() };
-        if let Some(request) = self.endpoint.log_in()
-            && let Reply::Error(e) = socket.shake(&request, deadline)?
-        {
-            return Err(e.into_error());
+        if let Some(log_in) = log_in {
+            log_in.log_in(|request| socket.shake(request, deadline))?;
         }
         // A user who may not set a name can still subscribe.
         match socket.shake(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]), deadline)? {
@@ -169,6 +168,10 @@ impl Socket {
         };
         let parts = match reply {
             Reply::Array(parts) => parts,
+            // Not as a refusal of what was asked for: it logs in again with its next connection.
+            Reply::Error(e) if e.says("NOAUTH") => {
+                return Err(Error::new(ErrorKind::Unreachable, ENDED).caused_by(e.into_error()));
+            }
             Reply::Error(e) => return Err(e.into_error()),
             _ => return Ok(Frame::Alive),
         };
