@@ -368,7 +368,8 @@ fn the_secret_is_never_shown() {
     for e in &errors {
         show(e);
         show(&format!("{e}"));
-        let panic = catch_unwind(AssertUnwindSafe(|| Err::<(), _>(e.clone()).unwrap())).unwrap_err();
+        let call = || -> leasehold::Result<()> { Err(e.clone()) };
+        let panic = catch_unwind(AssertUnwindSafe(|| call().unwrap())).unwrap_err();
         show(panic.downcast_ref::<String>().unwrap());
         let mut cause = e.source();
         while let Some(e) = cause {
