@@ -1,13 +1,20 @@
 //! The settings of a client, checked against each other once.
 
+mod cluster;
+mod password_file;
+mod redlock;
 mod stores;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::cluster::ClusterSettings;
+use self::password_file::PasswordFile;
 use crate::base::clock::{Clock, SystemClock};
+use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::ClientId;
 use crate::base::limits::check_lease;
@@ -26,9 +33,6 @@ const DEFAULT_WAITER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Redisson's default.
 const DEFAULT_JAVA_WAITER_TIMEOUT: Duration = Duration::from_secs(300);
 const MOST_CONNECTIONS: usize = 1024;
-/// Of Redlock: one master of several must be able to fail, and each costs every lock call a
-/// request.
-const NODES: std::ops::RangeInclusive<usize> = 3..=31;
 /// What a master of Redlock has for an answer: far below the lease, because one that hangs must not
 /// cost it.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -51,7 +55,9 @@ pub struct Builder {
     urls: Vec<String>,
     #[cfg(feature = "tls")]
     tls: Option<Arc<TlsClient>>,
+    credentials: Option<Arc<dyn CredentialsProvider>>,
     redlock: bool,
+    cluster: ClusterSettings,
     longest_lease: Option<Duration>,
     admit_fresh_nodes: bool,
     durable_nodes: bool,
@@ -75,7 +81,9 @@ impl Builder {
             urls: Vec::new(),
             #[cfg(feature = "tls")]
             tls: None,
+            credentials: None,
             redlock: false,
+            cluster: ClusterSettings::default(),
             longest_lease: None,
             admit_fresh_nodes: false,
             durable_nodes: false,
@@ -114,72 +122,36 @@ impl Builder {
         self
     }
 
-    /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each
-    /// other, better an odd number. The algorithm of the Redis documentation ("Distributed
-    /// Locks with Redis"): a lock is held as long as a majority of all *configured* masters
-    /// holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays as
-    /// it is: the same methods, guards and waits, for [`lock`](LockClient::lock) and
-    /// [`mutex`](LockClient::mutex); the other primitives
-    /// answer [`Unsupported`](crate::ErrorKind::Unsupported).
+    /// Where the user and the password come from, instead of from the URL: for credentials that
+    /// change while the client lives. Every closure that returns
+    /// [`Credentials`](crate::Credentials) is a provider. It is asked [whenever a connection is
+    /// made](crate::CredentialsProvider), and once more if the server refuses what it said, so a
+    /// password can be replaced at any time. The connections that are open stay logged in; one that
+    /// the server logs out (`NOAUTH`) is replaced, and what was sent on it is repeated.
     ///
-    /// All masters are asked at once by the calling thread, and it waits for the quickest majority.
-    /// One that does not answer within the [I/O timeout](Self::io_timeout) (here by default 500
-    /// ms, and never more than a quarter of the lease) is not asked any more until it answers a
-    /// probe of the background thread, which this kind of client has from the start.
-    /// [`connections`](Self::connections) is how many calls are under way beside each other.
-    ///
-    /// **Admission.** A master that restarted, was flushed, failed over or is new may have
-    /// forgotten a hold or a token. It has no vote, for any client, until
-    /// [`longest_lease`](Self::longest_lease) has passed; the key `leasehold:node` on
-    /// it keeps the account. So a first installation takes that long before the first lock can be
-    /// had; see [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`LockClient::nodes`] tells who
-    /// votes. It needs the policy `noeviction`, and no proxy between that keeps connections
-    /// while the server behind it changes.
+    /// If the credentials name no user, the URL's user counts; a URL that has a password as well is
+    /// refused. Replaces [`password_file`](Self::password_file).
     ///
     /// ```no_run
-    /// let client = leasehold::LockClient::builder()
-    ///     .urls(["redis://a.example/", "redis://b.example/", "redis://c.example/"])
-    ///     .redlock()
+    /// # fn latest_token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// use leasehold::{Credentials, LockClient};
+    /// let client = LockClient::builder()
+    ///     .url("redis://cache.example/")
+    ///     .credentials(|| Ok(Credentials::new("billing", latest_token()?)))
     ///     .build()?;
-    /// let _guard = client.lock("job")?; // as with one server
     /// # Ok::<(), leasehold::Error>(())
     /// ```
-    ///
-    /// **What it does not give.** Holds are leases here too: a holder that pauses for longer than
-    /// its lease can meet another one, and only the fencing token stops it. One master is
-    /// enough for that if its clock is stepped forward: it ends the leases on it early, and its
-    /// vote can make a second majority together with a master that the holder has not got. Tokens
-    /// grow strictly whatever the clocks, as long as no majority loses its memory at once; then
-    /// they go on from the masters' clocks.
-    pub fn redlock(mut self) -> Self {
-        self.redlock = true;
+    pub fn credentials(mut self, provider: impl CredentialsProvider + 'static) -> Self {
+        self.credentials = Some(Arc::new(provider));
         self
     }
 
-    /// For [`redlock`](Self::redlock): no client that uses these masters has a longer lease. A
-    /// longer one is refused, and a master that may have forgotten something is kept from
-    /// voting for this long. All clients must have the same. Defaults to the
-    /// [lease](Self::lease), or 30 s if that is more.
-    pub fn longest_lease(mut self, longest: Duration) -> Self {
-        self.longest_lease = Some(longest);
-        self
-    }
-
-    /// For [`redlock`](Self::redlock): a master that remembers nothing at all gets its vote at
-    /// once. For a first installation, and for tests. **Not to be left on**: a master that
-    /// restarts empty then forgets holds that still stand, and two such can give a lock to a
-    /// second holder.
-    pub fn admit_fresh_nodes(mut self) -> Self {
-        self.admit_fresh_nodes = true;
-        self
-    }
-
-    /// For [`redlock`](Self::redlock): the masters sync every write before they answer (`appendonly
-    /// yes`, `appendfsync always`), so one that comes back *with* its data has forgotten
-    /// nothing and votes at once. One that comes back empty waits all the same.
-    pub fn durable_nodes(mut self) -> Self {
-        self.durable_nodes = true;
-        self
+    /// The password is what this file has whenever a connection is made, without the line end at
+    /// its end: a secret that something else mounts and replaces. The URL may name the user.
+    /// Otherwise as [`credentials`](Self::credentials), which it replaces. A file that cannot be
+    /// read, is empty or is no UTF-8 fails the connect with [`Denied`](crate::ErrorKind::Denied).
+    pub fn password_file(self, path: impl Into<PathBuf>) -> Self {
+        self.credentials(PasswordFile(path.into()))
     }
 
     /// Every grant and every renewal must be acknowledged by so many replicas of the server
@@ -322,6 +294,8 @@ impl Builder {
         let (id, redlock) = (ClientId::random(self.waiter_timeout), self.redlock);
         let store: Arc<dyn LockStore> = if redlock {
             Arc::new(self.redlock_store(io_timeout, &clock)?)
+        } else if self.cluster.on {
+            Arc::new(self.cluster_store(io_timeout, &id, &clock)?)
         } else {
             Arc::new(self.redis_store(io_timeout, &id, &clock)?)
         };
@@ -335,8 +309,15 @@ impl Builder {
     /// A client of a store in memory.
     pub(crate) fn build_on(self, memory: &Arc<Memory>) -> Result<LockClient> {
         let io_timeout = self.check()?;
-        if !self.urls.is_empty() || self.redlock || self.replicas.is_some() {
-            return Err(invalid("a client in memory has no server: leave out the URLs, redlock and replicas"));
+        if !self.urls.is_empty()
+            || self.credentials.is_some()
+            || self.redlock
+            || self.cluster.on
+            || self.replicas.is_some()
+        {
+            return Err(invalid(
+                "a client in memory has no server: leave out the URLs, credentials, redlock, cluster and replicas",
+            ));
         }
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
@@ -385,16 +366,8 @@ impl Builder {
         if self.replicas == Some(0) || self.redlock && self.replicas.is_some() {
             return Err(invalid("replicas(n) is for one server, and n at least 1; the masters of Redlock have none"));
         }
-        let for_redlock = [
-            ("longest_lease", self.longest_lease.is_some()),
-            ("admit_fresh_nodes", self.admit_fresh_nodes),
-            ("durable_nodes", self.durable_nodes),
-        ];
-        if let Some((setting, _)) = for_redlock.iter().find(|(_, given)| *given && !self.redlock) {
-            return Err(invalid(format!(
-                "{setting} is for the masters of Redlock; call Builder::redlock, or leave it out"
-            )));
-        }
+        self.check_cluster()?;
+        self.check_redlock()?;
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));
         }
@@ -429,7 +402,7 @@ fn invalid(message: impl Into<String>) -> Error {
 impl std::fmt::Debug for Builder {
     /// Of each URL the address only: the rest may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let address = |url: &String| match Endpoint::parse(url) {
+        let address = |url: &String| match Endpoint::parse(url, self.credentials.as_ref()) {
             Ok(endpoint) => format!("{endpoint:?}"),
             Err(_) => "a URL that is not understood".to_owned(),
         };
@@ -437,8 +410,10 @@ impl std::fmt::Debug for Builder {
         shown.field("addresses", &self.urls.iter().map(address).collect::<Vec<_>>());
         #[cfg(feature = "tls")]
         shown.field("tls", &self.tls);
+        shown.field("credentials", &self.credentials.is_some());
         shown
             .field("redlock", &self.redlock)
+            .field("cluster", &self.cluster)
             .field("longest_lease", &self.longest_lease)
             .field("admit_fresh_nodes", &self.admit_fresh_nodes)
             .field("durable_nodes", &self.durable_nodes)

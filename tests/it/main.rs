@@ -7,6 +7,7 @@ mod bad_servers;
 mod broken_connection;
 mod closing;
 mod contract;
+mod credentials;
 mod examples;
 mod fair;
 mod fencing_sql;

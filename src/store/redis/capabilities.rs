@@ -1,19 +1,13 @@
 //! The capabilities that not every store has: queues, counts, fenced values.
 
-use std::cell::Cell;
-
 use redis::cluster_routing::Slot;
 
-use super::{RedisStore, slot_of};
 use super::keys::{RESERVED, is_reserved};
-use super::server::Answered;
 use super::script;
+use super::{RedisStore, slot_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{
-    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, HoldCounts, MultiStore, Part,
-    QueueStore, Release, Released, UnknownOutcomes,
-};
+use crate::store::{Count, CountAnswer, CountStore, FenceAnswer, FenceStore, QueueStore, UnknownOutcomes};
 
 impl QueueStore for RedisStore {
     fn queue_of(&self, name: &LockName, client: &str) -> Result<(usize, Option<usize>)> {

@@ -28,10 +28,10 @@ use self::servers::Servers;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
 use self::unknowns::{add_unknown, unknowns_of};
-use self::wire::{Connector, Failure, Outcome, Replicas, Reply, Request};
+use self::wire::{Connector, Failure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::NodeStatus;
 use crate::store::{
@@ -143,8 +143,10 @@ impl RedisStore {
             }
             let (mut unknowns, before) = (undo.unknowns.clone(), unknowns_of(&undo.unknowns).len());
             match self.servers.ask(slot_of(&undo.name), || script::release(&undo.release()), &mut unknowns) {
-                Ok(answered) if script::release_answer(answered.reply).is_ok() => Resolution::Done,
-                Ok(_) => Resolution::NothingUnderWay,
+                Ok(answered) => match script::release_answer(answered.reply) {
+                    Ok(_) => Resolution::Done,
+                    Err(_) => Resolution::NothingUnderWay,
+                },
                 Err(e) => {
                     log::debug!("an unknown outcome cannot be resolved yet: {}", e.chain());
                     reached = false;
@@ -217,7 +219,7 @@ impl LockStore for RedisStore {
         // A request that was redirected did not run, and is sent anew: the release before the
         // acquire.
         let released = match first {
-            Ok(answer) if answer.reply.redirect().is_some() => self.release(release, unknowns),
+            Ok(ref answer) if answer.reply.redirect().is_some() => self.release(release, unknowns),
             Ok(answer) => script::release_answer(answer.reply),
             Err(Failure::NotSent(error)) => Err(error),
             Err(Failure::Unknown { error, unknown, stale }) => {
@@ -227,7 +229,7 @@ impl LockStore for RedisStore {
         };
         let mut next_unknowns = UnknownOutcomes::default();
         let acquired = match second {
-            Ok(answer) if answer.reply.redirect().is_some() => self.acquire(next, &mut next_unknowns),
+            Ok(ref answer) if answer.reply.redirect().is_some() => self.acquire(next, &mut next_unknowns),
             Ok(answer) => script::acquire_answer(answer.reply, answer.sent_at),
             Err(Failure::NotSent(error)) => Err(error),
             Err(Failure::Unknown { error, unknown, .. }) => {
@@ -297,7 +299,9 @@ impl LockStore for RedisStore {
     }
 
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
-        let Some(server) = self.servers.as_one() else { return self.subscribe_in_cluster(read_timeout) };
+        let Some(server) = self.servers.as_one() else {
+            return self.servers.as_cluster().expect("there is no third kind").subscribe(read_timeout);
+        };
         let connection = server.background.subscribe(read_timeout)?;
         Ok(subscribe_to(connection, &self.client_id, self.pattern_rights.clone()))
     }
@@ -354,7 +358,7 @@ mod tests {
     fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {
         let clock: Arc<dyn Clock> = clock.clone();
         let connector = Connector {
-            endpoint: Endpoint::parse("redis+unix:///nonexistent/s").unwrap(),
+            endpoint: Endpoint::parse("redis+unix:///nonexistent/s", None).unwrap(),
             client_name: "t".to_owned(),
             handshake: script::handshake(""),
             io_timeout: Duration::from_millis(100),

@@ -15,9 +15,7 @@ use super::unknowns::{add_unknown, unknowns_of};
 use super::wire::UnknownOutcome;
 use super::{RedisStore, script, slot_of};
 use crate::base::error::Result;
-use crate::store::{
-    AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, UnknownOutcomes,
-};
+use crate::store::{AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, UnknownOutcomes};
 
 impl MultiStore for RedisStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
@@ -120,12 +118,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// Something may still be taken, which is then among the unknown outcomes.
-    fn give_back(
-        &self,
-        acquire: &AcquireAll<'_>,
-        taken: &[Vec<usize>],
-        unknowns: &mut UnknownOutcomes,
-    ) -> Result<()> {
+    fn give_back(&self, acquire: &AcquireAll<'_>, taken: &[Vec<usize>], unknowns: &mut UnknownOutcomes) -> Result<()> {
         for places in taken {
             let parts = places.iter().map(|&place| &acquire.parts[place]);
             let releases: Vec<_> = fresh_releases(parts).collect();

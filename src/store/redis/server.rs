@@ -37,9 +37,9 @@ pub(super) enum Unanswered {
     Unknown(Error),
 }
 
-impl From<Unanswered> for Error {
-    fn from(unanswered: Unanswered) -> Self {
-        let (Unanswered::NotSent(error) | Unanswered::Unknown(error)) = unanswered;
+impl Unanswered {
+    pub(super) fn into_error(self) -> Error {
+        let (Self::NotSent(error) | Self::Unknown(error)) = self;
         error
     }
 }
@@ -94,11 +94,7 @@ impl Server {
         self.ask_again(request(), unknowns)
     }
 
-    fn ask_again(
-        &self,
-        request: Request,
-        unknowns: &mut UnknownOutcomes,
-    ) -> std::result::Result<Answered, Unanswered> {
+    fn ask_again(&self, request: Request, unknowns: &mut UnknownOutcomes) -> std::result::Result<Answered, Unanswered> {
         let mut connection = self.pool.connect().map_err(Unanswered::NotSent)?;
         if let Err(wait) = connection.kills_for(unknowns_of(unknowns)) {
             // After an I/O timeout the not-after of the earlier attempt refuses it. The wait is

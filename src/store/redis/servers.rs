@@ -60,12 +60,11 @@ impl Servers {
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Answered> {
         let cluster = match &self.kind {
-            Kind::One(server) => return Ok(server.ask(&request, unknowns)?),
+            Kind::One(server) => return server.ask(&request, unknowns).map_err(Unanswered::into_error),
             Kind::Cluster(cluster) => cluster,
         };
-        let answered = cluster.follow(slot, |route| {
-            route.server().ask(&|| request().asking(route.is_asking()), &mut *unknowns)
-        })?;
+        let answered = cluster
+            .follow(slot, |route| route.server().ask(&|| request().asking(route.is_asking()), &mut *unknowns))?;
         match answered.reply.redirect() {
             None => Ok(answered),
             Some(redirect) => {
@@ -90,7 +89,9 @@ impl Servers {
             Err(Failure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
         };
         let cluster = match &self.kind {
-            Kind::One(server) => return Ok(call(server, request())?.reply),
+            Kind::One(server) => {
+                return call(server, request()).map(|answered| answered.reply).map_err(Unanswered::into_error);
+            }
             Kind::Cluster(cluster) => cluster,
         };
         let answered = cluster.follow(slot, |route| call(route.server(), request().asking(route.is_asking())))?;

@@ -21,7 +21,7 @@ pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo};
 pub(crate) use certificates::{Certificates, Identity};
 pub(crate) use child::Child;
 pub(crate) use cluster::{Cluster, ClusterOptions};
-pub(crate) use logs::{logged, record_logs};
+pub(crate) use logs::{logged, logged_anywhere, record_logs};
 pub(crate) use masters::{Masters, wait_for_votes};
 pub(crate) use places::{free_port, fresh_dir};
 pub(crate) use proxy::{Fault, Proxy};

@@ -32,6 +32,8 @@ pub(crate) enum Fault {
     /// Held back while the client sees a silent connection. Sent by `release_held`, whether or not
     /// the client is still connected.
     Hold,
+    /// The server never receives the request; the client receives this reply.
+    Reply(&'static [u8]),
     /// The client receives bytes that are not RESP.
     Garbage,
     /// The client receives an extra frame before the reply.
@@ -122,6 +124,11 @@ impl Proxy {
     /// Waits until `n` faults have happened.
     pub(crate) fn wait_hits(&self, n: u32) {
         wait_until("the injected fault happens", || self.state.hits.load(Ordering::SeqCst) >= n);
+    }
+
+    /// How many faults have happened.
+    pub(crate) fn hits(&self) -> u32 {
+        self.state.hits.load(Ordering::SeqCst)
     }
 
     /// Removes a fault that has not happened yet. False if it has happened.
@@ -277,6 +284,7 @@ fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request:
             std::thread::sleep(pause);
             done && client.write_all(frame).is_ok()
         }
+        Fault::Reply(reply) => client.write_all(reply).is_ok(),
         Fault::Garbage => {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
             let _ = client.read(&mut [0; 64]);

@@ -61,7 +61,9 @@ impl Cluster {
                 Err(Unanswered::NotSent(e)) if e.kind().is_outage() => self.after_failure(slot, &route),
                 Err(_) => None,
             };
-            let Some(next) = next.filter(|_| Instant::now() < deadline) else { return Ok(outcome?) };
+            let Some(next) = next.filter(|_| Instant::now() < deadline) else {
+                return outcome.map_err(Unanswered::into_error);
+            };
             // Two nodes may each say that the other has the slot, until both have heard of a move.
             if next.is_same(&route) || next.pauses {
                 std::thread::sleep(pause.next());

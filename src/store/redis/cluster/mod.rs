@@ -180,6 +180,14 @@ impl Cluster {
         }
     }
 
+    fn address_of_slot(&self, slot: Slot) -> Option<NodeAddress> {
+        self.map.read().route(slot).map(|route| route.primary.address.clone())
+    }
+
+    fn version(&self) -> u64 {
+        self.map.read().version
+    }
+
     pub(super) fn nodes(&self) -> Vec<NodeStatus> {
         self.map.read().nodes()
     }

@@ -93,8 +93,14 @@ mod tests {
         ]);
         let ranges = slot_ranges(&reply, "asked").unwrap();
         assert_eq!((ranges[0].first, ranges[0].last), (0, 5460));
-        assert_eq!((&ranges[0].primary, &ranges[0].replicas[..]), (&address("10.0.0.1", 7000), &[address("::1", 7003)][..]));
-        assert_eq!((&ranges[1].primary, &ranges[1].replicas[..]), (&address("asked", 7001), &[address("asked", 7004)][..]));
+        assert_eq!(
+            (&ranges[0].primary, &ranges[0].replicas[..]),
+            (&address("10.0.0.1", 7000), &[address("::1", 7003)][..])
+        );
+        assert_eq!(
+            (&ranges[1].primary, &ranges[1].replicas[..]),
+            (&address("asked", 7001), &[address("asked", 7004)][..])
+        );
         for bad in [Reply::Nil, Reply::Array(vec![Reply::Int(1)]), Reply::Array(vec![range(Reply::Nil, Vec::new())])] {
             assert_eq!(slot_ranges(&bad, "asked").unwrap_err().kind(), ErrorKind::Protocol);
         }

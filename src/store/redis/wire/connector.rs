@@ -1,7 +1,7 @@
 //! Makes connections: log-in and handshake.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::connection::Connection;
@@ -53,6 +53,21 @@ impl Connector {
         Self { endpoint: self.endpoint.at(host, port), ..self.clone() }
     }
 
+    /// Whether it can name a node of a cluster.
+    pub(crate) fn check_seed(&self) -> Result<()> {
+        let why = match (self.host_and_port(), self.endpoint.db) {
+            (None, _) => "the nodes of a cluster are reached over TCP, not over a unix socket",
+            (_, 1..) => "a cluster has only database 0; leave the database out of the URL",
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::InvalidInput, why))
+    }
+
+    /// Whether both have the same user, password and kind of connection.
+    pub(crate) fn logs_in_like(&self, other: &Self) -> bool {
+        self.endpoint.logs_in_like(&other.endpoint)
+    }
+
     /// `None` for a unix socket.
     pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
         self.endpoint.host_and_port()
@@ -82,7 +97,8 @@ impl Connector {
         // first needed.
         let publishing = self.cluster.as_ref().and_then(|decided| decided.get().copied());
         let source = |script: &&'static Script| script.source(publishing.unwrap_or(Publishing::Classic));
-        requests.extend(self.handshake.scripts.iter().map(|script| Request::plain(&["SCRIPT", "LOAD", source(script)])));
+        requests
+            .extend(self.handshake.scripts.iter().map(|script| Request::plain(&["SCRIPT", "LOAD", source(script)])));
         let probe = requests.len();
         requests.push(self.handshake.probe.clone());
         requests.push(Request::plain(&["TIME"]));
@@ -226,7 +242,7 @@ mod tests {
             }
         });
         let connector = Connector {
-            endpoint: Endpoint::parse(&url).unwrap(),
+            endpoint: Endpoint::parse(&url, None).unwrap(),
             client_name: "test".into(),
             handshake: Handshake { scripts: &[], probe: Request::plain(&[]), check: |_| Ok(()) },
             io_timeout: timeout,

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 #[cfg(feature = "tls")]
 use std::sync::Arc;
 
-use super::request::Request;
-use super::url;
+use super::log_in::{Attempt, LogIn};
 use crate::base::error::Result;
 #[cfg(feature = "tls")]
 use crate::base::tls::Tls;
@@ -34,13 +33,6 @@ pub(super) enum Address {
     Unix(PathBuf),
 }
 
-/// What a URL says of the user.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct LogIn {
-    pub(super) user: Option<String>,
-    pub(super) password: String,
-}
-
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The address only: the rest has the password.
@@ -54,12 +46,12 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn parse(url: &str) -> Result<Self> {
-        url::parse(url)
-    }
-
     pub(super) fn at(&self, host: &str, port: u16) -> Self {
         Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }
+    }
+
+    pub(super) fn logs_in_like(&self, other: &Self) -> bool {
+        self.log_in == other.log_in && self.is_secure() == other.is_secure()
     }
 
     pub(super) fn host_and_port(&self) -> Option<(&str, u16)> {
@@ -104,9 +96,8 @@ impl Endpoint {
         matches!(self.address, Address::Tcp { .. })
     }
 
-    /// What logs in, if the URL has a password.
-    pub(super) fn log_in(&self) -> Option<Request> {
-        let LogIn { user, password } = self.log_in.as_ref()?;
-        Some(Request::plain(&["AUTH", user.as_deref().unwrap_or("default"), password]))
+    /// What a new connection logs in with, if it has to.
+    pub(super) fn begin_log_in(&self) -> Result<Option<Attempt<'_>>> {
+        self.log_in.as_ref().map(LogIn::begin).transpose()
     }
 }

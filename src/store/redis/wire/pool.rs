@@ -164,7 +164,7 @@ impl Pool {
         }
         for (outcome, request) in outcomes.iter_mut().zip([first, second]) {
             if let Ok(answer) = outcome
-                && answer.reply.is_error("NOSCRIPT")
+                && (answer.reply.is_error("NOSCRIPT") || answer.reply.is_logged_out())
             {
                 let answer = Answer { reply: answer.reply.clone(), sent_at: answer.sent_at };
                 *outcome = self.loaded(request, answer);
@@ -352,19 +352,6 @@ impl Pending<'_> {
                 self.pool.loaded(&queued_request.request, answer)
             }
         }
-    }
-}
-
-impl Pool {
-    /// Returns the answer, unless the server does not know the script. Then the request is sent
-    /// again with the source, which the server keeps; NOSCRIPT guarantees that nothing ran.
-    fn loaded(&self, request: &Request, answer: Answer) -> Outcome {
-        if answer.reply.is_error("NOSCRIPT")
-            && let Some(whole) = request.whole()
-        {
-            return self.call(whole);
-        }
-        Ok(answer)
     }
 }
 

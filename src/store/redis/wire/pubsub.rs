@@ -12,10 +12,11 @@ use super::connector::Connector;
 use super::endpoint::Endpoint;
 use super::poll::readable;
 use super::reader::ReplyReader;
-use super::reply::Reply;
+use super::reply::{Reply, ServerError};
 use super::request::Request;
 use super::stream::{Stream, is_timeout};
-use super::transport::{next_reply, shake, to_error};
+use super::transport::{ENDED, next_reply, shake, to_error};
+use super::waker::Waker;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// What a read received.
@@ -27,6 +28,16 @@ pub(crate) enum Frame {
     /// The server has confirmed a subscription to a channel or a pattern.
     Subscribed {
         topic: Vec<u8>,
+    },
+    /// A subscription to a sharded channel has ended, on request or because its slot has moved.
+    Unsubscribed {
+        topic: Vec<u8>,
+    },
+    /// The node does not have the slot of a sharded channel to which it was to subscribe.
+    Moved {
+        slot: u16,
+        /// As in [`Redirect::Moved`](super::reply::Redirect::Moved).
+        address: String,
     },
     /// Any other reply, which shows that the server is alive.
     Alive,
@@ -76,6 +87,13 @@ impl Connector {
         Ok((PubSubReader { sockets: vec![socket], several: None }, PubSubWriter(vec![send_half])))
     }
 
+    /// Connects and logs in; reads then do not wait.
+    pub(crate) fn subscribe_without_waiting(&self) -> Result<(PubSubReader, PubSubWriter)> {
+        let (socket, send_half) = self.open_socket()?;
+        socket.stream.set_nonblocking().map_err(|e| to_error(e, &self.endpoint))?;
+        Ok((PubSubReader { sockets: vec![socket], several: None }, PubSubWriter(vec![send_half])))
+    }
+
     /// Connects to all servers that can be reached. The reader fails when one of them ends or
     /// another comes back, which `returns` counts. `cannot` is called for each server that cannot
     /// be reached.
@@ -113,14 +131,13 @@ impl Connector {
 
     fn open_socket(&self) -> Result<(Socket, SendHalf)> {
         let fail = |e: io::Error| to_error(e, &self.endpoint);
+        let log_in = self.endpoint.begin_log_in()?;
         let (stream, deadline) = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
         let twin = stream.try_clone().map_err(fail)?;
         let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: self.endpoint.clone() };
         let send_half = SendHalf { stream: twin, endpoint: self.endpoint.clone() };
-        if let Some(request) = self.endpoint.log_in()
-            && let Reply::Error(e) = socket.shake(&request, deadline)?
-        {
-            return Err(e.into_error());
+        if let Some(log_in) = log_in {
+            log_in.log_in(|request| socket.shake(request, deadline))?;
         }
         // A user who may not set a name can still subscribe.
         match socket.shake(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]), deadline)? {
@@ -129,6 +146,20 @@ impl Connector {
         }
         Ok((socket, send_half))
     }
+}
+
+/// Where the slot of a sharded channel is.
+fn moved(error: &ServerError) -> Option<Frame> {
+    let mut words = error.text.split(' ');
+    let (Some("MOVED"), Some(slot), Some(address)) = (words.next(), words.next(), words.next()) else { return None };
+    Some(Frame::Moved { slot: slot.parse().ok()?, address: address.to_owned() })
+}
+
+/// Waits until one of the readers has input, until `waker` is woken, or for `timeout`. Replies that
+/// were read ahead do not count.
+pub(crate) fn wait_for_input<'r>(readers: impl Iterator<Item = &'r PubSubReader>, waker: &'r Waker, timeout: Duration) {
+    let streams = readers.flat_map(|reader| &reader.sockets).map(|socket| &socket.stream);
+    waker.wait_with(streams, timeout);
 }
 
 impl PubSubReader {
@@ -169,17 +200,22 @@ impl Socket {
         };
         let parts = match reply {
             Reply::Array(parts) => parts,
-            Reply::Error(e) => return Err(e.into_error()),
+            // Not as a refusal of what was asked for: it logs in again with its next connection.
+            Reply::Error(e) if e.says("NOAUTH") => {
+                return Err(Error::new(ErrorKind::Unreachable, ENDED).caused_by(e.into_error()));
+            }
+            Reply::Error(e) => return moved(&e).ok_or_else(|| e.into_error()),
             _ => return Ok(Frame::Alive),
         };
         let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
         let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         Ok(match &*kind {
-            b"message" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
-            b"message" => Frame::Message { channel },
+            b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
+            b"message" | b"smessage" => Frame::Message { channel },
             // The pattern comes first.
             b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default() },
-            b"subscribe" | b"psubscribe" => Frame::Subscribed { topic: channel },
+            b"sunsubscribe" => Frame::Unsubscribed { topic: channel },
+            b"subscribe" | b"psubscribe" | b"ssubscribe" => Frame::Subscribed { topic: channel },
             _ => Frame::Alive,
         })
     }
@@ -200,6 +236,15 @@ impl PubSubWriter {
 
     pub(crate) fn unsubscribe(&mut self, channel: &str) -> Result<()> {
         self.send(&Request::plain(&["UNSUBSCRIBE", channel]))
+    }
+
+    /// One request for each channel: those of one request would have to be in one slot.
+    pub(crate) fn subscribe_sharded(&mut self, channel: &str) -> Result<()> {
+        self.send(&Request::plain(&["SSUBSCRIBE", channel]))
+    }
+
+    pub(crate) fn unsubscribe_sharded(&mut self, channel: &str) -> Result<()> {
+        self.send(&Request::plain(&["SUNSUBSCRIBE", channel]))
     }
 
     pub(crate) fn subscribe_pattern(&mut self, pattern: &str) -> Result<()> {

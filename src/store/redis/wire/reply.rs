@@ -22,13 +22,20 @@ impl Reply {
         Redirect::of(e)
     }
 
-    /// The server has become a replica; a new connection may reach the primary.
+    /// The connection is worth less than it was: the server has become a replica, or no longer
+    /// knows its user. A new connection may reach the primary, and logs in.
     pub(crate) fn is_demotion(&self) -> bool {
         match self {
-            Self::Error(e) => e.says("READONLY"),
+            Self::Error(e) => e.says("READONLY") || self.is_logged_out(),
             Self::Array(parts) => parts.iter().any(Self::is_demotion),
             _ => false,
         }
+    }
+
+    /// The server no longer knows the user of the connection (an identity that has expired). The
+    /// request did not run.
+    pub(crate) fn is_logged_out(&self) -> bool {
+        self.is_error("NOAUTH")
     }
 }
 
@@ -83,7 +90,7 @@ impl From<&str> for ServerError {
 impl ServerError {
     /// Redis 6.2 wraps the error of a command inside a script (`ERR Error running script (...):
     /// WRONGTYPE ...`), so the text is searched for code words as well.
-    fn says(&self, code: &str) -> bool {
+    pub(super) fn says(&self, code: &str) -> bool {
         self.code == code || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
     }
 
@@ -102,11 +109,15 @@ impl ServerError {
             return Error::new(ErrorKind::NotReplicated, self.text[TOO_FEW_REPLICAS.len() + 1..].to_owned());
         }
         let (kind, advice) = if self.says("WRONGPASS") {
-            (ErrorKind::Denied, "the server refused the user or the password of the URL; check both")
+            (
+                ErrorKind::Denied,
+                "the server refused the user or the password (of the URL, Builder::credentials or password_file); \
+                 check both",
+            )
         } else if self.says("NOAUTH") {
             (
                 ErrorKind::Denied,
-                "the server wants a password and the URL has none; name it as in redis://user:password@host",
+                "the server wants a password: name it as in redis://user:password@host, or by Builder::credentials",
             )
         } else if self.is_too_many_clients() {
             (ErrorKind::NotReady, "the server has as many clients as its maxclients; raise that, or end some")

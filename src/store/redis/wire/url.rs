@@ -2,17 +2,42 @@
 //! encryption, or locks in another database.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use redis::IntoConnectionInfo;
 
-use super::endpoint::{Address, Endpoint, LogIn};
+use super::endpoint::{Address, Endpoint};
+use super::log_in::{LogIn, Password};
+use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
 
 const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][/db], the same with rediss:// \
                       (TLS), and redis+unix:///path, each with ?db=..&user=..&pass=.. if need be";
 
+impl Endpoint {
+    /// The server of a URL. `provider`: says the password, and so the URL must not.
+    pub(crate) fn parse(url: &str, provider: Option<&Arc<dyn CredentialsProvider>>) -> Result<Self> {
+        let mut endpoint = parse(url)?;
+        let invalid = |why| Err(Error::new(ErrorKind::InvalidInput, why));
+        match (&mut endpoint.log_in, provider) {
+            (Some(LogIn { password: Password::Said(_), .. }), Some(_)) => invalid(
+                "the URL has a password, and Builder::credentials or password_file gives one too; leave one out",
+            ),
+            (Some(LogIn { password: Password::Missing, .. }), None) => {
+                invalid("the URL has a user and no password; for a user who needs none, any will do")
+            }
+            (log_in, Some(provider)) => {
+                let user = log_in.take().and_then(|log_in| log_in.user);
+                *log_in = Some(LogIn { user, password: Password::Provided(provider.clone()) });
+                Ok(endpoint)
+            }
+            (_, None) => Ok(endpoint),
+        }
+    }
+}
+
 /// No message quotes the URL, which may hold a password.
-pub(super) fn parse(text: &str) -> Result<Endpoint> {
+fn parse(text: &str) -> Result<Endpoint> {
     let (text, secure) = check_scheme(text)?;
     let text = &*text;
     parse_redis(text, secure).map_err(|why| {
@@ -98,11 +123,9 @@ fn parse_redis(text: &str, secure: bool) -> std::result::Result<Endpoint, String
         }
     }
     let log_in = match (user, password) {
-        (user, Some(password)) => Some(LogIn { user, password }),
+        (user, Some(password)) => Some(LogIn { user, password: Password::Said(password) }),
         (None, None) => None,
-        (Some(_), None) => {
-            return Err("the URL has a user and no password; for a user who needs none, any will do".into());
-        }
+        (user, None) => Some(LogIn { user, password: Password::Missing }),
     };
     let (address, db) = (address_of(info.addr())?, u32::try_from(db).map_err(|_| SHAPES)?);
     Ok(Endpoint::new(address, log_in, db, secure))
@@ -123,7 +146,11 @@ mod tests {
 
     fn settings(url: &str) -> (u32, Option<String>, Option<String>) {
         let Endpoint { db, log_in, .. } = parse(url).unwrap();
-        let (user, password) = log_in.map_or((None, None), |log_in| (log_in.user, Some(log_in.password)));
+        let password_of = |log_in: &LogIn| match &log_in.password {
+            Password::Said(password) => Some(password.clone()),
+            _ => None,
+        };
+        let (user, password) = log_in.map_or((None, None), |log_in| (log_in.user.clone(), password_of(&log_in)));
         (db, user, password)
     }
 
