@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Certificates, Listen, Server, start_together, wait_until};
+use super::{Certificates, Listen, PROMPT_SYNC, Server, start_together, wait_until};
 
 const SLOTS: usize = 16384;
 const PRIMARIES: usize = 3;
@@ -234,10 +234,8 @@ fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
     let timeout = options.node_timeout.to_string();
     let cluster =
         ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", &timeout];
-    // A replica gets its snapshot at once, not a second later.
-    let prompt_sync = ["--repl-diskless-sync", "no"];
     let tls = options.tls.map_or(&[][..], |_| &["--tls-cluster", "yes", "--tls-replication", "yes"]);
-    let args = [&cluster, &prompt_sync[..], tls, options.args].concat();
+    let args = [&cluster, &PROMPT_SYNC[..], tls, options.args].concat();
     let count = if options.replicas { 2 * PRIMARIES } else { PRIMARIES };
     let nodes: Vec<Server> = (0..count).map(|_| Server::prepare(Listen::with(options.tls), &args)).collect();
     for (own, node) in nodes.iter().enumerate() {

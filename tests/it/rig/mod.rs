@@ -27,7 +27,7 @@ pub(crate) use places::{free_port, fresh_dir};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts};
 pub(crate) use sentinels::{SentinelOptions, Sentinels};
-pub(crate) use server::{Listen, Server, start_together};
+pub(crate) use server::{Listen, PROMPT_SYNC, Server, start_together};
 
 /// The longest that a test waits for something that must happen.
 pub(crate) const CAP: Duration = Duration::from_secs(15);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Certificates, Listen, Server, start_together, wait_until};
+use super::{Certificates, Listen, PROMPT_SYNC, Server, start_together, wait_until};
 
 pub(crate) const MASTER_NAME: &str = "mymaster";
 /// What a sentinel knows of a server or another sentinel.
@@ -144,12 +144,9 @@ impl Sentinels {
     }
 }
 
-/// Starts sending its snapshot at once, not a second later.
-const PROMPT_SYNC: [&str; 2] = ["--repl-diskless-sync", "no"];
-
 fn data_server(options: &SentinelOptions<'_>) -> Server {
     let tls = options.tls.map_or(&[][..], |_| &["--tls-replication", "yes"]);
-    let args = [&PROMPT_SYNC, tls, options.server_args].concat();
+    let args = [&PROMPT_SYNC[..], tls, options.server_args].concat();
     Server::prepare(Listen::with(options.tls), &args).configured_by_file(&[])
 }
 

@@ -23,6 +23,9 @@ impl<'a> Listen<'a> {
     }
 }
 
+/// The snapshot for a replica is sent and loaded at once; else both take until the next second.
+pub(crate) const PROMPT_SYNC: [&str; 4] = ["--repl-diskless-sync", "no", "--repl-diskless-load", "on-empty-db"];
+
 pub(crate) struct Server {
     dir: PathBuf,
     args: Vec<String>,
