@@ -1,6 +1,6 @@
 //! The servers that the other tests start: sentinels, clusters, TLS.
 
-use crate::rig::{Certificates, Cluster, ClusterOptions, SentinelOptions, Sentinels, Server, wait_until};
+use crate::rig::{Certificates, Cluster, ClusterOptions, SentinelOptions, Sentinels, Server, ms, wait_until};
 
 #[test]
 fn sentinels_name_another_master_after_a_failover() {
@@ -38,6 +38,7 @@ fn sentinels_and_servers_with_passwords_and_tls() {
         server_args: &["--requirepass", "of-servers", "--masterauth", "of-servers"],
         sentinel_lines: &["requirepass of-sentinels", "sentinel auth-pass mymaster of-servers"],
         tls: certificates.as_ref(),
+        proxies: false,
     });
     sentinels.failover();
     sentinels.assert_clean();
@@ -130,5 +131,52 @@ fn a_cluster_with_passwords_and_tls() {
     let slot = cluster.slot("job");
     cluster.migrate_slot(slot, (cluster.owner(slot) + 1) % 3);
     assert_eq!(cluster.cmd_at_owner::<u32>("job", &["DEL", "job"]), 1);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_master_that_sentinels_do_not_reach_serves_its_clients() {
+    let sentinels = Sentinels::start_with(SentinelOptions { proxies: true, ..SentinelOptions::default() });
+    let old = sentinels.master_server();
+    let mut client = redis::Client::open(old.proxy().url()).unwrap().get_connection().unwrap();
+    old.proxy().cut_off_servers(true);
+    let new = sentinels.wait_for_other_master(old.announced_port());
+    redis::cmd("SET").arg("k").arg("v").exec(&mut client).unwrap();
+    assert_eq!(sentinels.server(new).cmd::<Option<String>>(&["GET", "k"]), None);
+    old.proxy().cut_all();
+    assert!(redis::cmd("GET").arg("k").query::<String>(&mut client).is_err());
+    old.proxy().cut_off_servers(false);
+    sentinels.assert_clean();
+}
+
+#[test]
+fn a_node_that_clients_do_not_reach_stays_in_the_cluster() {
+    let cluster = Cluster::start_with(ClusterOptions { proxies: true, ..ClusterOptions::default() });
+    let slot = cluster.slot("k");
+    let owner = cluster.owner(slot);
+    let at_proxy = |index: usize| {
+        let url = cluster.node(index).proxy().url();
+        let connection = redis::Client::open(url).unwrap().get_connection_with_timeout(ms(500))?;
+        connection.set_read_timeout(Some(ms(500))).unwrap();
+        redis::cmd("SET").arg("k").arg("v").query::<String>(&mut { connection })
+    };
+    let moved = at_proxy((owner + 1) % 3).unwrap_err().to_string();
+    assert!(moved.contains(&cluster.node(owner).announced_port().to_string()), "{moved}");
+    let proxy = cluster.node(owner).proxy();
+    proxy.silence(true);
+    assert!(at_proxy(owner).is_err());
+    cluster.wait_ok();
+    proxy.silence(false);
+    proxy.refuse(true);
+    assert!(at_proxy(owner).is_err());
+    proxy.refuse(false);
+    at_proxy(owner).unwrap();
+    wait_until("the replica has it", || {
+        let mut replica = cluster.node(owner + 3).connect();
+        redis::cmd("READONLY").exec(&mut replica).unwrap();
+        redis::cmd("GET").arg("k").query::<Option<String>>(&mut replica).unwrap().is_some()
+    });
+    cluster.cmd_at_owner::<()>("k", &["DEL", "k"]);
+    assert_eq!(cluster.owner(slot), owner);
     cluster.assert_clean();
 }
