@@ -30,7 +30,7 @@ impl Builder {
     /// here, and closes most of the gap that a failover leaves: a replica that is promoted may lack
     /// the newest holds.
     ///
-    /// What differs from one server: a [multi-lock](LockClient::multi_lock) over names in several
+    /// What differs from one server: a [multi-lock](LockClient::multi) over names in several
     /// slots takes them one slot after the other. It is still all or none, it never waits while it
     /// holds some, but for a moment others can find some of the names taken. Give the names a
     /// common tag in braces (`{order}:a`, `{order}:b`) to have them in one slot. A

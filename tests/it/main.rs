@@ -6,6 +6,7 @@ mod bad_input;
 mod bad_servers;
 mod broken_connection;
 mod closing;
+mod cluster;
 mod contract;
 mod credentials;
 mod examples;

@@ -140,6 +140,8 @@ impl ServerError {
             (ErrorKind::Full, "the server has reached its maxmemory; give it more, with the policy noeviction")
         } else if ["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"].iter().any(|c| self.says(c)) {
             (ErrorKind::NotReady, "the server cannot serve now; try again later")
+        } else if self.text.contains("cluster support disabled") {
+            (ErrorKind::Unsupported, "the server is not a node of a cluster; leave Builder::cluster out")
         } else if self.text.contains(NON_LOCAL_KEY) {
             (ErrorKind::NotReady, "the slot of this name is being moved to another node; try again later")
         } else if ["MOVED", "ASK", "CROSSSLOT"].iter().any(|c| self.says(c)) {
