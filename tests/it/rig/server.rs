@@ -220,6 +220,10 @@ impl Server {
         self.proxy.as_ref().map_or(self.port, Proxy::port)
     }
 
+    pub(crate) fn announced_url(&self) -> String {
+        self.proxy.as_ref().map_or_else(|| self.url(), Proxy::url)
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
