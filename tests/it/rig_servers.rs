@@ -1,6 +1,6 @@
 //! The servers that the other tests start: sentinels, clusters, TLS.
 
-use crate::rig::{Certificates, Cluster, ClusterOptions, SentinelOptions, Sentinels, Server, ms, wait_until};
+use crate::rig::{Certificates, Cluster, ClusterOptions, Fault, SentinelOptions, Sentinels, Server, ms, wait_until};
 
 #[test]
 fn sentinels_name_another_master_after_a_failover() {
@@ -170,6 +170,8 @@ fn a_node_that_clients_do_not_reach_stays_in_the_cluster() {
     proxy.refuse(true);
     assert!(at_proxy(owner).is_err());
     proxy.refuse(false);
+    proxy.inject("k", Fault::CutBeforeSend);
+    assert!(at_proxy(owner).is_err());
     at_proxy(owner).unwrap();
     wait_until("the replica has it", || {
         let mut replica = cluster.node(owner + 3).connect();

@@ -53,8 +53,7 @@ impl Cluster {
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
-        let proxy = |node: &Server| node.announced_port() != node.port();
-        self.nodes.iter().map(|node| if proxy(node) { node.proxy().url() } else { node.url() }).collect()
+        self.nodes.iter().map(Server::announced_url).collect()
     }
 
     pub(crate) fn node(&self, index: usize) -> &Server {

@@ -23,7 +23,8 @@ pub(crate) struct SentinelOptions<'a> {
     pub(crate) proxies: bool,
 }
 
-/// Each has a configuration file, so that one that is started again knows its role.
+/// A sentinel that gives a server another role closes all connections to it, also one of
+/// [`Server::cmd`]. Each has a configuration file, so that one that is started again knows its role.
 pub(crate) struct Sentinels {
     servers: Vec<Server>,
     sentinels: Vec<Server>,
