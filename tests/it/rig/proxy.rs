@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -98,6 +98,10 @@ impl Proxy {
 
     pub(crate) fn url(&self) -> String {
         format!("redis+unix://{}", self.path.display())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The next request that contains `word` gets the fault, once.
