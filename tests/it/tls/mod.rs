@@ -1,6 +1,8 @@
 //! TLS: against real servers with TLS, and against ends that speak it badly.
 
 mod certificates;
+mod faults;
+mod wire;
 
 use std::error::Error as _;
 use std::path::Path;
