@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -100,7 +100,8 @@ impl Proxy {
         format!("redis+unix://{}", self.path.display())
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    #[cfg(feature = "tls")]
+    pub(crate) fn path(&self) -> &std::path::Path {
         &self.path
     }
 
