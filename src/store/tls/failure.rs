@@ -98,10 +98,11 @@ fn certificate(why: &CertificateError) -> String {
             .to_owned(),
         Why::NotValidForNameContext { expected, presented } => {
             let expected = expected.to_str();
+            // As rustls shows them: `DnsName("a.example")`.
+            let bare = |name: &String| name.split(['(', ')', '"']).rfind(|part| !part.is_empty()).map(str::to_owned);
             let names = match &presented[..] {
                 [] => "no host at all (it has no subjectAltName)".to_owned(),
-                // As rustls shows them: `DnsName("a.example")`.
-                names => names.join(", "),
+                names => names.iter().filter_map(bare).collect::<Vec<_>>().join(", "),
             };
             format!(
                 "has a certificate for {names} and not for {expected:?}; connect by a name that it has, or set \
@@ -186,6 +187,10 @@ mod tests {
         says(expired.into(), false, ErrorKind::Tls, "expired 5 days ago");
         let early = CertificateError::NotValidYetContext { time: at(0), not_before: at(3 * 3_600) };
         says(early.into(), false, ErrorKind::Tls, "valid only in 3 hours");
+        let names = ["DnsName(\"a.example\")", "IpAddress(10.0.0.1)"].map(str::to_owned);
+        let expected = rustls::pki_types::ServerName::try_from("b.example").unwrap();
+        let other = CertificateError::NotValidForNameContext { expected, presented: names.into() };
+        says(other.into(), false, ErrorKind::Tls, "for a.example, 10.0.0.1 and not for \"b.example\"");
         says(CertificateError::Revoked.into(), false, ErrorKind::Tls, "revoked");
         let alert = Error::AlertReceived;
         says(alert(Alert::HandshakeFailure), false, ErrorKind::Tls, "asks for a client certificate");
