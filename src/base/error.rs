@@ -50,8 +50,8 @@ pub enum ErrorKind {
     ReadOnly,
     /// The server has reached its `maxmemory` and accepts no more writes.
     Full,
-    /// The server does not speak the Redis protocol (or not TLS, where the URL is `rediss://`), or sent a reply that no script of this crate
-    /// can return.
+    /// The server does not speak the Redis protocol (or not TLS, where the URL is `rediss://`), or
+    /// sent a reply that no script of this crate can return.
     Protocol,
     /// The server is too old, or of a kind that is not supported (cluster node, Sentinel); or the
     /// method is not supported with Redlock.

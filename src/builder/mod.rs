@@ -187,8 +187,8 @@ impl Builder {
         self
     }
 
-    /// The limit for each connect (with TLS, its log-in and the checks of the server), each write and
-    /// each reply. A call to a hung server can run into two or three of them in a row. The
+    /// The limit for each connect (with TLS, its log-in and the checks of the server), each write
+    /// and each reply. A call to a hung server can run into two or three of them in a row. The
     /// addresses of a host share the limit of one connect; looking up its name is not bounded.
     /// Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less;
     /// renewals never wait longer than a quarter of the lease.

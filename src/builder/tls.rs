@@ -39,9 +39,8 @@ impl Builder {
 
     /// Reads the files, if TLS is wanted. All connections of the client share what was read.
     pub(super) fn prepare_tls(&mut self) -> Result<()> {
-        let is_secure =
-            |url: &String| Endpoint::parse(url, self.credentials.as_ref()).is_ok_and(|endpoint| endpoint.is_secure());
-        let is_wanted = self.urls.iter().any(is_secure);
+        let endpoints: Vec<Endpoint> = self.urls.iter().map(|url| Endpoint::parse(url, self.credentials.as_ref())).collect::<Result<_>>()?;
+        let is_wanted = endpoints.iter().any(Endpoint::is_secure);
         if !is_wanted && self.tls.is_some() {
             return Err(invalid(
                 "Builder::tls is for rediss:// URLs, and there is none; with redis:// nothing is encrypted",

@@ -36,4 +36,6 @@ mod semaphore;
 mod stray_frames;
 mod stress;
 mod tidy;
+#[cfg(feature = "tls")]
+mod tls;
 mod waiting;

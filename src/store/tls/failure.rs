@@ -98,10 +98,11 @@ fn certificate(why: &CertificateError) -> String {
             .to_owned(),
         Why::NotValidForNameContext { expected, presented } => {
             let expected = expected.to_str();
+            // As rustls shows them: `DnsName("a.example")`.
+            let bare = |name: &String| name.split(['(', ')', '"']).rfind(|part| !part.is_empty()).map(str::to_owned);
             let names = match &presented[..] {
                 [] => "no host at all (it has no subjectAltName)".to_owned(),
-                // As rustls shows them: `DnsName("a.example")`.
-                names => names.join(", "),
+                names => names.iter().filter_map(bare).collect::<Vec<_>>().join(", "),
             };
             format!(
                 "has a certificate for {names} and not for {expected:?}; connect by a name that it has, or set \
@@ -130,6 +131,9 @@ fn alerted(alert: Alert, has_identity: bool) -> (ErrorKind, String) {
         Alert::HandshakeFailure if !has_identity => {
             format!("refused the TLS handshake: it has no cipher in common, or {ASKS}")
         }
+        Alert::HandshakeFailure => {
+            "refused the TLS handshake: it has no cipher in common, or refused the client certificate".to_owned()
+        }
         Alert::BadCertificate
         | Alert::UnsupportedCertificate
         | Alert::CertificateRevoked
@@ -138,7 +142,6 @@ fn alerted(alert: Alert, has_identity: bool) -> (ErrorKind, String) {
         | Alert::UnknownCA
         | Alert::AccessDenied
         | Alert::DecryptError
-        | Alert::HandshakeFailure
             if has_identity =>
         {
             format!(
@@ -146,7 +149,7 @@ fn alerted(alert: Alert, has_identity: bool) -> (ErrorKind, String) {
             )
         }
         Alert::UnrecognisedName => "does not know the name it was asked for; see Tls::server_name".to_owned(),
-        Alert::ProtocolVersion | Alert::InsufficientSecurity | Alert::HandshakeFailure => {
+        Alert::ProtocolVersion | Alert::InsufficientSecurity => {
             format!(
                 "refused the TLS handshake ({alert:?}): it has no version or cipher in common with TLS 1.2 and 1.3 here"
             )
@@ -165,5 +168,37 @@ fn apart(from: UnixTime, to: UnixTime) -> String {
         0..7_200 => format!("{:?}", Duration::from_secs(seconds)),
         7_200..172_800 => format!("{} hours", seconds / 3_600),
         _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_to_act_is_said() {
+        let says = |error: Error, has_identity: bool, kind: ErrorKind, text: &str| {
+            let failure = TlsFailure::of(error, has_identity);
+            assert!(failure.what.contains(text), "{failure:?} does not say {text:?}");
+            assert_eq!(failure.kind, kind, "{failure:?}");
+        };
+        let at = |secs| UnixTime::since_unix_epoch(Duration::from_secs(secs));
+        let expired = CertificateError::ExpiredContext { time: at(90 + 5 * 86_400), not_after: at(90) };
+        says(expired.into(), false, ErrorKind::Tls, "expired 5 days ago");
+        let early = CertificateError::NotValidYetContext { time: at(0), not_before: at(3 * 3_600) };
+        says(early.into(), false, ErrorKind::Tls, "valid only in 3 hours");
+        let names = ["DnsName(\"a.example\")", "IpAddress(10.0.0.1)"].map(str::to_owned);
+        let expected = rustls::pki_types::ServerName::try_from("b.example").unwrap();
+        let other = CertificateError::NotValidForNameContext { expected, presented: names.into() };
+        says(other.into(), false, ErrorKind::Tls, "for a.example, 10.0.0.1 and not for \"b.example\"");
+        says(CertificateError::Revoked.into(), false, ErrorKind::Tls, "revoked");
+        let alert = Error::AlertReceived;
+        says(alert(Alert::HandshakeFailure), false, ErrorKind::Tls, "asks for a client certificate");
+        says(alert(Alert::HandshakeFailure), true, ErrorKind::Tls, "refused the client certificate");
+        says(alert(Alert::UnknownCA), true, ErrorKind::Tls, "refused the client certificate (UnknownCA)");
+        says(alert(Alert::ProtocolVersion), true, ErrorKind::Tls, "ProtocolVersion");
+        // What a broken wire brings may work the next time.
+        says(alert(Alert::BadRecordMac), true, ErrorKind::Protocol, "BadRecordMac");
+        says(Error::DecryptError, true, ErrorKind::Protocol, "broke the TLS protocol");
     }
 }

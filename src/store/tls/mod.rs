@@ -128,8 +128,8 @@ impl TlsClient {
                 builder.with_client_auth_cert(certificates, key).map_err(|e| bad_identity(identity).caused_by(e))?
             }
         };
-        // A resumed session would not look at the server's certificate again, and connections are
-        // made rarely.
+        // A resumed session would not look at the server's certificate again. It would save 0.3 to
+        // 0.5 ms of about 1 ms for each connect, and connections are made rarely.
         config.resumption = Resumption::disabled();
         Ok(config)
     }

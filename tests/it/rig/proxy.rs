@@ -186,6 +186,11 @@ impl Proxy {
         }
     }
 
+    #[cfg(feature = "tls")]
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     /// The next request that contains `word` gets the fault, once.
     pub(crate) fn inject(&self, word: &str, fault: Fault) {
         self.inject_after(word, 0, fault);
