@@ -1,13 +1,12 @@
 //! The settings of a client, checked against each other once.
 
-mod password_file;
+mod credentials;
+mod sentinel;
 mod stores;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::password_file::PasswordFile;
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -18,7 +17,6 @@ use crate::client::LockClient;
 use crate::session::{Config, Shared};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::redis::wire::Endpoint;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,6 +48,8 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct Builder {
     urls: Vec<String>,
     credentials: Option<Arc<dyn CredentialsProvider>>,
+    sentinel: Option<String>,
+    sentinel_credentials: Option<Arc<dyn CredentialsProvider>>,
     redlock: bool,
     longest_lease: Option<Duration>,
     admit_fresh_nodes: bool,
@@ -73,6 +73,8 @@ impl Builder {
         Self {
             urls: Vec::new(),
             credentials: None,
+            sentinel: None,
+            sentinel_credentials: None,
             redlock: false,
             longest_lease: None,
             admit_fresh_nodes: false,
@@ -93,7 +95,9 @@ impl Builder {
     }
 
     /// The server: `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path`. Both take
-    /// `?db=..&user=..&pass=..`. Required, or [`urls`](Self::urls).
+    /// `?db=..&user=..&pass=..`. Or sentinels and the master that they watch:
+    /// `redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]`; see
+    /// [`sentinel`](Self::sentinel). Required, or [`urls`](Self::urls).
     ///
     /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#`, a database
     /// that is named twice, a user without a password, and TLS (`rediss://`), which this
@@ -104,43 +108,11 @@ impl Builder {
         self
     }
 
-    /// Several independent servers, each as for [`url`](Self::url): the masters of
-    /// [`redlock`](Self::redlock).
+    /// Several servers, each as for [`url`](Self::url): the sentinels of
+    /// [`sentinel`](Self::sentinel), or the independent masters of [`redlock`](Self::redlock).
     pub fn urls<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.urls = urls.into_iter().map(Into::into).collect();
         self
-    }
-
-    /// Where the user and the password come from, instead of from the URL: for credentials that
-    /// change while the client lives. Every closure that returns
-    /// [`Credentials`](crate::Credentials) is a provider. It is asked [whenever a connection is
-    /// made](crate::CredentialsProvider), and once more if the server refuses what it said, so a
-    /// password can be replaced at any time. The connections that are open stay logged in; one that
-    /// the server logs out (`NOAUTH`) is replaced, and what was sent on it is repeated.
-    ///
-    /// If the credentials name no user, the URL's user counts; a URL that has a password as well is
-    /// refused. Replaces [`password_file`](Self::password_file).
-    ///
-    /// ```no_run
-    /// # fn latest_token() -> Result<String, std::io::Error> { Ok(String::new()) }
-    /// use leasehold::{Credentials, LockClient};
-    /// let client = LockClient::builder()
-    ///     .url("redis://cache.example/")
-    ///     .credentials(|| Ok(Credentials::new("billing", latest_token()?)))
-    ///     .build()?;
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    pub fn credentials(mut self, provider: impl CredentialsProvider + 'static) -> Self {
-        self.credentials = Some(Arc::new(provider));
-        self
-    }
-
-    /// The password is what this file has whenever a connection is made, without the line end at
-    /// its end: a secret that something else mounts and replaces. The URL may name the user.
-    /// Otherwise as [`credentials`](Self::credentials), which it replaces. A file that cannot be
-    /// read, is empty or is no UTF-8 fails the connect with [`Denied`](crate::ErrorKind::Denied).
-    pub fn password_file(self, path: impl Into<PathBuf>) -> Self {
-        self.credentials(PasswordFile(path.into()))
     }
 
     /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each
@@ -361,9 +333,9 @@ impl Builder {
     /// A client of a store in memory.
     pub(crate) fn build_on(self, memory: &Arc<Memory>) -> Result<LockClient> {
         let io_timeout = self.check()?;
-        if !self.urls.is_empty() || self.credentials.is_some() || self.redlock || self.replicas.is_some() {
+        if self.has_servers() {
             return Err(invalid(
-                "a client in memory has no server: leave out the URLs, credentials, redlock and replicas",
+                "a client in memory has no server: leave out the URLs, credentials, sentinel, redlock and replicas",
             ));
         }
         let store = Arc::new(MemoryStore::new(memory, self.waiter_timeout));
@@ -409,6 +381,7 @@ impl Builder {
         if self.replicas == Some(0) || self.redlock && self.replicas.is_some() {
             return Err(invalid("replicas(n) is for one server, and n at least 1; the masters of Redlock have none"));
         }
+        self.check_sentinel()?;
         let for_redlock = [
             ("longest_lease", self.longest_lease.is_some()),
             ("admit_fresh_nodes", self.admit_fresh_nodes),
@@ -453,13 +426,11 @@ fn invalid(message: impl Into<String>) -> Error {
 impl std::fmt::Debug for Builder {
     /// Of each URL the address only: the rest may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let address = |url: &String| match Endpoint::parse(url, self.credentials.as_ref()) {
-            Ok(endpoint) => format!("{endpoint:?}"),
-            Err(_) => "a URL that is not understood".to_owned(),
-        };
         f.debug_struct("Builder")
-            .field("addresses", &self.urls.iter().map(address).collect::<Vec<_>>())
+            .field("addresses", &self.addresses())
             .field("credentials", &self.credentials.is_some())
+            .field("sentinel", &self.sentinel)
+            .field("sentinel_credentials", &self.sentinel_credentials.is_some())
             .field("redlock", &self.redlock)
             .field("longest_lease", &self.longest_lease)
             .field("admit_fresh_nodes", &self.admit_fresh_nodes)

@@ -9,20 +9,42 @@ use crate::base::error::Result;
 use crate::base::holder::ClientId;
 use crate::base::limits::check_lease;
 use crate::store::redis::script::WaiterTimeouts;
-use crate::store::redis::wire::{Connector, Endpoint};
+use crate::store::redis::sentinel::Sentinels;
+use crate::store::redis::wire::{Connector, Endpoint, Target};
 use crate::store::redis::{RedisSettings, RedisStore, script};
 use crate::store::redlock::{QuarantineSettings, RedlockStore};
 
 impl Builder {
-    fn connector(&self, url: &str, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Connector> {
-        Ok(Connector {
-            endpoint: Endpoint::parse(url, self.credentials.as_ref())?,
+    fn connector(&self, endpoint: Target, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Connector {
+        Connector {
+            endpoint,
             client_name: self.client_name.clone(),
             handshake: script::handshake(&self.key_prefix),
             io_timeout,
             clock: clock.clone(),
             memory_seen: Arc::default(),
-        })
+        }
+    }
+
+    fn endpoint(&self, url: &str) -> Result<Target> {
+        Endpoint::parse(url, self.credentials.as_ref()).map(Into::into)
+    }
+
+    /// The one server, or whichever is the master of the sentinels.
+    fn target(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Target> {
+        if let Some(urls) = self.sentinel_urls()? {
+            // The watchdog waits for them as well.
+            let timeout = io_timeout.min(self.lease / 4);
+            return Ok(Target::Master(Arc::new(Sentinels::new(urls, &self.client_name, timeout, clock.clone()))));
+        }
+        match &self.urls[..] {
+            [url] => self.endpoint(url),
+            [] => Err(invalid("a URL is needed: Builder::url")),
+            urls => Err(invalid(format!(
+                "{} URLs are for Builder::sentinel or Builder::redlock; without them, name one server",
+                urls.len()
+            ))),
+        }
     }
 
     pub(super) fn redis_store(
@@ -31,14 +53,8 @@ impl Builder {
         id: &ClientId,
         clock: &Arc<dyn Clock>,
     ) -> Result<RedisStore> {
-        let [url] = &self.urls[..] else {
-            return Err(match self.urls.len() {
-                0 => invalid("a URL is needed: Builder::url"),
-                n => invalid(format!("{n} URLs are for Builder::redlock; without it, name one server")),
-            });
-        };
+        let connector = self.connector(self.target(io_timeout, clock)?, io_timeout, clock);
         // One slow server must not eat up the lease that a renewal is to save.
-        let connector = self.connector(url, io_timeout, clock)?;
         let background = Connector { io_timeout: io_timeout.min(self.lease / 4), ..connector.clone() };
         let settings = RedisSettings {
             connections: self.connections,
@@ -71,8 +87,11 @@ impl Builder {
         // A renewal waits for the answers of all masters, so one that hangs must not use up the
         // lease.
         let io_timeout = io_timeout.min(self.lease / 4);
-        let connectors: Vec<Connector> =
-            self.urls.iter().map(|url| self.connector(url, io_timeout, clock)).collect::<Result<_>>()?;
+        let connectors: Vec<Connector> = self
+            .urls
+            .iter()
+            .map(|url| Ok(self.connector(self.endpoint(url)?, io_timeout, clock)))
+            .collect::<Result<_>>()?;
         let mut addresses: Vec<String> =
             connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
         addresses.sort();

@@ -6,6 +6,7 @@ pub(crate) mod keys;
 mod kinds;
 mod repeat;
 pub(crate) mod script;
+pub(crate) mod sentinel;
 mod subscription;
 pub(crate) mod wire;
 
@@ -19,7 +20,7 @@ use self::repeat::{Answered, Repeater, add_unknown};
 use self::script::{Family, WaiterTimeouts};
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
-use self::wire::{Connector, Failure, Pool, Replicas, Reply, Request};
+use self::wire::{Connector, Failure, Pool, Replicas, Reply, Request, Target};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -50,6 +51,8 @@ pub(crate) struct RedisSettings {
 pub(crate) struct RedisStore {
     requests: Repeater,
     background: Background,
+    /// Where both connect to.
+    master: Target,
     kinds: Kinds,
     clock: Arc<dyn Clock>,
     replicas: Option<Replicas>,
@@ -62,14 +65,14 @@ impl RedisStore {
     /// `background` may have a shorter I/O timeout than `foreground`.
     pub(crate) fn new(foreground: Connector, background: Connector, settings: RedisSettings) -> Self {
         let RedisSettings { connections, replicas, waiter_timeouts, client_id } = settings;
-        let clock = foreground.clock.clone();
+        let (clock, master) = (foreground.clock.clone(), foreground.endpoint.clone());
         // Less than both I/O timeouts, or the connection would be given up during the wait.
         let timeout = foreground.io_timeout.min(background.io_timeout) / 2;
         let replicas = replicas.map(|count| Replicas { count, millis: ceil_millis(timeout), grant: true });
         let (pool, background) = (Pool::new(foreground, connections), Background::new(background));
         let requests = Repeater::new(pool, clock.clone());
         let (kinds, pattern_rights) = (Kinds::default(), Arc::default());
-        Self { requests, background, kinds, clock, replicas, waiter_timeouts, client_id, pattern_rights }
+        Self { requests, background, master, kinds, clock, replicas, waiter_timeouts, client_id, pattern_rights }
     }
 
     /// Connects once, which also checks the server and the user's rights.
@@ -304,6 +307,7 @@ impl LockStore for RedisStore {
     fn close(&self) {
         self.requests.pool.close();
         self.background.close();
+        self.master.close();
     }
 }
 
@@ -337,7 +341,7 @@ mod tests {
     fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {
         let clock: Arc<dyn Clock> = clock.clone();
         let connector = Connector {
-            endpoint: Endpoint::parse("redis+unix:///nonexistent/s", None).unwrap(),
+            endpoint: Endpoint::parse("redis+unix:///nonexistent/s", None).unwrap().into(),
             client_name: "t".to_owned(),
             handshake: script::handshake(""),
             io_timeout: Duration::from_millis(100),

@@ -5,22 +5,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::endpoint::Endpoint;
 use super::reply::{Reply, fail_on_error, server_time};
 use super::request::Request;
 use super::script::Script;
+use super::target::{Epoch, Target};
 use super::transport::{Transport, handshake_failed};
 use super::unknown_outcome::Facts;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// Makes connections to one endpoint.
+/// Makes connections to one server, or to whichever is the master.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Target,
     pub(crate) client_name: String,
     pub(crate) handshake: Handshake,
-    /// The limit for the connect with its handshake, for each write and for each reply.
+    /// The limit for the connect with its handshake, for each write and for each reply. Finding the
+    /// master has a limit of its own.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     /// Whether a connection of this client has read the server's memory settings: the first one
@@ -40,14 +41,15 @@ pub(crate) struct Handshake {
 
 impl Connector {
     pub(crate) fn connect(&self) -> Result<Connection> {
-        let transport = Transport::connect(&self.endpoint, self.io_timeout)?;
-        log::debug!("connected to {:?}", self.endpoint);
-        self.shake_hands(Box::new(transport)).map_err(|e| handshake_failed(&self.endpoint, e))
+        let (endpoint, epoch) = self.endpoint.find()?;
+        let transport = Transport::connect(&endpoint, self.io_timeout)?;
+        log::debug!("connected to {endpoint:?}");
+        self.shake_hands(Box::new(transport), epoch).map_err(|e| handshake_failed(&endpoint, e))
     }
 
     /// Sends in one write: the client's name, questions about the server and about the user's
     /// rights, and the scripts to load.
-    fn shake_hands(&self, mut transport: Box<Transport>) -> Result<Connection> {
+    fn shake_hands(&self, mut transport: Box<Transport>, epoch: Option<Epoch>) -> Result<Connection> {
         let mut requests = vec![
             Request::plain(&["CLIENT", "SETNAME", &self.client_name]),
             Request::plain(&["CLIENT", "INFO"]),
@@ -66,12 +68,18 @@ impl Connector {
         }
 
         let asked_at = self.clock.now();
-        let mut replies = ask_all(&mut transport, &requests)?;
+        let mut replies = exchange(&mut transport, &requests)?;
         let answered_at = self.clock.now();
 
         let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };
         let (server, replication) = (text(3), text(4));
         check_server(&server, &replication)?;
+        if epoch.is_some() && field(&replication, "role:") != Some("master") {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                "the server does not tell that it is a master, which it must where sentinels choose it; permit INFO",
+            ));
+        }
         if replies.len() > probe + 2 {
             warn_of_eviction(&text(probe + 2), self);
         }
@@ -89,6 +97,7 @@ impl Connector {
             server_micros: server_time(fail_on_error(replies.swap_remove(probe + 1))?)?,
             asked_at,
             answered_at,
+            epoch,
         };
         transport.handshake_done()?;
         Ok(Connection::new(transport, facts, self.io_timeout, self.clock.clone()))
@@ -100,7 +109,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Sends all requests in one write and reads all replies.
-fn ask_all(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
+pub(super) fn exchange(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
     let mut out = Vec::new();
     for request in requests {
         request.write_plain(&mut out);
@@ -122,7 +131,11 @@ fn check_server(server: &str, replication: &str) -> Result<()> {
     let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
     match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
         Some("cluster") => return unsupported("the server is a cluster node; use a standalone server".into()),
-        Some("sentinel") => return unsupported("the server is a sentinel; connect to the primary it watches".into()),
+        Some("sentinel") => {
+            return unsupported(
+                "the server is a sentinel; connect to the primary it watches, or name that in Builder::sentinel".into(),
+            );
+        }
         _ => {}
     }
     if let Some(version) = field(server, "redis_version:") {
@@ -157,6 +170,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Instant;
 
+    use super::super::endpoint::Endpoint;
     use super::*;
     use crate::base::clock::SystemClock;
 
@@ -179,7 +193,7 @@ mod tests {
             }
         });
         let connector = Connector {
-            endpoint: Endpoint::parse(&url, None).unwrap(),
+            endpoint: Endpoint::parse(&url, None).unwrap().into(),
             client_name: "test".into(),
             handshake: Handshake { scripts: &[], probe: Request::plain(&[]), check: |_| Ok(()) },
             io_timeout: timeout,

@@ -2,8 +2,10 @@
 
 #[cfg(unix)]
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use super::log_in::{Attempt, LogIn};
+use super::log_in::{Attempt, LogIn, Password};
+use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
 
 /// A server's address, taken apart and checked; nothing is connected.
@@ -37,6 +39,29 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
+    /// The same at another address.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
+        Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }
+    }
+
+    pub(crate) fn is_same_address(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+
+    pub(crate) fn db(&self) -> u32 {
+        self.db
+    }
+
+    pub(crate) fn without_db(self) -> Self {
+        Self { db: 0, ..self }
+    }
+
+    /// The same for whoever the provider names; without a provider, for nobody.
+    pub(crate) fn logged_in_by(self, provider: Option<&Arc<dyn CredentialsProvider>>) -> Self {
+        let log_in = provider.map(|provider| LogIn { user: None, password: Password::Provided(provider.clone()) });
+        Self { log_in, ..self }
+    }
+
     pub(super) fn is_tcp(&self) -> bool {
         matches!(self.address, Address::Tcp { .. })
     }
