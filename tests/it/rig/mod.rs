@@ -6,6 +6,7 @@ mod bench;
 mod certificates;
 mod child;
 mod cluster;
+mod frames;
 mod logs;
 mod masters;
 mod places;
@@ -23,11 +24,11 @@ pub(crate) use child::Child;
 pub(crate) use cluster::{Cluster, ClusterOptions};
 pub(crate) use logs::{logged, logged_anywhere, record_logs};
 pub(crate) use masters::{Masters, wait_for_votes};
-pub(crate) use places::{free_port, fresh_dir};
+pub(crate) use places::{TO_BUS, free_port, fresh_dir};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts};
 pub(crate) use sentinels::{SentinelOptions, Sentinels};
-pub(crate) use server::{Listen, Server, start_together};
+pub(crate) use server::{Listen, PROMPT_SYNC, Server, start_together};
 
 /// The longest that a test waits for something that must happen.
 pub(crate) const CAP: Duration = Duration::from_secs(15);
