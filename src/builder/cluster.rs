@@ -10,13 +10,6 @@ use crate::base::holder::ClientId;
 use crate::store::redis::RedisStore;
 use crate::store::redis::wire::{Connector, Publishing};
 
-/// What [`Builder::cluster`] and [`Builder::sharded_channels`] say.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ClusterSettings {
-    pub(super) on: bool,
-    sharded_channels: Option<bool>,
-}
-
 impl Builder {
     /// The servers are a Redis Cluster: [`urls`](Self::urls) (or [`url`](Self::url)) names some of
     /// its nodes, primaries or replicas, of which one must be reached to learn of all others. All
@@ -49,7 +42,7 @@ impl Builder {
     /// `lh-renew-node`) ask several nodes side by side, so that one that hangs costs the others
     /// nothing; each ends with its exchange, within the I/O timeout.
     pub fn cluster(mut self) -> Self {
-        self.cluster.on = true;
+        self.cluster = true;
         self
     }
 
@@ -60,18 +53,18 @@ impl Builder {
     /// channels and the user may use them (Redis 7 and later). Say `false` beside clients of
     /// Redisson before 3.22, or with the mode `OFF`.
     pub fn sharded_channels(mut self, on: bool) -> Self {
-        self.cluster.sharded_channels = Some(on);
+        self.sharded_channels = Some(on);
         self
     }
 
     pub(super) fn check_cluster(&self) -> Result<()> {
-        if self.cluster.on && self.redlock {
+        if self.cluster && self.redlock {
             return Err(invalid(
                 "Redlock over clusters: a master of Redlock must answer for all names by itself, and a cluster \
                  replicates and fails over on its own; use cluster() with replicas(n), or redlock() over single servers",
             ));
         }
-        if self.cluster.sharded_channels.is_some() && !self.cluster.on {
+        if self.sharded_channels.is_some() && !self.cluster {
             return Err(invalid("sharded_channels is for clusters; call Builder::cluster, or leave it out"));
         }
         Ok(())
@@ -87,14 +80,15 @@ impl Builder {
             return Err(invalid("the URL of at least one node is needed: Builder::urls"));
         }
         let publishing = OnceLock::new();
-        if let Some(sharded) = self.cluster.sharded_channels {
+        if let Some(sharded) = self.sharded_channels {
             let _ = publishing.set(if sharded { Publishing::Sharded } else { Publishing::Classic });
         }
         let cluster = Some(Arc::new(publishing));
         let memory_seen = Arc::default();
         let seed = |url: &String| {
             let (cluster, memory_seen) = (cluster.clone(), Arc::clone(&memory_seen));
-            let connector = Connector { cluster, memory_seen, ..self.connector(url, io_timeout, clock)? };
+            let connector =
+                Connector { cluster, memory_seen, ..self.connector(self.endpoint(url)?, io_timeout, clock) };
             connector.check_seed()?;
             Ok(connector)
         };

@@ -1,18 +1,16 @@
 //! The settings of a client, checked against each other once.
 
 mod cluster;
-mod password_file;
+mod credentials;
 mod redlock;
+mod sentinel;
 mod stores;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::cluster::ClusterSettings;
-use self::password_file::PasswordFile;
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -23,7 +21,6 @@ use crate::client::LockClient;
 use crate::session::{Config, Shared};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::redis::wire::Endpoint;
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
@@ -56,8 +53,11 @@ pub struct Builder {
     #[cfg(feature = "tls")]
     tls: Option<Arc<TlsClient>>,
     credentials: Option<Arc<dyn CredentialsProvider>>,
+    sentinel: Option<String>,
+    sentinel_credentials: Option<Arc<dyn CredentialsProvider>>,
     redlock: bool,
-    cluster: ClusterSettings,
+    cluster: bool,
+    sharded_channels: Option<bool>,
     longest_lease: Option<Duration>,
     admit_fresh_nodes: bool,
     durable_nodes: bool,
@@ -82,8 +82,11 @@ impl Builder {
             #[cfg(feature = "tls")]
             tls: None,
             credentials: None,
+            sentinel: None,
+            sentinel_credentials: None,
             redlock: false,
-            cluster: ClusterSettings::default(),
+            cluster: false,
+            sharded_channels: None,
             longest_lease: None,
             admit_fresh_nodes: false,
             durable_nodes: false,
@@ -104,7 +107,9 @@ impl Builder {
 
     /// The server: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS
     /// (cargo feature `tls`; `Builder::tls` has its settings), or `redis+unix:///path`. All take
-    /// `?db=..&user=..&pass=..`. Required, or [`urls`](Self::urls).
+    /// `?db=..&user=..&pass=..`. Or sentinels and the master that they watch:
+    /// `redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]`; see
+    /// [`sentinel`](Self::sentinel). Required, or [`urls`](Self::urls).
     ///
     /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#` (also
     /// `#insecure`), a database that is named twice, a user without a password, and `rediss://`
@@ -115,43 +120,11 @@ impl Builder {
         self
     }
 
-    /// Several independent servers, each as for [`url`](Self::url): the masters of
-    /// [`redlock`](Self::redlock).
+    /// Several servers, each as for [`url`](Self::url): the sentinels of
+    /// [`sentinel`](Self::sentinel), or the independent masters of [`redlock`](Self::redlock).
     pub fn urls<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.urls = urls.into_iter().map(Into::into).collect();
         self
-    }
-
-    /// Where the user and the password come from, instead of from the URL: for credentials that
-    /// change while the client lives. Every closure that returns
-    /// [`Credentials`](crate::Credentials) is a provider. It is asked [whenever a connection is
-    /// made](crate::CredentialsProvider), and once more if the server refuses what it said, so a
-    /// password can be replaced at any time. The connections that are open stay logged in; one that
-    /// the server logs out (`NOAUTH`) is replaced, and what was sent on it is repeated.
-    ///
-    /// If the credentials name no user, the URL's user counts; a URL that has a password as well is
-    /// refused. Replaces [`password_file`](Self::password_file).
-    ///
-    /// ```no_run
-    /// # fn latest_token() -> Result<String, std::io::Error> { Ok(String::new()) }
-    /// use leasehold::{Credentials, LockClient};
-    /// let client = LockClient::builder()
-    ///     .url("redis://cache.example/")
-    ///     .credentials(|| Ok(Credentials::new("billing", latest_token()?)))
-    ///     .build()?;
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    pub fn credentials(mut self, provider: impl CredentialsProvider + 'static) -> Self {
-        self.credentials = Some(Arc::new(provider));
-        self
-    }
-
-    /// The password is what this file has whenever a connection is made, without the line end at
-    /// its end: a secret that something else mounts and replaces. The URL may name the user.
-    /// Otherwise as [`credentials`](Self::credentials), which it replaces. A file that cannot be
-    /// read, is empty or is no UTF-8 fails the connect with [`Denied`](crate::ErrorKind::Denied).
-    pub fn password_file(self, path: impl Into<PathBuf>) -> Self {
-        self.credentials(PasswordFile(path.into()))
     }
 
     /// Every grant and every renewal must be acknowledged by so many replicas of the server
@@ -294,7 +267,7 @@ impl Builder {
         let (id, redlock) = (ClientId::random(self.waiter_timeout), self.redlock);
         let store: Arc<dyn LockStore> = if redlock {
             Arc::new(self.redlock_store(io_timeout, &clock)?)
-        } else if self.cluster.on {
+        } else if self.cluster {
             Arc::new(self.cluster_store(io_timeout, &id, &clock)?)
         } else {
             Arc::new(self.redis_store(io_timeout, &id, &clock)?)
@@ -309,14 +282,9 @@ impl Builder {
     /// A client of a store in memory.
     pub(crate) fn build_on(self, memory: &Arc<Memory>) -> Result<LockClient> {
         let io_timeout = self.check()?;
-        if !self.urls.is_empty()
-            || self.credentials.is_some()
-            || self.redlock
-            || self.cluster.on
-            || self.replicas.is_some()
-        {
+        if self.has_servers() {
             return Err(invalid(
-                "a client in memory has no server: leave out the URLs, credentials, redlock, cluster and replicas",
+                "a client in memory has no server: leave out the URLs, credentials, sentinel, redlock, cluster and replicas",
             ));
         }
         #[cfg(feature = "tls")]
@@ -368,6 +336,7 @@ impl Builder {
         }
         self.check_cluster()?;
         self.check_redlock()?;
+        self.check_sentinel()?;
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));
         }
@@ -402,18 +371,17 @@ fn invalid(message: impl Into<String>) -> Error {
 impl std::fmt::Debug for Builder {
     /// Of each URL the address only: the rest may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let address = |url: &String| match Endpoint::parse(url, self.credentials.as_ref()) {
-            Ok(endpoint) => format!("{endpoint:?}"),
-            Err(_) => "a URL that is not understood".to_owned(),
-        };
         let mut shown = f.debug_struct("Builder");
-        shown.field("addresses", &self.urls.iter().map(address).collect::<Vec<_>>());
+        shown.field("addresses", &self.addresses());
         #[cfg(feature = "tls")]
         shown.field("tls", &self.tls);
-        shown.field("credentials", &self.credentials.is_some());
         shown
+            .field("credentials", &self.credentials.is_some())
+            .field("sentinel", &self.sentinel)
+            .field("sentinel_credentials", &self.sentinel_credentials.is_some())
             .field("redlock", &self.redlock)
             .field("cluster", &self.cluster)
+            .field("sharded_channels", &self.sharded_channels)
             .field("longest_lease", &self.longest_lease)
             .field("admit_fresh_nodes", &self.admit_fresh_nodes)
             .field("durable_nodes", &self.durable_nodes)

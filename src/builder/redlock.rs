@@ -115,8 +115,8 @@ impl Builder {
         // A renewal waits for the answers of all masters, so one that hangs must not use up the
         // lease.
         let io_timeout = io_timeout.min(self.lease / 4);
-        let connectors: Vec<Connector> =
-            self.urls.iter().map(|url| self.connector(url, io_timeout, clock)).collect::<Result<_>>()?;
+        let connector = |url: &String| Ok(self.connector(self.endpoint(url)?, io_timeout, clock));
+        let connectors: Vec<Connector> = self.urls.iter().map(connector).collect::<Result<_>>()?;
         let mut addresses: Vec<String> =
             connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
         addresses.sort();

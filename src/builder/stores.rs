@@ -8,16 +8,13 @@ use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::holder::ClientId;
 use crate::store::redis::script::WaiterTimeouts;
-use crate::store::redis::wire::{Connector, Endpoint};
+use crate::store::redis::sentinel::Sentinels;
+use crate::store::redis::wire::{Connector, Endpoint, Target};
 use crate::store::redis::{RedisSettings, RedisStore, script};
 
 impl Builder {
-    pub(super) fn connector(&self, url: &str, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Connector> {
-        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "it takes the settings of TLS"))]
-        let mut endpoint = Endpoint::parse(url, self.credentials.as_ref())?;
-        #[cfg(feature = "tls")]
-        self.secure(&mut endpoint);
-        Ok(Connector {
+    pub(super) fn connector(&self, endpoint: Target, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Connector {
+        Connector {
             endpoint,
             client_name: self.client_name.clone(),
             handshake: script::handshake(&self.key_prefix),
@@ -25,7 +22,32 @@ impl Builder {
             clock: clock.clone(),
             memory_seen: Arc::default(),
             cluster: None,
-        })
+        }
+    }
+
+    pub(super) fn endpoint(&self, url: &str) -> Result<Target> {
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "it takes the settings of TLS"))]
+        let mut endpoint = Endpoint::parse(url, self.credentials.as_ref())?;
+        #[cfg(feature = "tls")]
+        self.secure(&mut endpoint);
+        Ok(endpoint.into())
+    }
+
+    /// The one server, or whichever is the master of the sentinels.
+    fn target(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Target> {
+        if let Some(urls) = self.sentinel_urls()? {
+            // The watchdog waits for them as well.
+            let timeout = io_timeout.min(self.lease / 4);
+            return Ok(Target::Master(Arc::new(Sentinels::new(urls, &self.client_name, timeout, clock.clone()))));
+        }
+        match &self.urls[..] {
+            [url] => self.endpoint(url),
+            [] => Err(invalid("a URL is needed: Builder::url")),
+            urls => Err(invalid(format!(
+                "{} URLs are for Builder::sentinel, Builder::cluster or Builder::redlock; without them, name one server",
+                urls.len()
+            ))),
+        }
     }
 
     pub(super) fn redis_store(
@@ -34,16 +56,8 @@ impl Builder {
         id: &ClientId,
         clock: &Arc<dyn Clock>,
     ) -> Result<RedisStore> {
-        let [url] = &self.urls[..] else {
-            return Err(match self.urls.len() {
-                0 => invalid("a URL is needed: Builder::url"),
-                n => invalid(format!(
-                    "{n} URLs are for Builder::redlock or Builder::cluster; without them, name one server"
-                )),
-            });
-        };
+        let connector = self.connector(self.target(io_timeout, clock)?, io_timeout, clock);
         // One slow server must not eat up the lease that a renewal is to save.
-        let connector = self.connector(url, io_timeout, clock)?;
         let background = Connector { io_timeout: io_timeout.min(self.lease / 4), ..connector.clone() };
         let store = RedisStore::new(connector, background, self.redis_settings(id));
         if !self.lazy {

@@ -8,6 +8,7 @@ mod kinds;
 mod multi;
 mod renewals;
 pub(crate) mod script;
+pub(crate) mod sentinel;
 mod server;
 mod servers;
 mod subscription;
@@ -358,7 +359,7 @@ mod tests {
     fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {
         let clock: Arc<dyn Clock> = clock.clone();
         let connector = Connector {
-            endpoint: Endpoint::parse("redis+unix:///nonexistent/s", None).unwrap(),
+            endpoint: Endpoint::parse("redis+unix:///nonexistent/s", None).unwrap().into(),
             client_name: "t".to_owned(),
             handshake: script::handshake(""),
             io_timeout: Duration::from_millis(100),

@@ -12,13 +12,15 @@ use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::UnknownOutcomes;
 use crate::store::redis::unknowns::{add_unknown, unknowns_of};
-use crate::store::redis::wire::{Connector, Failure, Pool, Reply, Request, fail_on_error};
+use crate::store::redis::wire::{Connector, Failure, Pool, Reply, Request, Target, fail_on_error};
 
 /// The connections to one server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(super) pool: Pool,
     pub(super) background: Background,
+    /// Where both connect to.
+    target: Target,
     clock: Arc<dyn Clock>,
 }
 
@@ -47,8 +49,8 @@ impl Unanswered {
 impl Server {
     /// `background` may have a shorter I/O timeout than `foreground`.
     pub(super) fn new(foreground: Connector, background: Connector, connections: usize) -> Self {
-        let clock = foreground.clock.clone();
-        Self { pool: Pool::new(foreground, connections), background: Background::new(background), clock }
+        let (clock, target) = (foreground.clock.clone(), foreground.endpoint.clone());
+        Self { pool: Pool::new(foreground, connections), background: Background::new(background), target, clock }
     }
 
     /// Connects once, which also checks the server and the user's rights.
@@ -128,6 +130,7 @@ impl Server {
     pub(super) fn close(&self) {
         self.pool.close();
         self.background.close();
+        self.target.close();
     }
 }
 

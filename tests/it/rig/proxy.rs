@@ -188,7 +188,10 @@ impl Proxy {
 
     #[cfg(feature = "tls")]
     pub(crate) fn path(&self) -> &std::path::Path {
-        &self.path
+        match &self.address {
+            Address::Unix(path) => path,
+            Address::Tcp(port) => panic!("it listens on port {port}"),
+        }
     }
 
     /// The next request that contains `word` gets the fault, once.

@@ -80,7 +80,7 @@ impl Connection {
         requests: impl Iterator<Item = &'a Request>,
     ) -> std::result::Result<InFlight, Failure> {
         let sent_at = self.clock.now();
-        if self.due.is_empty() && self.transport.has_input() {
+        if self.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
             return Err(self.ended_while_idle());
         }
         self.out.clear();
@@ -105,7 +105,7 @@ impl Connection {
     /// frame that would be read as the reply to the next request.
     #[cold]
     fn ended_while_idle(&self) -> Failure {
-        log::debug!("an idle connection has ended, or has received bytes that no request asked for");
+        log::debug!("an idle connection has ended with its master or itself, or has received bytes nobody asked for");
         let error = Error::new(ErrorKind::Unreachable, ENDED);
         // Everything sent on it before has been answered, so nothing can run late.
         Failure::Unknown { error, unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 }, stale: true }
@@ -119,6 +119,9 @@ impl Connection {
             .and_then(|()| receive(shape))
             .and_then(|reply| Ok((reply, wanted.map(|wanted| Ok((wanted, receive(Shape::Number)?))).transpose()?)));
         match replies {
+            // A grant that nobody will remember. Looked at after the reply has come: a master that
+            // was replaced before it answered is not believed.
+            Ok(_) if self.facts.is_outdated() => Err(self.replaced(flight)),
             Ok((reply, None)) => Ok(reply),
             Ok((reply, Some((wanted, acknowledged)))) => Ok(wanted.check(reply, acknowledged)),
             Err(error) => Err(self.as_unknown(error, flight)),
@@ -157,6 +160,14 @@ impl Connection {
             }
         }
         Ok((replies, flight))
+    }
+
+    /// Another server became the master while the request was under way. That one can be asked at
+    /// once.
+    #[cold]
+    fn replaced(&self, flight: &InFlight) -> Failure {
+        let error = Error::new(ErrorKind::Unreachable, "another server became the master before the reply came");
+        Failure::Unknown { error, unknown: flight.unknown.clone(), stale: true }
     }
 
     fn as_unknown(&self, error: Error, flight: &InFlight) -> Failure {

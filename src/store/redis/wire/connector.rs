@@ -5,22 +5,23 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::endpoint::Endpoint;
 use super::reply::{Reply, fail_on_error, server_time};
 use super::request::Request;
 use super::script::{Publishing, Script};
+use super::target::{Epoch, Target};
 use super::transport::{Transport, handshake_failed, the_reason};
 use super::unknown_outcome::Facts;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// Makes connections to one endpoint.
+/// Makes connections to one server, or to whichever is the master.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Target,
     pub(crate) client_name: String,
     pub(crate) handshake: Handshake,
-    /// The limit for the connect with its handshake, for each write and for each reply.
+    /// The limit for the connect with its handshake, for each write and for each reply. Finding the
+    /// master has a limit of its own.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     /// Whether a connection of this client has read the server's memory settings: the first one
@@ -43,19 +44,21 @@ pub(crate) struct Handshake {
 
 impl Connector {
     pub(crate) fn connect(&self) -> Result<Connection> {
-        let transport = Transport::connect(&self.endpoint, self.io_timeout)?;
-        log::debug!("connected to {:?}", self.endpoint);
-        self.shake_hands(Box::new(transport)).map_err(|e| handshake_failed(&self.endpoint, e))
+        let (endpoint, epoch) = self.endpoint.find()?;
+        let transport = Transport::connect(&endpoint, self.io_timeout)?;
+        log::debug!("connected to {endpoint:?}");
+        self.shake_hands(Box::new(transport), epoch).map_err(|e| handshake_failed(&endpoint, e))
     }
 
     /// The same for another address, with the same log-in.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
-        Self { endpoint: self.endpoint.at(host, port), ..self.clone() }
+        let endpoint = self.endpoint.fixed().map_or_else(|| self.endpoint.clone(), |fixed| fixed.at(host, port).into());
+        Self { endpoint, ..self.clone() }
     }
 
     /// Whether it can name a node of a cluster.
     pub(crate) fn check_seed(&self) -> Result<()> {
-        let why = match (self.host_and_port(), self.endpoint.db) {
+        let why = match (self.host_and_port(), self.endpoint.fixed().map_or(0, |endpoint| endpoint.db)) {
             (None, _) => "the nodes of a cluster are reached over TCP, not over a unix socket",
             (_, 1..) => "a cluster has only database 0; leave the database out of the URL",
             _ => return Ok(()),
@@ -65,25 +68,26 @@ impl Connector {
 
     /// Whether both have the same user, password and kind of connection.
     pub(crate) fn logs_in_like(&self, other: &Self) -> bool {
-        self.endpoint.logs_in_like(&other.endpoint)
+        self.endpoint.fixed().zip(other.endpoint.fixed()).is_some_and(|(own, other)| own.logs_in_like(other))
     }
 
     /// `None` for a unix socket.
     pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
-        self.endpoint.host_and_port()
+        self.endpoint.fixed()?.host_and_port()
     }
 
     /// One request on a connection of its own, which ends with it: to a server of any role.
     pub(crate) fn ask_once(&self, request: &Request) -> Result<Reply> {
-        let mut transport = Transport::connect(&self.endpoint, self.io_timeout)?;
-        let replies = ask_all(&mut transport, std::slice::from_ref(request));
-        let mut replies = replies.map_err(|e| handshake_failed(&self.endpoint, e))?;
+        let (endpoint, _) = self.endpoint.find()?;
+        let mut transport = Transport::connect(&endpoint, self.io_timeout)?;
+        let replies = exchange(&mut transport, std::slice::from_ref(request));
+        let mut replies = replies.map_err(|e| handshake_failed(&endpoint, e))?;
         fail_on_error(replies.remove(0))
     }
 
     /// Sends in one write: the client's name, questions about the server and about the user's
     /// rights, and the scripts to load.
-    fn shake_hands(&self, mut transport: Box<Transport>) -> Result<Connection> {
+    fn shake_hands(&self, mut transport: Box<Transport>, epoch: Option<Epoch>) -> Result<Connection> {
         let mut requests = vec![
             Request::plain(&["CLIENT", "SETNAME", &self.client_name]),
             Request::plain(&["CLIENT", "INFO"]),
@@ -114,12 +118,18 @@ impl Connector {
         });
 
         let asked_at = self.clock.now();
-        let mut replies = ask_all(&mut transport, &requests)?;
+        let mut replies = exchange(&mut transport, &requests)?;
         let answered_at = self.clock.now();
 
         let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };
         let (server, replication) = (text(3), text(4));
         check_server(&server, &replication, self.cluster.is_some())?;
+        if epoch.is_some() && field(&replication, "role:") != Some("master") {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                "the server does not tell that it is a master, which it must where sentinels choose it; permit INFO",
+            ));
+        }
         if let Some(memory) = memory {
             warn_of_eviction(&text(memory), self);
         }
@@ -142,6 +152,7 @@ impl Connector {
             asked_at,
             answered_at,
             publishing,
+            epoch,
         };
         transport.handshake_done()?;
         Ok(Connection::new(transport, facts, self.io_timeout, self.clock.clone()))
@@ -153,7 +164,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Sends all requests in one write and reads all replies.
-fn ask_all(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
+pub(super) fn exchange(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
     let mut out = Vec::new();
     for request in requests {
         request.write_plain(&mut out);
@@ -182,7 +193,11 @@ fn check_server(server: &str, replication: &str, in_cluster: bool) -> Result<()>
         Some("cluster") if !in_cluster => {
             return unsupported("the server is a node of a cluster; call Builder::cluster".into());
         }
-        Some("sentinel") => return unsupported("the server is a sentinel; connect to the primary it watches".into()),
+        Some("sentinel") => {
+            return unsupported(
+                "the server is a sentinel; connect to the primary it watches, or name that in Builder::sentinel".into(),
+            );
+        }
         Some(mode) if in_cluster && mode != "cluster" => {
             return unsupported("the server is not a node of a cluster; leave Builder::cluster out".into());
         }
@@ -220,6 +235,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Instant;
 
+    use super::super::endpoint::Endpoint;
     use super::*;
     use crate::base::clock::SystemClock;
 
@@ -242,7 +258,7 @@ mod tests {
             }
         });
         let connector = Connector {
-            endpoint: Endpoint::parse(&url, None).unwrap(),
+            endpoint: Endpoint::parse(&url, None).unwrap().into(),
             client_name: "test".into(),
             handshake: Handshake { scripts: &[], probe: Request::plain(&[]), check: |_| Ok(()) },
             io_timeout: timeout,

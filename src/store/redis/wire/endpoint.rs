@@ -2,10 +2,10 @@
 
 #[cfg(unix)]
 use std::path::PathBuf;
-#[cfg(feature = "tls")]
 use std::sync::Arc;
 
-use super::log_in::{Attempt, LogIn};
+use super::log_in::{Attempt, LogIn, Password};
+use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
 #[cfg(feature = "tls")]
 use crate::base::tls::Tls;
@@ -46,7 +46,8 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+    /// The same at another address.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }
     }
 
@@ -90,6 +91,24 @@ impl Endpoint {
         if let Some(tls) = &mut self.tls {
             *tls = client.clone();
         }
+    }
+
+    pub(crate) fn is_same_address(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+
+    pub(crate) fn db(&self) -> u32 {
+        self.db
+    }
+
+    pub(crate) fn without_db(self) -> Self {
+        Self { db: 0, ..self }
+    }
+
+    /// The same for whoever the provider names; without a provider, for nobody.
+    pub(crate) fn logged_in_by(self, provider: Option<&Arc<dyn CredentialsProvider>>) -> Self {
+        let log_in = provider.map(|provider| LogIn { user: None, password: Password::Provided(provider.clone()) });
+        Self { log_in, ..self }
     }
 
     pub(super) fn is_tcp(&self) -> bool {

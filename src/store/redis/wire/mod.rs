@@ -4,12 +4,12 @@
 //! store decides what to do.
 
 mod again;
-#[allow(dead_code, reason = "the sentinels and the cluster use it")]
 mod ask;
 mod batch;
 mod connection;
 mod connector;
 mod endpoint;
+mod line;
 mod log_in;
 mod poll;
 mod pool;
@@ -20,6 +20,7 @@ mod request;
 mod script;
 mod shape;
 mod stream;
+mod target;
 #[cfg(feature = "tls")]
 mod tls_stream;
 mod transport;
@@ -32,11 +33,13 @@ pub(crate) use batch::Outcome;
 pub(crate) use connection::{Connection, InFlight};
 pub(crate) use connector::{Connector, Handshake};
 pub(crate) use endpoint::Endpoint;
+pub(crate) use line::Line;
 pub(crate) use pool::Pool;
-pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, wait_for_input};
+pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, subscribe_at, wait_for_input};
 pub(crate) use reply::{Redirect, Reply, fail_on_error, server_time};
 pub(crate) use request::{Replicas, Request};
 pub(crate) use script::{Publishing, Script, sha_of};
 pub(crate) use shape::Shape;
+pub(crate) use target::{Epoch, FindMaster, Master, Target};
 pub(crate) use unknown_outcome::{Failure, UnknownOutcome};
 pub(crate) use waker::Waker;

@@ -15,6 +15,7 @@ use super::reader::ReplyReader;
 use super::reply::{Reply, ServerError};
 use super::request::Request;
 use super::stream::{Stream, is_timeout};
+use super::target::Epoch;
 use super::transport::{ENDED, next_reply, shake, to_error};
 use super::waker::Waker;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -55,6 +56,7 @@ pub(crate) struct PubSubReader {
     /// For several servers: the read timeout, and when to connect again because one more can be
     /// reached.
     several: Option<Several>,
+    epoch: Option<Epoch>,
 }
 
 struct Socket {
@@ -82,16 +84,18 @@ struct SendHalf {
 impl Connector {
     /// Connects and logs in; reads then wait for `read_timeout`.
     pub(crate) fn subscribe(&self, read_timeout: Duration) -> Result<(PubSubReader, PubSubWriter)> {
-        let (socket, send_half) = self.open_socket()?;
-        socket.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e, &self.endpoint))?;
-        Ok((PubSubReader { sockets: vec![socket], several: None }, PubSubWriter(vec![send_half])))
+        let (endpoint, epoch) = self.endpoint.find()?;
+        let (mut reader, writer) = subscribe_at(&endpoint, &self.client_name, read_timeout, self.io_timeout)?;
+        reader.epoch = epoch;
+        Ok((reader, writer))
     }
 
     /// Connects and logs in; reads then do not wait.
     pub(crate) fn subscribe_without_waiting(&self) -> Result<(PubSubReader, PubSubWriter)> {
-        let (socket, send_half) = self.open_socket()?;
-        socket.stream.set_nonblocking().map_err(|e| to_error(e, &self.endpoint))?;
-        Ok((PubSubReader { sockets: vec![socket], several: None }, PubSubWriter(vec![send_half])))
+        let (endpoint, epoch) = self.endpoint.find()?;
+        let (socket, send_half) = open_socket(&endpoint, &self.client_name, self.io_timeout)?;
+        socket.stream.set_nonblocking().map_err(|e| to_error(e, &endpoint))?;
+        Ok((PubSubReader { sockets: vec![socket], several: None, epoch }, PubSubWriter(vec![send_half])))
     }
 
     /// Connects to all servers that can be reached. The reader fails when one of them ends or
@@ -107,8 +111,9 @@ impl Connector {
         let (mut sockets, mut send_halves) = (Vec::new(), Vec::new());
         let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be subscribed to");
         for (at, connector) in connectors.iter().enumerate() {
-            let opened = connector.open_socket().and_then(|(socket, send_half)| {
-                socket.stream.set_nonblocking().map_err(|e| to_error(e, &connector.endpoint))?;
+            let opened = connector.endpoint.find().and_then(|(endpoint, _)| {
+                let (socket, send_half) = open_socket(&endpoint, &connector.client_name, connector.io_timeout)?;
+                socket.stream.set_nonblocking().map_err(|e| to_error(e, &endpoint))?;
                 Ok((socket, send_half))
             });
             match opened {
@@ -126,25 +131,7 @@ impl Connector {
             return Err(wrong);
         }
         let several = Some(Several { read_timeout, returns, known });
-        Ok((PubSubReader { sockets, several }, PubSubWriter(send_halves)))
-    }
-
-    fn open_socket(&self) -> Result<(Socket, SendHalf)> {
-        let fail = |e: io::Error| to_error(e, &self.endpoint);
-        let log_in = self.endpoint.begin_log_in()?;
-        let (stream, deadline) = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
-        let twin = stream.try_clone().map_err(fail)?;
-        let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: self.endpoint.clone() };
-        let send_half = SendHalf { stream: twin, endpoint: self.endpoint.clone() };
-        if let Some(log_in) = log_in {
-            log_in.log_in(|request| socket.shake(request, deadline))?;
-        }
-        // A user who may not set a name can still subscribe.
-        match socket.shake(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]), deadline)? {
-            Reply::Error(e) if e.is_too_many_clients() => return Err(e.into_error()),
-            _ => {}
-        }
-        Ok((socket, send_half))
+        Ok((PubSubReader { sockets, several, epoch: None }, PubSubWriter(send_halves)))
     }
 }
 
@@ -162,8 +149,51 @@ pub(crate) fn wait_for_input<'r>(readers: impl Iterator<Item = &'r PubSubReader>
     waker.wait_with(streams, timeout);
 }
 
+/// Connects to one server and logs in; reads then wait for `read_timeout`.
+pub(crate) fn subscribe_at(
+    endpoint: &Endpoint,
+    client_name: &str,
+    read_timeout: Duration,
+    io_timeout: Duration,
+) -> Result<(PubSubReader, PubSubWriter)> {
+    let (socket, send_half) = open_socket(endpoint, client_name, io_timeout)?;
+    socket.stream.set_timeouts(read_timeout, io_timeout).map_err(|e| to_error(e, endpoint))?;
+    let reader = PubSubReader { sockets: vec![socket], several: None, epoch: None };
+    Ok((reader, PubSubWriter(vec![send_half])))
+}
+
+fn open_socket(endpoint: &Endpoint, client_name: &str, io_timeout: Duration) -> Result<(Socket, SendHalf)> {
+    let fail = |e: io::Error| to_error(e, endpoint);
+    let log_in = endpoint.begin_log_in()?;
+    let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(fail)?;
+    let twin = stream.try_clone().map_err(fail)?;
+    let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: endpoint.clone() };
+    let send_half = SendHalf { stream: twin, endpoint: endpoint.clone() };
+    if let Some(log_in) = log_in {
+        log_in.log_in(|request| socket.shake(request, deadline))?;
+    }
+    // A user who may not set a name can still subscribe.
+    match socket.shake(&Request::plain(&["CLIENT", "SETNAME", client_name]), deadline)? {
+        Reply::Error(e) if e.is_too_many_clients() => return Err(e.into_error()),
+        _ => {}
+    }
+    Ok((socket, send_half))
+}
+
 impl PubSubReader {
+    /// Which readers can be read or have ended. Waits at most `timeout` for the first. Frames that
+    /// were read ahead do not count, so each reader must be read until its `Timeout`.
+    pub(crate) fn ready(readers: &[&Self], timeout: Duration) -> Vec<bool> {
+        let streams: Vec<&Stream> = readers.iter().map(|reader| &reader.sockets[0].stream).collect();
+        readable(&streams, timeout)
+    }
+
     pub(crate) fn receive(&mut self) -> Result<Frame> {
+        // The server may be a replica by now, or cut off from those who still are its replicas:
+        // whoever holds a lock at the new master publishes there.
+        if self.epoch.as_ref().is_some_and(Epoch::is_over) {
+            return Err(Error::new(ErrorKind::Unreachable, "another server is the master: subscribing there"));
+        }
         let Some(several) = &self.several else { return self.sockets[0].receive() };
         if several.returns.load(Ordering::Acquire) != several.known {
             return Err(Error::new(ErrorKind::Unreachable, "a server came back: subscribing there as well"));

@@ -1,0 +1,1 @@
+//! What is asked of the sentinels, and settings that do not fit together.
