@@ -267,7 +267,7 @@ impl Builder {
         let (id, redlock) = (ClientId::random(self.waiter_timeout), self.redlock);
         let store: Arc<dyn LockStore> = if redlock {
             Arc::new(self.redlock_store(io_timeout, &clock)?)
-        } else if self.cluster {
+        } else if self.is_cluster() {
             Arc::new(self.cluster_store(io_timeout, &id, &clock)?)
         } else {
             Arc::new(self.redis_store(io_timeout, &id, &clock)?)

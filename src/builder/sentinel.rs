@@ -77,7 +77,7 @@ impl Builder {
             || self.credentials.is_some()
             || self.has_sentinels()
             || self.redlock
-            || self.cluster
+            || self.is_cluster()
             || self.replicas.is_some()
     }
 
@@ -91,7 +91,7 @@ impl Builder {
                 "Redlock takes independent masters, and sentinels watch one with its replicas; leave out one of the two",
             ));
         }
-        if self.has_sentinels() && self.cluster {
+        if self.has_sentinels() && self.is_cluster() {
             return Err(invalid("a cluster fails over by itself, without sentinels; leave out one of the two"));
         }
         if self.sentinel_credentials.is_some() && !self.has_sentinels() {
@@ -118,6 +118,9 @@ impl Builder {
             Ok(endpoint) => format!("{endpoint:?}"),
             Err(_) => "a URL that is not understood".to_owned(),
         };
-        self.urls.iter().map(address).collect()
+        match self.cluster_urls() {
+            Ok(urls) => urls.iter().map(address).collect(),
+            Err(_) => self.urls.iter().map(address).collect(),
+        }
     }
 }

@@ -155,7 +155,7 @@ fn urls_that_cannot_work_say_what_would() {
         ("redis+sentinel://u:s3cr3t-pw@localhost/x/y", "redis+sentinel://"),
         ("redis+sentinel://u:s3cr3t-pw@localhost/my master", "master's name"),
         ("redis-sentinel://localhost:26379/mymaster", "redis+sentinel://"),
-        ("redis+cluster://localhost/", "Cluster"),
+        ("redis-cluster://localhost/", "redis+cluster://"),
         // If these were skipped, each would mean something else than it says.
         ("redis://localhost/?ssl=true", "\"ssl\""),
         ("redis+unix:///tmp/x?ssl=true", "\"ssl\""),

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use redis::cluster_routing::Slot;
-
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
+use crate::store::redis::slot::Slot;
 
 /// On a master of Redlock: whether it may vote, and its tokens. Not Redisson's.
 pub(crate) const NODE_KEY: &str = "leasehold:node";

@@ -11,6 +11,7 @@ pub(crate) mod script;
 pub(crate) mod sentinel;
 mod server;
 mod servers;
+mod slot;
 mod subscription;
 mod unknowns;
 pub(crate) mod wire;
@@ -18,14 +19,13 @@ pub(crate) mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::cluster_routing::Slot;
-
 use self::background::Resolution;
 use self::keys::{RedisKeys, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, is_a_number, used_otherwise};
 use self::script::WaiterTimeouts;
 use self::server::Answered;
 use self::servers::Servers;
+use self::slot::Slot;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
 use self::unknowns::{add_unknown, unknowns_of};

@@ -8,9 +8,8 @@
 
 use std::cell::Cell;
 
-use redis::cluster_routing::Slot;
-
 use super::server::Answered;
+use super::slot::Slot;
 use super::unknowns::{add_unknown, unknowns_of};
 use super::wire::UnknownOutcome;
 use super::{RedisStore, script, slot_of};

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use redis::cluster_routing::Slot;
-
 use super::cluster::{Cluster, Route, still_redirected};
 use super::server::{Answered, Server, Unanswered};
+use super::slot::Slot;
 use super::unknowns::add_unknown;
 use super::wire::{Connector, Failure, Outcome, Redirect, Reply, Request, UnknownOutcome};
 use crate::base::clock::Clock;

@@ -8,35 +8,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::cluster_routing::Slot;
-
-use super::Cluster;
-use super::map::Primary;
+use super::map::Route;
+use super::nodes::Cluster;
 use super::topology::NodeAddress;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::redis::server::{Answered, Server, Unanswered};
+use crate::store::redis::server::{Answered, Unanswered};
+use crate::store::redis::slot::Slot;
 use crate::store::redis::wire::{Redirect, Reply};
-
-/// Where a request goes.
-#[derive(Debug, Clone)]
-pub(crate) struct Route {
-    pub(super) primary: Arc<Primary>,
-    /// The primary is importing the slot, and serves it only to a request with `ASKING`.
-    pub(super) asking: bool,
-    /// Of the map that said so.
-    pub(super) version: u64,
-}
-
-impl Route {
-    pub(crate) fn server(&self) -> &Server {
-        &self.primary.server
-    }
-
-    pub(crate) fn is_asking(&self) -> bool {
-        self.asking
-    }
-}
 
 impl Cluster {
     /// Where requests for the slot go, if that is known.

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use redis::cluster_routing::Slot;
-
-use super::follow::Route;
 use super::topology::{NodeAddress, SlotRange};
 use crate::base::node_status::NodeStatus;
 use crate::store::redis::server::Server;
+use crate::store::redis::slot::Slot;
 
 const SLOTS: u16 = 16384;
 
@@ -17,6 +15,26 @@ const SLOTS: u16 = 16384;
 pub(super) struct Primary {
     pub(super) address: NodeAddress,
     pub(super) server: Server,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    pub(super) primary: Arc<Primary>,
+    /// The primary is importing the slot, and serves it only to a request with `ASKING`.
+    pub(super) asking: bool,
+    /// Of the map that said so.
+    pub(super) version: u64,
+}
+
+impl Route {
+    pub(crate) fn server(&self) -> &Server {
+        &self.primary.server
+    }
+
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asking
+    }
 }
 
 /// A primary that is not in the map any more closes its connections when the last request that uses

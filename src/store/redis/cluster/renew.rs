@@ -6,13 +6,11 @@
 
 use std::sync::Arc;
 
-use redis::cluster_routing::Slot;
-
-use super::Cluster;
-use super::follow::Route;
-use super::map::Primary;
+use super::map::{Primary, Route};
+use super::nodes::Cluster;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
+use crate::store::redis::slot::Slot;
 use crate::store::redis::wire::{Reply, Request, ask_all};
 
 /// How often a request is sent at most: a redirect is followed, and one more that comes of it.

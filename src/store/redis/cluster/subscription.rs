@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::cluster_routing::Slot;
 
-use super::Cluster;
+use super::nodes::Cluster;
 use super::topology::NodeAddress;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::redis::slot::Slot;
 use crate::store::redis::subscription::channel_name;
 use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, Publishing, Waker, wait_for_input};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};

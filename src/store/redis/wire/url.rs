@@ -74,7 +74,7 @@ fn check_scheme(text: &str) -> Result<(Cow<'_, str>, bool)> {
             refuse("a URL of sentinels stands for one server: give it to Builder::url alone")
         }
         s if s.contains("cluster") => {
-            refuse("Redis Cluster is not supported; name a standalone server, as redis://host")
+            refuse("a URL of a cluster is redis+cluster://host:port,host:port; give it to Builder::url alone")
         }
         _ => Ok((text.into(), false)),
     }
