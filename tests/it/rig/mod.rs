@@ -7,6 +7,7 @@ mod certificates;
 mod child;
 mod cluster;
 mod frames;
+mod load;
 mod logs;
 mod masters;
 mod places;
@@ -22,12 +23,13 @@ pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo};
 pub(crate) use certificates::{Certificates, Identity};
 pub(crate) use child::Child;
 pub(crate) use cluster::{Cluster, ClusterOptions};
+pub(crate) use load::Load;
 pub(crate) use logs::{logged, logged_anywhere, record_logs};
 pub(crate) use masters::{Masters, wait_for_votes};
 pub(crate) use places::{TO_BUS, free_port, fresh_dir};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts};
-pub(crate) use sentinels::{SentinelOptions, Sentinels};
+pub(crate) use sentinels::{MASTER_NAME, SentinelOptions, Sentinels};
 pub(crate) use server::{Listen, PROMPT_SYNC, Server, start_together};
 
 /// The longest that a test waits for something that must happen.

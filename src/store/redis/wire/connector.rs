@@ -75,10 +75,9 @@ impl Connector {
         let (server, replication) = (text(3), text(4));
         check_server(&server, &replication)?;
         if epoch.is_some() && field(&replication, "role:") != Some("master") {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                "the server does not tell that it is a master, which it must where sentinels choose it; permit INFO",
-            ));
+            fail_on_error(replies[4].clone())?;
+            let why = "the server does not say whether it is a master, which it must where sentinels name it";
+            return Err(Error::new(ErrorKind::Unsupported, why));
         }
         if replies.len() > probe + 2 {
             warn_of_eviction(&text(probe + 2), self);
