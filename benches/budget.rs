@@ -5,7 +5,7 @@
 //! cargo bench --bench budget                           the whole table, about a minute and a half
 //! cargo bench --bench budget -- --quick                a check that everything works, 20 s; its numbers mean little
 //! cargo bench --bench budget -- cycle hand-off         some of: cycle threads one-lock processes hand-off kill
-//!                                                      commands holds is-held
+//!                                                      commands holds is-held tls (--features tls)
 //! cargo bench --bench budget -- --tcp                  over TCP on the loopback interface, not a unix socket
 //! cargo bench --bench budget -- --markdown             the table as in BENCHMARKS.md
 //! ```
@@ -17,6 +17,8 @@
 //! the machine and its load. The bench `primitives` measures the other primitives.
 
 mod common;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -41,6 +43,8 @@ const PARTS: &[Part] = &[
     ("commands", commands),
     ("holds", holds),
     ("is-held", is_held),
+    #[cfg(feature = "tls")]
+    ("tls", tls::cycle),
 ];
 
 fn main() {

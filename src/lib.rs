@@ -12,6 +12,13 @@
 //!
 //! You need Rust 1.88 and a server: Redis 6.2 or later, or Valkey 7.2 or later.
 //!
+//! Both cargo features are off by default:
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `tls` | `rediss://` URLs and `Tls`, by rustls. 13 crates more, three of which only build ring, for which they need a C compiler |
+//! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
+//!
 //! # The first lock
 //!
 //! ```no_run
@@ -98,8 +105,7 @@
 //! # What is not supported
 //!
 //! - async code: every call blocks its thread.
-//! - TLS (`rediss://`), Redis Sentinel and Redis Cluster. URLs and servers of these kinds are
-//!   refused.
+//! - Redis Sentinel and Redis Cluster. URLs and servers of these kinds are refused.
 //! - Upgrading a read hold to a write hold. It would wait for itself, so it is refused with
 //!   [`Conflict`](ErrorKind::Conflict); start with the write lock and downgrade it.
 //! - Redlock for anything but [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex): the
@@ -156,6 +162,8 @@ pub mod testing;
 pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::node_status::{NodeState, NodeStatus};
+#[cfg(feature = "tls")]
+pub use base::tls::Tls;
 pub use builder::Builder;
 pub use client::LockClient;
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};

@@ -1,6 +1,6 @@
 //! A private server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -13,13 +13,18 @@ use super::Bench;
 /// A private server that ends with this process, however that ends.
 pub(crate) struct Server {
     guard: Child,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     pub(crate) url: String,
     pub(crate) version: String,
 }
 
 impl Server {
     pub(crate) fn start(tcp: bool) -> Self {
+        Self::start_with(tcp, |_| Vec::new())
+    }
+
+    /// `more` makes further arguments; it may put files into the server's directory.
+    pub(crate) fn start_with(tcp: bool, more: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let binary = find_server();
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("leasehold-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -30,13 +35,7 @@ impl Server {
         }
         std::fs::create_dir_all(&dir).expect("a directory for the server");
         let socket = dir.join("s");
-        // The port was free a moment ago, and another process is unlikely to get it now.
-        let port = if tcp {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
-            free.port()
-        } else {
-            0
-        };
+        let port = if tcp { free_port() } else { 0 };
         // The shell ends the server when its input ends, which is when this process ends.
         let guard = Command::new("sh")
             .args(["-c", "trap '' INT TERM HUP; \"$@\" & read -r _; kill $!; wait", "sh"])
@@ -46,6 +45,7 @@ impl Server {
             .arg(&socket)
             .arg("--dir")
             .arg(&dir)
+            .args(more(&dir))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -82,7 +82,12 @@ impl Drop for Server {
     }
 }
 
-fn find_server() -> PathBuf {
+/// Free a moment ago, and another process is unlikely to get it now.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
+}
+
+pub(crate) fn find_server() -> PathBuf {
     if let Some(path) = std::env::var_os("LEASEHOLD_SERVER") {
         return path.into();
     }

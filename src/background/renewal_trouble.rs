@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::background::grant::Grant;
-use crate::base::error::Error;
+use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{Moment, State};
 use crate::store::Renewed;
 
@@ -43,7 +43,10 @@ impl RenewalTrouble {
         let mut failed: Vec<(&Arc<Grant>, &Error)> = Vec::new();
         for ((grant, _), outcome) in grants.iter().zip(outcomes) {
             match outcome {
-                Renewed::Failed(error) if error.kind().is_outage() => failed.push((grant, error)),
+                // A refused certificate concerns all of them, as an outage does.
+                Renewed::Failed(error) if error.kind().is_outage() || error.kind() == ErrorKind::Tls => {
+                    failed.push((grant, error));
+                }
                 // This concerns one lock alone, so it is logged for this lock, at its first
                 // failure.
                 Renewed::Failed(error) if grant.lease.state(now) == State::Held => {

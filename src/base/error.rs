@@ -35,6 +35,13 @@ pub enum ErrorKind {
     NotReady,
     /// The password is wrong, or the user has no permission for a command, a key or a channel.
     Denied,
+    /// TLS: the server's certificate is refused (expired, of an unknown authority, for another
+    /// name), the server refuses the client's or asks for one, or the two have no TLS version in
+    /// common. The message says whose certificate it is and what to change. Not waited out, because
+    /// somebody must act; a lease that is held is still renewed over connections that are open.
+    /// Nothing was sent. A port that does not speak TLS is [`Protocol`](Self::Protocol) or
+    /// [`Unreachable`](Self::Unreachable).
+    Tls,
     /// The key under this name holds a value of a type that this kind of lock never has, or its
     /// token key holds no number. Two kinds with the same type of value cannot be distinguished.
     WrongType,
@@ -43,8 +50,8 @@ pub enum ErrorKind {
     ReadOnly,
     /// The server has reached its `maxmemory` and accepts no more writes.
     Full,
-    /// The server does not speak the Redis protocol, or sent a reply that no script of this crate
-    /// can return.
+    /// The server does not speak the Redis protocol (or not TLS, where the URL is `rediss://`), or
+    /// sent a reply that no script of this crate can return.
     Protocol,
     /// The server is too old, or of a kind that is not supported (cluster node, Sentinel); or the
     /// method is not supported with Redlock.

@@ -13,3 +13,5 @@ pub(crate) mod lock_name;
 pub(crate) mod node_status;
 pub(crate) mod process;
 pub(crate) mod random;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;

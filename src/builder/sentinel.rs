@@ -77,6 +77,7 @@ impl Builder {
             || self.credentials.is_some()
             || self.has_sentinels()
             || self.redlock
+            || self.cluster
             || self.replicas.is_some()
     }
 
@@ -89,6 +90,9 @@ impl Builder {
             return Err(invalid(
                 "Redlock takes independent masters, and sentinels watch one with its replicas; leave out one of the two",
             ));
+        }
+        if self.has_sentinels() && self.cluster {
+            return Err(invalid("a cluster fails over by itself, without sentinels; leave out one of the two"));
         }
         if self.sentinel_credentials.is_some() && !self.has_sentinels() {
             return Err(invalid("sentinel_credentials are for Builder::sentinel; for the server it is credentials"));

@@ -11,7 +11,8 @@ fn examples() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--examples", "--features", "testing"])
+            .args(["build", "--quiet", "--examples", "--features"])
+            .arg(if cfg!(feature = "tls") { "testing,tls" } else { "testing" })
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();
@@ -62,6 +63,14 @@ fn the_pool_goes_on_when_a_master_is_killed() {
     assert_eq!(run("three_masters", None), "exact on two of three masters");
 }
 
+#[cfg(feature = "tls")]
+#[test]
+fn only_the_right_certificates_are_served() {
+    if Server::has_tls() {
+        assert_eq!(run("tls", None), "only who has the right certificates is served");
+    }
+}
+
 /// A new example must be added to the list above.
 #[test]
 fn no_example_is_left_out() {
@@ -85,6 +94,7 @@ fn no_example_is_left_out() {
         "test_your_job",
         "three_masters",
         "ticket_queue",
+        "tls",
         "transfer",
         "worker_pool",
     ];

@@ -6,6 +6,7 @@ mod bad_input;
 mod bad_servers;
 mod broken_connection;
 mod closing;
+mod cluster;
 mod contract;
 mod credentials;
 mod examples;
@@ -36,4 +37,6 @@ mod sentinel;
 mod stray_frames;
 mod stress;
 mod tidy;
+#[cfg(feature = "tls")]
+mod tls;
 mod waiting;

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::store::Undo;
-use crate::store::redis::repeat::unknowns_of;
 use crate::store::redis::script;
+use crate::store::redis::unknowns::unknowns_of;
 use crate::store::redis::wire::{
     Connection, Connector, Failure, InFlight, Pool, PubSubReader, PubSubWriter, Reply, Request, UnknownOutcome,
 };

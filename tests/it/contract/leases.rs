@@ -1,5 +1,6 @@
 //! Leases end in time or are renewed, and a holder that lost its lock knows it.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -106,7 +107,9 @@ fn a_lease_ends_in_time_while_the_network_is_silent() {
 }
 
 fn holder(case: &Case) -> Child {
-    let env = [("LEASEHOLD_TEST_URLS", &*case.servers.urls().join(" ")), ("LEASEHOLD_TEST_NOUN", case.primitive.label)];
+    let (urls, ca) = (case.servers.urls().join(" "), case.ca_file().unwrap_or_default());
+    let mut env = vec![("LEASEHOLD_TEST_URLS", &*urls), ("LEASEHOLD_TEST_NOUN", case.primitive.label)];
+    env.push(("LEASEHOLD_TEST_CA", ca.to_str().unwrap()));
     let mut child = Child::spawn("contract::leases::holder_process", &env);
     child.expect("held");
     child
@@ -118,7 +121,9 @@ fn holder_process() {
     let (urls, label) = (std::env::var("LEASEHOLD_TEST_URLS").unwrap(), std::env::var("LEASEHOLD_TEST_NOUN").unwrap());
     let urls: Vec<String> = urls.split(' ').map(str::to_owned).collect();
     let primitive = PRIMITIVES.iter().find(|primitive| primitive.label == label).unwrap();
-    let client = (primitive.open)(short(builder(primitive, &urls)).build().unwrap(), &format!("the-{label}"), None);
+    let ca = PathBuf::from(std::env::var("LEASEHOLD_TEST_CA").unwrap());
+    let ca = primitive.over_tls.then_some(&*ca);
+    let client = (primitive.open)(short(builder(primitive, &urls, ca)).build().unwrap(), &format!("the-{label}"), None);
     let guard = client.lock().unwrap();
     println!("@@held");
     std::io::stdin().read_line(&mut String::new()).unwrap();

@@ -75,8 +75,8 @@ fn a_waiter_whose_reply_was_lost_leaves_nothing_and_gets_in() {
                 }
                 // A waiting call sends at least two requests (another attempt, or one to leave the
                 // queue), unless its time was over before.
-                proxy.0.iter().zip(&mut hits).for_each(|(proxy, hits)| *hits += u32::from(!proxy.disarm()));
-                proxy.0.iter().zip(&hits).for_each(|(proxy, hits)| proxy.wait_hits(*hits));
+                proxy.proxies.iter().zip(&mut hits).for_each(|(proxy, hits)| *hits += u32::from(!proxy.disarm()));
+                proxy.proxies.iter().zip(&hits).for_each(|(proxy, hits)| proxy.wait_hits(*hits));
                 wait_until(&format!("{what} leaves nothing"), || case.keys() == before);
                 std::thread::scope(|s| {
                     let waiter = s.spawn(|| client.lock().map(|guard| guard.unlock()));

@@ -11,6 +11,7 @@ mod lost_replies;
 pub(crate) mod primitives;
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use leasehold::{Builder, ErrorKind, LockClient};
 
 use self::in_memory::Memory;
 use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
-use crate::rig::{CAP, Fault, Masters, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Certificates, Fault, Masters, Proxy, Server, ms, wait_until};
 
 /// Short enough to wait for, long enough to be renewed on a busy machine.
 const SHORT: Duration = ms(900);
@@ -35,18 +36,42 @@ struct Case {
     /// None for a primitive in memory.
     servers: Masters,
     memory: Option<Memory>,
+    /// Of servers with TLS.
+    certificates: Option<Certificates>,
 }
 
 /// The network between a client and its servers.
-struct Network(Vec<Proxy>);
+struct Network {
+    proxies: Vec<Proxy>,
+    /// In front of the proxies, which do not understand TLS.
+    #[cfg(feature = "tls")]
+    fronts: Vec<crate::rig::TlsFront>,
+}
 
 impl Network {
     fn start(case: &Case) -> Self {
-        Self(case.servers.0.iter().map(Proxy::start).collect())
+        let proxies: Vec<Proxy> = case.servers.0.iter().map(Proxy::start).collect();
+        Self {
+            #[cfg(feature = "tls")]
+            fronts: case
+                .certificates
+                .iter()
+                .flat_map(|certificates| proxies.iter().map(|proxy| crate::rig::TlsFront::of(certificates, proxy)))
+                .collect(),
+            proxies,
+        }
+    }
+
+    fn urls(&self) -> Vec<String> {
+        #[cfg(feature = "tls")]
+        if !self.fronts.is_empty() {
+            return self.fronts.iter().map(crate::rig::TlsFront::url).collect();
+        }
+        self.proxies.iter().map(Proxy::url).collect()
     }
 
     fn inject_after(&self, word: &str, skip: u32, fault: Fault) {
-        self.0.iter().for_each(|proxy| proxy.inject_after(word, skip, fault));
+        self.proxies.iter().for_each(|proxy| proxy.inject_after(word, skip, fault));
     }
 
     fn inject(&self, word: &str, fault: Fault) {
@@ -54,33 +79,48 @@ impl Network {
     }
 
     fn wait_hits(&self, n: u32) {
-        self.0.iter().for_each(|proxy| proxy.wait_hits(n));
+        self.proxies.iter().for_each(|proxy| proxy.wait_hits(n));
     }
 
     fn silence(&self, silent: bool) {
-        self.0.iter().for_each(|proxy| proxy.silence(silent));
+        self.proxies.iter().for_each(|proxy| proxy.silence(silent));
     }
 }
 
-fn builder(primitive: &Primitive, urls: &[String]) -> Builder {
-    match primitive.masters {
+/// `ca`: of servers with TLS.
+fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>) -> Builder {
+    let builder = match primitive.masters {
         1 => LockClient::builder().url(&urls[0]),
         // Tests of their own cover masters that lost their data.
         _ => LockClient::builder().urls(urls).redlock().longest_lease(LONG).admit_fresh_nodes(),
+    };
+    match ca {
+        None => builder,
+        #[cfg(feature = "tls")]
+        Some(ca) => builder.tls(leasehold::Tls::new().ca_file(ca)),
+        #[cfg(not(feature = "tls"))]
+        Some(_) => unreachable!("no row has TLS"),
     }
 }
 
 impl Case {
     fn new(primitive: &'static Primitive) -> Self {
-        let servers = Masters::start(primitive.masters);
-        let case = Self { primitive, name: format!("the-{}", primitive.label), servers, memory: None };
+        let certificates = primitive.over_tls.then(Certificates::new);
+        let servers = match &certificates {
+            Some(certificates) => {
+                Masters((0..primitive.masters).map(|_| Server::start_tls(certificates, &[])).collect())
+            }
+            None => Masters::start(primitive.masters),
+        };
+        let case = Self { primitive, name: format!("the-{}", primitive.label), servers, memory: None, certificates };
         case.prepare();
         case
     }
 
     fn in_memory(primitive: &'static Primitive) -> Self {
         let (servers, memory) = (Masters(Vec::new()), Some(Memory::new()));
-        let case = Self { primitive, name: format!("the-{}", primitive.label), servers, memory };
+        let name = format!("the-{}", primitive.label);
+        let case = Self { primitive, name, servers, memory, certificates: None };
         case.prepare();
         case
     }
@@ -88,11 +128,10 @@ impl Case {
     fn prepare(&self) {
         let client = match &self.memory {
             Some(memory) => memory.client(LockClient::builder()),
-            None => self.server().client(),
+            None => self.client(|builder| builder),
         };
         (self.primitive.prepare)(&client, &self.name);
         if self.primitive.masters > 1 {
-            let _client = builder(self.primitive, &self.servers.urls()).build().unwrap();
             self.servers.wait_until_all_vote();
         }
     }
@@ -105,8 +144,16 @@ impl Case {
     fn client(&self, settings: impl FnOnce(Builder) -> Builder) -> LockClient {
         match &self.memory {
             Some(memory) => memory.client(settings(LockClient::builder())),
-            None => settings(builder(self.primitive, &self.servers.urls())).build().unwrap(),
+            None => settings(self.builder(&self.servers.urls())).build().unwrap(),
         }
+    }
+
+    fn builder(&self, urls: &[String]) -> Builder {
+        builder(self.primitive, urls, self.ca_file().as_deref())
+    }
+
+    fn ca_file(&self) -> Option<PathBuf> {
+        self.certificates.as_ref().map(Certificates::ca_file)
     }
 
     /// A lock of a new client with a lease that outlasts the test.
@@ -119,8 +166,7 @@ impl Case {
     }
 
     fn open_through(&self, network: &Network, settings: impl FnOnce(Builder) -> Builder) -> Box<dyn Exclusive> {
-        let urls: Vec<String> = network.0.iter().map(Proxy::url).collect();
-        (self.primitive.open)(settings(builder(self.primitive, &urls)).build().unwrap(), &self.name, None)
+        (self.primitive.open)(settings(self.builder(&network.urls())).build().unwrap(), &self.name, None)
     }
 
     /// The keys of holders and waiters, on a majority: one of several masters may lag behind.
@@ -199,7 +245,7 @@ fn everywhere(point: impl Fn(&mut Case) + Sync) {
 
 fn run_all(in_memory: bool, point: impl Fn(&mut Case) + Sync) {
     let run = |primitive: &'static Primitive| {
-        if in_memory && primitive.masters == 1 {
+        if in_memory && primitive.masters == 1 && !primitive.over_tls {
             println!("{} in memory", primitive.label);
             let mut case = Case::in_memory(primitive);
             point(&mut case);
@@ -216,7 +262,9 @@ fn run_all(in_memory: bool, point: impl Fn(&mut Case) + Sync) {
             let thread = std::thread::Builder::new().name(primitive.label.into());
             (primitive.label, thread.spawn_scoped(s, move || run(primitive)).unwrap())
         };
-        let threads: Vec<_> = PRIMITIVES.iter().map(spawn).collect();
+        let has_tls = cfg!(feature = "tls") && Server::has_tls();
+        let rows = PRIMITIVES.iter().filter(|primitive| has_tls || !primitive.over_tls);
+        let threads: Vec<_> = rows.map(spawn).collect();
         threads.into_iter().filter_map(|(label, thread)| thread.join().is_err().then_some(label)).collect()
     });
     assert!(failed.is_empty(), "not kept by {failed:?}");

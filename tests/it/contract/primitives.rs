@@ -42,6 +42,8 @@ pub(crate) struct Primitive {
     pub(crate) label: &'static str,
     /// The number of servers it needs.
     pub(crate) masters: usize,
+    /// They have TLS.
+    pub(crate) over_tls: bool,
     /// `Type.method`, as in the sources.
     pub(crate) method: &'static str,
     /// This lock of a client. If a lease is given, it is fixed.
@@ -176,6 +178,7 @@ macro_rules! primitive {
         Primitive {
             label: $label,
             masters: 1,
+            over_tls: false,
             method: concat!(stringify!($type), ".", stringify!($method)),
             open,
             prepare: $prepare,
@@ -209,7 +212,7 @@ fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
 
-pub(crate) static PRIMITIVES: [Primitive; 11] = [
+pub(crate) static PRIMITIVES: [Primitive; 12] = [
     lock!("plain", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
     lock!(
         "plain-owned",
@@ -245,6 +248,11 @@ pub(crate) static PRIMITIVES: [Primitive; 11] = [
         // their lease.
         ms(2000)
     ),
+    Primitive {
+        label: "over-tls",
+        over_tls: true,
+        ..lock!("", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays)
+    },
     Primitive {
         label: "redlock",
         masters: 3,

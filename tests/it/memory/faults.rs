@@ -43,7 +43,7 @@ impl Stage {
 
 /// For everything that can be an exclusive lock.
 fn for_all(point: impl Fn(&Stage)) {
-    for primitive in PRIMITIVES.iter().filter(|primitive| primitive.masters == 1) {
+    for primitive in PRIMITIVES.iter().filter(|primitive| primitive.masters == 1 && !primitive.over_tls) {
         println!("{}", primitive.label);
         let stage = Stage::new(primitive);
         point(&stage);

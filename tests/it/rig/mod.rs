@@ -15,6 +15,8 @@ mod proxy;
 mod scripts;
 mod sentinels;
 mod server;
+#[cfg(feature = "tls")]
+mod tls_front;
 
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,8 @@ pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts};
 pub(crate) use sentinels::{MASTER_NAME, SentinelOptions, Sentinels};
 pub(crate) use server::{Listen, PROMPT_SYNC, Server, start_together};
+#[cfg(feature = "tls")]
+pub(crate) use tls_front::TlsFront;
 
 /// The longest that a test waits for something that must happen.
 pub(crate) const CAP: Duration = Duration::from_secs(15);

@@ -186,6 +186,14 @@ impl Proxy {
         }
     }
 
+    #[cfg(feature = "tls")]
+    pub(crate) fn path(&self) -> &std::path::Path {
+        match &self.address {
+            Address::Unix(path) => path,
+            Address::Tcp(port) => panic!("it listens on port {port}"),
+        }
+    }
+
     /// The next request that contains `word` gets the fault, once.
     pub(crate) fn inject(&self, word: &str, fault: Fault) {
         self.inject_after(word, 0, fault);

@@ -51,6 +51,8 @@ fn send_and_sync_are_promised() {
     both::<Error>();
     both::<ErrorKind>();
     both::<Result<()>>();
+    #[cfg(feature = "tls")]
+    both::<Tls>();
     both::<FencingToken>();
     both::<FencedValue>();
     both::<ValueClaim>();

@@ -53,7 +53,7 @@ impl Listener {
         loop {
             match self.reader.receive()? {
                 Frame::Message { .. } => news = true,
-                Frame::Subscribed { .. } | Frame::Alive => {}
+                Frame::Subscribed { .. } | Frame::Alive | Frame::Unsubscribed { .. } | Frame::Moved { .. } => {}
                 Frame::Timeout => return Ok(news),
             }
         }

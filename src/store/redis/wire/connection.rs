@@ -27,8 +27,14 @@ pub(crate) struct Connection {
     was_idle: bool,
 }
 
-/// An unread reply: its shape, and how many replicas must acknowledge the write that it reports.
-type Due = (Shape, Option<Replicas>);
+/// An unread reply.
+struct Due {
+    shape: Shape,
+    /// The replicas that must acknowledge the write that it reports.
+    replicas: Option<Replicas>,
+    /// The reply to an `ASKING` comes first.
+    asking: bool,
+}
 
 /// Sent, not yet answered: the unknown outcome that the requests have until their replies are read.
 pub(crate) struct InFlight {
@@ -56,7 +62,10 @@ impl Connection {
     /// Which connections have input or have ended. Waits at most `timeout` for the first.
     pub(crate) fn answered(connections: &[&Self], timeout: Duration) -> Vec<bool> {
         let streams: Vec<_> = connections.iter().map(|connection| connection.transport.stream()).collect();
-        readable(&streams, timeout)
+        let is_ahead = |connection: &&Self| connection.transport.has_read_ahead();
+        let timeout = if connections.iter().any(is_ahead) { Duration::ZERO } else { timeout };
+        let polled = readable(&streams, timeout);
+        polled.into_iter().zip(connections).map(|(polled, connection)| polled || is_ahead(connection)).collect()
     }
 
     /// If the connection turns out to have ended, that may have happened before the next request
@@ -79,7 +88,8 @@ impl Connection {
         let mut not_after = 0;
         for request in requests {
             request.write(&mut self.out, connection_args);
-            self.due.push_back((request.shape(), request.replicas()));
+            let (shape, replicas, asking) = (request.shape(), request.replicas(), request.is_asking());
+            self.due.push_back(Due { shape, replicas, asking });
             if request.has_limit() {
                 not_after = connection_args.not_after;
             }
@@ -102,9 +112,11 @@ impl Connection {
     }
 
     pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
-        let (shape, wanted) = self.due.pop_front().unwrap_or((Shape::Any, None));
+        let Due { shape, replicas: wanted, asking } = self.next_due();
         let mut receive = |shape: Shape| self.transport.recv().and_then(|reply| fitting(shape, reply));
-        let replies = receive(shape)
+        let asked = if asking { receive(Shape::Text).map(drop) } else { Ok(()) };
+        let replies = asked
+            .and_then(|()| receive(shape))
             .and_then(|reply| Ok((reply, wanted.map(|wanted| Ok((wanted, receive(Shape::Number)?))).transpose()?)));
         match replies {
             // A grant that nobody will remember. Looked at after the reply has come: a master that
@@ -116,13 +128,17 @@ impl Connection {
         }
     }
 
+    fn next_due(&mut self) -> Due {
+        self.due.pop_front().unwrap_or(Due { shape: Shape::Any, replicas: None, asking: false })
+    }
+
     /// A reply that has arrived already. `fresh`: [`answered`](Self::answered) has reported input.
     pub(crate) fn recv_now(&mut self, flight: &InFlight, fresh: bool) -> std::result::Result<Option<Reply>, Failure> {
         let Some(reply) = self.transport.recv_now(fresh).map_err(|error| self.as_unknown(error, flight))? else {
             return Ok(None);
         };
-        // Redlock asks no replicas of its masters.
-        let (shape, _) = self.due.pop_front().unwrap_or((Shape::Any, None));
+        // Redlock, which alone reads this way, has neither replicas nor clusters.
+        let shape = self.next_due().shape;
         fitting(shape, reply).map(Some).map_err(|error| self.as_unknown(error, flight))
     }
 

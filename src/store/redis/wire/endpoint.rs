@@ -7,6 +7,10 @@ use std::sync::Arc;
 use super::log_in::{Attempt, LogIn, Password};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
+#[cfg(feature = "tls")]
+use crate::base::tls::Tls;
+#[cfg(feature = "tls")]
+use crate::store::tls::TlsClient;
 
 /// A server's address, taken apart and checked; nothing is connected.
 #[derive(Clone)]
@@ -14,6 +18,9 @@ pub(crate) struct Endpoint {
     pub(super) address: Address,
     pub(super) log_in: Option<LogIn>,
     pub(super) db: u32,
+    /// What secures the connections, for `rediss://`.
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Arc<TlsClient>>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -42,6 +49,48 @@ impl Endpoint {
     /// The same at another address.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }
+    }
+
+    pub(super) fn logs_in_like(&self, other: &Self) -> bool {
+        self.log_in == other.log_in && self.is_secure() == other.is_secure()
+    }
+
+    pub(super) fn host_and_port(&self) -> Option<(&str, u16)> {
+        match &self.address {
+            Address::Tcp { host, port } => Some((host, *port)),
+            #[cfg(unix)]
+            Address::Unix(_) => None,
+        }
+    }
+
+    /// `secure`: the URL asks for TLS, which has the default settings until
+    /// [`secure_with`](Self::secure_with).
+    pub(super) fn new(address: Address, log_in: Option<LogIn>, db: u32, secure: bool) -> Self {
+        #[cfg(not(feature = "tls"))]
+        debug_assert!(!secure, "such a URL was refused");
+        Self {
+            address,
+            log_in,
+            db,
+            #[cfg(feature = "tls")]
+            tls: secure.then(|| Arc::new(TlsClient::new(Tls::new()))),
+        }
+    }
+
+    /// Whether its connections are secured by TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
+    /// Takes these settings, if the URL asks for TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure_with(&mut self, client: &Arc<TlsClient>) {
+        if let Some(tls) = &mut self.tls {
+            *tls = client.clone();
+        }
     }
 
     pub(crate) fn is_same_address(&self, other: &Self) -> bool {

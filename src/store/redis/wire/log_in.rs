@@ -23,6 +23,18 @@ pub(super) enum Password {
     Provided(Arc<dyn CredentialsProvider>),
 }
 
+impl PartialEq for LogIn {
+    fn eq(&self, other: &Self) -> bool {
+        let same_password = match (&self.password, &other.password) {
+            (Password::Missing, Password::Missing) => true,
+            (Password::Said(own), Password::Said(other)) => own == other,
+            (Password::Provided(own), Password::Provided(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        };
+        same_password && self.user == other.user
+    }
+}
+
 /// The log-in of one connection.
 pub(super) struct Attempt<'l> {
     log_in: &'l LogIn,

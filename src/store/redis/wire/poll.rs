@@ -1,8 +1,10 @@
-//! Waiting for the first of several connections that has input.
+//! Waiting for sockets, and not waiting: for the first of several that has input, until a deadline,
+//! and not at all.
 
+use std::io;
 #[cfg(unix)]
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Which sockets can be read or have ended. Waits at most `timeout` for the first. Bytes that a
 /// parser has read ahead do not count.
@@ -37,8 +39,32 @@ pub(super) fn is_readable(stream: &impl AsFd) -> bool {
     }
 }
 
-/// Without poll, the caller reads each in turn, each with its own timeout.
+/// Without poll, the caller tries each in turn, without waiting, every millisecond.
 #[cfg(not(unix))]
-pub(super) fn readable<S>(streams: &[&S], _timeout: Duration) -> Vec<bool> {
+pub(super) fn readable<S>(streams: &[&S], timeout: Duration) -> Vec<bool> {
+    std::thread::sleep(timeout.min(Duration::from_millis(1)));
     vec![true; streams.len()]
+}
+
+/// What is left until `deadline`.
+///
+/// # Errors
+/// `TimedOut` if nothing is.
+pub(super) fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// One read that does not wait, whatever the socket's timeouts; `WouldBlock` if nothing has come.
+#[cfg(unix)]
+pub(super) fn read_now(stream: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let flags = rustix::net::RecvFlags::DONTWAIT;
+    Ok(rustix::io::retry_on_intr(|| rustix::net::recv(stream, &mut *buffer, flags))?.1)
+}
+
+#[cfg(not(unix))]
+pub(super) fn read_now(mut stream: &std::net::TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    stream.set_nonblocking(true)?;
+    let read = io::Read::read(&mut stream, buffer);
+    stream.set_nonblocking(false).and(read)
 }

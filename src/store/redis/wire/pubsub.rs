@@ -12,11 +12,12 @@ use super::connector::Connector;
 use super::endpoint::Endpoint;
 use super::poll::readable;
 use super::reader::ReplyReader;
-use super::reply::Reply;
+use super::reply::{Reply, ServerError};
 use super::request::Request;
 use super::stream::{Stream, is_timeout};
 use super::target::Epoch;
 use super::transport::{ENDED, next_reply, shake, to_error};
+use super::waker::Waker;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// What a read received.
@@ -28,6 +29,16 @@ pub(crate) enum Frame {
     /// The server has confirmed a subscription to a channel or a pattern.
     Subscribed {
         topic: Vec<u8>,
+    },
+    /// A subscription to a sharded channel has ended, on request or because its slot has moved.
+    Unsubscribed {
+        topic: Vec<u8>,
+    },
+    /// The node does not have the slot of a sharded channel to which it was to subscribe.
+    Moved {
+        slot: u16,
+        /// As in [`Redirect::Moved`](super::reply::Redirect::Moved).
+        address: String,
     },
     /// Any other reply, which shows that the server is alive.
     Alive,
@@ -79,6 +90,14 @@ impl Connector {
         Ok((reader, writer))
     }
 
+    /// Connects and logs in; reads then do not wait.
+    pub(crate) fn subscribe_without_waiting(&self) -> Result<(PubSubReader, PubSubWriter)> {
+        let (endpoint, epoch) = self.endpoint.find()?;
+        let (socket, send_half) = open_socket(&endpoint, &self.client_name, self.io_timeout)?;
+        socket.stream.set_nonblocking().map_err(|e| to_error(e, &endpoint))?;
+        Ok((PubSubReader { sockets: vec![socket], several: None, epoch }, PubSubWriter(vec![send_half])))
+    }
+
     /// Connects to all servers that can be reached. The reader fails when one of them ends or
     /// another comes back, which `returns` counts. `cannot` is called for each server that cannot
     /// be reached.
@@ -114,6 +133,20 @@ impl Connector {
         let several = Some(Several { read_timeout, returns, known });
         Ok((PubSubReader { sockets, several, epoch: None }, PubSubWriter(send_halves)))
     }
+}
+
+/// Where the slot of a sharded channel is.
+fn moved(error: &ServerError) -> Option<Frame> {
+    let mut words = error.text.split(' ');
+    let (Some("MOVED"), Some(slot), Some(address)) = (words.next(), words.next(), words.next()) else { return None };
+    Some(Frame::Moved { slot: slot.parse().ok()?, address: address.to_owned() })
+}
+
+/// Waits until one of the readers has input, until `waker` is woken, or for `timeout`. Replies that
+/// were read ahead do not count.
+pub(crate) fn wait_for_input<'r>(readers: impl Iterator<Item = &'r PubSubReader>, waker: &'r Waker, timeout: Duration) {
+    let streams = readers.flat_map(|reader| &reader.sockets).map(|socket| &socket.stream);
+    waker.wait_with(streams, timeout);
 }
 
 /// Connects to one server and logs in; reads then wait for `read_timeout`.
@@ -201,17 +234,18 @@ impl Socket {
             Reply::Error(e) if e.says("NOAUTH") => {
                 return Err(Error::new(ErrorKind::Unreachable, ENDED).caused_by(e.into_error()));
             }
-            Reply::Error(e) => return Err(e.into_error()),
+            Reply::Error(e) => return moved(&e).ok_or_else(|| e.into_error()),
             _ => return Ok(Frame::Alive),
         };
         let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
         let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         Ok(match &*kind {
-            b"message" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
-            b"message" => Frame::Message { channel },
+            b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
+            b"message" | b"smessage" => Frame::Message { channel },
             // The pattern comes first.
             b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default() },
-            b"subscribe" | b"psubscribe" => Frame::Subscribed { topic: channel },
+            b"sunsubscribe" => Frame::Unsubscribed { topic: channel },
+            b"subscribe" | b"psubscribe" | b"ssubscribe" => Frame::Subscribed { topic: channel },
             _ => Frame::Alive,
         })
     }
@@ -232,6 +266,15 @@ impl PubSubWriter {
 
     pub(crate) fn unsubscribe(&mut self, channel: &str) -> Result<()> {
         self.send(&Request::plain(&["UNSUBSCRIBE", channel]))
+    }
+
+    /// One request for each channel: those of one request would have to be in one slot.
+    pub(crate) fn subscribe_sharded(&mut self, channel: &str) -> Result<()> {
+        self.send(&Request::plain(&["SSUBSCRIBE", channel]))
+    }
+
+    pub(crate) fn unsubscribe_sharded(&mut self, channel: &str) -> Result<()> {
+        self.send(&Request::plain(&["SUNSUBSCRIBE", channel]))
     }
 
     pub(crate) fn subscribe_pattern(&mut self, pattern: &str) -> Result<()> {

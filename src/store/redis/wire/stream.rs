@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use redis::io::tcp::socket2;
 
 use super::endpoint::{Address, Endpoint};
+use super::poll::{read_now, time_left};
+#[cfg(feature = "tls")]
+use super::tls_stream::TlsStream;
 
 /// Keepalive probes find a peer that is gone without closing the connection.
 fn keepalive() -> socket2::TcpKeepalive {
@@ -21,11 +24,13 @@ pub(super) enum Stream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(TlsStream),
 }
 
 impl Stream {
-    /// Connects, and returns the deadline of the handshake: connect and handshake share `timeout`.
-    /// It starts after the host name is resolved, or a slow name server would leave no time for the
+    /// Connects, with TLS if the endpoint has it, and returns the deadline of the handshake: connect
+    /// and both handshakes share `timeout`. It starts after the host name is resolved, or a slow name server would leave no time for the
     /// server.
     pub(super) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<(Self, Instant)> {
         match &endpoint.address {
@@ -35,6 +40,10 @@ impl Stream {
                 let stream = connect_tcp(&addresses, deadline)?;
                 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
                 socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout))?;
+                #[cfg(feature = "tls")]
+                if let Some(tls) = &endpoint.tls {
+                    return Ok((Self::Tls(TlsStream::connect(stream, tls, host, deadline)?), deadline));
+                }
                 Ok((Self::Tcp(stream), deadline))
             }
             #[cfg(unix)]
@@ -55,6 +64,8 @@ impl Stream {
             Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
             #[cfg(unix)]
             Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Ok(Self::Tls(stream.clone())),
         }
     }
 
@@ -64,6 +75,10 @@ impl Stream {
             Self::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
             #[cfg(unix)]
             Self::Unix(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                stream.socket().set_read_timeout(read).and_then(|()| stream.socket().set_write_timeout(write))
+            }
         }
     }
 
@@ -73,21 +88,66 @@ impl Stream {
             Self::Tcp(stream) => stream.set_nonblocking(true),
             #[cfg(unix)]
             Self::Unix(stream) => stream.set_nonblocking(true),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.socket().set_nonblocking(true),
         }
     }
 
-    /// Whether a read would return now, also because the connection has ended.
-    #[cfg(unix)]
+    /// Whether a read would return now, also because the connection has ended. With TLS: whether it
+    /// would return something for us, because the socket also brings what TLS keeps for itself.
     pub(super) fn has_input(&self) -> bool {
-        super::poll::is_readable(self)
+        match self {
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.has_input(),
+            #[cfg(unix)]
+            _ => super::poll::is_readable(self),
+            #[cfg(not(unix))]
+            Self::Tcp(stream) => {
+                let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+                let nothing = matches!(&peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+                stream.set_nonblocking(false).is_err() || !nothing
+            }
+        }
     }
 
-    #[cfg(not(unix))]
-    pub(super) fn has_input(&self) -> bool {
-        let Self::Tcp(stream) = self;
-        let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
-        let nothing = matches!(&peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-        stream.set_nonblocking(false).is_err() || !nothing
+    /// Whether bytes have left the socket that were not read yet, so that poll does not report
+    /// them.
+    pub(super) fn has_read_ahead(&self) -> bool {
+        match self {
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.has_read_ahead(),
+            _ => false,
+        }
+    }
+
+    /// One read of the socket. `None` if that brought nothing for us: a part of a TLS record.
+    fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        // On Linux a read with a timeout ends with EINTR when the process is stopped and continued,
+        // even without a signal handler. The connection is fine, so it reads again.
+        loop {
+            let outcome = match self {
+                Self::Tcp(stream) => stream.read(buffer).map(Some),
+                #[cfg(unix)]
+                Self::Unix(stream) => stream.read(buffer).map(Some),
+                #[cfg(feature = "tls")]
+                Self::Tls(stream) => stream.read_some(buffer),
+            };
+            match outcome {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Reads what has come, without waiting; `WouldBlock` if there is nothing for us.
+    pub(super) fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => read_now(stream, buffer),
+            #[cfg(unix)]
+            Self::Unix(stream) => read_now(stream, buffer),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.read_now(buffer),
+        }
     }
 
     pub(super) fn shutdown(&self) {
@@ -95,6 +155,9 @@ impl Stream {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             #[cfg(unix)]
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+            // Without a goodbye of TLS: this may be called while another thread writes.
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.socket().shutdown(Shutdown::Both),
         };
     }
 
@@ -117,6 +180,8 @@ impl std::os::fd::AsFd for Stream {
         match self {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.socket().as_fd(),
         }
     }
 }
@@ -143,24 +208,11 @@ fn connect_tcp(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStr
     Err(last)
 }
 
-fn time_left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
 impl Read for Stream {
-    /// On Linux a read with a timeout ends with EINTR when the process is stopped and continued,
-    /// even without a signal handler. The connection is fine, so it reads again.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            let outcome = match self {
-                Self::Tcp(stream) => stream.read(buffer),
-                #[cfg(unix)]
-                Self::Unix(stream) => stream.read(buffer),
-            };
-            match outcome {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                outcome => return outcome,
+            if let Some(read) = self.read_some(buffer)? {
+                return Ok(read);
             }
         }
     }
@@ -172,6 +224,8 @@ impl Write for Stream {
             Self::Tcp(stream) => stream.write(bytes),
             #[cfg(unix)]
             Self::Unix(stream) => stream.write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.write(bytes, None),
         }
     }
 
@@ -180,6 +234,8 @@ impl Write for Stream {
             Self::Tcp(stream) => stream.flush(),
             #[cfg(unix)]
             Self::Unix(stream) => stream.flush(),
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => Ok(()),
         }
     }
 }
@@ -199,12 +255,20 @@ impl Within<'_> {
 
 impl Read for Within<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream()?.read(buffer)
+        loop {
+            if let Some(read) = self.stream()?.read_some(buffer)? {
+                return Ok(read);
+            }
+        }
     }
 }
 
 impl Write for Within<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(feature = "tls")]
+        if let Stream::Tls(stream) = &mut *self.stream {
+            return stream.write(bytes, Some(self.deadline));
+        }
         self.stream()?.write(bytes)
     }
 
@@ -221,11 +285,17 @@ pub(super) struct Until<'s> {
 
 impl Read for Until<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;
-        let read = if is_over { Err(io::ErrorKind::TimedOut.into()) } else { self.stream.read(buffer) };
-        match read {
-            Err(e) if is_timeout(&e) && self.stream.has_input() => self.stream.read(buffer),
-            read => read,
+        loop {
+            let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;
+            let read = if is_over { Err(io::ErrorKind::TimedOut.into()) } else { self.stream.read_some(buffer) };
+            let read = match read {
+                Err(e) if is_timeout(&e) && self.stream.has_input() => self.stream.read_some(buffer),
+                read => read,
+            };
+            // A part of a record is no reason to wait beyond the deadline.
+            if let Some(read) = read? {
+                return Ok(read);
+            }
         }
     }
 }

@@ -55,6 +55,11 @@ impl Target {
         }
     }
 
+    /// Of a server that does not change.
+    pub(super) fn fixed(&self) -> Option<&Endpoint> {
+        if let Self::Fixed(endpoint) = self { Some(endpoint) } else { None }
+    }
+
     pub(crate) fn close(&self) {
         if let Self::Master(master) = self {
             master.close();

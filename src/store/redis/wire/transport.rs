@@ -1,14 +1,16 @@
 //! Bytes and replies over one socket.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
 use super::endpoint::Endpoint;
 use super::reader::ReplyReader;
 use super::reply::Reply;
 use super::request::Request;
-use super::stream::Stream;
+use super::stream::{Stream, is_timeout};
 use crate::base::error::{Error, ErrorKind, Result};
+#[cfg(feature = "tls")]
+use crate::store::tls::TlsFailure;
 
 /// The message of an [`ErrorKind::Unreachable`] that means: the other end closed the connection.
 pub(super) const ENDED: &str = "the connection to the server ended";
@@ -55,6 +57,7 @@ impl Transport {
         match (self.send(&bytes), self.recv()) {
             (Ok(()), reply) => reply,
             (Err(_), Ok(Reply::Error(e))) => Err(e.into_error()),
+            (Err(error), Err(refused)) => Err(the_reason(error, refused)),
             (Err(error), _) => Err(error),
         }
     }
@@ -82,19 +85,27 @@ impl Transport {
         }
     }
 
-    /// A reply that has come already; the rest of a reply that has come in part is read later.
-    /// `fresh`: poll has shown that the socket has input; without it only what was read ahead is
-    /// used.
-    pub(super) fn recv_now(&mut self, fresh: bool) -> Result<Option<Reply>> {
-        match next_reply(&mut self.reader, &self.endpoint)? {
-            // One read only, because a second could block; the rest of a partial reply is read
-            // later.
-            None if fresh => {
-                self.reader.fill(&mut self.stream).map_err(|e| to_error(e, &self.endpoint))?;
-                next_reply(&mut self.reader, &self.endpoint)
+    /// A reply that has come already, without waiting; the rest of a reply that has come in part is
+    /// read later. `fresh`: poll has shown that the socket has input; without it only what was read
+    /// ahead is used.
+    pub(super) fn recv_now(&mut self, mut fresh: bool) -> Result<Option<Reply>> {
+        loop {
+            if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
+                return Ok(Some(reply));
             }
-            reply => Ok(reply),
+            if !std::mem::take(&mut fresh) && !self.stream.has_read_ahead() {
+                return Ok(None);
+            }
+            match self.reader.fill(&mut Now(&mut self.stream)) {
+                Err(e) if is_timeout(&e) => return Ok(None),
+                filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
+            }
         }
+    }
+
+    /// Whether [`recv_now`](Self::recv_now) finds bytes that poll does not report.
+    pub(super) fn has_read_ahead(&self) -> bool {
+        self.stream.has_read_ahead()
     }
 
     /// Whether bytes have come that are no reply yet, or the other end has closed. One system call.
@@ -115,14 +126,35 @@ impl Transport {
     }
 }
 
+struct Now<'s>(&'s mut Stream);
+
+impl Read for Now<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read_now(buffer)
+    }
+}
+
+/// Why a connection does not work whose write has failed with `error` and whose read with `refused`:
+/// with TLS 1.3 the server refuses a client certificate after the handshake, and may have closed the
+/// connection before our first write.
+pub(super) fn the_reason(error: Error, refused: Error) -> Error {
+    if refused.kind() == ErrorKind::Tls { refused } else { error }
+}
+
 #[cold]
 pub(super) fn handshake_failed(endpoint: &Endpoint, e: Error) -> Error {
     let message = match e.kind() {
+        // A server with TLS 1.3 refuses a client certificate after the handshake of TLS; its alert is
+        // lost if our requests reach it after it has closed the connection.
+        ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_secure() => {
+            format!(
+                "{endpoint:?} ended the connection after the TLS handshake; it may ask for another client certificate"
+            )
+        }
         // A TLS port often closes the connection without an alert.
-        ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_tcp() => format!(
-            "{endpoint:?} ended the connection during the handshake, as a TLS port does (this version does not support \
-             TLS)"
-        ),
+        ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_tcp() => {
+            format!("{endpoint:?} ended the connection during the handshake, as a TLS port does; {USE_TLS}")
+        }
         ErrorKind::Unreachable | ErrorKind::Protocol => {
             format!("{endpoint:?} did not complete the handshake: {}", e.message())
         }
@@ -140,6 +172,12 @@ pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Resul
 /// How a TLS port answers a Redis client: with an alert.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
+const USE_TLS: &str = if cfg!(feature = "tls") {
+    "if it is one, its URL is rediss://"
+} else {
+    "if it is one, its URL is rediss://, for which leasehold needs its cargo feature \"tls\""
+};
+
 /// Reads one reply of a handshake.
 pub(super) fn shake(
     reader: &mut ReplyReader,
@@ -152,9 +190,9 @@ pub(super) fn shake(
             Ok(Some(reply)) => return Ok(reply),
             Ok(None) => reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, endpoint))?,
             Err(_) if reader.unread().starts_with(&TLS_ALERT) => {
-                let why = "does not speak the Redis protocol but TLS, which this version does not support; name a port \
-                           without TLS";
-                return Err(Error::new(ErrorKind::Protocol, format!("{endpoint:?} {why}")));
+                let why =
+                    format!("{endpoint:?} does not speak the Redis protocol but TLS, as a TLS port does; {USE_TLS}");
+                return Err(Error::new(ErrorKind::Protocol, why));
             }
             Err(e) => return Err(e),
         }
@@ -164,6 +202,10 @@ pub(super) fn shake(
 #[cold]
 pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
     use io::ErrorKind as Io;
+    #[cfg(feature = "tls")]
+    if let Some(failure) = TlsFailure::in_error(&e) {
+        return Error::new(failure.kind, format!("{endpoint:?} {}", failure.what)).caused_by(e);
+    }
     let message = match e.kind() {
         Io::WouldBlock | Io::TimedOut => format!("{endpoint:?} did not answer within the I/O timeout (io_timeout)"),
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {endpoint:?}"),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::request::{ConnectionArgs, Request};
+use super::script::Publishing;
 use super::target::Epoch;
 use crate::base::error::Error;
 use crate::base::lease::Moment;
@@ -19,6 +20,7 @@ pub(super) struct Facts {
     pub(super) server_micros: u64,
     pub(super) asked_at: Moment,
     pub(super) answered_at: Moment,
+    pub(super) publishing: Publishing,
     /// Where the master can change: the time in which it is this server.
     pub(super) epoch: Option<Epoch>,
 }
@@ -45,6 +47,7 @@ impl Facts {
             // keep connections over a failover.
             floor: self.server_micros.max(self.server_now_at_least(now).saturating_sub(1_000_000)),
             not_after: if self.kill.is_some() { 0 } else { self.server_now_at_most(now) + micros(io_timeout) },
+            publishing: self.publishing,
         }
     }
 }
@@ -81,6 +84,20 @@ pub(super) enum Remedy {
 }
 
 impl UnknownOutcome {
+    /// Of a request that has run in part: nothing is under way any more, but what it did remains.
+    pub(crate) fn partly(now: Moment) -> Self {
+        let facts = Facts {
+            kill: None,
+            run_id: None,
+            server_micros: 0,
+            asked_at: now,
+            answered_at: now,
+            publishing: Publishing::Classic,
+            epoch: None,
+        };
+        Self { facts: Arc::new(facts), not_after: 0 }
+    }
+
     /// False when `here` describes another process of the server than the one that the request was
     /// sent to. After a failover that process may still live and run the request. But what it
     /// writes from then on never reaches the new master, which no longer listens to it, and is

@@ -1,6 +1,7 @@
 //! Parses URLs. Every part is understood or refused: a part that is silently ignored would mean no
 //! encryption, or locks in another database.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use redis::IntoConnectionInfo;
@@ -13,8 +14,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][/db] and \
-                      redis+unix:///path, each with ?db=..&user=..&pass=.. if need be";
+const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][/db], the same with rediss:// \
+                      (TLS), and redis+unix:///path, each with ?db=..&user=..&pass=.. if need be";
 
 impl Endpoint {
     /// The server of a URL. `provider`: says the password, and so the URL must not.
@@ -49,8 +50,9 @@ impl Endpoint {
 
 /// No message quotes the URL, which may hold a password.
 fn parse(text: &str, port: u16) -> Result<Endpoint> {
-    check_scheme(text)?;
-    parse_redis(text, port).map_err(|why| {
+    let (text, secure) = check_scheme(text)?;
+    let text = &*text;
+    parse_redis(text, secure, port).map_err(|why| {
         let hint = if may_hold_a_broken_password(text) {
             "; a '/', '?', '#' or '@' in a user or password is written %2F, %3F, %23 or %40"
         } else {
@@ -60,18 +62,21 @@ fn parse(text: &str, port: u16) -> Result<Endpoint> {
     })
 }
 
-fn check_scheme(text: &str) -> Result<()> {
-    let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+/// The URL with a scheme that the `redis` crate parses without its own TLS, and whether TLS is
+/// wanted.
+fn check_scheme(text: &str) -> Result<(Cow<'_, str>, bool)> {
+    let (scheme, rest) = text.split_once(':').unwrap_or(("", text));
     let refuse = |why| Err(Error::new(ErrorKind::InvalidInput, why));
-    match &*scheme {
-        "rediss" | "valkeys" => refuse("rediss:// (TLS) is not supported by this version"),
+    match &*scheme.to_ascii_lowercase() {
+        "rediss" | "valkeys" if cfg!(feature = "tls") => Ok((format!("redis:{rest}").into(), true)),
+        "rediss" | "valkeys" => refuse("rediss:// (TLS) needs leasehold's cargo feature \"tls\", which is off here"),
         s if s.contains("sentinel") => {
             refuse("a URL of sentinels stands for one server: give it to Builder::url alone")
         }
         s if s.contains("cluster") => {
             refuse("Redis Cluster is not supported; name a standalone server, as redis://host")
         }
-        _ => Ok(()),
+        _ => Ok((text.into(), false)),
     }
 }
 
@@ -81,10 +86,11 @@ fn may_hold_a_broken_password(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| tail(rest))
 }
 
-fn parse_redis(text: &str, usual_port: u16) -> std::result::Result<Endpoint, String> {
+fn parse_redis(text: &str, secure: bool, usual_port: u16) -> std::result::Result<Endpoint, String> {
     let url = redis::parse_redis_url(text).ok_or(SHAPES)?;
     if url.fragment().is_some() {
-        return Err("nothing behind a '#' in a URL is understood".into());
+        let hint = if secure { "; Tls has the settings of TLS" } else { "" };
+        return Err(format!("nothing behind a '#' in a URL is understood{hint}"));
     }
     let tcp = !url.scheme().ends_with("unix");
     let log_in = !url.username().is_empty() || url.password().is_some();
@@ -140,7 +146,7 @@ fn parse_redis(text: &str, usual_port: u16) -> std::result::Result<Endpoint, Str
     {
         *port = usual_port;
     }
-    Ok(Endpoint { address, log_in, db: u32::try_from(db).map_err(|_| SHAPES)? })
+    Ok(Endpoint::new(address, log_in, u32::try_from(db).map_err(|_| SHAPES)?, secure))
 }
 
 fn address_of(address: &redis::ConnectionAddr) -> std::result::Result<Address, String> {

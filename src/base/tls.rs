@@ -1,0 +1,147 @@
+//! The settings of TLS. Files are named here and read by the store.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How connections to `rediss://` servers are secured; given to
+/// [`Builder::tls`](crate::Builder::tls). Cargo feature `tls`.
+///
+/// `Tls::new()` is what a `rediss://` URL alone means: TLS 1.2 or 1.3, and the server's certificate
+/// must be signed by an authority that this machine trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` name
+/// others), for the host that the URL names, and valid now.
+///
+/// Files and bytes are PEM. Files are read when the client is built, and again for a new connection
+/// if they have changed (by their time of change or their length), so that a renewed certificate
+/// needs no restart. A file that is broken or missing then is logged once as a WARN, and what was
+/// read before stays in use. Write the new file beside the old one and rename it.
+///
+/// # Examples
+/// ```no_run
+/// use leasehold::{LockClient, Tls};
+///
+/// let client = LockClient::builder()
+///     .url("rediss://redis.internal:6380/")
+///     .tls(Tls::new().ca_file("ca.pem").identity_files("client.pem", "client.key"))
+///     .build()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "settings do nothing until they are given to Builder::tls"]
+pub struct Tls {
+    pub(crate) authorities: Vec<Pem>,
+    pub(crate) system_authorities: bool,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) server_name: Option<String>,
+    pub(crate) accept_any: bool,
+}
+
+/// Where PEM text comes from.
+#[derive(Clone)]
+pub(crate) enum Pem {
+    File(PathBuf),
+    Bytes(Arc<[u8]>),
+}
+
+/// A certificate with those that lead to its authority, and its key.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) certificates: Pem,
+    pub(crate) key: Pem,
+}
+
+impl Tls {
+    /// The system's authorities, no client certificate, the host of the URL as the server's name.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts the authorities in this file *instead of* the system's; see
+    /// [`also_system_authorities`](Self::also_system_authorities). May be called several times, and
+    /// a file may have several certificates.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.authorities.push(Pem::File(path.into()));
+        self
+    }
+
+    /// [`ca_file`](Self::ca_file) with the text itself.
+    pub fn ca_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.authorities.push(Pem::Bytes(pem.as_ref().into()));
+        self
+    }
+
+    /// Trusts the system's authorities beside those of [`ca_file`](Self::ca_file) and
+    /// [`ca_pem`](Self::ca_pem). Without those it has no effect: then they are trusted anyway.
+    pub fn also_system_authorities(mut self) -> Self {
+        self.system_authorities = true;
+        self
+    }
+
+    /// The client certificate, for servers that ask for one (mTLS, `tls-auth-clients yes`), and its
+    /// key. Certificates between it and the authority follow it in the same file. The key is
+    /// PKCS#8, PKCS#1 or SEC1, and not encrypted.
+    pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some(Identity { certificates: Pem::File(certificate.into()), key: Pem::File(key.into()) });
+        self
+    }
+
+    /// [`identity_files`](Self::identity_files) with the texts themselves.
+    pub fn identity_pem(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        let bytes = |pem: &[u8]| Pem::Bytes(pem.into());
+        self.identity = Some(Identity { certificates: bytes(certificate.as_ref()), key: bytes(key.as_ref()) });
+        self
+    }
+
+    /// The name or IP address that the server's certificate must be for, and that is sent as SNI
+    /// (names only), whatever host the URL has. For servers that are reached by an address that
+    /// their certificate does not have: through a tunnel, or by an IP address.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// **Dangerous**: accepts every certificate, expired, self-signed, or somebody else's. The
+    /// connection is encrypted, but whoever is between this client and the server can read and
+    /// change everything, the password included. For a test against a server whose certificate
+    /// cannot be had; everywhere else name its authority ([`ca_file`](Self::ca_file)) or its
+    /// [`server_name`](Self::server_name). Logged as a WARN. Authorities have no effect beside it.
+    pub fn danger_accept_any_certificate(mut self) -> Self {
+        self.accept_any = true;
+        self
+    }
+}
+
+impl fmt::Debug for Tls {
+    /// Paths, and no bytes: they may be a key's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("authorities", &self.authorities)
+            .field("also_system_authorities", &self.system_authorities)
+            .field("identity", &self.identity.as_ref().map(|identity| [&identity.certificates, &identity.key]))
+            .field("server_name", &self.server_name)
+            .field("danger_accept_any_certificate", &self.accept_any)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.fmt(f),
+            Self::Bytes(_) => f.write_str("bytes"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_paths_and_no_bytes() {
+        let tls = Tls::new().ca_file("/ca.pem").ca_pem("AUTHORITY").identity_pem("CERTIFICATE", "SECRET KEY");
+        let shown = format!("{:?}", tls.server_name("redis.internal"));
+        assert!(shown.contains("/ca.pem") && shown.contains("redis.internal"), "{shown}");
+        assert!(["AUTHORITY", "CERTIFICATE", "SECRET", "83"].iter().all(|bytes| !shown.contains(bytes)), "{shown}");
+    }
+}
