@@ -44,7 +44,7 @@ impl Builder {
     /// [outage timeout](Self::outage_timeout). What was under way is repeated at the new master
     /// where it can be; holds are renewed there, or are
     /// [lost](crate::guide::losing_a_lock) if the new master has not got them. Tokens go on growing,
-    /// also if its counter is behind, unless its clock is behind that of the old one by more than the
+    /// also if its counter is behind, unless its clock is behind the old one's by more than the
     /// failover took.
     ///
     /// **What is left.** Replication in Redis is asynchronous, so a failover can forget a lock just

@@ -33,6 +33,7 @@ mod rwlock;
 mod scripts;
 mod scripts_twice;
 mod semaphore;
+mod sentinel;
 mod stray_frames;
 mod stress;
 mod tidy;

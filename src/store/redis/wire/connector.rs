@@ -125,10 +125,9 @@ impl Connector {
         let (server, replication) = (text(3), text(4));
         check_server(&server, &replication, self.cluster.is_some())?;
         if epoch.is_some() && field(&replication, "role:") != Some("master") {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                "the server does not tell that it is a master, which it must where sentinels choose it; permit INFO",
-            ));
+            fail_on_error(replies[4].clone())?;
+            let why = "the server does not say whether it is a master, which it must where sentinels name it";
+            return Err(Error::new(ErrorKind::Unsupported, why));
         }
         if let Some(memory) = memory {
             warn_of_eviction(&text(memory), self);

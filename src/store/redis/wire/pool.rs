@@ -176,7 +176,12 @@ impl Pool {
 
     /// Makes a connection outside of the pool.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        if self.state.lock().closed { Err(closed()) } else { self.connector.connect() }
+        if self.state.lock().closed {
+            return Err(closed());
+        }
+        let connected = self.connector.connect();
+        self.state.lock().trouble = connected.as_ref().err().cloned();
+        connected
     }
 
     /// Puts a connection made by [`connect`](Self::connect) into the pool, if there is a place.
