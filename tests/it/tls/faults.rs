@@ -261,6 +261,41 @@ fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
     masters.assert_clean();
 }
 
+/// A certificate that has expired costs one master.
+#[test]
+fn redlock_goes_on_without_a_master_whose_certificate_is_refused() {
+    let Some(certificates) = certificates() else { return };
+    let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
+    let builder =
+        || LockClient::builder().urls(masters.urls()).tls(trusting(&certificates)).redlock().admit_fresh_nodes();
+    masters.0[1].present(&certificates.expired());
+    let client = builder().build().unwrap();
+    wait_for_votes(&client, 2);
+    works(&client);
+    let nodes = client.nodes();
+    let error = nodes.iter().find_map(|node| node.last_error()).expect("the third tells why it is down");
+    assert!(error.to_string().contains("expired"), "{error}");
+    masters.0[1].present(certificates.server());
+    wait_for_votes(&client, 3);
+    works(&client);
+    masters.0.iter().for_each(|server| server.present(&certificates.expired()));
+    let error = builder().build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
+    drop(client);
+    masters.assert_clean();
+}
+
+#[test]
+fn a_server_with_too_many_clients_is_named_among_the_reasons() {
+    let Some(certificates) = certificates() else { return };
+    let server = Server::start_tls(&certificates, &[]);
+    let mut other = server.connect();
+    redis::cmd("CONFIG").arg(&["SET", "maxclients", "1"]).exec(&mut other).unwrap();
+    let error = settings(&server.url(), trusting(&certificates)).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
+    assert!(error.to_string().contains("maxclients"), "{error}");
+}
+
 /// The replies of all masters come in records of one byte: none of them may be waited for alone.
 #[test]
 fn redlock_gathers_replies_that_come_in_tiny_records() {

@@ -18,7 +18,7 @@ use super::poll::{read_now, time_left};
 use crate::store::tls::{TlsClient, TlsFailure};
 
 /// The size of one read of the socket. A record has up to 16 KiB, but replies are short.
-const CHUNK: usize = 8192;
+const CHUNK: usize = 4096;
 
 /// A handle; clones share the connection. Only one of them may read.
 #[derive(Clone)]
