@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard, Tls};
 
 use super::wire::{Toward, Wire};
-use super::{IO_TIMEOUT, SOON, certificates, client, settings, trusting, works};
+use super::{IO_TIMEOUT, LEASE, SOON, certificates, client, settings, trusting, works};
 use crate::rig::{Child, Fault, Masters, Proxy, Server, TlsFront, ms, wait_for_votes, wait_until};
 
 /// The connections that the server has accepted so far.
@@ -294,6 +294,27 @@ fn a_server_with_too_many_clients_is_named_among_the_reasons() {
     let error = settings(&server.url(), trusting(&certificates)).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
     assert!(error.to_string().contains("maxclients"), "{error}");
+}
+
+/// A socket that brings a part of a record has nothing to read yet.
+#[test]
+fn redlock_does_not_wait_for_a_record_that_trickles() {
+    let Some(certificates) = certificates() else { return };
+    let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
+    let wire = Wire::to(&masters.0[0]);
+    let urls = [wire.url(), masters.0[1].url(), masters.0[2].url()];
+    let builder = LockClient::builder().urls(urls).tls(trusting(&certificates)).redlock().admit_fresh_nodes();
+    let client = builder.lease(LEASE).io_timeout(IO_TIMEOUT * 2).build().unwrap();
+    wait_for_votes(&client, 3);
+    works(&client);
+    wire.trickle(300);
+    let start = Instant::now();
+    works(&client);
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    wire.trickle(0);
+    wait_for_votes(&client, 3);
+    drop(client);
+    masters.assert_clean();
 }
 
 /// The replies of all masters come in records of one byte: none of them may be waited for alone.
