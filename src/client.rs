@@ -60,7 +60,8 @@ impl LockClient {
     /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, a cluster node, or a
     /// Redis Sentinel. [`ReadOnly`](crate::ErrorKind::ReadOnly): a replica.
     /// [`Denied`](crate::ErrorKind::Denied): the user or password is wrong, or may not run one
-    /// of the [commands](crate#in-redis) that locks need.
+    /// of the [commands](crate#in-redis) that locks need. [`Tls`](crate::ErrorKind::Tls): a
+    /// certificate is refused.
     ///
     /// # Examples
     /// ```no_run

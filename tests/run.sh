@@ -261,6 +261,7 @@ step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
 step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
 # Three steps, because cargo stops at the first of them that fails.
 step 'unit tests' cargo test --all-features --lib
+step 'unit tests with TLS alone' cargo test --features tls --lib
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
     step 'tests' cargo test --all-features --test it
     step 'doc tests' cargo test --all-features --doc

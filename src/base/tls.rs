@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// others), for the host that the URL names, and valid now.
 ///
 /// Files and bytes are PEM. Files are read when the client is built, and again for a new connection
-/// if they have changed (by their time of change or their length), so that a renewed certificate
+/// if they have changed (by their time of change, length or inode), so that a renewed certificate
 /// needs no restart. A file that is broken or missing then is logged once as a WARN, and what was
 /// read before stays in use. Write the new file beside the old one and rename it.
 ///

@@ -73,10 +73,14 @@ impl RedlockStore {
             let why = "two of the URLs lead to the same server, which would vote twice";
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
-        let mut reached = 0;
+        let (mut reached, mut uncertified) = (0, None);
         for outcome in &round.outcomes {
             match outcome {
                 NodeOutcome::Replies(_) => reached += 1,
+                // A certificate that has expired is no more than one master that is down.
+                NodeOutcome::Failed(failure) if error_of(failure).kind() == ErrorKind::Tls => {
+                    uncertified = Some(error_of(failure).clone());
+                }
                 NodeOutcome::Failed(failure) if !error_of(failure).kind().is_outage() => {
                     return Err(error_of(failure).clone());
                 }
@@ -84,7 +88,7 @@ impl RedlockStore {
             }
         }
         if reached < majority(self.nodes.len()) {
-            return Err(self.no_quorum(&round.outcomes, |_| "reached".to_owned()));
+            return Err(uncertified.unwrap_or_else(|| self.no_quorum(&round.outcomes, |_| "reached".to_owned())));
         }
         self.quarantine.maintain(&self.nodes);
         Ok(())

@@ -36,8 +36,8 @@ struct State {
     system: Option<Vec<CertificateDer<'static>>>,
 }
 
-/// What tells that a file has changed; `None` if it is not there.
-type Stamp = Option<(SystemTime, u64)>;
+/// What tells that a file has changed, its inode included; `None` if it is not there.
+type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl TlsClient {
     /// Reads nothing yet.
@@ -100,12 +100,7 @@ impl TlsClient {
             Pem::File(path) => Some(path),
             Pem::Bytes(_) => None,
         });
-        files
-            .map(|path| {
-                let metadata = std::fs::metadata(path).ok()?;
-                Some((metadata.modified().ok()?, metadata.len()))
-            })
-            .collect()
+        files.map(|path| stamp(path)).collect()
     }
 
     fn load(&self, system: &mut Option<Vec<CertificateDer<'static>>>) -> Result<ClientConfig> {
@@ -162,6 +157,15 @@ impl fmt::Debug for TlsClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings.fmt(f)
     }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let metadata = std::fs::metadata(path).ok()?;
+    #[cfg(unix)]
+    let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let inode = 0;
+    Some((metadata.modified().ok()?, metadata.len(), inode))
 }
 
 fn read_identity(

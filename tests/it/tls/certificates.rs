@@ -54,6 +54,18 @@ fn a_certificate_that_is_wrong_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_user_logs_in_over_tls() {
+    let Some(certificates) = certificates() else { return };
+    let server = Server::start_tls(&certificates, &["--requirepass", "of-all"]);
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">s3cr3t-pw", "~*", "&*", "+@all"]);
+    let url = |user: &str| server.url().replace("//", &format!("//{user}@")) + "2";
+    works(&settings(&url("app:s3cr3t-pw"), trusting(&certificates)).build().unwrap());
+    works(&settings(&url(":of-all"), trusting(&certificates)).build().unwrap());
+    let error = refused(ErrorKind::Denied, &[], settings(&url("app:other-pw"), trusting(&certificates)));
+    assert!(!format!("{error:?}").contains("other-pw"), "{error:?}");
+}
+
+#[test]
 fn a_self_signed_certificate_that_is_named_is_trusted() {
     let Some(certificates) = certificates() else { return };
     let server = Server::start_tls(&certificates, &[]);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard, Tls};
 
 use super::wire::{Toward, Wire};
-use super::{IO_TIMEOUT, SOON, certificates, client, settings, trusting, works};
+use super::{IO_TIMEOUT, LEASE, SOON, certificates, client, settings, trusting, works};
 use crate::rig::{Child, Fault, Masters, Proxy, Server, TlsFront, ms, wait_for_votes, wait_until};
 
 /// The connections that the server has accepted so far.
@@ -258,6 +258,62 @@ fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
     assert_eq!(counter.into_inner(), 3 * 40);
     drop(clients);
     masters.0[1].start_again();
+    masters.assert_clean();
+}
+
+/// A certificate that has expired costs one master.
+#[test]
+fn redlock_goes_on_without_a_master_whose_certificate_is_refused() {
+    let Some(certificates) = certificates() else { return };
+    let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
+    let builder =
+        || LockClient::builder().urls(masters.urls()).tls(trusting(&certificates)).redlock().admit_fresh_nodes();
+    masters.0[1].present(&certificates.expired());
+    let client = builder().build().unwrap();
+    wait_for_votes(&client, 2);
+    works(&client);
+    let nodes = client.nodes();
+    let error = nodes.iter().find_map(|node| node.last_error()).expect("the third tells why it is down");
+    assert!(error.to_string().contains("expired"), "{error}");
+    masters.0[1].present(certificates.server());
+    wait_for_votes(&client, 3);
+    works(&client);
+    masters.0.iter().for_each(|server| server.present(&certificates.expired()));
+    let error = builder().build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
+    drop(client);
+    masters.assert_clean();
+}
+
+#[test]
+fn a_server_with_too_many_clients_is_named_among_the_reasons() {
+    let Some(certificates) = certificates() else { return };
+    let server = Server::start_tls(&certificates, &[]);
+    let mut other = server.connect();
+    redis::cmd("CONFIG").arg(&["SET", "maxclients", "1"]).exec(&mut other).unwrap();
+    let error = settings(&server.url(), trusting(&certificates)).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
+    assert!(error.to_string().contains("maxclients"), "{error}");
+}
+
+/// A socket that brings a part of a record has nothing to read yet.
+#[test]
+fn redlock_does_not_wait_for_a_record_that_trickles() {
+    let Some(certificates) = certificates() else { return };
+    let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
+    let wire = Wire::to(&masters.0[0]);
+    let urls = [wire.url(), masters.0[1].url(), masters.0[2].url()];
+    let builder = LockClient::builder().urls(urls).tls(trusting(&certificates)).redlock().admit_fresh_nodes();
+    let client = builder.lease(LEASE).io_timeout(IO_TIMEOUT * 2).build().unwrap();
+    wait_for_votes(&client, 3);
+    works(&client);
+    wire.trickle(300);
+    let start = Instant::now();
+    works(&client);
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    wire.trickle(0);
+    wait_for_votes(&client, 3);
+    drop(client);
     masters.assert_clean();
 }
 

@@ -29,9 +29,9 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Connects, with TLS if the endpoint has it, and returns the deadline of the handshake: connect
-    /// and both handshakes share `timeout`. It starts after the host name is resolved, or a slow name server would leave no time for the
-    /// server.
+    /// Connects, with TLS if the endpoint has it, and returns the deadline of the handshake:
+    /// connect and both handshakes share `timeout`. It starts after the host name is resolved, or a
+    /// slow name server would leave no time for the server.
     pub(super) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<(Self, Instant)> {
         match &endpoint.address {
             Address::Tcp { host, port } => {

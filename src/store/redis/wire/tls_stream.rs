@@ -18,7 +18,7 @@ use super::poll::{read_now, time_left};
 use crate::store::tls::{TlsClient, TlsFailure};
 
 /// The size of one read of the socket. A record has up to 16 KiB, but replies are short.
-const CHUNK: usize = 8192;
+const CHUNK: usize = 4096;
 
 /// A handle; clones share the connection. Only one of them may read.
 #[derive(Clone)]
@@ -215,5 +215,126 @@ impl Session {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+    use super::*;
+    use crate::base::tls::Tls;
+
+    type Server = StreamOwned<ServerConnection, TcpStream>;
+
+    fn pair() -> (Server, TlsStream) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(made.signing_key.serialize_pem().as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let accepted = std::thread::spawn(move || {
+            let mut server =
+                Server::new(ServerConnection::new(Arc::new(config)).unwrap(), listener.accept().unwrap().0);
+            server.conn.complete_io(&mut server.sock).unwrap();
+            // Session tickets.
+            server.flush().unwrap();
+            server
+        });
+        let client = TlsClient::new(Tls::new().ca_pem(made.cert.pem()));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let stream = TlsStream::connect(socket, &client, "localhost", deadline).unwrap();
+        (accepted.join().unwrap(), stream)
+    }
+
+    fn wait_until(mut done: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !done() {
+            assert!(start.elapsed() < Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn has_arrived(stream: &TlsStream) {
+        wait_until(|| stream.socket().peek(&mut [0]).unwrap() > 0);
+    }
+
+    #[test]
+    fn what_tls_keeps_for_itself_is_no_input() {
+        let (mut server, stream) = pair();
+        has_arrived(&stream);
+        assert!(!stream.has_input(), "session tickets");
+        server.conn.refresh_traffic_keys().unwrap();
+        server.conn.write_tls(&mut server.sock).unwrap();
+        has_arrived(&stream);
+        assert!(!stream.has_input(), "new keys");
+        assert_eq!(stream.read_now(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        server.write_all(b"+OK").unwrap();
+        wait_until(|| stream.has_input());
+        let mut bytes = [0; 8];
+        assert_eq!((stream.read_now(&mut bytes).unwrap(), &bytes[..3]), (3, &b"+OK"[..]));
+        assert!(!stream.has_input());
+        // The answer to the new keys goes out with the next write.
+        stream.write(b"PING", None).unwrap();
+        let mut asked = [0; 4];
+        server.read_exact(&mut asked).unwrap();
+        assert_eq!(&asked, b"PING");
+
+        server.conn.send_close_notify();
+        server.conn.write_tls(&mut server.sock).unwrap();
+        wait_until(|| stream.has_input());
+        assert_eq!(stream.read_now(&mut bytes).unwrap(), 0, "an orderly end");
+    }
+
+    #[test]
+    fn an_end_without_a_goodbye_is_an_end() {
+        let (server, stream) = pair();
+        drop(server);
+        wait_until(|| stream.has_input());
+        assert_eq!(stream.read_some(&mut [0; 8]).unwrap(), Some(0));
+    }
+
+    #[test]
+    fn nothing_is_lost_of_records_larger_than_a_read() {
+        let (mut server, stream) = pair();
+        let sent: Vec<u8> = (0..100_000u32).map(|n| n.to_le_bytes()[0]).collect();
+        let copy = sent.clone();
+        let writer = std::thread::spawn(move || {
+            server.write_all(&copy).unwrap();
+            server
+        });
+        let (mut received, mut buffer, mut was_ahead) = (Vec::new(), [0; 1000], false);
+        while received.len() < sent.len() {
+            match stream.read_now(&mut buffer) {
+                Ok(length) => received.extend_from_slice(&buffer[..length]),
+                Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock, "{e}"),
+            }
+            was_ahead |= stream.has_read_ahead();
+        }
+        assert!(received == sent && was_ahead && !stream.has_read_ahead());
+        drop(writer.join().unwrap());
+    }
+
+    /// A part of a record makes the socket readable, and brings nothing yet.
+    #[test]
+    fn a_part_of_a_record_is_not_waited_for() {
+        let (mut server, stream) = pair();
+        server.conn.writer().write_all(b"+OK").unwrap();
+        let mut record = Vec::new();
+        server.conn.write_tls(&mut record).unwrap();
+        let (first, rest) = record.split_at(record.len() - 1);
+        server.sock.write_all(first).unwrap();
+        has_arrived(&stream);
+        assert!(!stream.has_input());
+        assert_eq!(stream.read_now(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        server.sock.write_all(rest).unwrap();
+        wait_until(|| stream.has_input() && stream.has_read_ahead());
+        assert_eq!(stream.read_some(&mut [0; 8]).unwrap(), Some(3));
     }
 }

@@ -183,4 +183,22 @@ mod tests {
         #[cfg(unix)]
         assert_eq!(settings("redis+unix:///tmp/s?db=3&user=u&pass=p%40ss"), all);
     }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_secure_url_is_the_same_but_secure() {
+        assert_eq!(settings("rediss://u:p%40ss@host:6380/3"), (3, Some("u".to_owned()), Some("p@ss".to_owned())));
+        for (url, is_secure) in [
+            ("rediss://host/", true),
+            ("REDISS://host/?db=2", true),
+            ("valkeys://[::1]:6380", true),
+            ("redis://host/?user=rediss&pass=rediss", false),
+        ] {
+            assert_eq!(parse(url).unwrap().is_secure(), is_secure, "{url}");
+        }
+        assert_eq!(format!("{:?}", parse("rediss://u:secret@[::1]:6380").unwrap()), "[::1]:6380");
+        for url in ["rediss://host/#insecure", "rediss+unix:///tmp/s", "rediss:///tmp/s", "rediss"] {
+            assert!(parse(url).is_err(), "{url}");
+        }
+    }
 }
