@@ -20,7 +20,7 @@ pub(super) struct Servers {
 
 #[derive(Debug)]
 enum Kind {
-    One(Server),
+    One(Box<Server>),
     Cluster(Arc<Cluster>),
 }
 
@@ -28,7 +28,7 @@ impl Servers {
     /// `background` may have a shorter I/O timeout than `foreground`.
     pub(super) fn one(foreground: Connector, background: Connector, connections: usize) -> Self {
         let clock = foreground.clock.clone();
-        Self { kind: Kind::One(Server::new(foreground, background, connections)), clock }
+        Self { kind: Kind::One(Box::new(Server::new(foreground, background, connections))), clock }
     }
 
     pub(super) fn cluster(

@@ -19,6 +19,9 @@ const PASSES: usize = 3;
 /// The reply to one request, and when it was sent.
 pub(crate) type Exchanged = Result<(Reply, Moment)>;
 
+/// The replies of one group, or why there are none.
+type GroupExchanged = Result<(Vec<Reply>, Moment)>;
+
 /// The requests for one primary, each with its place.
 struct Group {
     primary: Arc<Primary>,
@@ -58,7 +61,7 @@ impl Cluster {
         outcomes
     }
 
-    fn exchange_groups(&self, groups: Vec<Group>) -> Vec<(usize, Result<(Vec<Reply>, Moment)>)> {
+    fn exchange_groups(&self, groups: Vec<Group>) -> Vec<(usize, GroupExchanged)> {
         let ask = |group: Group| {
             let server = &group.primary.server;
             server.background.exchange(&group.requests, &server.pool)
