@@ -146,6 +146,7 @@ impl Inner {
             maintain_at: Some(self.clock.now()),
             trouble: RenewalTrouble::default(),
             seen: ClockReading::at(&*self.clock, self.clock.now()),
+            moves: self.store.moves(),
         };
         loop {
             match catch_unwind(AssertUnwindSafe(|| self.pass(&mut round))) {
@@ -167,6 +168,11 @@ impl Inner {
         if let Some(ahead) = self.mistrust_a_jump(&mut table, round, now) {
             drop(table);
             log::debug!("the wall clock jumped {ahead:?} ahead: renewing every lease now");
+            return true;
+        }
+        if self.mistrust_a_move(&mut table, round, now) {
+            drop(table);
+            log::debug!("another server has the holds: renewing every lease now");
             return true;
         }
         if std::mem::take(&mut table.visit_all) {
@@ -234,11 +240,25 @@ impl Inner {
         if !table.due.is_endangered_by(ahead) {
             return None;
         }
+        self.suspect_all(table, now);
+        Some(ahead)
+    }
+
+    /// Another server has the holds now, and may have missed their last renewals.
+    fn mistrust_a_move(&self, table: &mut Table, round: &mut Round, now: Moment) -> bool {
+        let moves = self.store.moves();
+        if std::mem::replace(&mut round.moves, moves) == moves {
+            return false;
+        }
+        self.suspect_all(table, now);
+        true
+    }
+
+    fn suspect_all(&self, table: &mut Table, now: Moment) {
         for grant in table.due.take_all() {
             grant.lease.suspect(now);
             self.enter(table, &grant, now);
         }
-        Some(ahead)
     }
 
     fn take_due(&self, table: &mut Table, now: Moment) -> Option<Batch<'_>> {
@@ -389,4 +409,5 @@ struct Round {
     maintain_at: Option<Moment>,
     trouble: RenewalTrouble,
     seen: ClockReading,
+    moves: u64,
 }

@@ -52,6 +52,8 @@ pub struct Builder {
     urls: Vec<String>,
     #[cfg(feature = "tls")]
     tls: Option<Arc<TlsClient>>,
+    #[cfg(feature = "tls")]
+    sentinel_tls: Option<Arc<TlsClient>>,
     credentials: Option<Arc<dyn CredentialsProvider>>,
     sentinel: Option<String>,
     sentinel_credentials: Option<Arc<dyn CredentialsProvider>>,
@@ -81,6 +83,8 @@ impl Builder {
             urls: Vec::new(),
             #[cfg(feature = "tls")]
             tls: None,
+            #[cfg(feature = "tls")]
+            sentinel_tls: None,
             credentials: None,
             sentinel: None,
             sentinel_credentials: None,
@@ -374,7 +378,7 @@ impl std::fmt::Debug for Builder {
         let mut shown = f.debug_struct("Builder");
         shown.field("addresses", &self.addresses());
         #[cfg(feature = "tls")]
-        shown.field("tls", &self.tls);
+        shown.field("tls", &self.tls).field("sentinel_tls", &self.sentinel_tls);
         shown
             .field("credentials", &self.credentials.is_some())
             .field("sentinel", &self.sentinel)

@@ -5,8 +5,12 @@ use std::sync::Arc;
 use super::{Builder, invalid};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
+#[cfg(feature = "tls")]
+use crate::base::tls::Tls;
 use crate::store::redis::sentinel::{Providers, SentinelUrls, names_sentinels};
 use crate::store::redis::wire::Endpoint;
+#[cfg(feature = "tls")]
+use crate::store::tls::TlsClient;
 
 impl Builder {
     /// The [`urls`](Self::urls) are sentinels, and the server is the master that they watch under
@@ -71,6 +75,44 @@ impl Builder {
         self
     }
 
+    /// How the connections to the *sentinels* are secured, where it is not as to the servers. The
+    /// URLs must be `rediss://`. Without it, `rediss://` means TLS for both, with the settings of
+    /// [`tls`](Self::tls); with it, the servers have TLS only if there is a `tls` too. With
+    /// `redis://` and a `tls`, the servers alone have it. Cargo feature `tls`.
+    ///
+    /// The sentinels name servers mostly by their IP addresses: the certificates must have those,
+    /// or [`Tls::server_name`](crate::Tls::server_name) says which name they have.
+    #[cfg(feature = "tls")]
+    pub fn sentinel_tls(mut self, tls: Tls) -> Self {
+        self.sentinel_tls = Some(Arc::new(TlsClient::new(tls)));
+        self
+    }
+
+    /// Reads the files of those settings that are wanted.
+    #[cfg(feature = "tls")]
+    pub(super) fn prepare_tls_of_sentinels(&mut self) -> Result<()> {
+        let is_secure = self.sentinel_urls()?.is_some_and(|urls| urls.server.is_secure());
+        if self.sentinel_tls.is_some() && !is_secure {
+            return Err(invalid(
+                "sentinel_tls is for sentinels with rediss:// URLs; with redis:// nothing is encrypted",
+            ));
+        }
+        if is_secure && self.sentinel_tls.is_none() {
+            self.tls.get_or_insert_with(|| Arc::new(TlsClient::new(Tls::new())));
+        }
+        self.tls.iter().chain(&self.sentinel_tls).try_for_each(|tls| tls.check())
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn secure_sentinels(&self, urls: &mut SentinelUrls) {
+        let of_sentinels = self.sentinel_tls.as_ref().or(self.tls.as_ref());
+        let is_secure = urls.server.is_secure();
+        urls.server = urls.server.clone().secured_by(self.tls.as_ref());
+        if let Some(tls) = of_sentinels.filter(|_| is_secure) {
+            urls.sentinels.iter_mut().for_each(|sentinel| sentinel.secure_with(tls));
+        }
+    }
+
     /// Whether anything is said of servers.
     pub(super) fn has_servers(&self) -> bool {
         !self.urls.is_empty()
@@ -81,7 +123,7 @@ impl Builder {
             || self.replicas.is_some()
     }
 
-    fn has_sentinels(&self) -> bool {
+    pub(super) fn has_sentinels(&self) -> bool {
         self.sentinel.is_some() || self.urls.iter().any(|url| names_sentinels(url))
     }
 
@@ -93,6 +135,10 @@ impl Builder {
         }
         if self.has_sentinels() && self.is_cluster() {
             return Err(invalid("a cluster fails over by itself, without sentinels; leave out one of the two"));
+        }
+        #[cfg(feature = "tls")]
+        if self.sentinel_tls.is_some() && !self.has_sentinels() {
+            return Err(invalid("sentinel_tls is for Builder::sentinel; for the server it is tls"));
         }
         if self.sentinel_credentials.is_some() && !self.has_sentinels() {
             return Err(invalid("sentinel_credentials are for Builder::sentinel; for the server it is credentials"));

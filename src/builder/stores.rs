@@ -35,7 +35,10 @@ impl Builder {
 
     /// The one server, or whichever is the master of the sentinels.
     fn target(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Target> {
-        if let Some(urls) = self.sentinel_urls()? {
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "they take the settings of TLS"))]
+        if let Some(mut urls) = self.sentinel_urls()? {
+            #[cfg(feature = "tls")]
+            self.secure_sentinels(&mut urls);
             // The watchdog waits for them as well.
             let timeout = io_timeout.min(self.lease / 4);
             return Ok(Target::Master(Arc::new(Sentinels::new(urls, &self.client_name, timeout, clock.clone()))));

@@ -39,6 +39,9 @@ impl Builder {
 
     /// Reads the files, if TLS is wanted. All connections of the client share what was read.
     pub(super) fn prepare_tls(&mut self) -> Result<()> {
+        if self.has_sentinels() {
+            return self.prepare_tls_of_sentinels();
+        }
         let urls = if self.is_cluster() { self.cluster_urls()? } else { self.urls.clone() };
         let endpoints: Vec<Endpoint> =
             urls.iter().map(|url| Endpoint::parse(url, self.credentials.as_ref())).collect::<Result<_>>()?;

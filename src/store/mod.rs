@@ -336,17 +336,15 @@ pub(crate) trait SubscriptionSender: Send {
 /// session keeps the session alive, and reports for all of them the instant from which it is known
 /// to live.
 pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
-    /// Checks that the store supports this kind of lock and this name. Called when a handle is
-    /// made; no I/O.
+    /// Whether the store has this kind of lock and can hold this name; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired>;
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released>;
 
-    /// Releases the last hold count and acquires the lock for `next`, in one round trip: a
-    /// hand-over between two threads of this client. `None` if that is not possible now; nothing
-    /// was sent.
+    /// Releases the last hold count and acquires the lock for `next`, in one round trip: from one
+    /// thread of this client to another. `None` if that is not possible now; nothing was sent.
     fn hand_over(
         &self,
         release: &Release<'_>,
@@ -354,8 +352,7 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver>;
 
-    /// Called in the background, in parallel with calls of locks. One outcome for each hold, in
-    /// order.
+    /// Called in the background, beside calls of locks. One outcome for each hold, in order.
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed>;
 
     /// Called in the background: performs the first few undos, and keeps those that are not done.
@@ -382,6 +379,12 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// were down. Returns when to call it again; `None` if never.
     fn maintain(&self) -> Option<Moment> {
         None
+    }
+
+    /// How often the holds have come to a server that may have older leases of them (a failover):
+    /// then all of them are renewed at once. No I/O.
+    fn moves(&self) -> u64 {
+        0
     }
 
     /// The state of each server, as far as it is known.
@@ -429,8 +432,7 @@ pub(crate) enum AcquiredAll {
     /// All are acquired, by a request sent at `sent_at`. One token each; 0 for a part that was held
     /// already.
     Granted { tokens: Vec<u64>, sent_at: Moment },
-    /// None is acquired: the part at index `at` is held by another for up to `ttl`; `None` if that
-    /// is unlimited or unknown.
+    /// The part at index `at` is held by another for up to `ttl`; `None`: unlimited or unknown.
     Busy { at: usize, ttl: Option<Duration> },
     /// None is acquired: the holder held the part at index `at` before, and has lost it.
     Gone { at: usize },
@@ -482,8 +484,7 @@ pub(crate) trait CountStore {
 pub(crate) enum FenceAnswer {
     /// The claim is valid; the answer to a claim has the current value.
     Accepted(Option<Vec<u8>>),
-    /// `standing`: the token of a newer claim; `None` if there is no claim, so nothing may be
-    /// written.
+    /// `standing`: the token of a newer claim; `None`: no claim, so nothing may be written.
     Refused { standing: Option<u64> },
 }
 

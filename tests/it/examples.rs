@@ -71,6 +71,11 @@ fn only_the_right_certificates_are_served() {
     }
 }
 
+#[test]
+fn the_pool_goes_on_when_sentinels_replace_the_master() {
+    assert_eq!(run("sentinel", None), "exact on two masters, one after the other");
+}
+
 /// A new example must be added to the list above.
 #[test]
 fn no_example_is_left_out() {
@@ -90,6 +95,7 @@ fn no_example_is_left_out() {
         "quickstart",
         "rate_limit",
         "rayon_pool",
+        "sentinel",
         "start_signal",
         "test_your_job",
         "three_masters",

@@ -23,7 +23,7 @@ use self::background::Resolution;
 use self::keys::{RedisKeys, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, is_a_number, used_otherwise};
 use self::script::WaiterTimeouts;
-use self::server::Answered;
+use self::server::{Answered, Server};
 use self::servers::Servers;
 use self::slot::Slot;
 use self::subscription::PatternRights;
@@ -325,6 +325,10 @@ impl LockStore for RedisStore {
 
     fn fence(&self) -> Result<&dyn FenceStore> {
         Ok(self)
+    }
+
+    fn moves(&self) -> u64 {
+        self.servers.as_one().map_or(0, Server::moves)
     }
 
     fn close(&self) {

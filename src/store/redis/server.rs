@@ -127,6 +127,11 @@ impl Server {
         }
     }
 
+    /// How often another server has become the master.
+    pub(super) fn moves(&self) -> u64 {
+        self.target.moves()
+    }
+
     pub(super) fn close(&self) {
         self.pool.close();
         self.background.close();

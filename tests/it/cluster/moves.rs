@@ -1,12 +1,13 @@
 //! Slots that move while locks are held, waited for and taken.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::LockClient;
 
 use super::{builder, client};
-use crate::contract::primitives::PRIMITIVES;
+use crate::contract::primitives::{PRIMITIVES, Primitive};
 use crate::rig::{CAP, Cluster, PROMPT, count_under_the_lock, ms, wait_until};
 
 /// A node that does not own the slot.
@@ -18,38 +19,45 @@ fn other_node(cluster: &Cluster, slot: u16) -> usize {
 #[test]
 fn a_hold_survives_the_move_of_its_slot() {
     let cluster = Cluster::start_primaries();
-    for (number, primitive) in PRIMITIVES.iter().filter(|primitive| primitive.masters == 1).enumerate() {
-        let name = format!("{{moves-{number}}}");
-        let slot = cluster.slot(&name);
-        let open = |client: &LockClient| (primitive.open)(client.clone(), &name, None);
-        let (one, two) = (builder(&cluster).lease(ms(1500)).build().unwrap(), client(&cluster));
-        (primitive.prepare)(&one, &name);
-        let guard = open(&one).lock().unwrap();
-        let token = guard.token();
-        std::thread::scope(|s| {
-            let waiter = s.spawn(|| {
-                let start = Instant::now();
-                let guard = open(&two).try_lock_for(CAP).unwrap().expect("it becomes free");
-                (guard.token(), start.elapsed())
+    let (one, two) = (builder(&cluster).lease(ms(3000)).build().unwrap(), client(&cluster));
+    let names = |primitive: &Primitive| format!("{{moves-{}}}", primitive.label);
+    let primitives: Vec<_> = PRIMITIVES.iter().filter(|primitive| primitive.masters == 1).collect();
+    let (moved, released) = (Barrier::new(primitives.len() + 1), Barrier::new(primitives.len() + 1));
+    std::thread::scope(|s| {
+        for primitive in &primitives {
+            let name = names(primitive);
+            (primitive.prepare)(&one, &name);
+            let (one, two, moved, released) = (&one, &two, &moved, &released);
+            s.spawn(move || {
+                let open = |client: &LockClient| (primitive.open)(client.clone(), &name, None);
+                let guard = open(one).lock().unwrap();
+                let token = guard.token();
+                std::thread::scope(|s| {
+                    let waiter = s.spawn(|| open(two).try_lock_for(2 * CAP).unwrap().expect("it becomes free").token());
+                    moved.wait();
+                    released.wait();
+                    assert!(guard.is_held(), "{}", primitive.label);
+                    let start = Instant::now();
+                    guard.unlock().unwrap();
+                    let next = waiter.join().unwrap();
+                    assert!(start.elapsed() < PROMPT, "{}: woken, not by a timer", primitive.label);
+                    assert!(token.is_none() || next > token, "{}: {next:?} after {token:?}", primitive.label);
+                });
             });
-            std::thread::sleep(ms(100));
-            cluster.migrate_slot(slot, other_node(&cluster, slot));
-            // More than two leases: it is renewed where it is now.
-            std::thread::sleep(ms(1700));
-            assert!(guard.is_held(), "{}", primitive.label);
-            guard.unlock().unwrap();
-            let (next, waited) = waiter.join().unwrap();
-            assert!(waited < PROMPT, "{}: woken, not by a timer: {waited:?}", primitive.label);
-            assert!(
-                next >= token && (token.is_none() || next > token),
-                "{}: {next:?} after {token:?}",
-                primitive.label
-            );
-        });
-        if primitive.label.starts_with("semaphore") {
-            one.semaphore(&name).delete().unwrap();
         }
-    }
+        moved.wait();
+        for primitive in &primitives {
+            let slot = cluster.slot(&names(primitive));
+            cluster.migrate_slot(slot, other_node(&cluster, slot));
+        }
+        // More than one lease: each is renewed where it is now.
+        std::thread::sleep(ms(3300));
+        released.wait();
+    });
+    one.semaphore(&names(primitives.iter().find(|primitive| primitive.label.starts_with("semaphore")).unwrap()))
+        .delete()
+        .unwrap();
+    drop((one, two));
     cluster.assert_clean();
 }
 
@@ -58,16 +66,16 @@ fn a_hold_survives_the_move_of_its_slot() {
 #[test]
 fn a_slot_that_is_half_moved_loses_nothing() {
     let cluster = Cluster::start_primaries();
-    let client = builder(&cluster).lease(ms(1200)).build().unwrap();
+    let client = builder(&cluster).lease(ms(3000)).build().unwrap();
     let slot = cluster.slot("{half}");
     let held = client.mutex("{half}held").lock().unwrap();
     let read = client.rw_lock("{half}read").read().unwrap();
     let to = other_node(&cluster, slot);
     cluster.begin_migration(slot, to);
     // Renewed from the node that has it, before its keys move and after.
-    std::thread::sleep(ms(1300));
+    std::thread::sleep(ms(1700));
     cluster.move_keys(slot, to);
-    std::thread::sleep(ms(1300));
+    std::thread::sleep(ms(1700));
     assert!(held.is_held() && read.is_held());
     // Free, so that none of its keys is anywhere: the importing node has it.
     drop(client.mutex("{half}new").try_lock());

@@ -107,7 +107,7 @@ fn a_lease_ends_in_time_while_the_network_is_silent() {
 }
 
 fn holder(case: &Case) -> Child {
-    let (urls, ca) = (case.servers.urls().join(" "), case.ca_file().unwrap_or_default());
+    let (urls, ca) = (case.urls().join(" "), case.ca_file().unwrap_or_default());
     let mut env = vec![("LEASEHOLD_TEST_URLS", &*urls), ("LEASEHOLD_TEST_NOUN", case.primitive.label)];
     env.push(("LEASEHOLD_TEST_CA", ca.to_str().unwrap()));
     let mut child = Child::spawn("contract::leases::holder_process", &env);

@@ -20,7 +20,7 @@ use leasehold::{Builder, ErrorKind, LockClient};
 
 use self::in_memory::Memory;
 use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
-use crate::rig::{CAP, Certificates, Fault, Masters, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Certificates, Fault, MASTER_NAME, Masters, Proxy, Server, ms, sentinel_of, wait_until};
 
 /// Short enough to wait for, long enough to be renewed on a busy machine.
 const SHORT: Duration = ms(900);
@@ -38,11 +38,15 @@ struct Case {
     memory: Option<Memory>,
     /// Of servers with TLS.
     certificates: Option<Certificates>,
+    /// Names the server.
+    sentinel: Option<Server>,
 }
 
 /// The network between a client and its servers.
 struct Network {
     proxies: Vec<Proxy>,
+    /// Names the proxy.
+    sentinel: Option<Server>,
     /// In front of the proxies, which do not understand TLS.
     #[cfg(feature = "tls")]
     fronts: Vec<crate::rig::TlsFront>,
@@ -50,8 +54,10 @@ struct Network {
 
 impl Network {
     fn start(case: &Case) -> Self {
-        let proxies: Vec<Proxy> = case.servers.0.iter().map(Proxy::start).collect();
+        let start = if case.primitive.by_sentinel { Proxy::before } else { Proxy::start };
+        let proxies: Vec<Proxy> = case.servers.0.iter().map(start).collect();
         Self {
+            sentinel: case.primitive.by_sentinel.then(|| sentinel_of(proxies[0].port())),
             #[cfg(feature = "tls")]
             fronts: case
                 .certificates
@@ -63,6 +69,9 @@ impl Network {
     }
 
     fn urls(&self) -> Vec<String> {
+        if let Some(sentinel) = &self.sentinel {
+            return vec![sentinel.url()];
+        }
         #[cfg(feature = "tls")]
         if !self.fronts.is_empty() {
             return self.fronts.iter().map(crate::rig::TlsFront::url).collect();
@@ -90,6 +99,7 @@ impl Network {
 /// `ca`: of servers with TLS.
 fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>) -> Builder {
     let builder = match primitive.masters {
+        1 if primitive.by_sentinel => LockClient::builder().urls(urls).sentinel(MASTER_NAME),
         1 => LockClient::builder().url(&urls[0]),
         // Tests of their own cover masters that lost their data.
         _ => LockClient::builder().urls(urls).redlock().longest_lease(LONG).admit_fresh_nodes(),
@@ -110,9 +120,12 @@ impl Case {
             Some(certificates) => {
                 Masters((0..primitive.masters).map(|_| Server::start_tls(certificates, &[])).collect())
             }
+            None if primitive.by_sentinel => Masters(vec![Server::start_tcp(&[])]),
             None => Masters::start(primitive.masters),
         };
-        let case = Self { primitive, name: format!("the-{}", primitive.label), servers, memory: None, certificates };
+        let sentinel = primitive.by_sentinel.then(|| sentinel_of(servers.0[0].port()));
+        let name = format!("the-{}", primitive.label);
+        let case = Self { primitive, name, servers, memory: None, certificates, sentinel };
         case.prepare();
         case
     }
@@ -120,7 +133,7 @@ impl Case {
     fn in_memory(primitive: &'static Primitive) -> Self {
         let (servers, memory) = (Masters(Vec::new()), Some(Memory::new()));
         let name = format!("the-{}", primitive.label);
-        let case = Self { primitive, name, servers, memory, certificates: None };
+        let case = Self { primitive, name, servers, memory, certificates: None, sentinel: None };
         case.prepare();
         case
     }
@@ -144,8 +157,12 @@ impl Case {
     fn client(&self, settings: impl FnOnce(Builder) -> Builder) -> LockClient {
         match &self.memory {
             Some(memory) => memory.client(settings(LockClient::builder())),
-            None => settings(self.builder(&self.servers.urls())).build().unwrap(),
+            None => settings(self.builder(&self.urls())).build().unwrap(),
         }
+    }
+
+    fn urls(&self) -> Vec<String> {
+        self.sentinel.as_ref().map_or_else(|| self.servers.urls(), |sentinel| vec![sentinel.url()])
     }
 
     fn builder(&self, urls: &[String]) -> Builder {
@@ -245,7 +262,7 @@ fn everywhere(point: impl Fn(&mut Case) + Sync) {
 
 fn run_all(in_memory: bool, point: impl Fn(&mut Case) + Sync) {
     let run = |primitive: &'static Primitive| {
-        if in_memory && primitive.masters == 1 && !primitive.over_tls {
+        if in_memory && primitive.masters == 1 && !primitive.over_tls && !primitive.by_sentinel {
             println!("{} in memory", primitive.label);
             let mut case = Case::in_memory(primitive);
             point(&mut case);

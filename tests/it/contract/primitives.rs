@@ -44,6 +44,8 @@ pub(crate) struct Primitive {
     pub(crate) masters: usize,
     /// They have TLS.
     pub(crate) over_tls: bool,
+    /// A sentinel names them.
+    pub(crate) by_sentinel: bool,
     /// `Type.method`, as in the sources.
     pub(crate) method: &'static str,
     /// This lock of a client. If a lease is given, it is fixed.
@@ -179,6 +181,7 @@ macro_rules! primitive {
             label: $label,
             masters: 1,
             over_tls: false,
+            by_sentinel: false,
             method: concat!(stringify!($type), ".", stringify!($method)),
             open,
             prepare: $prepare,
@@ -212,7 +215,7 @@ fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
 
-pub(crate) static PRIMITIVES: [Primitive; 12] = [
+pub(crate) static PRIMITIVES: [Primitive; 13] = [
     lock!("plain", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
     lock!(
         "plain-owned",
@@ -251,6 +254,11 @@ pub(crate) static PRIMITIVES: [Primitive; 12] = [
     Primitive {
         label: "over-tls",
         over_tls: true,
+        ..lock!("", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays)
+    },
+    Primitive {
+        label: "by-sentinel",
+        by_sentinel: true,
         ..lock!("", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays)
     },
     Primitive {

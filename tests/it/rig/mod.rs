@@ -31,7 +31,7 @@ pub(crate) use masters::{Masters, wait_for_votes};
 pub(crate) use places::{TO_BUS, free_port, fresh_dir};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts};
-pub(crate) use sentinels::{MASTER_NAME, SentinelOptions, Sentinels};
+pub(crate) use sentinels::{MASTER_NAME, SentinelOptions, Sentinels, sentinel_of};
 pub(crate) use server::{Listen, PROMPT_SYNC, Server, start_together};
 #[cfg(feature = "tls")]
 pub(crate) use tls_front::TlsFront;

@@ -159,6 +159,19 @@ fn data_server(options: &SentinelOptions<'_>) -> Server {
     server
 }
 
+/// One sentinel that names what listens on this port, whatever happens to it.
+pub(crate) fn sentinel_of(port: u16) -> Server {
+    let prepare = || {
+        let mut sentinel = Server::prepare(Listen::Tcp, &[]).configured_by_file(&["--sentinel"]);
+        sentinel.configure(&[
+            format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {port} 1"),
+            format!("sentinel down-after-milliseconds {MASTER_NAME} 3600000"),
+        ]);
+        vec![sentinel]
+    };
+    start_together(prepare).remove(0)
+}
+
 /// Sentinels that know everything from the start: to find each other would take two seconds.
 fn sentinels_of(servers: &[Server], options: &SentinelOptions<'_>) -> Vec<Server> {
     let tls = options.tls.map_or(&[][..], |_| &["--tls-replication", "yes"]);

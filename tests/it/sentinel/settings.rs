@@ -16,7 +16,7 @@ fn fails(builder: &Builder, kind: ErrorKind, says: &str) {
 
 /// As in a URL that has all of them.
 fn hosts(rig: &Sentinels) -> String {
-    rig.urls().iter().map(|url| url.trim_start_matches("redis://").trim_end_matches('/')).collect::<Vec<_>>().join(",")
+    rig.urls().iter().map(|url| url.split_once("//").unwrap().1.trim_end_matches('/')).collect::<Vec<_>>().join(",")
 }
 
 #[test]
@@ -154,4 +154,43 @@ fn a_fork_owns_nothing_and_harms_nothing() {
     child.wait();
     assert_left(&rig);
     rig.assert_clean();
+}
+
+/// Servers and sentinels that speak only TLS, and a failover between them.
+#[cfg(feature = "tls")]
+#[test]
+fn servers_and_sentinels_have_tls() {
+    use leasehold::Tls;
+    if !crate::rig::Server::has_tls() {
+        return;
+    }
+    let certificates = crate::rig::Certificates::new();
+    let rig = Sentinels::start_with(SentinelOptions { tls: Some(&certificates), ..SentinelOptions::default() });
+    let tls = || Tls::new().ca_file(certificates.ca_file());
+    let by_url = format!("rediss+sentinel://{}/{MASTER_NAME}", hosts(&rig));
+    let client = builder(&rig).tls(tls()).build().unwrap();
+    for builder in [
+        LockClient::builder().url(&by_url).tls(tls()),
+        builder(&rig).tls(tls()).sentinel_tls(tls()),
+        builder(&rig).tls(tls()).sentinel_tls(Tls::new().danger_accept_any_certificate()),
+    ] {
+        works(&builder.build().unwrap(), "job");
+    }
+    let guard = client.lock("held").unwrap();
+    let next = rig.failover();
+    wait_until("the client follows", || client.nodes()[0].address() == address(rig.server(next)));
+    works(&client, "job");
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+
+    fails(&builder(&rig), ErrorKind::Tls, "no sentinel can be asked");
+    fails(&builder(&rig).sentinel_tls(Tls::new()).tls(tls()), ErrorKind::Tls, "no sentinel can be asked");
+    fails(&builder(&rig).sentinel_tls(tls()), ErrorKind::Unreachable, &address(rig.server(next)));
+    let plain: Vec<String> = rig.urls().iter().map(|url| url.replace("rediss:", "redis:")).collect();
+    let plain = || LockClient::builder().urls(&plain).sentinel(MASTER_NAME);
+    fails(&plain().tls(tls()).io_timeout(Duration::from_millis(500)), ErrorKind::Unreachable, "no sentinel");
+    fails(&plain().sentinel_tls(tls()), ErrorKind::InvalidInput, "sentinel_tls");
+    fails(&LockClient::builder().url("redis://h/").sentinel_tls(tls()), ErrorKind::InvalidInput, "sentinel_tls");
+    drop(client);
+    assert_left(&rig);
 }

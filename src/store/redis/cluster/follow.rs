@@ -33,8 +33,13 @@ impl Cluster {
         let deadline = Instant::now() + self.io_timeout();
         let mut pause = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
         let mut route = self.route(slot)?;
+        let mut ran_partly = false;
         loop {
-            let outcome = ask(&route);
+            let mut outcome = ask(&route);
+            if let Ok(answered) = &mut outcome {
+                answered.repeated |= ran_partly;
+                ran_partly |= answered.reply.redirect() == Some(Redirect::Partly);
+            }
             let next = match &outcome {
                 Ok(answered) => self.after_reply(slot, &route, &answered.reply),
                 Err(Unanswered::NotSent(e)) if e.kind().is_outage() => self.after_failure(slot, &route),

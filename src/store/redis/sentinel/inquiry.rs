@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -20,6 +21,9 @@ pub(super) struct Inquiry {
     io_timeout: Duration,
     state: Mutex<State>,
     changed: Condvar,
+    /// How many epochs have ended. Apart from the state, which can be locked by a thread that waits
+    /// for a core while renewals are due.
+    moves: AtomicU64,
 }
 
 #[derive(Default)]
@@ -58,7 +62,15 @@ impl Drop for EndOfRound<'_> {
 
 impl Inquiry {
     pub(super) fn new(name: String, server: Endpoint, known: Known, io_timeout: Duration) -> Self {
-        Self { name, server, known, io_timeout, state: Mutex::default(), changed: Condvar::new() }
+        Self {
+            name,
+            server,
+            known,
+            io_timeout,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            moves: AtomicU64::new(0),
+        }
     }
 
     /// The master that the sentinels name now. Blocks at most the I/O timeout, as long as the
@@ -121,6 +133,7 @@ impl Inquiry {
         state.current = Some(Current { named: named.clone(), epoch: Epoch::default() });
         let ended = before.map(|Current { named, epoch }| {
             epoch.end();
+            self.moves.fetch_add(1, Ordering::AcqRel);
             named
         });
         drop(state);
@@ -134,6 +147,10 @@ impl Inquiry {
             ),
             None => log::debug!("the sentinels name {} as the master {:?}", place(&named), self.name),
         }
+    }
+
+    pub(super) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
     }
 
     pub(super) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

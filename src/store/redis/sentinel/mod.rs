@@ -52,6 +52,10 @@ impl FindMaster for Sentinels {
         Ok(master)
     }
 
+    fn moves(&self) -> u64 {
+        self.inquiry.moves()
+    }
+
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inquiry.show(f)
     }

@@ -6,14 +6,15 @@ use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::wire::Endpoint;
 
-const SHAPE: &str = "a URL of sentinels is redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]; \
-                     user and password are the server's";
+const SHAPE: &str = "a URL of sentinels is redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db], or \
+                     the same with rediss+sentinel:// (TLS); user and password are the server's";
 
 pub(crate) struct SentinelUrls {
     /// Of the master.
     pub(crate) name: String,
     pub(crate) sentinels: Vec<Endpoint>,
-    /// How to connect to the master, at an address that is not its own.
+    /// How to connect to the master, at an address that is not its own. With TLS if the sentinels
+    /// have it.
     pub(crate) server: Endpoint,
 }
 
@@ -66,6 +67,9 @@ impl SentinelUrls {
         let parse = |url: &String| Endpoint::parse_sentinel(url, providers.of_sentinels);
         let endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
         let server = endpoints[0].clone().logged_in_by(providers.of_servers);
+        if endpoints.iter().any(|endpoint| endpoint.is_secure() != server.is_secure()) {
+            return Err(invalid("of the sentinels' URLs all are rediss:// (TLS), or none"));
+        }
         if endpoints.iter().any(|endpoint| endpoint.db() != server.db()) {
             return Err(invalid("the database in a sentinel's URL is the server's, so all URLs must have the same"));
         }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::inquiry::Inquiry;
 use super::known::Listening;
 use crate::base::error::{ErrorKind, Result};
-use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, ask_all, subscribe_at};
+use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, Waker, ask_all, listen_at, wait_for_input};
 
 /// How often all sentinels are asked without a sign of a failover, and how soon one that ended its
 /// subscription is tried again.
@@ -22,9 +22,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// What the thread waits for new subscriptions. Those that take longer are found at the next
 /// period.
 const SUBSCRIBING: Duration = Duration::from_millis(50);
-/// How long a read waits. Where the system can wait for several sockets, they are read when they
-/// have input.
-const READING: Duration = Duration::from_millis(if cfg!(unix) { 1 } else { 100 });
 
 pub(super) struct Watch {
     inquiry: Arc<Inquiry>,
@@ -32,17 +29,16 @@ pub(super) struct Watch {
     io_timeout: Duration,
     begun: AtomicBool,
     stopped: AtomicBool,
+    /// Of the thread, once it has begun.
+    waker: Mutex<Option<Arc<Waker>>>,
     /// Subscriptions that the thread has not taken yet.
     arrived: Mutex<Vec<Listener>>,
-    /// The other halves of all subscriptions: closing them ends the thread's wait.
-    writers: Mutex<Vec<(u64, PubSubWriter)>>,
-    changed: Condvar,
 }
 
 /// A subscription to the failovers that one sentinel sees.
 struct Listener {
-    number: u64,
     reader: PubSubReader,
+    _writer: PubSubWriter,
     _listening: Listening,
 }
 
@@ -53,8 +49,8 @@ impl Listener {
         loop {
             match self.reader.receive()? {
                 Frame::Message { .. } => news = true,
-                Frame::Subscribed { .. } | Frame::Alive | Frame::Unsubscribed { .. } | Frame::Moved { .. } => {}
                 Frame::Timeout => return Ok(news),
+                _ => {}
             }
         }
     }
@@ -68,9 +64,8 @@ impl Watch {
             io_timeout,
             begun: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            waker: Mutex::default(),
             arrived: Mutex::default(),
-            writers: Mutex::default(),
-            changed: Condvar::new(),
         }
     }
 
@@ -79,9 +74,14 @@ impl Watch {
         if self.begun.swap(true, Ordering::AcqRel) {
             return;
         }
-        let watch = self.clone();
-        let name = format!("lh-sentinel-{}", self.client_name);
-        if let Err(e) = std::thread::Builder::new().name(name).spawn(move || watch.run()) {
+        let start = || {
+            let waker = Arc::new(Waker::new()?);
+            *self.waker.lock() = Some(waker.clone());
+            let watch = self.clone();
+            let name = format!("lh-sentinel-{}", self.client_name);
+            std::thread::Builder::new().name(name).spawn(move || watch.run(&waker))
+        };
+        if let Err(e) = start() {
             self.begun.store(false, Ordering::Release);
             log::warn!("no thread to watch the sentinels, a failover is noticed at the next connect: {e}");
         }
@@ -90,16 +90,16 @@ impl Watch {
     /// The thread ends by itself, within the I/O timeout if it is asking the sentinels.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        let writers = self.writers.lock();
-        writers.iter().for_each(|(_, writer)| writer.close());
-        self.changed.notify_all();
+        if let Some(waker) = &*self.waker.lock() {
+            waker.wake();
+        }
     }
 
     fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    fn run(self: Arc<Self>) {
+    fn run(self: Arc<Self>, waker: &Waker) {
         let mut listeners = Vec::new();
         let (mut next_period, mut in_trouble) = (Instant::now(), false);
         while !self.is_stopped() {
@@ -109,7 +109,7 @@ impl Watch {
                     self.subscribe();
                 }
                 listeners.append(&mut self.arrived.lock());
-                self.wait_for_news(&mut listeners, next_period);
+                self.wait_for_news(&mut listeners, waker, next_period);
                 if !self.is_stopped() {
                     let found = self.inquiry.find().map(drop);
                     self.log_trouble(found, &mut in_trouble);
@@ -117,11 +117,10 @@ impl Watch {
             }));
             if pass.is_err() {
                 log::warn!("the thread that watches the sentinels panicked and goes on");
-                self.pause_until(Instant::now() + PERIOD);
+                wait_for_input(std::iter::empty(), waker, PERIOD);
             }
         }
         self.arrived.lock().clear();
-        self.writers.lock().clear();
     }
 
     /// Subscribes where it is not subscribed, side by side.
@@ -137,43 +136,31 @@ impl Watch {
     }
 
     fn listen(&self, listening: Listening) -> Result<()> {
-        let (reader, mut writer) = subscribe_at(listening.0.endpoint(), &self.client_name, READING, self.io_timeout)?;
+        let (reader, mut writer) = listen_at(listening.0.endpoint(), &self.client_name, self.io_timeout)?;
         writer.subscribe(&["+switch-master"])?;
-        let mut writers = self.writers.lock();
-        // Under the mutex: a stop either sees the writer, or is seen here.
+        let mut arrived = self.arrived.lock();
+        // Under the mutex: the thread clears the list when it ends, and then nobody does.
         if !self.is_stopped() {
-            let number = writers.last().map_or(0, |(number, _)| number + 1);
-            writers.push((number, writer));
-            self.arrived.lock().push(Listener { number, reader, _listening: listening });
+            arrived.push(Listener { reader, _writer: writer, _listening: listening });
         }
         Ok(())
     }
 
     /// Returns when a sentinel tells of a failover, when one is lost, and at the deadline.
-    fn wait_for_news(&self, listeners: &mut Vec<Listener>, deadline: Instant) {
-        if listeners.is_empty() {
-            return self.pause_until(deadline);
-        }
+    fn wait_for_news(&self, listeners: &mut Vec<Listener>, waker: &Waker, deadline: Instant) {
         let mut news = false;
         while !news && !self.is_stopped() && Instant::now() < deadline {
-            let readers: Vec<&PubSubReader> = listeners.iter().map(|listener| &listener.reader).collect();
-            let ready = PubSubReader::ready(&readers, deadline.saturating_duration_since(Instant::now()));
-            let mut ready = ready.into_iter();
+            let left = deadline.saturating_duration_since(Instant::now());
+            wait_for_input(listeners.iter().map(|listener| &listener.reader), waker, left);
             listeners.retain_mut(|listener| {
-                let received = if ready.next() == Some(true) { listener.receive() } else { Ok(false) };
+                let received = listener.receive();
                 news |= !matches!(received, Ok(false));
                 if let Err(e) = &received {
                     log::debug!("the subscription to a sentinel ended: {}", e.chain());
-                    self.writers.lock().retain(|(number, _)| *number != listener.number);
                 }
                 received.is_ok()
             });
         }
-    }
-
-    fn pause_until(&self, deadline: Instant) {
-        let mut writers = self.writers.lock();
-        while !self.is_stopped() && !self.changed.wait_until(&mut writers, deadline).timed_out() {}
     }
 
     /// Once when it begins, once when it is over.

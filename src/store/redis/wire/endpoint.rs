@@ -93,6 +93,12 @@ impl Endpoint {
         }
     }
 
+    /// Takes these settings whatever the URL asks for; `None`: no TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) fn secured_by(self, client: Option<&Arc<TlsClient>>) -> Self {
+        Self { tls: client.cloned(), ..self }
+    }
+
     pub(crate) fn is_same_address(&self, other: &Self) -> bool {
         self.address == other.address
     }

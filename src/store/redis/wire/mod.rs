@@ -35,7 +35,7 @@ pub(crate) use connector::{Connector, Handshake};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use line::Line;
 pub(crate) use pool::Pool;
-pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, subscribe_at, wait_for_input};
+pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, listen_at, wait_for_input};
 pub(crate) use reply::{Redirect, Reply, fail_on_error, server_time};
 pub(crate) use request::{Replicas, Request};
 pub(crate) use script::{Publishing, Script, sha_of};

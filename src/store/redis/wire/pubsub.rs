@@ -85,17 +85,17 @@ impl Connector {
     /// Connects and logs in; reads then wait for `read_timeout`.
     pub(crate) fn subscribe(&self, read_timeout: Duration) -> Result<(PubSubReader, PubSubWriter)> {
         let (endpoint, epoch) = self.endpoint.find()?;
-        let (mut reader, writer) = subscribe_at(&endpoint, &self.client_name, read_timeout, self.io_timeout)?;
-        reader.epoch = epoch;
-        Ok((reader, writer))
+        let (socket, send_half) = open_socket(&endpoint, &self.client_name, self.io_timeout)?;
+        socket.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e, &endpoint))?;
+        Ok((PubSubReader { sockets: vec![socket], several: None, epoch }, PubSubWriter(vec![send_half])))
     }
 
     /// Connects and logs in; reads then do not wait.
     pub(crate) fn subscribe_without_waiting(&self) -> Result<(PubSubReader, PubSubWriter)> {
         let (endpoint, epoch) = self.endpoint.find()?;
-        let (socket, send_half) = open_socket(&endpoint, &self.client_name, self.io_timeout)?;
-        socket.stream.set_nonblocking().map_err(|e| to_error(e, &endpoint))?;
-        Ok((PubSubReader { sockets: vec![socket], several: None, epoch }, PubSubWriter(vec![send_half])))
+        let (mut reader, writer) = listen_at(&endpoint, &self.client_name, self.io_timeout)?;
+        reader.epoch = epoch;
+        Ok((reader, writer))
     }
 
     /// Connects to all servers that can be reached. The reader fails when one of them ends or
@@ -149,15 +149,14 @@ pub(crate) fn wait_for_input<'r>(readers: impl Iterator<Item = &'r PubSubReader>
     waker.wait_with(streams, timeout);
 }
 
-/// Connects to one server and logs in; reads then wait for `read_timeout`.
-pub(crate) fn subscribe_at(
+/// Connects to one server and logs in; reads then do not wait.
+pub(crate) fn listen_at(
     endpoint: &Endpoint,
     client_name: &str,
-    read_timeout: Duration,
     io_timeout: Duration,
 ) -> Result<(PubSubReader, PubSubWriter)> {
     let (socket, send_half) = open_socket(endpoint, client_name, io_timeout)?;
-    socket.stream.set_timeouts(read_timeout, io_timeout).map_err(|e| to_error(e, endpoint))?;
+    socket.stream.set_nonblocking().map_err(|e| to_error(e, endpoint))?;
     let reader = PubSubReader { sockets: vec![socket], several: None, epoch: None };
     Ok((reader, PubSubWriter(vec![send_half])))
 }
@@ -181,13 +180,6 @@ fn open_socket(endpoint: &Endpoint, client_name: &str, io_timeout: Duration) -> 
 }
 
 impl PubSubReader {
-    /// Which readers can be read or have ended. Waits at most `timeout` for the first. Frames that
-    /// were read ahead do not count, so each reader must be read until its `Timeout`.
-    pub(crate) fn ready(readers: &[&Self], timeout: Duration) -> Vec<bool> {
-        let streams: Vec<&Stream> = readers.iter().map(|reader| &reader.sockets[0].stream).collect();
-        readable(&streams, timeout)
-    }
-
     pub(crate) fn receive(&mut self) -> Result<Frame> {
         // The server may be a replica by now, or cut off from those who still are its replicas:
         // whoever holds a lock at the new master publishes there.

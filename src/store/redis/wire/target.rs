@@ -18,6 +18,9 @@ pub(crate) trait FindMaster: Send + Sync {
     /// Asks anew, for each connection.
     fn find(&self) -> Result<Master>;
 
+    /// How often another master was found than before.
+    fn moves(&self) -> u64;
+
     /// The master that was found last, for messages.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
@@ -58,6 +61,10 @@ impl Target {
     /// Of a server that does not change.
     pub(super) fn fixed(&self) -> Option<&Endpoint> {
         if let Self::Fixed(endpoint) = self { Some(endpoint) } else { None }
+    }
+
+    pub(crate) fn moves(&self) -> u64 {
+        if let Self::Master(master) = self { master.moves() } else { 0 }
     }
 
     pub(crate) fn close(&self) {
