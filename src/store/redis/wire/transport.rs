@@ -135,9 +135,9 @@ impl Read for Now<'_> {
     }
 }
 
-/// Why a connection does not work whose write has failed with `error` and whose read with `refused`:
-/// with TLS 1.3 the server refuses a client certificate after the handshake, and may have closed the
-/// connection before our first write.
+/// Why a connection does not work whose write has failed with `error` and whose read with
+/// `refused`: with TLS 1.3 the server refuses a client certificate after the handshake, and may
+/// have closed the connection before our first write.
 pub(super) fn the_reason(error: Error, refused: Error) -> Error {
     if refused.kind() == ErrorKind::Tls { refused } else { error }
 }
