@@ -342,6 +342,7 @@ impl Inner {
                     pause.reset();
                     self.confirm(&topics);
                 }
+                Received::Unwatched(topics) => self.lose(&topics),
                 Received::Alive => {}
                 Received::Timeout => {
                     self.maintain(last_received.elapsed() > self.patience.silence)?;
@@ -362,6 +363,15 @@ impl Inner {
             if let Some(watch) = state.topics.get_mut(topic) {
                 watch.notify();
                 watch.confirmed = true;
+            }
+        }
+    }
+
+    fn lose(&self, topics: &[Topic]) {
+        let mut state = self.state.lock();
+        for topic in topics {
+            if let Some(watch) = state.topics.get_mut(topic) {
+                watch.lose();
             }
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod clock;
+pub(crate) mod credentials;
 pub(crate) mod deadline;
 pub(crate) mod error;
 pub(crate) mod event;

@@ -1,5 +1,6 @@
 //! What a client knows of its servers, for operators.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::base::error::Error;
@@ -29,6 +30,7 @@ pub struct NodeStatus {
     pub(crate) state: NodeState,
     pub(crate) latency: Option<Duration>,
     pub(crate) last_error: Option<Error>,
+    pub(crate) slots: Vec<RangeInclusive<u16>>,
 }
 
 impl NodeStatus {
@@ -49,6 +51,13 @@ impl NodeStatus {
     #[must_use]
     pub fn latency(&self) -> Option<Duration> {
         self.latency
+    }
+
+    /// The hash slots that this primary of a [cluster](crate::Builder::cluster) has; otherwise
+    /// none.
+    #[must_use]
+    pub fn slots(&self) -> &[RangeInclusive<u16>] {
+        &self.slots
     }
 
     /// The last error in reaching the server.

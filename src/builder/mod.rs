@@ -1,5 +1,9 @@
 //! The settings of a client, checked against each other once.
 
+mod cluster;
+mod credentials;
+mod redlock;
+mod sentinel;
 mod stores;
 #[cfg(feature = "tls")]
 mod tls;
@@ -8,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::{Clock, SystemClock};
+use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::ClientId;
 use crate::base::limits::check_lease;
@@ -16,7 +21,6 @@ use crate::client::LockClient;
 use crate::session::{Config, Shared};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
-use crate::store::redis::wire::Endpoint;
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
@@ -26,9 +30,6 @@ const DEFAULT_WAITER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Redisson's default.
 const DEFAULT_JAVA_WAITER_TIMEOUT: Duration = Duration::from_secs(300);
 const MOST_CONNECTIONS: usize = 1024;
-/// Of Redlock: one master of several must be able to fail, and each costs every lock call a
-/// request.
-const NODES: std::ops::RangeInclusive<usize> = 3..=31;
 /// What a master of Redlock has for an answer: far below the lease, because one that hangs must not
 /// cost it.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -51,7 +52,12 @@ pub struct Builder {
     urls: Vec<String>,
     #[cfg(feature = "tls")]
     tls: Option<Arc<TlsClient>>,
+    credentials: Option<Arc<dyn CredentialsProvider>>,
+    sentinel: Option<String>,
+    sentinel_credentials: Option<Arc<dyn CredentialsProvider>>,
     redlock: bool,
+    cluster: bool,
+    sharded_channels: Option<bool>,
     longest_lease: Option<Duration>,
     admit_fresh_nodes: bool,
     durable_nodes: bool,
@@ -75,7 +81,12 @@ impl Builder {
             urls: Vec::new(),
             #[cfg(feature = "tls")]
             tls: None,
+            credentials: None,
+            sentinel: None,
+            sentinel_credentials: None,
             redlock: false,
+            cluster: false,
+            sharded_channels: None,
             longest_lease: None,
             admit_fresh_nodes: false,
             durable_nodes: false,
@@ -96,7 +107,9 @@ impl Builder {
 
     /// The server: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS
     /// (cargo feature `tls`; `Builder::tls` has its settings), or `redis+unix:///path`. All take
-    /// `?db=..&user=..&pass=..`. Required, or [`urls`](Self::urls).
+    /// `?db=..&user=..&pass=..`. Or sentinels and the master that they watch:
+    /// `redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]`; see
+    /// [`sentinel`](Self::sentinel). Required, or [`urls`](Self::urls).
     ///
     /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#` (also
     /// `#insecure`), a database that is named twice, a user without a password, and `rediss://`
@@ -107,78 +120,10 @@ impl Builder {
         self
     }
 
-    /// Several independent servers, each as for [`url`](Self::url): the masters of
-    /// [`redlock`](Self::redlock).
+    /// Several servers, each as for [`url`](Self::url): the sentinels of
+    /// [`sentinel`](Self::sentinel), or the independent masters of [`redlock`](Self::redlock).
     pub fn urls<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.urls = urls.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each
-    /// other, better an odd number. The algorithm of the Redis documentation ("Distributed
-    /// Locks with Redis"): a lock is held as long as a majority of all *configured* masters
-    /// holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays as
-    /// it is: the same methods, guards and waits, for [`lock`](LockClient::lock) and
-    /// [`mutex`](LockClient::mutex); the other primitives
-    /// answer [`Unsupported`](crate::ErrorKind::Unsupported).
-    ///
-    /// All masters are asked at once by the calling thread, and it waits for the quickest majority.
-    /// One that does not answer within the [I/O timeout](Self::io_timeout) (here by default 500
-    /// ms, and never more than a quarter of the lease) is not asked any more until it answers a
-    /// probe of the background thread, which this kind of client has from the start.
-    /// [`connections`](Self::connections) is how many calls are under way beside each other.
-    ///
-    /// **Admission.** A master that restarted, was flushed, failed over or is new may have
-    /// forgotten a hold or a token. It has no vote, for any client, until
-    /// [`longest_lease`](Self::longest_lease) has passed; the key `leasehold:node` on
-    /// it keeps the account. So a first installation takes that long before the first lock can be
-    /// had; see [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`LockClient::nodes`] tells who
-    /// votes. It needs the policy `noeviction`, and no proxy between that keeps connections
-    /// while the server behind it changes.
-    ///
-    /// ```no_run
-    /// let client = leasehold::LockClient::builder()
-    ///     .urls(["redis://a.example/", "redis://b.example/", "redis://c.example/"])
-    ///     .redlock()
-    ///     .build()?;
-    /// let _guard = client.lock("job")?; // as with one server
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    ///
-    /// **What it does not give.** Holds are leases here too: a holder that pauses for longer than
-    /// its lease can meet another one, and only the fencing token stops it. One master is
-    /// enough for that if its clock is stepped forward: it ends the leases on it early, and its
-    /// vote can make a second majority together with a master that the holder has not got. Tokens
-    /// grow strictly whatever the clocks, as long as no majority loses its memory at once; then
-    /// they go on from the masters' clocks.
-    pub fn redlock(mut self) -> Self {
-        self.redlock = true;
-        self
-    }
-
-    /// For [`redlock`](Self::redlock): no client that uses these masters has a longer lease. A
-    /// longer one is refused, and a master that may have forgotten something is kept from
-    /// voting for this long. All clients must have the same. Defaults to the
-    /// [lease](Self::lease), or 30 s if that is more.
-    pub fn longest_lease(mut self, longest: Duration) -> Self {
-        self.longest_lease = Some(longest);
-        self
-    }
-
-    /// For [`redlock`](Self::redlock): a master that remembers nothing at all gets its vote at
-    /// once. For a first installation, and for tests. **Not to be left on**: a master that
-    /// restarts empty then forgets holds that still stand, and two such can give a lock to a
-    /// second holder.
-    pub fn admit_fresh_nodes(mut self) -> Self {
-        self.admit_fresh_nodes = true;
-        self
-    }
-
-    /// For [`redlock`](Self::redlock): the masters sync every write before they answer (`appendonly
-    /// yes`, `appendfsync always`), so one that comes back *with* its data has forgotten
-    /// nothing and votes at once. One that comes back empty waits all the same.
-    pub fn durable_nodes(mut self) -> Self {
-        self.durable_nodes = true;
         self
     }
 
@@ -322,6 +267,8 @@ impl Builder {
         let (id, redlock) = (ClientId::random(self.waiter_timeout), self.redlock);
         let store: Arc<dyn LockStore> = if redlock {
             Arc::new(self.redlock_store(io_timeout, &clock)?)
+        } else if self.is_cluster() {
+            Arc::new(self.cluster_store(io_timeout, &id, &clock)?)
         } else {
             Arc::new(self.redis_store(io_timeout, &id, &clock)?)
         };
@@ -335,8 +282,10 @@ impl Builder {
     /// A client of a store in memory.
     pub(crate) fn build_on(self, memory: &Arc<Memory>) -> Result<LockClient> {
         let io_timeout = self.check()?;
-        if !self.urls.is_empty() || self.redlock || self.replicas.is_some() {
-            return Err(invalid("a client in memory has no server: leave out the URLs, redlock and replicas"));
+        if self.has_servers() {
+            return Err(invalid(
+                "a client in memory has no server: leave out the URLs, credentials, sentinel, redlock, cluster and replicas",
+            ));
         }
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
@@ -385,16 +334,9 @@ impl Builder {
         if self.replicas == Some(0) || self.redlock && self.replicas.is_some() {
             return Err(invalid("replicas(n) is for one server, and n at least 1; the masters of Redlock have none"));
         }
-        let for_redlock = [
-            ("longest_lease", self.longest_lease.is_some()),
-            ("admit_fresh_nodes", self.admit_fresh_nodes),
-            ("durable_nodes", self.durable_nodes),
-        ];
-        if let Some((setting, _)) = for_redlock.iter().find(|(_, given)| *given && !self.redlock) {
-            return Err(invalid(format!(
-                "{setting} is for the masters of Redlock; call Builder::redlock, or leave it out"
-            )));
-        }
+        self.check_cluster()?;
+        self.check_redlock()?;
+        self.check_sentinel()?;
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));
         }
@@ -429,16 +371,17 @@ fn invalid(message: impl Into<String>) -> Error {
 impl std::fmt::Debug for Builder {
     /// Of each URL the address only: the rest may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let address = |url: &String| match Endpoint::parse(url) {
-            Ok(endpoint) => format!("{endpoint:?}"),
-            Err(_) => "a URL that is not understood".to_owned(),
-        };
         let mut shown = f.debug_struct("Builder");
-        shown.field("addresses", &self.urls.iter().map(address).collect::<Vec<_>>());
+        shown.field("addresses", &self.addresses());
         #[cfg(feature = "tls")]
         shown.field("tls", &self.tls);
         shown
+            .field("credentials", &self.credentials.is_some())
+            .field("sentinel", &self.sentinel)
+            .field("sentinel_credentials", &self.sentinel_credentials.is_some())
             .field("redlock", &self.redlock)
+            .field("cluster", &self.cluster)
+            .field("sharded_channels", &self.sharded_channels)
             .field("longest_lease", &self.longest_lease)
             .field("admit_fresh_nodes", &self.admit_fresh_nodes)
             .field("durable_nodes", &self.durable_nodes)

@@ -39,7 +39,8 @@ impl Builder {
 
     /// Reads the files, if TLS is wanted. All connections of the client share what was read.
     pub(super) fn prepare_tls(&mut self) -> Result<()> {
-        let endpoints: Vec<Endpoint> = self.urls.iter().map(|url| Endpoint::parse(url)).collect::<Result<_>>()?;
+        let endpoints: Vec<Endpoint> =
+            self.urls.iter().map(|url| Endpoint::parse(url, self.credentials.as_ref())).collect::<Result<_>>()?;
         let is_wanted = endpoints.iter().any(Endpoint::is_secure);
         if !is_wanted && self.tls.is_some() {
             return Err(invalid(

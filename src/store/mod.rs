@@ -288,6 +288,9 @@ pub(crate) enum Received {
     Notified(Vec<Topic>),
     /// From here on no message about these topics is missed.
     Watching(Vec<Topic>),
+    /// From here on messages about these topics may be missed, until they are reported as watched
+    /// again.
+    Unwatched(Vec<Topic>),
     /// Anything else that shows that the store answers.
     Alive,
     /// Nothing came within the read timeout.

@@ -150,9 +150,12 @@ fn urls_that_cannot_work_say_what_would() {
     }
     for (url, says) in [
         ("rediss://localhost/#insecure", if cfg!(feature = "tls") { "'#'" } else { "TLS" }),
-        ("redis+sentinel://localhost:26379/mymaster", "primary"),
-        ("redis-sentinel://localhost:26379/mymaster", "primary"),
-        ("redis+cluster://localhost/", "Cluster"),
+        ("redis+sentinel://localhost:26379", "redis+sentinel://"),
+        ("redis+sentinel://u:12/s3cr3t-pw@localhost:26379/mymaster", "redis+sentinel://"),
+        ("redis+sentinel://u:s3cr3t-pw@localhost/x/y", "redis+sentinel://"),
+        ("redis+sentinel://u:s3cr3t-pw@localhost/my master", "master's name"),
+        ("redis-sentinel://localhost:26379/mymaster", "redis+sentinel://"),
+        ("redis-cluster://localhost/", "redis+cluster://"),
         // If these were skipped, each would mean something else than it says.
         ("redis://localhost/?ssl=true", "\"ssl\""),
         ("redis+unix:///tmp/x?ssl=true", "\"ssl\""),

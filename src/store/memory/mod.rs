@@ -195,7 +195,7 @@ impl LockStore for MemoryStore {
     fn nodes(&self) -> Vec<NodeStatus> {
         let is_cut = self.memory.state.lock().faults.is_cut(self.memory.clock.now());
         let state = if is_cut { NodeState::Down } else { NodeState::Voting };
-        vec![NodeStatus { address: ADDRESS.to_owned(), state, latency: None, last_error: None }]
+        vec![NodeStatus { address: ADDRESS.to_owned(), state, latency: None, last_error: None, slots: Vec::new() }]
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {

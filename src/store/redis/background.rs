@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::store::Undo;
-use crate::store::redis::repeat::unknowns_of;
 use crate::store::redis::script;
+use crate::store::redis::unknowns::unknowns_of;
 use crate::store::redis::wire::{
-    Connection, Connector, Failure, Pool, PubSubReader, PubSubWriter, Reply, Request, UnknownOutcome,
+    Connection, Connector, Failure, InFlight, Pool, PubSubReader, PubSubWriter, Reply, Request, UnknownOutcome,
 };
 
 /// A connection apart from the pool: renewals must not queue behind calls of locks.
@@ -87,8 +87,8 @@ impl Background {
         }
     }
 
-    /// A connection that ended while it was idle is replaced once: every request sent here may be
-    /// repeated at any time.
+    /// A connection that ended while it was idle, or whose user the server no longer knows, is
+    /// replaced once: every request sent here may be repeated at any time.
     fn send(
         &self,
         connection: &mut Connection,
@@ -96,7 +96,7 @@ impl Background {
     ) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
         connection.mark_idle();
         let outcome = match connection.exchange(requests) {
-            Err(Failure::Unknown { stale: true, .. }) => {
+            outcome if is_of_no_use(&outcome) => {
                 *connection = self.connector.connect().map_err(Failure::NotSent)?;
                 connection.exchange(requests)
             }
@@ -178,6 +178,14 @@ fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Mome
         requests.iter().map(|request| locks.call_over_open(request.clone()).ok()).collect::<Option<_>>()?;
     let sent_at = answers.first()?.sent_at;
     Some((answers.into_iter().map(|answer| answer.reply).collect(), sent_at))
+}
+
+/// The connection was at its end before the requests reached the server.
+fn is_of_no_use(outcome: &std::result::Result<(Vec<Reply>, InFlight), Failure>) -> bool {
+    match outcome {
+        Ok((replies, _)) => replies.iter().any(Reply::is_logged_out),
+        Err(failure) => matches!(failure, Failure::Unknown { stale: true, .. }),
+    }
 }
 
 /// How far an undo has come.

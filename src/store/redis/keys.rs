@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
+use crate::store::redis::slot::Slot;
 
 /// On a master of Redlock: whether it may vote, and its tokens. Not Redisson's.
 pub(crate) const NODE_KEY: &str = "leasehold:node";
@@ -27,6 +28,8 @@ pub(crate) struct RedisKeys {
     pub(crate) channel: Arc<str>,
     /// The fencing token counter.
     pub(crate) token: String,
+    /// Of all of them in a cluster.
+    pub(crate) slot: Slot,
 }
 
 /// # Errors
@@ -43,6 +46,20 @@ pub(crate) fn check_name(name: &LockName) -> Result<()> {
     if is_reserved(&name.key) { refuse(RESERVED) } else { Ok(()) }
 }
 
+/// For a cluster.
+///
+/// # Errors
+/// `InvalidInput` for a latch with braces in its name: Redisson's rule puts its channel into another
+/// slot than its key.
+pub(crate) fn check_name_in_cluster(name: &LockName) -> Result<()> {
+    if name.kind == Kind::Latch && name.key.contains('{') {
+        let why = "in a cluster a latch cannot have braces in its name, because its channel would be in another slot \
+                   than its count; use a name without braces";
+        return Err(Error::named(ErrorKind::InvalidInput, &name.name, why));
+    }
+    check_name(name)
+}
+
 impl RedisKeys {
     pub(crate) fn of(name: &LockName) -> &Self {
         name.spelling(|| Self {
@@ -50,6 +67,7 @@ impl RedisKeys {
             token: prefixed("redisson_lock_token", &name.key),
             tag: tag_of(&name.key),
             lock: name.key.clone(),
+            slot: Slot::for_key(&*name.key),
         })
     }
 

@@ -2,36 +2,44 @@
 
 mod background;
 mod capabilities;
+mod cluster;
 pub(crate) mod keys;
 mod kinds;
-mod repeat;
+mod multi;
+mod renewals;
 pub(crate) mod script;
+pub(crate) mod sentinel;
+mod server;
+mod servers;
+mod slot;
 mod subscription;
+mod unknowns;
 pub(crate) mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::background::{Background, Resolution};
-use self::keys::check_name;
+use self::background::Resolution;
+use self::keys::{RedisKeys, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, is_a_number, used_otherwise};
-use self::repeat::{Answered, Repeater, add_unknown};
-use self::script::{Family, WaiterTimeouts};
+use self::script::WaiterTimeouts;
+use self::server::Answered;
+use self::servers::Servers;
+use self::slot::Slot;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
-use self::wire::{Connector, Failure, Pool, Replicas, Reply, Request};
+use self::unknowns::{add_unknown, unknowns_of};
+use self::wire::{Connector, Failure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::lock_name::LockName;
-use crate::base::node_status::{NodeState, NodeStatus};
+use crate::base::node_status::NodeStatus;
 use crate::store::{
     Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, QueueStore,
     Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
-/// Holds renewed by one run of the script: the server serves nobody else while a script runs.
-const RENEW_CHUNK: usize = 200;
 /// Undos resolved in one write.
 const RESOLVE_CHUNK: usize = 200;
 
@@ -48,8 +56,7 @@ pub(crate) struct RedisSettings {
 
 #[derive(Debug)]
 pub(crate) struct RedisStore {
-    requests: Repeater,
-    background: Background,
+    servers: Servers,
     kinds: Kinds,
     clock: Arc<dyn Clock>,
     replicas: Option<Replicas>,
@@ -61,22 +68,36 @@ pub(crate) struct RedisStore {
 impl RedisStore {
     /// `background` may have a shorter I/O timeout than `foreground`.
     pub(crate) fn new(foreground: Connector, background: Connector, settings: RedisSettings) -> Self {
+        Self::build(foreground, background, None, settings)
+    }
+
+    /// Over the primaries of a cluster, which are found by asking the nodes in `seeds`.
+    pub(crate) fn of_cluster(seeds: &[Connector], background: Connector, settings: RedisSettings) -> Self {
+        Self::build(seeds[0].clone(), background, Some(seeds), settings)
+    }
+
+    fn build(
+        foreground: Connector,
+        background: Connector,
+        seeds: Option<&[Connector]>,
+        settings: RedisSettings,
+    ) -> Self {
         let RedisSettings { connections, replicas, waiter_timeouts, client_id } = settings;
         let clock = foreground.clock.clone();
         // Less than both I/O timeouts, or the connection would be given up during the wait.
         let timeout = foreground.io_timeout.min(background.io_timeout) / 2;
         let replicas = replicas.map(|count| Replicas { count, millis: ceil_millis(timeout), grant: true });
-        let (pool, background) = (Pool::new(foreground, connections), Background::new(background));
-        let requests = Repeater::new(pool, clock.clone());
+        let servers = match seeds {
+            None => Servers::one(foreground, background, connections),
+            Some(seeds) => Servers::cluster(foreground, background, seeds, connections),
+        };
         let (kinds, pattern_rights) = (Kinds::default(), Arc::default());
-        Self { requests, background, kinds, clock, replicas, waiter_timeouts, client_id, pattern_rights }
+        Self { servers, kinds, clock, replicas, waiter_timeouts, client_id, pattern_rights }
     }
 
     /// Connects once, which also checks the server and the user's rights.
     pub(crate) fn connect_now(&self) -> Result<()> {
-        let connection = self.requests.pool.connect()?;
-        self.requests.pool.adopt(connection);
-        Ok(())
+        self.servers.connect_now()
     }
 
     /// Releases what may have been granted without enough acknowledgements from replicas: the
@@ -93,7 +114,7 @@ impl RedisStore {
     /// longer has it.
     fn check_use(&self, name: &LockName) -> Result<()> {
         let Some(other) = self.kinds.other_use(name) else { return Ok(()) };
-        let there = self.requests.ask_repeatable(|| Request::plain(&["EXISTS", &name.key]))?.reply;
+        let there = self.servers.ask_repeatable(slot_of(name), || Request::plain(&["EXISTS", &name.key]))?.reply;
         if script::fail_on_error(there)? != Reply::Int(0) {
             return Err(used_otherwise(name, other));
         }
@@ -106,21 +127,46 @@ impl RedisStore {
         if exists { self.kinds.note(name) } else { self.kinds.forget(name) }
     }
 
-    fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
-        script::acquire(acquire, self.waiter_timeouts).acknowledged_by(self.replicas)
+    fn resolve_chunk(&self, chunk: &[Undo]) -> Result<Vec<Resolution>> {
+        match self.servers.as_one() {
+            Some(server) => server.background.resolve(chunk),
+            None => Ok(self.resolve_in_cluster(chunk)),
+        }
     }
 
-    /// For holds of one family.
-    fn renewal_request<'a>(&self, chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
-        let family = chunk.clone().next().map_or(Family::Hash, |first| Family::of(first.name.kind));
-        let replicas = self.replicas.map(|replicas| Replicas { grant: false, ..replicas });
-        script::renew(family, chunk).acknowledged_by(replicas)
+    /// One after the other, because each may be redirected. After one that cannot be reached the
+    /// others wait for the next round: renewals come first.
+    fn resolve_in_cluster(&self, chunk: &[Undo]) -> Vec<Resolution> {
+        let mut reached = true;
+        let resolve = |undo: &Undo| {
+            if !reached {
+                return Resolution::NotYet;
+            }
+            let (mut unknowns, before) = (undo.unknowns.clone(), unknowns_of(&undo.unknowns).len());
+            match self.servers.ask(slot_of(&undo.name), || script::release(&undo.release()), &mut unknowns) {
+                Ok(answered) => match script::release_answer(answered.reply) {
+                    Ok(_) => Resolution::Done,
+                    Err(_) => Resolution::NothingUnderWay,
+                },
+                Err(e) => {
+                    log::debug!("an unknown outcome cannot be resolved yet: {}", e.chain());
+                    reached = false;
+                    let sent = unknowns_of(&unknowns).len() > before;
+                    if sent { Resolution::MayHaveRun } else { Resolution::NotYet }
+                }
+            }
+        };
+        chunk.iter().map(resolve).collect()
+    }
+
+    fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
+        script::acquire(acquire, self.waiter_timeouts).acknowledged_by(self.replicas)
     }
 }
 
 impl LockStore for RedisStore {
     fn check(&self, name: &LockName) -> Result<()> {
-        check_name(name)
+        if self.servers.as_cluster().is_some() { check_name_in_cluster(name) } else { check_name(name) }
     }
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
@@ -128,7 +174,7 @@ impl LockStore for RedisStore {
         if is_a_number {
             self.check_use(acquire.name)?;
         }
-        let answered = self.requests.ask(|| self.acquire_request(acquire), unknowns)?;
+        let answered = self.servers.ask(slot_of(acquire.name), || self.acquire_request(acquire), unknowns)?;
         let outcome = script::acquire_answer(answered.reply, answered.sent_at);
         if outcome.is_err() && acquire.held == 0 {
             let Acquire { name, holder, permits, .. } = *acquire;
@@ -147,7 +193,8 @@ impl LockStore for RedisStore {
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let Answered { reply, repeated, .. } = self.requests.ask(|| script::release(release), unknowns)?;
+        let asked = self.servers.ask(slot_of(release.name), || script::release(release), unknowns);
+        let Answered { reply, repeated, .. } = asked?;
         // A release that leaves counts removes no holder: if the holder is missing, no earlier
         // attempt is the reason.
         let outcome = script::release_answer(reply)
@@ -169,17 +216,11 @@ impl LockStore for RedisStore {
             return None;
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
-        let (first, second) = self.requests.pool.call_two(&script::release(release), &acquire)?;
-        let mut next_unknowns = UnknownOutcomes::default();
-        let acquired = match second {
-            Ok(answer) => script::acquire_answer(answer.reply, answer.sent_at),
-            Err(Failure::NotSent(error)) => Err(error),
-            Err(Failure::Unknown { error, unknown, .. }) => {
-                add_unknown(&mut next_unknowns, unknown);
-                Err(error)
-            }
-        };
+        let (first, second) = self.servers.call_two(slot_of(next.name), &script::release(release), &acquire)?;
+        // A request that was redirected did not run, and is sent anew: the release before the
+        // acquire.
         let released = match first {
+            Ok(ref answer) if answer.reply.redirect().is_some() => self.release(release, unknowns),
             Ok(answer) => script::release_answer(answer.reply),
             Err(Failure::NotSent(error)) => Err(error),
             Err(Failure::Unknown { error, unknown, stale }) => {
@@ -187,28 +228,21 @@ impl LockStore for RedisStore {
                 if stale { self.release(release, unknowns) } else { Err(error) }
             }
         };
+        let mut next_unknowns = UnknownOutcomes::default();
+        let acquired = match second {
+            Ok(ref answer) if answer.reply.redirect().is_some() => self.acquire(next, &mut next_unknowns),
+            Ok(answer) => script::acquire_answer(answer.reply, answer.sent_at),
+            Err(Failure::NotSent(error)) => Err(error),
+            Err(Failure::Unknown { error, unknown, .. }) => {
+                add_unknown(&mut next_unknowns, unknown);
+                Err(error)
+            }
+        };
         Some(HandedOver { released, acquired, unknowns: next_unknowns })
     }
 
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
-        // One script serves one family. The outcomes are put in the order of the batch.
-        let mut order: Vec<usize> = (0..batch.len()).collect();
-        order.sort_by_key(|&at| Family::of(batch[at].name.kind));
-        let families = order.chunk_by(|&a, &b| Family::of(batch[a].name.kind) == Family::of(batch[b].name.kind));
-        let chunks: Vec<&[usize]> = families.flat_map(|family| family.chunks(RENEW_CHUNK)).collect();
-        let requests: Vec<Request> =
-            chunks.iter().map(|chunk| self.renewal_request(chunk.iter().map(|&at| &batch[at]))).collect();
-        let mut outcomes: Vec<Option<Renewed>> = batch.iter().map(|_| None).collect();
-        match self.background.exchange(&requests, &self.requests.pool) {
-            Ok((replies, sent_at)) => {
-                for (chunk, reply) in chunks.iter().zip(replies) {
-                    put_outcomes(&mut outcomes, chunk, script::renew_answers(reply, sent_at));
-                }
-            }
-            Err(error) => outcomes.fill_with(|| Some(Renewed::Failed(error.clone()))),
-        }
-        let missing = || Renewed::Failed(Error::new(ErrorKind::Protocol, "an answer to a renewal is missing"));
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect()
+        self.renew_in_background(batch)
     }
 
     fn resolve(&self, undos: &mut Vec<Undo>) {
@@ -223,7 +257,7 @@ impl LockStore for RedisStore {
             return;
         }
         let chunk: Vec<Undo> = undos.drain(..undos.len().min(RESOLVE_CHUNK)).collect();
-        match self.background.resolve(&chunk) {
+        match self.resolve_chunk(&chunk) {
             Ok(done) => {
                 for (mut undo, resolved) in chunk.into_iter().zip(done) {
                     match resolved {
@@ -254,35 +288,27 @@ impl LockStore for RedisStore {
     }
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let Answered { reply, sent_at, .. } = self.requests.ask_repeatable(|| self.renewal_request(renewals.iter()))?;
-        let answers = script::renew_answers(reply, sent_at)?;
-        if answers.len() != renewals.len() {
-            return Err(Error::new(ErrorKind::Protocol, "an answer to a renewal is missing"));
-        }
-        Ok(answers)
+        self.extend_now(renewals)
     }
 
     fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        script::inspect_answer(self.requests.ask_repeatable(|| script::inspect(name))?.reply)
+        script::inspect_answer(self.servers.ask_repeatable(slot_of(name), || script::inspect(name))?.reply)
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        match self.requests.pool.call(script::force_unlock(name)) {
-            Ok(answer) => script::force_unlock_answer(answer.reply),
-            Err(Failure::NotSent(error) | Failure::Unknown { error, .. }) => Err(error),
-        }
+        script::force_unlock_answer(self.servers.ask_once(slot_of(name), || script::force_unlock(name))?)
     }
 
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
-        let connection = self.background.subscribe(read_timeout)?;
+        let Some(server) = self.servers.as_one() else {
+            return self.servers.as_cluster().expect("there is no third kind").subscribe(read_timeout);
+        };
+        let connection = server.background.subscribe(read_timeout)?;
         Ok(subscribe_to(connection, &self.client_id, self.pattern_rights.clone()))
     }
 
     fn nodes(&self) -> Vec<NodeStatus> {
-        let (reached, last_error) = self.requests.pool.reached();
-        // Without a connection and without a failure, it has not been asked yet.
-        let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
-        vec![NodeStatus { address: self.requests.pool.address(), state, latency: None, last_error }]
+        self.servers.nodes()
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {
@@ -302,9 +328,12 @@ impl LockStore for RedisStore {
     }
 
     fn close(&self) {
-        self.requests.pool.close();
-        self.background.close();
+        self.servers.close();
     }
+}
+
+fn slot_of(name: &LockName) -> Slot {
+    RedisKeys::of(name).slot
 }
 
 /// `repeated`: an earlier attempt of the same release may have run on the data that answered now.
@@ -314,13 +343,6 @@ fn or_freed_before(answer: Released, repeated: bool) -> Released {
         // have been lost with the data, and a false alarm is better than none.
         Released::NotHeld if repeated => Released::Freed { listeners: None, next: None },
         answer => answer,
-    }
-}
-
-fn put_outcomes(outcomes: &mut [Option<Renewed>], places: &[usize], answers: Result<Vec<Renewed>>) {
-    match answers {
-        Ok(answers) => places.iter().zip(answers).for_each(|(&at, answer)| outcomes[at] = Some(answer)),
-        Err(error) => places.iter().for_each(|&at| outcomes[at] = Some(Renewed::Failed(error.clone()))),
     }
 }
 
@@ -337,12 +359,13 @@ mod tests {
     fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {
         let clock: Arc<dyn Clock> = clock.clone();
         let connector = Connector {
-            endpoint: Endpoint::parse("redis+unix:///nonexistent/s").unwrap(),
+            endpoint: Endpoint::parse("redis+unix:///nonexistent/s", None).unwrap().into(),
             client_name: "t".to_owned(),
             handshake: script::handshake(""),
             io_timeout: Duration::from_millis(100),
             clock,
             memory_seen: Arc::default(),
+            cluster: None,
         };
         let ms = Duration::from_millis;
         let settings = RedisSettings {

@@ -60,7 +60,7 @@ struct Pattern {
     idle_since: Option<Instant>,
 }
 
-fn channel_name(topic: &Topic) -> String {
+pub(super) fn channel_name(topic: &Topic) -> String {
     match &topic.turn_of {
         Some(holder) => channel_of_waiter(&topic.key, holder),
         None => channel_of(topic.kind, &topic.key),
@@ -78,7 +78,8 @@ impl Subscriber for RedisSubscriber {
         match self.reader.receive() {
             Ok(Frame::Message { channel }) => Ok(self.topics_of(&channel).map_or(Received::Alive, Received::Notified)),
             Ok(Frame::Subscribed { topic }) => Ok(self.confirmed(&topic).map_or(Received::Alive, Received::Watching)),
-            Ok(Frame::Alive) => Ok(Received::Alive),
+            // The last two come only from a cluster.
+            Ok(Frame::Alive | Frame::Unsubscribed { .. } | Frame::Moved { .. }) => Ok(Received::Alive),
             Ok(Frame::Timeout) => Ok(Received::Timeout),
             Err(e) if e.kind() == ErrorKind::Denied && self.may_blame_the_pattern() => {
                 self.rights.denied.store(true, Ordering::Release);

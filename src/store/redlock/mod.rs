@@ -233,7 +233,13 @@ impl LockStore for RedlockStore {
                 (None, Voting::Yes) => NodeState::Voting,
             };
             let address = format!("{:?}", node.connector.endpoint);
-            NodeStatus { address, state, latency: health.latency, last_error: down.or(health.last_error) }
+            NodeStatus {
+                address,
+                state,
+                latency: health.latency,
+                last_error: down.or(health.last_error),
+                slots: Vec::new(),
+            }
         };
         self.nodes.iter().map(status).collect()
     }

@@ -47,9 +47,9 @@ fn a_cluster_node_is_refused() {
         .find(|port| *port < 55_000 && std::net::TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok())
         .unwrap();
     let server = Server::start_with(&["--cluster-enabled", "yes", "--port", &port.to_string()]);
-    fails(ErrorKind::Unsupported, None, "cluster node", || settings(&server.url()).build());
+    fails(ErrorKind::Unsupported, None, "Builder::cluster", || settings(&server.url()).build());
     let lazy = settings(&server.url()).connect_lazily().build().unwrap();
-    all_methods_fail(&lazy, "job", ErrorKind::Unsupported, "cluster node");
+    all_methods_fail(&lazy, "job", ErrorKind::Unsupported, "Builder::cluster");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Certificates, Listen, Server, start_together, wait_until};
+use super::{Certificates, Listen, PROMPT_SYNC, Server, TO_BUS, start_together, wait_until};
 
 const SLOTS: usize = 16384;
 const PRIMARIES: usize = 3;
@@ -16,11 +16,14 @@ pub(crate) struct ClusterOptions<'a> {
     pub(crate) args: &'a [&'a str],
     /// The nodes speak only TLS, also to each other.
     pub(crate) tls: Option<&'a Certificates>,
+    /// A proxy before each node, at the address that the cluster gives to clients. The nodes' bus
+    /// does without. Not with TLS.
+    pub(crate) proxies: bool,
 }
 
 impl Default for ClusterOptions<'_> {
     fn default() -> Self {
-        Self { replicas: true, node_timeout: 1000, args: &[], tls: None }
+        Self { replicas: true, node_timeout: 1000, args: &[], tls: None, proxies: false }
     }
 }
 
@@ -50,7 +53,7 @@ impl Cluster {
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(Server::url).collect()
+        self.nodes.iter().map(Server::announced_url).collect()
     }
 
     pub(crate) fn node(&self, index: usize) -> &Server {
@@ -234,22 +237,29 @@ fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
     let timeout = options.node_timeout.to_string();
     let cluster =
         ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", &timeout];
-    // A replica gets its snapshot at once, not a second later.
-    let prompt_sync = ["--repl-diskless-sync", "no"];
     let tls = options.tls.map_or(&[][..], |_| &["--tls-cluster", "yes", "--tls-replication", "yes"]);
-    let args = [&cluster, &prompt_sync[..], tls, options.args].concat();
+    let args = [&cluster, &PROMPT_SYNC[..], tls, options.args].concat();
     let count = if options.replicas { 2 * PRIMARIES } else { PRIMARIES };
-    let nodes: Vec<Server> = (0..count).map(|_| Server::prepare(Listen::with(options.tls), &args)).collect();
+    let prepare = || {
+        let mut node = Server::prepare(Listen::with(options.tls), &args).configured_by_file(&[]);
+        if options.proxies {
+            let bus = format!("cluster-announce-bus-port {}", node.port() + TO_BUS);
+            node.hide_behind_a_proxy(|port| vec![format!("cluster-announce-port {port}"), bus]);
+        }
+        node
+    };
+    let nodes: Vec<Server> = std::iter::repeat_with(prepare).take(count).collect();
     for (own, node) in nodes.iter().enumerate() {
         let line = |index: usize| {
-            let (id, port, primary) = (id(&nodes[index]), nodes[index].port(), index % PRIMARIES);
+            let (id, port, primary) = (id(&nodes[index]), nodes[index].announced_port(), index % PRIMARIES);
+            let bus = nodes[index].port() + TO_BUS;
             let myself = if index == own { "myself," } else { "" };
             let (role, of, slots) = match index < PRIMARIES {
                 true => ("master", "-".to_owned(), share(primary)),
                 false => ("slave", self::id(&nodes[primary]), String::new()),
             };
             let epoch = primary + 1;
-            format!("{id} 127.0.0.1:{port}@{} {myself}{role} {of} 0 0 {epoch} connected{slots}\n", port + 10_000)
+            format!("{id} 127.0.0.1:{port}@{bus} {myself}{role} {of} 0 0 {epoch} connected{slots}\n")
         };
         let lines: String = (0..count).map(line).collect();
         let text = format!("{lines}vars currentEpoch {PRIMARIES} lastVoteEpoch 0\n");

@@ -25,8 +25,13 @@ pub(crate) fn record_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         log::set_logger(&Recorder).unwrap();
-        log::set_max_level(log::LevelFilter::Debug);
+        log::set_max_level(log::LevelFilter::Trace);
     });
+}
+
+/// All lines that contain this word.
+pub(crate) fn logged_anywhere(word: &str) -> Vec<String> {
+    LINES.lock().iter().filter(|line| line.1.contains(word)).map(|(_, line)| line.clone()).collect()
 }
 
 /// The lines of this level that contain all of these words. One of them should be the address of

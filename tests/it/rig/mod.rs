@@ -6,6 +6,8 @@ mod bench;
 mod certificates;
 mod child;
 mod cluster;
+mod frames;
+mod load;
 mod logs;
 mod masters;
 mod places;
@@ -23,13 +25,14 @@ pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo};
 pub(crate) use certificates::{Certificates, Identity};
 pub(crate) use child::Child;
 pub(crate) use cluster::{Cluster, ClusterOptions};
-pub(crate) use logs::{logged, record_logs};
+pub(crate) use load::Load;
+pub(crate) use logs::{logged, logged_anywhere, record_logs};
 pub(crate) use masters::{Masters, wait_for_votes};
-pub(crate) use places::{free_port, fresh_dir};
+pub(crate) use places::{TO_BUS, free_port, fresh_dir};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts};
-pub(crate) use sentinels::{SentinelOptions, Sentinels};
-pub(crate) use server::{Listen, Server, start_together};
+pub(crate) use sentinels::{MASTER_NAME, SentinelOptions, Sentinels};
+pub(crate) use server::{Listen, PROMPT_SYNC, Server, start_together};
 #[cfg(feature = "tls")]
 pub(crate) use tls_front::TlsFront;
 

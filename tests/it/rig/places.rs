@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u32 = 10_000;
 const COUNT: u32 = 10_000;
 /// From the port of a cluster's node to the one of its bus.
-const TO_BUS: u16 = 10_000;
+pub(crate) const TO_BUS: u16 = 10_000;
 
 pub(crate) fn fresh_dir() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,6 +1,8 @@
 //! A proxy in front of a server that breaks one chosen exchange at one chosen byte.
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +12,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Server, ms, wait_until};
+use super::frames::{next_request, read_reply};
+use super::{Server, free_port, ms, wait_until};
 
 /// What happens to the request that the fault is injected into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub(crate) enum Fault {
     /// Held back while the client sees a silent connection. Sent by `release_held`, whether or not
     /// the client is still connected.
     Hold,
+    /// The server never receives the request; the client receives this reply.
+    Reply(&'static [u8]),
     /// The client receives bytes that are not RESP.
     Garbage,
     /// The client receives an extra frame before the reply.
@@ -58,16 +63,64 @@ struct State {
     held_over: AtomicBool,
     refuse: AtomicBool,
     silent: AtomicBool,
+    servers_cut_off: AtomicBool,
     /// The number of connections that have subscribed so far, and the number of the last one that
     /// is half open.
     subscribers: AtomicU32,
     half_open: AtomicU32,
     stop: AtomicBool,
-    streams: Mutex<Vec<UnixStream>>,
+    /// Each with whether a server is at its other end.
+    streams: Mutex<Vec<(Arc<AtomicBool>, UnixStream)>>,
 }
 
+impl State {
+    fn shut(&self, of_servers: bool) {
+        self.streams.lock().retain(|(of_server, stream)| {
+            let goes = of_server.load(Ordering::SeqCst) == of_servers;
+            if goes {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+            !goes
+        });
+    }
+}
+
+/// Who is at the other end of a connection to the proxy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    /// Only `AUTH` and `PING` came so far.
+    Unknown,
+    Client,
+    /// A replica or a sentinel.
+    Server,
+}
+
+impl Peer {
+    fn of(request: &[Vec<u8>]) -> Self {
+        match request[0].as_slice() {
+            b"AUTH" | b"PING" => Self::Unknown,
+            b"REPLCONF" | b"PSYNC" | b"SYNC" => Self::Server,
+            b"CLIENT" if request.get(2).is_some_and(|name| name.starts_with(b"sentinel-")) => Self::Server,
+            _ => Self::Client,
+        }
+    }
+}
+
+enum Address {
+    Unix(PathBuf),
+    Tcp(u16),
+}
+
+/// Sockets are alike in all that is done with them here.
+fn as_unix(stream: TcpStream) -> UnixStream {
+    stream.set_nodelay(true).unwrap();
+    UnixStream::from(OwnedFd::from(stream))
+}
+
+/// In front of a server of a group, faults, silence, refusals and cuts meet its clients; its
+/// replicas and the sentinels only `cut_off_servers`.
 pub(crate) struct Proxy {
-    path: PathBuf,
+    address: Address,
     state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
 }
@@ -75,34 +128,70 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn start(server: &Server) -> Self {
         let path = server.dir().join("p");
-        let upstream = server.socket();
         let listener = UnixListener::bind(&path).unwrap();
+        let accept = move || listener.accept().ok().map(|(stream, _)| stream);
+        Self::listen(Address::Unix(path), accept, server, Peer::Client)
+    }
+
+    /// On a port of its own, which a server that will run in a group can announce.
+    pub(crate) fn before(server: &Server) -> Self {
+        // Another process may take a free port first.
+        let bind = || TcpListener::bind(("127.0.0.1", free_port()));
+        let listener = std::iter::repeat_with(bind).take(5).find_map(Result::ok).unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap().port());
+        let accept = move || listener.accept().ok().map(|(stream, _)| as_unix(stream));
+        Self::listen(address, accept, server, Peer::Unknown)
+    }
+
+    fn listen(
+        address: Address,
+        accept: impl FnMut() -> Option<UnixStream> + Send + 'static,
+        server: &Server,
+        peer: Peer,
+    ) -> Self {
+        let upstream = server.socket();
         let state = Arc::new(State::default());
         let shared = state.clone();
         let acceptor = std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
+            for client in std::iter::from_fn(accept) {
                 if shared.stop.load(Ordering::SeqCst) {
                     return;
                 }
-                if shared.refuse.load(Ordering::SeqCst) {
+                if peer == Peer::Client && shared.refuse.load(Ordering::SeqCst) {
                     continue;
                 }
                 let Ok(server) = UnixStream::connect(&upstream) else { continue };
-                shared.streams.lock().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                let of_server = Arc::new(AtomicBool::new(false));
+                let streams = [client.try_clone().unwrap(), server.try_clone().unwrap()];
+                shared.streams.lock().extend(streams.map(|stream| (of_server.clone(), stream)));
                 let state = shared.clone();
-                std::thread::spawn(move || carry(client, server, &state));
+                std::thread::spawn(move || carry(client, server, &state, peer, &of_server));
             }
         });
-        Self { path, state, acceptor: Some(acceptor) }
+        Self { address, state, acceptor: Some(acceptor) }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis+unix://{}", self.path.display())
+        match &self.address {
+            Address::Unix(path) => format!("redis+unix://{}", path.display()),
+            Address::Tcp(port) => format!("redis://127.0.0.1:{port}/"),
+        }
+    }
+
+    /// 0 on a Unix socket.
+    pub(crate) fn port(&self) -> u16 {
+        match self.address {
+            Address::Unix(_) => 0,
+            Address::Tcp(port) => port,
+        }
     }
 
     #[cfg(feature = "tls")]
     pub(crate) fn path(&self) -> &std::path::Path {
-        &self.path
+        match &self.address {
+            Address::Unix(path) => path,
+            Address::Tcp(port) => panic!("it listens on port {port}"),
+        }
     }
 
     /// The next request that contains `word` gets the fault, once.
@@ -127,6 +216,11 @@ impl Proxy {
     /// Waits until `n` faults have happened.
     pub(crate) fn wait_hits(&self, n: u32) {
         wait_until("the injected fault happens", || self.state.hits.load(Ordering::SeqCst) >= n);
+    }
+
+    /// How many faults have happened.
+    pub(crate) fn hits(&self) -> u32 {
+        self.state.hits.load(Ordering::SeqCst)
     }
 
     /// Removes a fault that has not happened yet. False if it has happened.
@@ -162,8 +256,16 @@ impl Proxy {
     }
 
     pub(crate) fn cut_all(&self) {
-        for stream in self.state.streams.lock().drain(..) {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+        self.state.shut(false);
+    }
+
+    /// Sets whether all packets between the server on one side and its replicas and the sentinels on
+    /// the other are dropped. Clients and the bus of a cluster go on.
+    pub(crate) fn cut_off_servers(&self, cut_off: bool) {
+        self.state.servers_cut_off.store(cut_off, Ordering::SeqCst);
+        if !cut_off {
+            // In what they have received a part is missing.
+            self.state.shut(true);
         }
     }
 }
@@ -173,12 +275,19 @@ impl Drop for Proxy {
         self.state.stop.store(true, Ordering::SeqCst);
         self.state.release_held.store(true, Ordering::SeqCst);
         self.cut_all();
-        let _ = UnixStream::connect(&self.path);
+        self.state.shut(true);
+        // Wakes the acceptor.
+        match &self.address {
+            Address::Unix(path) => drop(UnixStream::connect(path)),
+            Address::Tcp(port) => drop(TcpStream::connect(("127.0.0.1", *port))),
+        }
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
-        // The next proxy of the same server listens there.
-        let _ = std::fs::remove_file(&self.path);
+        if let Address::Unix(path) = &self.address {
+            // The next proxy of the same server listens there.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -187,23 +296,41 @@ fn close(a: &UnixStream, b: &UnixStream) {
     let _ = b.shutdown(std::net::Shutdown::Both);
 }
 
-/// Forwards request by request until the client subscribes; from then on bytes flow freely both
-/// ways.
-fn carry(mut client: UnixStream, mut server: UnixStream, state: &State) {
+/// Forwards request by request until the client subscribes or the replica has its snapshot; from
+/// then on bytes flow freely both ways.
+fn carry(mut client: UnixStream, mut server: UnixStream, state: &State, mut peer: Peer, of_server: &AtomicBool) {
     let mut pending = Vec::new();
     loop {
         let Some((request, words)) = next_request(&mut client, &mut pending) else { return close(&client, &server) };
-        if state.silent.load(Ordering::SeqCst) {
+        if peer == Peer::Unknown {
+            peer = Peer::of(&words);
+            of_server.store(peer == Peer::Server, Ordering::SeqCst);
+            if peer == Peer::Client && state.refuse.load(Ordering::SeqCst) {
+                return close(&client, &server);
+            }
+        }
+        let dropped = match peer {
+            Peer::Unknown => false,
+            Peer::Client => state.silent.load(Ordering::SeqCst),
+            Peer::Server => state.servers_cut_off.load(Ordering::SeqCst),
+        };
+        if dropped {
             continue;
         }
-        let subscribes = |word: &Vec<u8>| [&b"SUBSCRIBE"[..], b"PSUBSCRIBE"].contains(&word.as_slice());
-        if words.first().is_some_and(subscribes) {
+        let streams = |word: &Vec<u8>| {
+            [&b"SUBSCRIBE"[..], b"PSUBSCRIBE", b"SSUBSCRIBE", b"PSYNC", b"SYNC"].contains(&word.as_slice())
+        };
+        if words.first().is_some_and(streams) {
             let _ = server.write_all(&request);
             let _ = server.write_all(&pending);
+            if peer == Peer::Server {
+                return flow(client, server, &|| state.servers_cut_off.load(Ordering::SeqCst));
+            }
             let number = state.subscribers.fetch_add(1, Ordering::SeqCst) + 1;
             return flow(client, server, &move || state.half_open.load(Ordering::SeqCst) >= number);
         }
-        let done = match take_fault(state, &words) {
+        let fault = if peer == Peer::Server { None } else { take_fault(state, &words) };
+        let done = match fault {
             None => exchange(&mut client, &mut server, &request, None).is_some(),
             Some(fault) => {
                 state.hits.fetch_add(1, Ordering::SeqCst);
@@ -282,6 +409,7 @@ fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request:
             std::thread::sleep(pause);
             done && client.write_all(frame).is_ok()
         }
+        Fault::Reply(reply) => client.write_all(reply).is_ok(),
         Fault::Garbage => {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
             let _ = client.read(&mut [0; 64]);
@@ -314,68 +442,6 @@ fn pass_on(mut from: UnixStream, mut to: UnixStream, swallow: &(dyn Fn() -> bool
         }
     }
     close(&from, &to);
-}
-
-/// The next complete request, raw and as words.
-fn next_request(client: &mut UnixStream, pending: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
-    let mut chunk = [0; 16 * 1024];
-    loop {
-        if let Some((length, words)) = parse_request(pending) {
-            let rest = pending.split_off(length);
-            return Some((std::mem::replace(pending, rest), words));
-        }
-        match client.read(&mut chunk) {
-            Ok(0) | Err(_) => return None,
-            Ok(n) => pending.extend_from_slice(&chunk[..n]),
-        }
-    }
-}
-
-fn line(bytes: &[u8], from: usize) -> Option<(usize, &str)> {
-    let end = bytes[from..].windows(2).position(|w| w == b"\r\n")?;
-    Some((from + end + 2, std::str::from_utf8(&bytes[from..from + end]).ok()?))
-}
-
-fn parse_request(bytes: &[u8]) -> Option<(usize, Vec<Vec<u8>>)> {
-    let (mut at, head) = line(bytes, 0)?;
-    let count: usize = head.strip_prefix('*')?.parse().ok()?;
-    let mut words = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (start, head) = line(bytes, at)?;
-        let length: usize = head.strip_prefix('$')?.parse().ok()?;
-        words.push(bytes.get(start..start + length)?.to_vec());
-        at = start + length + 2;
-    }
-    (at <= bytes.len()).then_some((at, words))
-}
-
-fn read_reply(server: &mut UnixStream) -> Option<Vec<u8>> {
-    let mut reply = Vec::new();
-    let mut chunk = [0; 16 * 1024];
-    while reply_length(&reply, 0).is_none() {
-        match server.read(&mut chunk) {
-            Ok(0) | Err(_) => return None,
-            Ok(n) => reply.extend_from_slice(&chunk[..n]),
-        }
-    }
-    Some(reply)
-}
-
-/// The end of the reply that begins at `from`, if it is complete.
-fn reply_length(bytes: &[u8], from: usize) -> Option<usize> {
-    let (at, head) = line(bytes, from)?;
-    let number = || head[1..].parse::<i64>().ok();
-    match head.as_bytes().first()? {
-        b'$' => match number()? {
-            -1 => Some(at),
-            length => {
-                let end = at + usize::try_from(length).ok()? + 2;
-                (end <= bytes.len()).then_some(end)
-            }
-        },
-        b'*' => (0..number()?.max(0)).try_fold(at, |at, _| reply_length(bytes, at)),
-        _ => Some(at),
-    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Certificates, Listen, Server, start_together, wait_until};
+use super::{Certificates, Listen, PROMPT_SYNC, Server, start_together, wait_until};
 
 pub(crate) const MASTER_NAME: &str = "mymaster";
 /// What a sentinel knows of a server or another sentinel.
@@ -18,9 +18,13 @@ pub(crate) struct SentinelOptions<'a> {
     pub(crate) sentinel_lines: &'a [&'a str],
     /// All of them speak only TLS.
     pub(crate) tls: Option<&'a Certificates>,
+    /// A proxy before each of the servers, at the address that the sentinels know and name. Not
+    /// with TLS.
+    pub(crate) proxies: bool,
 }
 
-/// Each has a configuration file, so that one that is started again knows its role.
+/// A sentinel that gives a server another role closes all connections to it, also one of
+/// [`Server::cmd`]. Each has a configuration file, so that one that is started again knows its role.
 pub(crate) struct Sentinels {
     servers: Vec<Server>,
     sentinels: Vec<Server>,
@@ -33,7 +37,7 @@ impl Sentinels {
 
     pub(crate) fn start_with(options: SentinelOptions<'_>) -> Self {
         let servers = start_together(|| (0..3).map(|_| data_server(&options)).collect());
-        let master = servers[0].port().to_string();
+        let master = servers[0].announced_port().to_string();
         for replica in &servers[1..] {
             replica.cmd::<()>(&["REPLICAOF", "127.0.0.1", &master]);
             replica.cmd::<()>(&["CONFIG", "REWRITE"]);
@@ -83,7 +87,7 @@ impl Sentinels {
     fn named(&self) -> Vec<usize> {
         let name = |sentinel: &Server| {
             let (_, port): (String, u16) = sentinel.cmd(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME]);
-            self.servers.iter().position(|server| server.port() == port).expect("a master of this rig")
+            self.servers.iter().position(|server| server.announced_port() == port).expect("a master of this rig")
         };
         self.running_sentinels().map(name).collect()
     }
@@ -96,7 +100,7 @@ impl Sentinels {
     /// writes until then, into a replica some 10 s later.
     #[track_caller]
     pub(crate) fn failover(&self) -> usize {
-        let old = self.master_server().port();
+        let old = self.master_server().announced_port();
         // Refused until a replica has been heard of lately.
         wait_until("a failover begins", || {
             let sentinel = self.running_sentinels().next().expect("a sentinel runs");
@@ -106,7 +110,7 @@ impl Sentinels {
         self.wait_for_other_master(old)
     }
 
-    /// Waits until all sentinels that run name a master that is not on this port, and it says so
+    /// Waits until all sentinels that run name a master that has not announced this port, and it says so
     /// itself. Returns which.
     #[track_caller]
     pub(crate) fn wait_for_other_master(&self, than: u16) -> usize {
@@ -116,7 +120,7 @@ impl Sentinels {
             master = named[0];
             let server = self.server(master);
             named.iter().all(|name| *name == master)
-                && server.port() != than
+                && server.announced_port() != than
                 && server.runs()
                 && server.info("replication", "role") == "master"
         });
@@ -144,13 +148,15 @@ impl Sentinels {
     }
 }
 
-/// Starts sending its snapshot at once, not a second later.
-const PROMPT_SYNC: [&str; 2] = ["--repl-diskless-sync", "no"];
-
 fn data_server(options: &SentinelOptions<'_>) -> Server {
     let tls = options.tls.map_or(&[][..], |_| &["--tls-replication", "yes"]);
-    let args = [&PROMPT_SYNC, tls, options.server_args].concat();
-    Server::prepare(Listen::with(options.tls), &args).configured_by_file(&[])
+    let args = [&PROMPT_SYNC[..], tls, options.server_args].concat();
+    let mut server = Server::prepare(Listen::with(options.tls), &args).configured_by_file(&[]);
+    if options.proxies {
+        let announce = |port| vec!["replica-announce-ip 127.0.0.1".to_owned(), format!("replica-announce-port {port}")];
+        server.hide_behind_a_proxy(announce);
+    }
+    server
 }
 
 /// Sentinels that know everything from the start: to find each other would take two seconds.
@@ -165,12 +171,13 @@ fn sentinels_of(servers: &[Server], options: &SentinelOptions<'_>) -> Vec<Server
     for (sentinel, (port, id)) in sentinels.iter_mut().zip(&ids) {
         let mut lines = vec![
             format!("sentinel myid {id}"),
-            format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {} 2", master.port()),
+            format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {} 2", master.announced_port()),
             format!("sentinel down-after-milliseconds {MASTER_NAME} 500"),
             format!("sentinel failover-timeout {MASTER_NAME} 3000"),
             format!("sentinel parallel-syncs {MASTER_NAME} 2"),
         ];
-        let known = |server: &Server| format!("sentinel known-replica {MASTER_NAME} 127.0.0.1 {}", server.port());
+        let known =
+            |server: &Server| format!("sentinel known-replica {MASTER_NAME} 127.0.0.1 {}", server.announced_port());
         lines.extend(replicas.iter().map(known));
         let others = ids.iter().filter(|(other, _)| other != port);
         lines.extend(others.map(|(port, id)| format!("sentinel known-sentinel {MASTER_NAME} 127.0.0.1 {port} {id}")));

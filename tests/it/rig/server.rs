@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use leasehold::{Builder, LockClient};
 
-use super::{Certificates, Identity, free_port, fresh_dir, ms, signal, wait_until};
+use super::{Certificates, Identity, Proxy, free_port, fresh_dir, ms, signal, wait_until};
 
 /// Where a server listens beside its Unix socket.
 #[derive(Clone, Copy)]
@@ -23,6 +23,9 @@ impl<'a> Listen<'a> {
     }
 }
 
+/// The snapshot for a replica is sent and loaded at once; else both take until the next second.
+pub(crate) const PROMPT_SYNC: [&str; 4] = ["--repl-diskless-sync", "no", "--repl-diskless-load", "on-empty-db"];
+
 pub(crate) struct Server {
     dir: PathBuf,
     args: Vec<String>,
@@ -32,6 +35,7 @@ pub(crate) struct Server {
     tls: bool,
     /// Of the default user, if the server began with one.
     password: Option<String>,
+    proxy: Option<Proxy>,
 }
 
 fn binary() -> String {
@@ -108,7 +112,7 @@ impl Server {
         all.extend(["--save", "", "--appendonly", "no", "--loglevel", "warning"].map(str::to_owned));
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let password = all.iter().skip_while(|arg| *arg != "--requirepass").nth(1).cloned();
-        Self { dir, args: all, process: None, port, tls, password }
+        Self { dir, args: all, process: None, port, tls, password, proxy: None }
     }
 
     /// Moves the arguments to a file that the server can rewrite; these stay on its command line.
@@ -134,6 +138,15 @@ impl Server {
         std::fs::write(&file, text + &lines.join("\n") + "\n").unwrap();
         let password = lines.iter().find_map(|line| line.strip_prefix("requirepass "));
         self.password = password.map(str::to_owned).or(self.password.take());
+    }
+
+    /// Puts a proxy before a server that does not run yet. `lines` of its configuration make it
+    /// announce that port as its own.
+    pub(crate) fn hide_behind_a_proxy(&mut self, lines: impl FnOnce(u16) -> Vec<String>) {
+        assert!(!self.tls, "the proxy does not know what is in a TLS connection");
+        let proxy = Proxy::before(self);
+        self.configure(&lines(proxy.port()));
+        self.proxy = Some(proxy);
     }
 
     /// Whether the servers can do TLS. If not it says so, and the test that asks shall end.
@@ -197,6 +210,20 @@ impl Server {
         self.password.as_deref()
     }
 
+    #[track_caller]
+    pub(crate) fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("it was started with a proxy")
+    }
+
+    /// Where others in its group look for it: the proxy's port if it has one.
+    pub(crate) fn announced_port(&self) -> u16 {
+        self.proxy.as_ref().map_or(self.port, Proxy::port)
+    }
+
+    pub(crate) fn announced_url(&self) -> String {
+        self.proxy.as_ref().map_or_else(|| self.url(), Proxy::url)
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -238,7 +265,9 @@ impl Server {
 
     /// A field of `INFO`; empty if there is none.
     pub(crate) fn info(&self, section: &str, field: &str) -> String {
-        let info: String = self.cmd(&["INFO", section]);
+        let ask = || redis::cmd("INFO").arg(section).query::<String>(&mut self.try_connect()?).ok();
+        // A sentinel that gives a server another role closes the connections to it.
+        let info = std::iter::repeat_with(ask).take(3).find_map(|info| info).expect("the server answers INFO");
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.unwrap_or_default().to_owned()
     }

@@ -23,6 +23,8 @@ fn send_and_sync_are_promised() {
 
     both::<Builder>();
     both::<LockClient>();
+    both::<Credentials>();
+    both::<Box<dyn CredentialsProvider>>();
     both::<ReentrantMutex>();
     both::<OwnedMutexGuard>();
     sync::<ReentrantMutexGuard>();
@@ -75,8 +77,10 @@ fn send_and_sync_are_promised() {
     let asserted = include_str!("interface.rs");
     for name in exports("src/lib.rs").keys().chain(exports("src/fencing/mod.rs").keys()) {
         let listed = ["both", "sync", "borrowing"].iter().any(|list| {
-            let mark = format!("    {list}::<{name}");
-            asserted.lines().any(|line| line.strip_prefix(&*mark).is_some_and(|rest| rest.starts_with(['>', '<'])))
+            // The second is that of a trait.
+            let marks = [format!("    {list}::<{name}"), format!("    {list}::<Box<dyn {name}")];
+            let after = |line: &str| marks.iter().find_map(|mark| line.strip_prefix(&**mark).map(str::to_owned));
+            asserted.lines().filter_map(after).any(|rest| rest.starts_with(['>', '<']))
         });
         assert!(listed, "whether {name} is Send and Sync is not asserted here");
     }

@@ -33,6 +33,10 @@ fn refuse_missing_permissions(probe: Reply) -> Result<()> {
     if probe.is_error("NOSCRIPT") {
         return Ok(());
     }
+    // Another node of the cluster has the probe's slot.
+    if probe.redirect().is_some() {
+        return Ok(());
+    }
     if matches!(&probe, Reply::Error(e) if e.code == "NOPERM" && e.text.contains("key")) {
         return Ok(());
     }

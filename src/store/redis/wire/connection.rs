@@ -27,8 +27,14 @@ pub(crate) struct Connection {
     was_idle: bool,
 }
 
-/// An unread reply: its shape, and how many replicas must acknowledge the write that it reports.
-type Due = (Shape, Option<Replicas>);
+/// An unread reply.
+struct Due {
+    shape: Shape,
+    /// The replicas that must acknowledge the write that it reports.
+    replicas: Option<Replicas>,
+    /// The reply to an `ASKING` comes first.
+    asking: bool,
+}
 
 /// Sent, not yet answered: the unknown outcome that the requests have until their replies are read.
 pub(crate) struct InFlight {
@@ -74,7 +80,7 @@ impl Connection {
         requests: impl Iterator<Item = &'a Request>,
     ) -> std::result::Result<InFlight, Failure> {
         let sent_at = self.clock.now();
-        if self.due.is_empty() && self.transport.has_input() {
+        if self.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
             return Err(self.ended_while_idle());
         }
         self.out.clear();
@@ -82,7 +88,8 @@ impl Connection {
         let mut not_after = 0;
         for request in requests {
             request.write(&mut self.out, connection_args);
-            self.due.push_back((request.shape(), request.replicas()));
+            let (shape, replicas, asking) = (request.shape(), request.replicas(), request.is_asking());
+            self.due.push_back(Due { shape, replicas, asking });
             if request.has_limit() {
                 not_after = connection_args.not_after;
             }
@@ -98,22 +105,31 @@ impl Connection {
     /// frame that would be read as the reply to the next request.
     #[cold]
     fn ended_while_idle(&self) -> Failure {
-        log::debug!("an idle connection has ended, or has received bytes that no request asked for");
+        log::debug!("an idle connection has ended with its master or itself, or has received bytes nobody asked for");
         let error = Error::new(ErrorKind::Unreachable, ENDED);
         // Everything sent on it before has been answered, so nothing can run late.
         Failure::Unknown { error, unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 }, stale: true }
     }
 
     pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
-        let (shape, wanted) = self.due.pop_front().unwrap_or((Shape::Any, None));
+        let Due { shape, replicas: wanted, asking } = self.next_due();
         let mut receive = |shape: Shape| self.transport.recv().and_then(|reply| fitting(shape, reply));
-        let replies = receive(shape)
+        let asked = if asking { receive(Shape::Text).map(drop) } else { Ok(()) };
+        let replies = asked
+            .and_then(|()| receive(shape))
             .and_then(|reply| Ok((reply, wanted.map(|wanted| Ok((wanted, receive(Shape::Number)?))).transpose()?)));
         match replies {
+            // A grant that nobody will remember. Looked at after the reply has come: a master that
+            // was replaced before it answered is not believed.
+            Ok(_) if self.facts.is_outdated() => Err(self.replaced(flight)),
             Ok((reply, None)) => Ok(reply),
             Ok((reply, Some((wanted, acknowledged)))) => Ok(wanted.check(reply, acknowledged)),
             Err(error) => Err(self.as_unknown(error, flight)),
         }
+    }
+
+    fn next_due(&mut self) -> Due {
+        self.due.pop_front().unwrap_or(Due { shape: Shape::Any, replicas: None, asking: false })
     }
 
     /// A reply that has arrived already. `fresh`: [`answered`](Self::answered) has reported input.
@@ -121,8 +137,8 @@ impl Connection {
         let Some(reply) = self.transport.recv_now(fresh).map_err(|error| self.as_unknown(error, flight))? else {
             return Ok(None);
         };
-        // Redlock asks no replicas of its masters.
-        let (shape, _) = self.due.pop_front().unwrap_or((Shape::Any, None));
+        // Redlock, which alone reads this way, has neither replicas nor clusters.
+        let shape = self.next_due().shape;
         fitting(shape, reply).map(Some).map_err(|error| self.as_unknown(error, flight))
     }
 
@@ -144,6 +160,14 @@ impl Connection {
             }
         }
         Ok((replies, flight))
+    }
+
+    /// Another server became the master while the request was under way. That one can be asked at
+    /// once.
+    #[cold]
+    fn replaced(&self, flight: &InFlight) -> Failure {
+        let error = Error::new(ErrorKind::Unreachable, "another server became the master before the reply came");
+        Failure::Unknown { error, unknown: flight.unknown.clone(), stale: true }
     }
 
     fn as_unknown(&self, error: Error, flight: &InFlight) -> Failure {

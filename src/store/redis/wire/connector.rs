@@ -1,31 +1,35 @@
 //! Makes connections: log-in and handshake.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::endpoint::Endpoint;
 use super::reply::{Reply, fail_on_error, server_time};
 use super::request::Request;
-use super::script::Script;
+use super::script::{Publishing, Script};
+use super::target::{Epoch, Target};
 use super::transport::{Transport, handshake_failed, the_reason};
 use super::unknown_outcome::Facts;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// Makes connections to one endpoint.
+/// Makes connections to one server, or to whichever is the master.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Target,
     pub(crate) client_name: String,
     pub(crate) handshake: Handshake,
-    /// The limit for the connect with its handshake, for each write and for each reply.
+    /// The limit for the connect with its handshake, for each write and for each reply. Finding the
+    /// master has a limit of its own.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     /// Whether a connection of this client has read the server's memory settings: the first one
     /// does, for all.
     pub(crate) memory_seen: Arc<AtomicBool>,
+    /// `Some`: the server must be a node of a cluster. How its releases are published is decided
+    /// by a setting, or by the first node that is connected to.
+    pub(crate) cluster: Option<Arc<OnceLock<Publishing>>>,
 }
 
 /// What the store wants from every new connection.
@@ -40,14 +44,50 @@ pub(crate) struct Handshake {
 
 impl Connector {
     pub(crate) fn connect(&self) -> Result<Connection> {
-        let transport = Transport::connect(&self.endpoint, self.io_timeout)?;
-        log::debug!("connected to {:?}", self.endpoint);
-        self.shake_hands(Box::new(transport)).map_err(|e| handshake_failed(&self.endpoint, e))
+        let (endpoint, epoch) = self.endpoint.find()?;
+        let transport = Transport::connect(&endpoint, self.io_timeout)?;
+        log::debug!("connected to {endpoint:?}");
+        self.shake_hands(Box::new(transport), epoch).map_err(|e| handshake_failed(&endpoint, e))
+    }
+
+    /// The same for another address, with the same log-in.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
+        let endpoint = self.endpoint.fixed().map_or_else(|| self.endpoint.clone(), |fixed| fixed.at(host, port).into());
+        Self { endpoint, ..self.clone() }
+    }
+
+    /// Whether it can name a node of a cluster.
+    pub(crate) fn check_seed(&self) -> Result<()> {
+        let why = match (self.host_and_port(), self.endpoint.fixed().map_or(0, |endpoint| endpoint.db)) {
+            (None, _) => "the nodes of a cluster are reached over TCP, not over a unix socket",
+            (_, 1..) => "a cluster has only database 0; leave the database out of the URL",
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::InvalidInput, why))
+    }
+
+    /// Whether both have the same user, password and kind of connection.
+    pub(crate) fn logs_in_like(&self, other: &Self) -> bool {
+        self.endpoint.fixed().zip(other.endpoint.fixed()).is_some_and(|(own, other)| own.logs_in_like(other))
+    }
+
+    /// `None` for a unix socket.
+    pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
+        self.endpoint.fixed()?.host_and_port()
+    }
+
+    /// One request on a connection of its own, which ends with it: to a server of any role.
+    pub(crate) fn ask_once(&self, request: &Request) -> Result<Reply> {
+        let (endpoint, _) = self.endpoint.find()?;
+        let mut transport = Transport::connect(&endpoint, self.io_timeout)?;
+        let replies = exchange(&mut transport, std::slice::from_ref(request));
+        let mut replies = replies.map_err(|e| handshake_failed(&endpoint, e))?;
+        fail_on_error(replies.remove(0))
     }
 
     /// Sends in one write: the client's name, questions about the server and about the user's
     /// rights, and the scripts to load.
-    fn shake_hands(&self, mut transport: Box<Transport>) -> Result<Connection> {
+    fn shake_hands(&self, mut transport: Box<Transport>, epoch: Option<Epoch>) -> Result<Connection> {
         let mut requests = vec![
             Request::plain(&["CLIENT", "SETNAME", &self.client_name]),
             Request::plain(&["CLIENT", "INFO"]),
@@ -57,24 +97,45 @@ impl Connector {
             Request::plain(&["INFO", "replication"]),
         ];
         let loads = requests.len();
-        requests.extend(self.handshake.scripts.iter().map(|s| Request::plain(&["SCRIPT", "LOAD", s.source])));
+        // Before this is decided, a script of the other form is sent with its source when it is
+        // first needed.
+        let publishing = self.cluster.as_ref().and_then(|decided| decided.get().copied());
+        let source = |script: &&'static Script| script.source(publishing.unwrap_or(Publishing::Classic));
+        requests
+            .extend(self.handshake.scripts.iter().map(|script| Request::plain(&["SCRIPT", "LOAD", source(script)])));
         let probe = requests.len();
         requests.push(self.handshake.probe.clone());
         requests.push(Request::plain(&["TIME"]));
-        if !self.memory_seen.load(Ordering::Relaxed) {
+        let memory = (!self.memory_seen.load(Ordering::Relaxed)).then(|| {
             requests.push(Request::plain(&["INFO", "memory"]));
-        }
+            requests.len() - 1
+        });
+        let sharded = (self.cluster.is_some() && publishing.is_none()).then(|| {
+            // Redisson's question: an error means that the server has no sharded channels, or that
+            // the user may not use them.
+            requests.push(Request::plain(&["PUBSUB", "SHARDNUMSUB", &self.client_name]));
+            requests.len() - 1
+        });
 
         let asked_at = self.clock.now();
-        let mut replies = ask_all(&mut transport, &requests)?;
+        let mut replies = exchange(&mut transport, &requests)?;
         let answered_at = self.clock.now();
 
         let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };
         let (server, replication) = (text(3), text(4));
-        check_server(&server, &replication)?;
-        if replies.len() > probe + 2 {
-            warn_of_eviction(&text(probe + 2), self);
+        check_server(&server, &replication, self.cluster.is_some())?;
+        if epoch.is_some() && field(&replication, "role:") != Some("master") {
+            fail_on_error(replies[4].clone())?;
+            let why = "the server does not say whether it is a master, which it must where sentinels name it";
+            return Err(Error::new(ErrorKind::Unsupported, why));
         }
+        if let Some(memory) = memory {
+            warn_of_eviction(&text(memory), self);
+        }
+        let publishing = self.cluster.as_ref().map_or(Publishing::Classic, |decided| {
+            let has_sharded = sharded.is_some_and(|at| !matches!(replies[at], Reply::Error(_)));
+            *decided.get_or_init(|| if has_sharded { Publishing::Sharded } else { Publishing::Classic })
+        });
         for reply in &replies[loads..probe] {
             fail_on_error(reply.clone())?;
         }
@@ -89,6 +150,8 @@ impl Connector {
             server_micros: server_time(fail_on_error(replies.swap_remove(probe + 1))?)?,
             asked_at,
             answered_at,
+            publishing,
+            epoch,
         };
         transport.handshake_done()?;
         Ok(Connection::new(transport, facts, self.io_timeout, self.clock.clone()))
@@ -100,7 +163,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Sends all requests in one write and reads all replies.
-fn ask_all(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
+pub(super) fn exchange(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
     let mut out = Vec::new();
     for request in requests {
         request.write_plain(&mut out);
@@ -123,11 +186,20 @@ fn ask_all(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>
     sent.map(|()| replies)
 }
 
-fn check_server(server: &str, replication: &str) -> Result<()> {
+fn check_server(server: &str, replication: &str, in_cluster: bool) -> Result<()> {
     let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
     match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
-        Some("cluster") => return unsupported("the server is a cluster node; use a standalone server".into()),
-        Some("sentinel") => return unsupported("the server is a sentinel; connect to the primary it watches".into()),
+        Some("cluster") if !in_cluster => {
+            return unsupported("the server is a node of a cluster; call Builder::cluster".into());
+        }
+        Some("sentinel") => {
+            return unsupported(
+                "the server is a sentinel; connect to the primary it watches, or name that in Builder::sentinel".into(),
+            );
+        }
+        Some(mode) if in_cluster && mode != "cluster" => {
+            return unsupported("the server is not a node of a cluster; leave Builder::cluster out".into());
+        }
         _ => {}
     }
     if let Some(version) = field(server, "redis_version:") {
@@ -162,6 +234,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Instant;
 
+    use super::super::endpoint::Endpoint;
     use super::*;
     use crate::base::clock::SystemClock;
 
@@ -184,12 +257,13 @@ mod tests {
             }
         });
         let connector = Connector {
-            endpoint: Endpoint::parse(&url).unwrap(),
+            endpoint: Endpoint::parse(&url, None).unwrap().into(),
             client_name: "test".into(),
             handshake: Handshake { scripts: &[], probe: Request::plain(&[]), check: |_| Ok(()) },
             io_timeout: timeout,
             clock: Arc::new(SystemClock),
             memory_seen: Arc::default(),
+            cluster: None,
         };
         let start = Instant::now();
         for error in [connector.connect().err().unwrap(), connector.subscribe(timeout).err().unwrap()] {

@@ -2,11 +2,10 @@
 
 #[cfg(unix)]
 use std::path::PathBuf;
-#[cfg(feature = "tls")]
 use std::sync::Arc;
 
-use super::request::Request;
-use super::url;
+use super::log_in::{Attempt, LogIn, Password};
+use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
 #[cfg(feature = "tls")]
 use crate::base::tls::Tls;
@@ -34,13 +33,6 @@ pub(super) enum Address {
     Unix(PathBuf),
 }
 
-/// What a URL says of the user.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct LogIn {
-    pub(super) user: Option<String>,
-    pub(super) password: String,
-}
-
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The address only: the rest has the password.
@@ -54,8 +46,21 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn parse(url: &str) -> Result<Self> {
-        url::parse(url)
+    /// The same at another address.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
+        Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }
+    }
+
+    pub(super) fn logs_in_like(&self, other: &Self) -> bool {
+        self.log_in == other.log_in && self.is_secure() == other.is_secure()
+    }
+
+    pub(super) fn host_and_port(&self) -> Option<(&str, u16)> {
+        match &self.address {
+            Address::Tcp { host, port } => Some((host, *port)),
+            #[cfg(unix)]
+            Address::Unix(_) => None,
+        }
     }
 
     /// `secure`: the URL asks for TLS, which has the default settings until
@@ -88,13 +93,30 @@ impl Endpoint {
         }
     }
 
+    pub(crate) fn is_same_address(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+
+    pub(crate) fn db(&self) -> u32 {
+        self.db
+    }
+
+    pub(crate) fn without_db(self) -> Self {
+        Self { db: 0, ..self }
+    }
+
+    /// The same for whoever the provider names; without a provider, for nobody.
+    pub(crate) fn logged_in_by(self, provider: Option<&Arc<dyn CredentialsProvider>>) -> Self {
+        let log_in = provider.map(|provider| LogIn { user: None, password: Password::Provided(provider.clone()) });
+        Self { log_in, ..self }
+    }
+
     pub(super) fn is_tcp(&self) -> bool {
         matches!(self.address, Address::Tcp { .. })
     }
 
-    /// What logs in, if the URL has a password.
-    pub(super) fn log_in(&self) -> Option<Request> {
-        let LogIn { user, password } = self.log_in.as_ref()?;
-        Some(Request::plain(&["AUTH", user.as_deref().unwrap_or("default"), password]))
+    /// What a new connection logs in with, if it has to.
+    pub(super) fn begin_log_in(&self) -> Result<Option<Attempt<'_>>> {
+        self.log_in.as_ref().map(LogIn::begin).transpose()
     }
 }

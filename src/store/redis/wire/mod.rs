@@ -3,10 +3,14 @@
 //! Nothing is retried here. A failure says whether the request can have run ([`Failure`]); the
 //! store decides what to do.
 
+mod again;
+mod ask;
 mod batch;
 mod connection;
 mod connector;
 mod endpoint;
+mod line;
+mod log_in;
 mod poll;
 mod pool;
 mod pubsub;
@@ -16,19 +20,26 @@ mod request;
 mod script;
 mod shape;
 mod stream;
+mod target;
 #[cfg(feature = "tls")]
 mod tls_stream;
 mod transport;
 mod unknown_outcome;
 mod url;
+mod waker;
 
+pub(crate) use ask::ask_all;
+pub(crate) use batch::Outcome;
 pub(crate) use connection::{Connection, InFlight};
 pub(crate) use connector::{Connector, Handshake};
 pub(crate) use endpoint::Endpoint;
+pub(crate) use line::Line;
 pub(crate) use pool::Pool;
-pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON};
-pub(crate) use reply::{Reply, fail_on_error, server_time};
+pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, subscribe_at, wait_for_input};
+pub(crate) use reply::{Redirect, Reply, fail_on_error, server_time};
 pub(crate) use request::{Replicas, Request};
-pub(crate) use script::{Script, sha_of};
+pub(crate) use script::{Publishing, Script, sha_of};
 pub(crate) use shape::Shape;
+pub(crate) use target::{Epoch, FindMaster, Master, Target};
 pub(crate) use unknown_outcome::{Failure, UnknownOutcome};
+pub(crate) use waker::Waker;

@@ -164,7 +164,7 @@ impl Pool {
         }
         for (outcome, request) in outcomes.iter_mut().zip([first, second]) {
             if let Ok(answer) = outcome
-                && answer.reply.is_error("NOSCRIPT")
+                && (answer.reply.is_error("NOSCRIPT") || answer.reply.is_logged_out())
             {
                 let answer = Answer { reply: answer.reply.clone(), sent_at: answer.sent_at };
                 *outcome = self.loaded(request, answer);
@@ -176,7 +176,12 @@ impl Pool {
 
     /// Makes a connection outside of the pool.
     pub(crate) fn connect(&self) -> Result<Connection> {
-        if self.state.lock().closed { Err(closed()) } else { self.connector.connect() }
+        if self.state.lock().closed {
+            return Err(closed());
+        }
+        let connected = self.connector.connect();
+        self.state.lock().trouble = connected.as_ref().err().cloned();
+        connected
     }
 
     /// Puts a connection made by [`connect`](Self::connect) into the pool, if there is a place.
@@ -352,19 +357,6 @@ impl Pending<'_> {
                 self.pool.loaded(&queued_request.request, answer)
             }
         }
-    }
-}
-
-impl Pool {
-    /// Returns the answer, unless the server does not know the script. Then the request is sent
-    /// again with the source, which the server keeps; NOSCRIPT guarantees that nothing ran.
-    fn loaded(&self, request: &Request, answer: Answer) -> Outcome {
-        if answer.reply.is_error("NOSCRIPT")
-            && let Some(whole) = request.whole()
-        {
-            return self.call(whole);
-        }
-        Ok(answer)
     }
 }
 

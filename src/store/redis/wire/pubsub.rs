@@ -12,10 +12,12 @@ use super::connector::Connector;
 use super::endpoint::Endpoint;
 use super::poll::readable;
 use super::reader::ReplyReader;
-use super::reply::Reply;
+use super::reply::{Reply, ServerError};
 use super::request::Request;
 use super::stream::{Stream, is_timeout};
-use super::transport::{next_reply, shake, to_error};
+use super::target::Epoch;
+use super::transport::{ENDED, next_reply, shake, to_error};
+use super::waker::Waker;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// What a read received.
@@ -27,6 +29,16 @@ pub(crate) enum Frame {
     /// The server has confirmed a subscription to a channel or a pattern.
     Subscribed {
         topic: Vec<u8>,
+    },
+    /// A subscription to a sharded channel has ended, on request or because its slot has moved.
+    Unsubscribed {
+        topic: Vec<u8>,
+    },
+    /// The node does not have the slot of a sharded channel to which it was to subscribe.
+    Moved {
+        slot: u16,
+        /// As in [`Redirect::Moved`](super::reply::Redirect::Moved).
+        address: String,
     },
     /// Any other reply, which shows that the server is alive.
     Alive,
@@ -44,6 +56,7 @@ pub(crate) struct PubSubReader {
     /// For several servers: the read timeout, and when to connect again because one more can be
     /// reached.
     several: Option<Several>,
+    epoch: Option<Epoch>,
 }
 
 struct Socket {
@@ -71,9 +84,18 @@ struct SendHalf {
 impl Connector {
     /// Connects and logs in; reads then wait for `read_timeout`.
     pub(crate) fn subscribe(&self, read_timeout: Duration) -> Result<(PubSubReader, PubSubWriter)> {
-        let (socket, send_half) = self.open_socket()?;
-        socket.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e, &self.endpoint))?;
-        Ok((PubSubReader { sockets: vec![socket], several: None }, PubSubWriter(vec![send_half])))
+        let (endpoint, epoch) = self.endpoint.find()?;
+        let (mut reader, writer) = subscribe_at(&endpoint, &self.client_name, read_timeout, self.io_timeout)?;
+        reader.epoch = epoch;
+        Ok((reader, writer))
+    }
+
+    /// Connects and logs in; reads then do not wait.
+    pub(crate) fn subscribe_without_waiting(&self) -> Result<(PubSubReader, PubSubWriter)> {
+        let (endpoint, epoch) = self.endpoint.find()?;
+        let (socket, send_half) = open_socket(&endpoint, &self.client_name, self.io_timeout)?;
+        socket.stream.set_nonblocking().map_err(|e| to_error(e, &endpoint))?;
+        Ok((PubSubReader { sockets: vec![socket], several: None, epoch }, PubSubWriter(vec![send_half])))
     }
 
     /// Connects to all servers that can be reached. The reader fails when one of them ends or
@@ -89,8 +111,9 @@ impl Connector {
         let (mut sockets, mut send_halves) = (Vec::new(), Vec::new());
         let mut wrong = Error::new(ErrorKind::Unreachable, "no server can be subscribed to");
         for (at, connector) in connectors.iter().enumerate() {
-            let opened = connector.open_socket().and_then(|(socket, send_half)| {
-                socket.stream.set_nonblocking().map_err(|e| to_error(e, &connector.endpoint))?;
+            let opened = connector.endpoint.find().and_then(|(endpoint, _)| {
+                let (socket, send_half) = open_socket(&endpoint, &connector.client_name, connector.io_timeout)?;
+                socket.stream.set_nonblocking().map_err(|e| to_error(e, &endpoint))?;
                 Ok((socket, send_half))
             });
             match opened {
@@ -108,31 +131,69 @@ impl Connector {
             return Err(wrong);
         }
         let several = Some(Several { read_timeout, returns, known });
-        Ok((PubSubReader { sockets, several }, PubSubWriter(send_halves)))
-    }
-
-    fn open_socket(&self) -> Result<(Socket, SendHalf)> {
-        let fail = |e: io::Error| to_error(e, &self.endpoint);
-        let (stream, deadline) = Stream::connect(&self.endpoint, self.io_timeout).map_err(fail)?;
-        let twin = stream.try_clone().map_err(fail)?;
-        let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: self.endpoint.clone() };
-        let send_half = SendHalf { stream: twin, endpoint: self.endpoint.clone() };
-        if let Some(request) = self.endpoint.log_in()
-            && let Reply::Error(e) = socket.shake(&request, deadline)?
-        {
-            return Err(e.into_error());
-        }
-        // A user who may not set a name can still subscribe.
-        match socket.shake(&Request::plain(&["CLIENT", "SETNAME", &self.client_name]), deadline)? {
-            Reply::Error(e) if e.is_too_many_clients() => return Err(e.into_error()),
-            _ => {}
-        }
-        Ok((socket, send_half))
+        Ok((PubSubReader { sockets, several, epoch: None }, PubSubWriter(send_halves)))
     }
 }
 
+/// Where the slot of a sharded channel is.
+fn moved(error: &ServerError) -> Option<Frame> {
+    let mut words = error.text.split(' ');
+    let (Some("MOVED"), Some(slot), Some(address)) = (words.next(), words.next(), words.next()) else { return None };
+    Some(Frame::Moved { slot: slot.parse().ok()?, address: address.to_owned() })
+}
+
+/// Waits until one of the readers has input, until `waker` is woken, or for `timeout`. Replies that
+/// were read ahead do not count.
+pub(crate) fn wait_for_input<'r>(readers: impl Iterator<Item = &'r PubSubReader>, waker: &'r Waker, timeout: Duration) {
+    let streams = readers.flat_map(|reader| &reader.sockets).map(|socket| &socket.stream);
+    waker.wait_with(streams, timeout);
+}
+
+/// Connects to one server and logs in; reads then wait for `read_timeout`.
+pub(crate) fn subscribe_at(
+    endpoint: &Endpoint,
+    client_name: &str,
+    read_timeout: Duration,
+    io_timeout: Duration,
+) -> Result<(PubSubReader, PubSubWriter)> {
+    let (socket, send_half) = open_socket(endpoint, client_name, io_timeout)?;
+    socket.stream.set_timeouts(read_timeout, io_timeout).map_err(|e| to_error(e, endpoint))?;
+    let reader = PubSubReader { sockets: vec![socket], several: None, epoch: None };
+    Ok((reader, PubSubWriter(vec![send_half])))
+}
+
+fn open_socket(endpoint: &Endpoint, client_name: &str, io_timeout: Duration) -> Result<(Socket, SendHalf)> {
+    let fail = |e: io::Error| to_error(e, endpoint);
+    let log_in = endpoint.begin_log_in()?;
+    let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(fail)?;
+    let twin = stream.try_clone().map_err(fail)?;
+    let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: endpoint.clone() };
+    let send_half = SendHalf { stream: twin, endpoint: endpoint.clone() };
+    if let Some(log_in) = log_in {
+        log_in.log_in(|request| socket.shake(request, deadline))?;
+    }
+    // A user who may not set a name can still subscribe.
+    match socket.shake(&Request::plain(&["CLIENT", "SETNAME", client_name]), deadline)? {
+        Reply::Error(e) if e.is_too_many_clients() => return Err(e.into_error()),
+        _ => {}
+    }
+    Ok((socket, send_half))
+}
+
 impl PubSubReader {
+    /// Which readers can be read or have ended. Waits at most `timeout` for the first. Frames that
+    /// were read ahead do not count, so each reader must be read until its `Timeout`.
+    pub(crate) fn ready(readers: &[&Self], timeout: Duration) -> Vec<bool> {
+        let streams: Vec<&Stream> = readers.iter().map(|reader| &reader.sockets[0].stream).collect();
+        readable(&streams, timeout)
+    }
+
     pub(crate) fn receive(&mut self) -> Result<Frame> {
+        // The server may be a replica by now, or cut off from those who still are its replicas:
+        // whoever holds a lock at the new master publishes there.
+        if self.epoch.as_ref().is_some_and(Epoch::is_over) {
+            return Err(Error::new(ErrorKind::Unreachable, "another server is the master: subscribing there"));
+        }
         let Some(several) = &self.several else { return self.sockets[0].receive() };
         if several.returns.load(Ordering::Acquire) != several.known {
             return Err(Error::new(ErrorKind::Unreachable, "a server came back: subscribing there as well"));
@@ -169,17 +230,22 @@ impl Socket {
         };
         let parts = match reply {
             Reply::Array(parts) => parts,
-            Reply::Error(e) => return Err(e.into_error()),
+            // Not as a refusal of what was asked for: it logs in again with its next connection.
+            Reply::Error(e) if e.says("NOAUTH") => {
+                return Err(Error::new(ErrorKind::Unreachable, ENDED).caused_by(e.into_error()));
+            }
+            Reply::Error(e) => return moved(&e).ok_or_else(|| e.into_error()),
             _ => return Ok(Frame::Alive),
         };
         let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
         let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         Ok(match &*kind {
-            b"message" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
-            b"message" => Frame::Message { channel },
+            b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
+            b"message" | b"smessage" => Frame::Message { channel },
             // The pattern comes first.
             b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default() },
-            b"subscribe" | b"psubscribe" => Frame::Subscribed { topic: channel },
+            b"sunsubscribe" => Frame::Unsubscribed { topic: channel },
+            b"subscribe" | b"psubscribe" | b"ssubscribe" => Frame::Subscribed { topic: channel },
             _ => Frame::Alive,
         })
     }
@@ -200,6 +266,15 @@ impl PubSubWriter {
 
     pub(crate) fn unsubscribe(&mut self, channel: &str) -> Result<()> {
         self.send(&Request::plain(&["UNSUBSCRIBE", channel]))
+    }
+
+    /// One request for each channel: those of one request would have to be in one slot.
+    pub(crate) fn subscribe_sharded(&mut self, channel: &str) -> Result<()> {
+        self.send(&Request::plain(&["SSUBSCRIBE", channel]))
+    }
+
+    pub(crate) fn unsubscribe_sharded(&mut self, channel: &str) -> Result<()> {
+        self.send(&Request::plain(&["SUNSUBSCRIBE", channel]))
     }
 
     pub(crate) fn subscribe_pattern(&mut self, pattern: &str) -> Result<()> {

@@ -16,15 +16,60 @@ impl Reply {
         matches!(self, Self::Error(e) if e.code == code)
     }
 
-    /// The server has become a replica; a new connection may reach the primary.
+    /// What a node of a cluster says when it does not serve the slot of a request.
+    pub(crate) fn redirect(&self) -> Option<Redirect> {
+        let Self::Error(e) = self else { return None };
+        Redirect::of(e)
+    }
+
+    /// The connection is worth less than it was: the server has become a replica, or no longer
+    /// knows its user. A new connection may reach the primary, and logs in.
     pub(crate) fn is_demotion(&self) -> bool {
         match self {
-            Self::Error(e) => e.says("READONLY"),
+            Self::Error(e) => e.says("READONLY") || self.is_logged_out(),
             Self::Array(parts) => parts.iter().any(Self::is_demotion),
             _ => false,
         }
     }
+
+    /// The server no longer knows the user of the connection (an identity that has expired). The
+    /// request did not run.
+    pub(crate) fn is_logged_out(&self) -> bool {
+        self.is_error("NOAUTH")
+    }
 }
+
+/// Why a node of a cluster does not serve the slot of a request. Nothing ran, except with
+/// [`Self::Partly`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Redirect {
+    /// The slot is at this address, `host:port`; the host may be missing, which means that of the
+    /// node that said so.
+    Moved(String),
+    /// This one request is for this address.
+    Ask(String),
+    /// The keys of the request are on both sides of a slot that is moving, or nobody serves the
+    /// slot.
+    Later,
+    /// A script has run up to a command on a key that had just moved.
+    Partly,
+}
+
+impl Redirect {
+    fn of(error: &ServerError) -> Option<Self> {
+        let address = || error.text.split(' ').nth(2).unwrap_or_default().to_owned();
+        match &*error.code {
+            "MOVED" => Some(Self::Moved(address())),
+            "ASK" => Some(Self::Ask(address())),
+            "TRYAGAIN" | "CLUSTERDOWN" => Some(Self::Later),
+            _ if error.text.contains(NON_LOCAL_KEY) => Some(Self::Partly),
+            _ => None,
+        }
+    }
+}
+
+/// In the error of a script whose own commands met a key that another node has.
+const NON_LOCAL_KEY: &str = "access a non local key";
 
 /// The error code of leasehold itself for a write that too few replicas acknowledged.
 pub(super) const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
@@ -45,7 +90,7 @@ impl From<&str> for ServerError {
 impl ServerError {
     /// Redis 6.2 wraps the error of a command inside a script (`ERR Error running script (...):
     /// WRONGTYPE ...`), so the text is searched for code words as well.
-    fn says(&self, code: &str) -> bool {
+    pub(super) fn says(&self, code: &str) -> bool {
         self.code == code || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
     }
 
@@ -64,11 +109,15 @@ impl ServerError {
             return Error::new(ErrorKind::NotReplicated, self.text[TOO_FEW_REPLICAS.len() + 1..].to_owned());
         }
         let (kind, advice) = if self.says("WRONGPASS") {
-            (ErrorKind::Denied, "the server refused the user or the password of the URL; check both")
+            (
+                ErrorKind::Denied,
+                "the server refused the user or the password (of the URL, Builder::credentials or password_file); \
+                 check both",
+            )
         } else if self.says("NOAUTH") {
             (
                 ErrorKind::Denied,
-                "the server wants a password and the URL has none; name it as in redis://user:password@host",
+                "the server wants a password: name it as in redis://user:password@host, or by Builder::credentials",
             )
         } else if self.is_too_many_clients() {
             (ErrorKind::NotReady, "the server has as many clients as its maxclients; raise that, or end some")
@@ -91,8 +140,12 @@ impl ServerError {
             (ErrorKind::Full, "the server has reached its maxmemory; give it more, with the policy noeviction")
         } else if ["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"].iter().any(|c| self.says(c)) {
             (ErrorKind::NotReady, "the server cannot serve now; try again later")
+        } else if self.text.contains("cluster support disabled") {
+            (ErrorKind::Unsupported, "the server is not a node of a cluster; leave Builder::cluster out")
+        } else if self.text.contains(NON_LOCAL_KEY) {
+            (ErrorKind::NotReady, "the slot of this name is being moved to another node; try again later")
         } else if ["MOVED", "ASK", "CROSSSLOT"].iter().any(|c| self.says(c)) {
-            (ErrorKind::Unsupported, "the server is a cluster node; use a standalone server")
+            (ErrorKind::Unsupported, "the server is a node of a cluster; call Builder::cluster")
         } else {
             (ErrorKind::Server, "the server answered with an error")
         };

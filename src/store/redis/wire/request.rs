@@ -1,7 +1,7 @@
 //! A request, packed as far as possible before its connection is known.
 
 use super::reply::{Reply, ServerError, TOO_FEW_REPLICAS};
-use super::script::Script;
+use super::script::{Publishing, Script};
 use super::shape::Shape;
 
 #[derive(Debug, Clone)]
@@ -20,6 +20,7 @@ pub(crate) struct ConnectionArgs {
     pub(crate) floor: u64,
     /// Server time in microseconds past which an acquire must not run; 0: no limit.
     pub(crate) not_after: u64,
+    pub(crate) publishing: Publishing,
 }
 
 /// Which per-connection arguments a script takes, as its last ones.
@@ -38,6 +39,7 @@ pub(crate) struct Request {
     args: usize,
     needed_args: NeededArgs,
     replicas: Option<Replicas>,
+    asking: bool,
     shape: Shape,
 }
 
@@ -81,6 +83,7 @@ impl Request {
             args: 0,
             needed_args: NeededArgs::No,
             replicas: None,
+            asking: false,
             shape: Shape::Any,
         };
         for word in words {
@@ -129,6 +132,13 @@ impl Request {
         self
     }
 
+    /// `ASKING` goes in front of it in the same write: a cluster node then serves a slot that it is
+    /// still importing.
+    pub(crate) fn asking(mut self, asking: bool) -> Self {
+        self.asking = asking;
+        self
+    }
+
     /// The shape of the reply, where the script alone does not say it.
     pub(crate) fn answered_by(mut self, shape: Shape) -> Self {
         self.shape = shape;
@@ -149,6 +159,10 @@ impl Request {
         self.replicas
     }
 
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asking
+    }
+
     pub(crate) fn has_limit(&self) -> bool {
         self.needed_args != NeededArgs::No
     }
@@ -162,11 +176,14 @@ impl Request {
     /// Appends the request in wire form, without arguments of a connection: for handshakes and
     /// subscriptions.
     pub(crate) fn write_plain(&self, out: &mut Vec<u8>) {
-        self.write(out, ConnectionArgs { floor: 0, not_after: 0 });
+        self.write(out, ConnectionArgs { floor: 0, not_after: 0, publishing: Publishing::Classic });
     }
 
     /// Appends the request in wire form.
     pub(crate) fn write(&self, out: &mut Vec<u8>, connection_args: ConnectionArgs) {
+        if self.asking {
+            out.extend_from_slice(b"*1\r\n$6\r\nASKING\r\n");
+        }
         let command_words = if matches!(self.command, Command::Plain) { 0 } else { 2 };
         let arg_words = match self.needed_args {
             NeededArgs::No => 0,
@@ -181,11 +198,11 @@ impl Request {
             Command::Plain => {}
             Command::WholeScript(script) => {
                 pack(out, b"EVAL");
-                pack(out, script.source.as_bytes());
+                pack(out, script.source(connection_args.publishing).as_bytes());
             }
             Command::Script(script) => {
                 pack(out, b"EVALSHA");
-                pack(out, script.sha().as_bytes());
+                pack(out, script.sha(connection_args.publishing).as_bytes());
             }
         }
         out.extend_from_slice(&self.body);
@@ -241,7 +258,7 @@ mod tests {
 
     fn text(request: &Request) -> String {
         let mut out = Vec::new();
-        request.write(&mut out, ConnectionArgs { floor: 5, not_after: 0 });
+        request.write(&mut out, ConnectionArgs { floor: 5, not_after: 0, publishing: Publishing::Classic });
         String::from_utf8(out).unwrap()
     }
 
@@ -260,6 +277,7 @@ mod tests {
             text(&Request::plain(&["GET"]).arg("a\r\n").with_floor_and_limit()),
             "*4\r\n$3\r\nGET\r\n$3\r\na\r\n\r\n$1\r\n5\r\n$1\r\n0\r\n"
         );
+        assert_eq!(text(&Request::plain(&["DEL"]).asking(true)), "*1\r\n$6\r\nASKING\r\n*1\r\n$3\r\nDEL\r\n");
         assert_eq!(text(&Request::plain(&["DEL"]).with_limit()), "*2\r\n$3\r\nDEL\r\n$1\r\n0\r\n");
     }
 }

@@ -1,6 +1,6 @@
 //! A Lua script as the server knows it: its source and its hash.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use super::shape::Shape;
 
@@ -11,16 +11,50 @@ pub(crate) struct Script {
     /// What its replies look like, as far as its arguments do not say.
     pub(crate) shape: Shape,
     sha: LazyLock<String>,
+    /// For a cluster with sharded channels.
+    sharded: OnceLock<Sharded>,
+}
+
+/// A script that publishes to sharded channels, and its hash.
+#[derive(Debug)]
+struct Sharded {
+    source: String,
+    sha: String,
+}
+
+/// With which command releases are published. Publishers and subscribers must agree: a sharded
+/// message reaches no classic subscriber, and a classic message no sharded one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Publishing {
+    Classic,
+    Sharded,
 }
 
 impl Script {
     /// `sha` computes the SHA-1 of `source`, on first use.
     pub(crate) const fn new(source: &'static str, shape: Shape, sha: fn() -> String) -> Self {
-        Self { source, shape, sha: LazyLock::new(sha) }
+        Self { source, shape, sha: LazyLock::new(sha), sharded: OnceLock::new() }
     }
 
-    pub(crate) fn sha(&self) -> &str {
-        &self.sha
+    pub(crate) fn source(&self, publishing: Publishing) -> &str {
+        match publishing {
+            Publishing::Classic => self.source,
+            Publishing::Sharded => &self.sharded().source,
+        }
+    }
+
+    pub(crate) fn sha(&self, publishing: Publishing) -> &str {
+        match publishing {
+            Publishing::Classic => &self.sha,
+            Publishing::Sharded => &self.sharded().sha,
+        }
+    }
+
+    fn sharded(&self) -> &Sharded {
+        self.sharded.get_or_init(|| {
+            let source = self.source.replace("'publish'", "'spublish'");
+            Sharded { sha: sha_of(&source), source }
+        })
     }
 }
 

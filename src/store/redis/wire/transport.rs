@@ -29,13 +29,12 @@ pub(super) struct Transport {
 
 impl Transport {
     pub(super) fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
+        let log_in = endpoint.begin_log_in()?;
         let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e, endpoint))?;
         let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
         let mut wire = Self { stream, reader, endpoint: endpoint_of_wire, io_timeout, handshake: Some(deadline) };
-        if let Some(request) = endpoint.log_in()
-            && let Reply::Error(e) = wire.ask(&request).map_err(|e| handshake_failed(endpoint, e))?
-        {
-            return Err(e.into_error());
+        if let Some(log_in) = log_in {
+            log_in.log_in(|request| wire.ask(request).map_err(|e| handshake_failed(endpoint, e)))?;
         }
         let db = endpoint.db;
         if db != 0

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::request::{ConnectionArgs, Request};
+use super::script::Publishing;
+use super::target::Epoch;
 use crate::base::error::Error;
 use crate::base::lease::Moment;
 
@@ -18,9 +20,17 @@ pub(super) struct Facts {
     pub(super) server_micros: u64,
     pub(super) asked_at: Moment,
     pub(super) answered_at: Moment,
+    pub(super) publishing: Publishing,
+    /// Where the master can change: the time in which it is this server.
+    pub(super) epoch: Option<Epoch>,
 }
 
 impl Facts {
+    /// Another server is the master by now.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.epoch.as_ref().is_some_and(Epoch::is_over)
+    }
+
     /// A lower bound of the server's clock, unless that is set back.
     pub(super) fn server_now_at_least(&self, now: Moment) -> u64 {
         self.server_micros.saturating_add(micros(now.since(self.answered_at)))
@@ -37,6 +47,7 @@ impl Facts {
             // keep connections over a failover.
             floor: self.server_micros.max(self.server_now_at_least(now).saturating_sub(1_000_000)),
             not_after: if self.kill.is_some() { 0 } else { self.server_now_at_most(now) + micros(io_timeout) },
+            publishing: self.publishing,
         }
     }
 }
@@ -58,8 +69,9 @@ pub(crate) struct UnknownOutcome {
 pub(crate) enum Failure {
     /// No byte of it has reached the server.
     NotSent(Error),
-    /// It may have run, or may still run. `stale`: the connection had ended while idle, so the
-    /// server is probably reachable and can be asked again at once.
+    /// It may have run, or may still run. `stale`: the connection had ended while idle or its
+    /// server is not the master any more, so the server, or the new master, is probably reachable
+    /// and can be asked again at once.
     Unknown { error: Error, unknown: UnknownOutcome, stale: bool },
 }
 
@@ -72,8 +84,24 @@ pub(super) enum Remedy {
 }
 
 impl UnknownOutcome {
+    /// Of a request that has run in part: nothing is under way any more, but what it did remains.
+    pub(crate) fn partly(now: Moment) -> Self {
+        let facts = Facts {
+            kill: None,
+            run_id: None,
+            server_micros: 0,
+            asked_at: now,
+            answered_at: now,
+            publishing: Publishing::Classic,
+            epoch: None,
+        };
+        Self { facts: Arc::new(facts), not_after: 0 }
+    }
+
     /// False when `here` describes another process of the server than the one that the request was
-    /// sent to.
+    /// sent to. After a failover that process may still live and run the request. But what it
+    /// writes from then on never reaches the new master, which no longer listens to it, and is
+    /// discarded when it becomes a replica itself.
     pub(super) fn may_have_run_at(&self, here: &Facts) -> bool {
         let (here, there) = (&here.run_id, &self.facts.run_id);
         here.is_none() || there.is_none() || here == there

@@ -2,20 +2,57 @@
 //! encryption, or locks in another database.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use redis::IntoConnectionInfo;
 
-use super::endpoint::{Address, Endpoint, LogIn};
+use super::endpoint::{Address, Endpoint};
+use super::log_in::{LogIn, Password};
+use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
+
+const REDIS_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
 
 const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][/db], the same with rediss:// \
                       (TLS), and redis+unix:///path, each with ?db=..&user=..&pass=.. if need be";
 
+impl Endpoint {
+    /// The server of a URL. `provider`: says the password, and so the URL must not.
+    pub(crate) fn parse(url: &str, provider: Option<&Arc<dyn CredentialsProvider>>) -> Result<Self> {
+        Self::parse_with(url, provider, REDIS_PORT)
+    }
+
+    /// The sentinel of a URL.
+    pub(crate) fn parse_sentinel(url: &str, provider: Option<&Arc<dyn CredentialsProvider>>) -> Result<Self> {
+        Self::parse_with(url, provider, SENTINEL_PORT)
+    }
+
+    fn parse_with(url: &str, provider: Option<&Arc<dyn CredentialsProvider>>, port: u16) -> Result<Self> {
+        let mut endpoint = parse(url, port)?;
+        let invalid = |why| Err(Error::new(ErrorKind::InvalidInput, why));
+        match (&mut endpoint.log_in, provider) {
+            (Some(LogIn { password: Password::Said(_), .. }), Some(_)) => invalid(
+                "the URL has a password, and the settings have a password_file or a provider of credentials; leave one out",
+            ),
+            (Some(LogIn { password: Password::Missing, .. }), None) => {
+                invalid("the URL has a user and no password; for a user who needs none, any will do")
+            }
+            (log_in, Some(provider)) => {
+                let user = log_in.take().and_then(|log_in| log_in.user);
+                *log_in = Some(LogIn { user, password: Password::Provided(provider.clone()) });
+                Ok(endpoint)
+            }
+            (_, None) => Ok(endpoint),
+        }
+    }
+}
+
 /// No message quotes the URL, which may hold a password.
-pub(super) fn parse(text: &str) -> Result<Endpoint> {
+fn parse(text: &str, port: u16) -> Result<Endpoint> {
     let (text, secure) = check_scheme(text)?;
     let text = &*text;
-    parse_redis(text, secure).map_err(|why| {
+    parse_redis(text, secure, port).map_err(|why| {
         let hint = if may_hold_a_broken_password(text) {
             "; a '/', '?', '#' or '@' in a user or password is written %2F, %3F, %23 or %40"
         } else {
@@ -34,10 +71,10 @@ fn check_scheme(text: &str) -> Result<(Cow<'_, str>, bool)> {
         "rediss" | "valkeys" if cfg!(feature = "tls") => Ok((format!("redis:{rest}").into(), true)),
         "rediss" | "valkeys" => refuse("rediss:// (TLS) needs leasehold's cargo feature \"tls\", which is off here"),
         s if s.contains("sentinel") => {
-            refuse("sentinels are not asked by this version; name the primary they watch, as redis://host")
+            refuse("a URL of sentinels stands for one server: give it to Builder::url alone")
         }
         s if s.contains("cluster") => {
-            refuse("Redis Cluster is not supported; name a standalone server, as redis://host")
+            refuse("a URL of a cluster is redis+cluster://host:port,host:port; give it to Builder::url alone")
         }
         _ => Ok((text.into(), false)),
     }
@@ -49,7 +86,7 @@ fn may_hold_a_broken_password(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| tail(rest))
 }
 
-fn parse_redis(text: &str, secure: bool) -> std::result::Result<Endpoint, String> {
+fn parse_redis(text: &str, secure: bool, usual_port: u16) -> std::result::Result<Endpoint, String> {
     let url = redis::parse_redis_url(text).ok_or(SHAPES)?;
     if url.fragment().is_some() {
         let hint = if secure { "; Tls has the settings of TLS" } else { "" };
@@ -85,6 +122,7 @@ fn parse_redis(text: &str, secure: bool) -> std::result::Result<Endpoint, String
         said.push(name.to_string());
         settings.push((name.into_owned(), value.into_owned()));
     }
+    let says_port = url.port().is_some();
     let info = url.into_connection_info().map_err(|_| SHAPES)?;
     let redis = info.redis_settings();
     let mut db = redis.db();
@@ -98,14 +136,17 @@ fn parse_redis(text: &str, secure: bool) -> std::result::Result<Endpoint, String
         }
     }
     let log_in = match (user, password) {
-        (user, Some(password)) => Some(LogIn { user, password }),
+        (user, Some(password)) => Some(LogIn { user, password: Password::Said(password) }),
         (None, None) => None,
-        (Some(_), None) => {
-            return Err("the URL has a user and no password; for a user who needs none, any will do".into());
-        }
+        (user, None) => Some(LogIn { user, password: Password::Missing }),
     };
-    let (address, db) = (address_of(info.addr())?, u32::try_from(db).map_err(|_| SHAPES)?);
-    Ok(Endpoint::new(address, log_in, db, secure))
+    let mut address = address_of(info.addr())?;
+    if let Address::Tcp { port, .. } = &mut address
+        && !says_port
+    {
+        *port = usual_port;
+    }
+    Ok(Endpoint::new(address, log_in, u32::try_from(db).map_err(|_| SHAPES)?, secure))
 }
 
 fn address_of(address: &redis::ConnectionAddr) -> std::result::Result<Address, String> {
@@ -122,8 +163,12 @@ mod tests {
     use super::*;
 
     fn settings(url: &str) -> (u32, Option<String>, Option<String>) {
-        let Endpoint { db, log_in, .. } = parse(url).unwrap();
-        let (user, password) = log_in.map_or((None, None), |log_in| (log_in.user, Some(log_in.password)));
+        let Endpoint { db, log_in, .. } = parse(url, 1).unwrap();
+        let password_of = |log_in: &LogIn| match &log_in.password {
+            Password::Said(password) => Some(password.clone()),
+            _ => None,
+        };
+        let (user, password) = log_in.map_or((None, None), |log_in| (log_in.user.clone(), password_of(&log_in)));
         (db, user, password)
     }
 

@@ -156,6 +156,12 @@ impl NodeCall<'_> {
                 let may_have_run = again.connection().may_have_run(&unknown);
                 again.read().map(|replies| (replies, may_have_run))
             }
+            Ok(replies) if replies.iter().any(Reply::is_logged_out) => {
+                let mut again = self.node.send(self.holder.as_ref(), make)?;
+                // Those that were refused did not run.
+                let may_have_run = !replies.iter().all(Reply::is_logged_out);
+                again.read().map(|replies| (replies, may_have_run))
+            }
             outcome => outcome.map(|replies| (replies, false)),
         }
     }
@@ -174,6 +180,12 @@ impl NodeCall<'_> {
                 {
                     let mut state = node.state.lock();
                     state.health.latency = Some(latency);
+                    // The kills were refused as well, and the idle connections are of the same
+                    // identity.
+                    if replies.iter().any(Reply::is_logged_out) {
+                        state.free.clear();
+                        return Ok(replies);
+                    }
                     state
                         .unknowns
                         .retain(|(unknown, _)| !resolves.iter().any(|resolved| resolved.same_connection(unknown)));

@@ -1,33 +1,26 @@
-//! Requests that may be repeated: an earlier attempt must not run after a later one.
+//! One server, and requests to it that may be repeated: an earlier attempt must not run after a
+//! later one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::background::Background;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::limits::IDEMPOTENCY_TTL;
+use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::UnknownOutcomes;
-use crate::store::redis::script;
-use crate::store::redis::wire::{Failure, Pool, Reply, Request, UnknownOutcome};
+use crate::store::redis::unknowns::{add_unknown, unknowns_of};
+use crate::store::redis::wire::{Connector, Failure, Pool, Reply, Request, Target, fail_on_error};
 
-/// The requests whose connection failed before the reply. Each can still run until its connection
-/// is killed at the server, the server process has ended, or its not-after has passed.
-type Unresolved = Vec<UnknownOutcome>;
-
-pub(super) fn unknowns_of(unknowns: &UnknownOutcomes) -> &[UnknownOutcome] {
-    unknowns.get::<Unresolved>().map_or(&[], |list| list)
-}
-
-pub(super) fn add_unknown(unknowns: &mut UnknownOutcomes, unknown: UnknownOutcome) {
-    let mut list = unknowns_of(unknowns).to_vec();
-    list.push(unknown);
-    unknowns.set::<Unresolved>(list);
-}
-
+/// The connections to one server.
 #[derive(Debug)]
-pub(super) struct Repeater {
+pub(crate) struct Server {
     pub(super) pool: Pool,
+    pub(super) background: Background,
+    /// Where both connect to.
+    target: Target,
     clock: Arc<dyn Clock>,
 }
 
@@ -38,26 +31,61 @@ pub(super) struct Answered {
     pub(super) repeated: bool,
 }
 
-impl Repeater {
-    pub(super) fn new(pool: Pool, clock: Arc<dyn Clock>) -> Self {
-        Self { pool, clock }
+/// Why a request has no reply.
+pub(super) enum Unanswered {
+    /// No byte of it has reached a server.
+    NotSent(Error),
+    /// It may have run, or may still run: it is among the unknown outcomes.
+    Unknown(Error),
+}
+
+impl Unanswered {
+    pub(super) fn into_error(self) -> Error {
+        let (Self::NotSent(error) | Self::Unknown(error)) = self;
+        error
+    }
+}
+
+impl Server {
+    /// `background` may have a shorter I/O timeout than `foreground`.
+    pub(super) fn new(foreground: Connector, background: Connector, connections: usize) -> Self {
+        let (clock, target) = (foreground.clock.clone(), foreground.endpoint.clone());
+        Self { pool: Pool::new(foreground, connections), background: Background::new(background), target, clock }
+    }
+
+    /// Connects once, which also checks the server and the user's rights.
+    pub(super) fn connect_now(&self) -> Result<()> {
+        let connection = self.pool.connect()?;
+        self.pool.adopt(connection);
+        Ok(())
+    }
+
+    pub(super) fn status(&self) -> NodeStatus {
+        let (reached, last_error) = self.pool.reached();
+        // Without a connection and without a failure, it has not been asked yet.
+        let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
+        NodeStatus { address: self.pool.address(), state, latency: None, last_error, slots: Vec::new() }
     }
 
     /// Without unknown outcomes the request goes through the pool. Otherwise it goes out on a new
     /// connection, behind the kills of the earlier connections, so that no earlier attempt can run
     /// after it.
-    pub(super) fn ask(&self, request: impl Fn() -> Request, unknowns: &mut UnknownOutcomes) -> Result<Answered> {
+    pub(super) fn ask(
+        &self,
+        request: &impl Fn() -> Request,
+        unknowns: &mut UnknownOutcomes,
+    ) -> std::result::Result<Answered, Unanswered> {
         if unknowns.is_empty() {
             let asked_at = self.clock.now();
             match self.pool.call(request()) {
                 Ok(answer) => return Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
-                Err(Failure::NotSent(error)) => return Err(error),
+                Err(Failure::NotSent(error)) => return Err(Unanswered::NotSent(error)),
                 Err(Failure::Unknown { error, unknown, stale }) => {
                     add_unknown(unknowns, unknown);
                     // After a long time (the machine slept) the idempotency key may be gone, and a
                     // repeat could count twice.
                     if !stale || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2 {
-                        return Err(error);
+                        return Err(Unanswered::Unknown(error));
                     }
                     // The connection had ended while it was idle (a restart, an idle timeout of the
                     // server). That says nothing about the server now, so the request is repeated
@@ -68,19 +96,15 @@ impl Repeater {
         self.ask_again(request(), unknowns)
     }
 
-    /// For a request that does no harm when it runs late: its unknown outcome is not remembered.
-    pub(super) fn ask_repeatable(&self, request: impl Fn() -> Request) -> Result<Answered> {
-        self.ask(request, &mut UnknownOutcomes::default())
-    }
-
-    fn ask_again(&self, request: Request, unknowns: &mut UnknownOutcomes) -> Result<Answered> {
-        let mut connection = self.pool.connect()?;
+    fn ask_again(&self, request: Request, unknowns: &mut UnknownOutcomes) -> std::result::Result<Answered, Unanswered> {
+        let mut connection = self.pool.connect().map_err(Unanswered::NotSent)?;
         if let Err(wait) = connection.kills_for(unknowns_of(unknowns)) {
             // After an I/O timeout the not-after of the earlier attempt refuses it. The wait is
             // longer only if the server's clock was stepped back, and no caller waits for that.
             std::thread::sleep(wait.min(self.pool.io_timeout()));
         }
-        let mut requests = connection.kills_for(unknowns_of(unknowns)).map_err(not_yet)?;
+        let kills = connection.kills_for(unknowns_of(unknowns));
+        let mut requests = kills.map_err(|wait| Unanswered::NotSent(not_yet(wait)))?;
         let kills = requests.len();
         requests.push(request);
         let repeated = unknowns_of(unknowns).iter().any(|unknown| connection.may_have_run(unknown));
@@ -91,16 +115,22 @@ impl Repeater {
                 // After a refused kill an earlier attempt can still run, so this reply does not
                 // count.
                 for kill in replies.into_iter().take(kills) {
-                    script::fail_on_error(kill)?;
+                    fail_on_error(kill).map_err(Unanswered::Unknown)?;
                 }
                 Ok(Answered { reply, sent_at: flight.sent_at, repeated })
             }
-            Err(Failure::NotSent(error)) => Err(error),
+            Err(Failure::NotSent(error)) => Err(Unanswered::NotSent(error)),
             Err(Failure::Unknown { error, unknown, .. }) => {
                 add_unknown(unknowns, unknown);
-                Err(error)
+                Err(Unanswered::Unknown(error))
             }
         }
+    }
+
+    pub(super) fn close(&self) {
+        self.pool.close();
+        self.background.close();
+        self.target.close();
     }
 }
 

@@ -1,0 +1,66 @@
+//! Who a client is at its servers: a user and a password, and where they come from.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// A user and a password for a server's `AUTH`. `Debug` shows neither the password nor how long it
+/// is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub(crate) user: Option<String>,
+    pub(crate) password: String,
+}
+
+impl Credentials {
+    /// A user of the server's ACL with its password, or with its token.
+    #[must_use]
+    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { user: Some(user.into()), password: password.into() }
+    }
+
+    /// A password alone: of the URL's user if the URL names one, else of the server's `default`
+    /// user.
+    #[must_use]
+    pub fn password(password: impl Into<String>) -> Self {
+        Self { user: None, password: password.into() }
+    }
+}
+
+impl<U: Into<String>, P: Into<String>> From<(U, P)> for Credentials {
+    fn from((user, password): (U, P)) -> Self {
+        Self::new(user, password)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// Where a client gets its credentials from, for
+/// [`Builder::credentials`](crate::Builder::credentials). Every closure that returns such a result
+/// is one.
+pub trait CredentialsProvider: Send + Sync {
+    /// The credentials to log in with now.
+    ///
+    /// Asked before every log-in, by whichever thread connects: callers of lock methods, several at
+    /// once, and the background threads. **Answer from memory**: a thread that renews locks may be
+    /// the one that waits, and the time that this takes is part of no timeout. Refresh tokens on a
+    /// thread of your own, and let this return the latest. It must not use the client that asks.
+    ///
+    /// # Errors
+    /// The connect fails with [`Denied`](crate::ErrorKind::Denied), and what you return is its
+    /// [`source`](StdError::source): it can end up in logs, so it must not contain the password.
+    /// A panic is caught and counts as an error; its message is not looked at.
+    fn credentials(&self) -> Result<Credentials, Box<dyn StdError + Send + Sync>>;
+}
+
+impl<F> CredentialsProvider for F
+where
+    F: Fn() -> Result<Credentials, Box<dyn StdError + Send + Sync>> + Send + Sync,
+{
+    fn credentials(&self) -> Result<Credentials, Box<dyn StdError + Send + Sync>> {
+        self()
+    }
+}

@@ -1,0 +1,15 @@
+//! Redis Cluster: which primary serves which slot, and how a request finds it.
+//!
+//! Nothing here repeats a request that may have run. A redirect, and a connection that could not be
+//! made, guarantee that nothing ran (see [`follow`] for the exception).
+
+mod follow;
+mod map;
+mod nodes;
+mod renew;
+mod subscription;
+mod topology;
+
+pub(super) use self::follow::still_redirected;
+pub(super) use self::map::Route;
+pub(super) use self::nodes::Cluster;

@@ -1,0 +1,462 @@
+//! Wake-ups in a cluster: one connection to each primary that has the slot of a channel which
+//! somebody waits for, all read by one thread.
+//!
+//! A connection is made on a thread that ends with it, because connecting blocks and the messages
+//! of the other primaries must not wait. While a channel has no connection, its topics are reported
+//! as unwatched, and waiters go by their timers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::nodes::Cluster;
+use super::topology::NodeAddress;
+use crate::base::backoff::Backoff;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::redis::slot::Slot;
+use crate::store::redis::subscription::channel_name;
+use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, Publishing, Waker, wait_for_input};
+use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
+
+/// A connection without channels is kept this long.
+const LINGER: Duration = Duration::from_secs(1);
+/// A connection that is silent for this long is pinged.
+const SILENCE: Duration = Duration::from_secs(5);
+
+type Opened = Result<(PubSubReader, PubSubWriter)>;
+
+struct Shared {
+    cluster: Arc<Cluster>,
+    state: Mutex<State>,
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct State {
+    channels: HashMap<String, Channel>,
+    links: HashMap<NodeAddress, Link>,
+    /// Connections that have just been made, or could not be.
+    arrivals: Vec<(NodeAddress, Opened)>,
+    /// Some channel has no connection.
+    unplaced: bool,
+    next_id: u64,
+    closed: bool,
+}
+
+struct Channel {
+    /// Mostly one, as with one server.
+    topics: Vec<Topic>,
+    slot: Slot,
+    /// The node that was asked to subscribe.
+    at: Option<NodeAddress>,
+    confirmed: bool,
+}
+
+/// The connection to one primary.
+struct Link {
+    id: u64,
+    phase: Phase,
+    pause: Backoff,
+    /// How many channels it has.
+    channels: usize,
+    idle_since: Option<Instant>,
+    pinged: Option<Instant>,
+    last_received: Instant,
+}
+
+enum Phase {
+    Connecting,
+    Open(PubSubWriter),
+    RetryAt(Instant),
+}
+
+impl Cluster {
+    /// No I/O: connections are made when there is something to wait for.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        read_timeout: Duration,
+    ) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+        let waker = Waker::new().map_err(|e| {
+            let why = "no pair of sockets could be made for the thread that receives release messages";
+            Error::new(ErrorKind::Unreachable, why).caused_by(e)
+        })?;
+        let shared = Arc::new(Shared { cluster: self.clone(), state: Mutex::default(), waker });
+        let subscriber = ClusterSubscriber { shared: shared.clone(), readers: Vec::new(), read_timeout };
+        Ok((Box::new(subscriber), Box::new(ClusterSender(shared))))
+    }
+}
+
+struct ClusterSubscriber {
+    shared: Arc<Shared>,
+    readers: Vec<Reader>,
+    read_timeout: Duration,
+}
+
+struct Reader {
+    /// Of its link.
+    id: u64,
+    address: NodeAddress,
+    reader: PubSubReader,
+}
+
+impl Subscriber for ClusterSubscriber {
+    fn receive(&mut self) -> Result<Received> {
+        let deadline = Instant::now() + self.read_timeout;
+        loop {
+            if let Some(lost) = self.tidy()? {
+                return Ok(lost);
+            }
+            if let Some(received) = self.read() {
+                return Ok(received);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Received::Timeout);
+            }
+            wait_for_input(self.readers.iter().map(|reader| &reader.reader), &self.shared.waker, left);
+        }
+    }
+}
+
+impl ClusterSubscriber {
+    /// Takes up new connections, drops those that have ended, and subscribes to what has no
+    /// connection yet. Returns the topics of a connection that does not answer.
+    fn tidy(&mut self) -> Result<Option<Received>> {
+        let mut state = self.shared.state.lock();
+        if state.closed {
+            return Err(Error::new(ErrorKind::Closed, "the subscription was ended"));
+        }
+        for (address, opened) in std::mem::take(&mut state.arrivals) {
+            state.unplaced = true;
+            let Some(link) = state.links.get_mut(&address) else { continue };
+            match opened {
+                Ok((reader, writer)) => {
+                    link.open(writer);
+                    self.readers.push(Reader { id: link.id, address, reader });
+                }
+                Err(e) => {
+                    log::debug!("no release messages from {}:{} for now: {}", address.host, address.port, e.chain());
+                    link.fail();
+                }
+            }
+        }
+        let mut lost = Vec::new();
+        let answer = self.shared.cluster.background.io_timeout;
+        for address in state.silent_links(answer) {
+            lost.extend(state.end(&address));
+        }
+        let links = &state.links;
+        self.readers.retain(|reader| links.get(&reader.address).is_some_and(|link| link.is_open_as(reader.id)));
+        self.shared.place_all(&mut state);
+        Ok((!lost.is_empty()).then_some(Received::Unwatched(lost)))
+    }
+
+    /// Reads until something is worth reporting, or nothing is left.
+    fn read(&mut self) -> Option<Received> {
+        // The next call begins with another connection, so that a busy one cannot hide the others.
+        if !self.readers.is_empty() {
+            self.readers.rotate_left(1);
+        }
+        let mut ended = None;
+        for (at, Reader { address, reader, .. }) in self.readers.iter_mut().enumerate() {
+            loop {
+                match reader.receive() {
+                    Ok(Frame::Timeout) => break,
+                    Ok(frame) => {
+                        if let Some(received) = self.shared.received(address, frame) {
+                            return Some(received);
+                        }
+                    }
+                    Err(e) => {
+                        log::debug!("the subscription to {}:{} ended: {}", address.host, address.port, e.chain());
+                        ended = Some(at);
+                        break;
+                    }
+                }
+            }
+            if ended.is_some() {
+                break;
+            }
+        }
+        let Reader { id, address, .. } = self.readers.remove(ended?);
+        // The link may have been replaced already.
+        let mut state = self.shared.state.lock();
+        let is_present = state.links.get(&address).is_some_and(|link| link.id == id);
+        Some(if is_present { Received::Unwatched(state.end(&address)) } else { Received::Alive })
+    }
+}
+
+impl Shared {
+    fn received(self: &Arc<Self>, from: &NodeAddress, frame: Frame) -> Option<Received> {
+        let mut state = self.state.lock();
+        if let Some(link) = state.links.get_mut(from) {
+            (link.pinged, link.last_received) = (None, Instant::now());
+        }
+        match frame {
+            Frame::Message { channel } => {
+                let topics = state.channel(&channel).map(|channel| channel.topics.clone());
+                Some(topics.map_or(Received::Alive, Received::Notified))
+            }
+            Frame::Subscribed { topic } => {
+                let channel = state.channel(&topic).filter(|channel| channel.at.as_ref() == Some(from))?;
+                channel.confirmed = true;
+                Some(Received::Watching(channel.topics.clone()))
+            }
+            // Its slot has moved. If this is the confirmation of an earlier request, a second
+            // subscription does no harm.
+            Frame::Unsubscribed { topic } => {
+                let topics = state.lose(from, |name, _| name.as_bytes() == topic);
+                self.place_all(&mut state);
+                (!topics.is_empty()).then_some(Received::Unwatched(topics))
+            }
+            Frame::Moved { slot, address } => {
+                let slot = Slot::new(slot)?;
+                self.cluster.note_moved(slot, &NodeAddress::parse(&address, &from.host)?);
+                // They are not confirmed, so nobody relies on them.
+                state.lose(from, |_, channel| channel.slot == slot && !channel.confirmed);
+                self.place_all(&mut state);
+                None
+            }
+            Frame::Alive => Some(Received::Alive),
+            Frame::Timeout => None,
+        }
+    }
+
+    /// Subscribes to each channel that has no connection, where there is one to its primary, and has
+    /// one made where there is none.
+    fn place_all(self: &Arc<Self>, state: &mut State) {
+        if !std::mem::take(&mut state.unplaced) {
+            return;
+        }
+        let Some(publishing) = self.cluster.publishing.get() else {
+            state.unplaced = true;
+            return;
+        };
+        let State { channels, links, next_id, unplaced, .. } = state;
+        for (name, channel) in channels.iter_mut().filter(|(_, channel)| channel.at.is_none()) {
+            *unplaced = true;
+            let Some(address) = self.cluster.address_of_slot(channel.slot) else { continue };
+            let link = links.entry(address.clone()).or_insert_with(|| {
+                *next_id += 1;
+                Link::new(*next_id)
+            });
+            match &mut link.phase {
+                Phase::Open(writer) => match subscribe(writer, name, *publishing) {
+                    Ok(()) => {
+                        channel.at = Some(address);
+                        link.channels += 1;
+                    }
+                    // The reader sees the end.
+                    Err(_) => writer.close(),
+                },
+                Phase::RetryAt(at) if *at <= Instant::now() => match self.connect(address) {
+                    Ok(()) => link.phase = Phase::Connecting,
+                    Err(_) => link.fail(),
+                },
+                Phase::Connecting | Phase::RetryAt(_) => {}
+            }
+        }
+    }
+
+    fn connect(self: &Arc<Self>, to: NodeAddress) -> std::io::Result<()> {
+        let shared = self.clone();
+        let connect = move || {
+            let cluster = &shared.cluster;
+            let opened = cluster.background.at(&to.host, to.port).subscribe_without_waiting();
+            if opened.is_err() {
+                // Perhaps another node has its slots by now.
+                let _ = cluster.refresh(cluster.version(), Some(&to));
+            }
+            let mut state = shared.state.lock();
+            if !state.closed {
+                state.arrivals.push((to, opened));
+            }
+            drop(state);
+            shared.waker.wake();
+        };
+        std::thread::Builder::new().name("lh-connect".to_owned()).spawn(connect).map(drop)
+    }
+}
+
+fn subscribe(writer: &mut PubSubWriter, channel: &str, publishing: Publishing) -> Result<()> {
+    match publishing {
+        Publishing::Classic => writer.subscribe(&[channel]),
+        Publishing::Sharded => writer.subscribe_sharded(channel),
+    }
+}
+
+fn unsubscribe(writer: &mut PubSubWriter, channel: &str, publishing: Publishing) -> Result<()> {
+    match publishing {
+        Publishing::Classic => writer.unsubscribe(channel),
+        Publishing::Sharded => writer.unsubscribe_sharded(channel),
+    }
+}
+
+impl State {
+    fn channel(&mut self, name: &[u8]) -> Option<&mut Channel> {
+        self.channels.get_mut(std::str::from_utf8(name).ok()?)
+    }
+
+    /// The channels at a node that `which` chooses have no connection any more. Returns their
+    /// topics.
+    fn lose(&mut self, at: &NodeAddress, which: impl Fn(&str, &Channel) -> bool) -> Vec<Topic> {
+        let mut topics = Vec::new();
+        for (name, channel) in &mut self.channels {
+            if channel.at.as_ref() == Some(at) && which(name, channel) {
+                (channel.at, channel.confirmed) = (None, false);
+                topics.extend(channel.topics.iter().cloned());
+                self.unplaced = true;
+                if let Some(link) = self.links.get_mut(at) {
+                    link.channels -= 1;
+                }
+            }
+        }
+        topics
+    }
+
+    /// The connection to a node has ended.
+    fn end(&mut self, address: &NodeAddress) -> Vec<Topic> {
+        if let Some(link) = self.links.get_mut(address) {
+            link.fail();
+        }
+        self.lose(address, |_, _| true)
+    }
+
+    /// The nodes that have not answered a ping within `answer`. Those that are silent are pinged.
+    fn silent_links(&mut self, answer: Duration) -> Vec<NodeAddress> {
+        let now = Instant::now();
+        let mut dead = Vec::new();
+        for (address, link) in &mut self.links {
+            match link.pinged {
+                Some(pinged) if now.duration_since(pinged) > answer => dead.push(address.clone()),
+                None if now.duration_since(link.last_received) > SILENCE => link.ping(),
+                _ => {}
+            }
+        }
+        dead
+    }
+}
+
+impl Link {
+    fn new(id: u64) -> Self {
+        let now = Instant::now();
+        let pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
+        let phase = Phase::RetryAt(now);
+        Self { id, phase, pause, channels: 0, idle_since: None, pinged: None, last_received: now }
+    }
+
+    fn is_open_as(&self, id: u64) -> bool {
+        self.id == id && matches!(self.phase, Phase::Open(_))
+    }
+
+    fn open(&mut self, writer: PubSubWriter) {
+        self.phase = Phase::Open(writer);
+        (self.pinged, self.last_received) = (None, Instant::now());
+    }
+
+    fn fail(&mut self) {
+        if let Phase::Open(writer) = &self.phase {
+            writer.close();
+        }
+        self.phase = Phase::RetryAt(Instant::now() + self.pause.next());
+        self.pinged = None;
+    }
+
+    fn ping(&mut self) {
+        if let Phase::Open(writer) = &mut self.phase
+            && self.pinged.is_none()
+        {
+            self.pinged = Some(Instant::now());
+            if writer.ping().is_err() {
+                writer.close();
+            }
+        }
+    }
+}
+
+struct ClusterSender(Arc<Shared>);
+
+impl SubscriptionSender for ClusterSender {
+    fn watch(&mut self, topics: &[&Topic]) -> Result<bool> {
+        let shared = &self.0;
+        let mut state = shared.state.lock();
+        let mut all_confirmed = true;
+        for topic in topics {
+            let slot = Slot::for_key(&*topic.key);
+            let new = || Channel { topics: Vec::new(), slot, at: None, confirmed: false };
+            let channel = state.channels.entry(channel_name(topic)).or_insert_with(new);
+            channel.topics.push((*topic).clone());
+            all_confirmed &= channel.confirmed;
+        }
+        state.unplaced |= !all_confirmed;
+        shared.place_all(&mut state);
+        let waits = state.unplaced;
+        drop(state);
+        if waits {
+            // The thread learns when to try again.
+            shared.waker.wake();
+        }
+        Ok(all_confirmed)
+    }
+
+    fn unwatch(&mut self, topic: &Topic) -> Result<()> {
+        let mut state = self.0.state.lock();
+        let name = channel_name(topic);
+        let Some(channel) = state.channels.get_mut(&name) else { return Ok(()) };
+        channel.topics.retain(|other| other != topic);
+        if !channel.topics.is_empty() {
+            return Ok(());
+        }
+        let at = state.channels.remove(&name).and_then(|channel| channel.at);
+        let publishing = self.0.cluster.publishing.get();
+        if let Some(link) = at.and_then(|at| state.links.get_mut(&at)) {
+            link.channels -= 1;
+            if let (Phase::Open(writer), Some(publishing)) = (&mut link.phase, publishing)
+                && unsubscribe(writer, &name, *publishing).is_err()
+            {
+                writer.close();
+            }
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self) -> Result<()> {
+        self.0.state.lock().links.values_mut().for_each(Link::ping);
+        Ok(())
+    }
+
+    /// Ends connections without channels.
+    fn maintain(&mut self) -> Result<()> {
+        let (mut state, now) = (self.0.state.lock(), Instant::now());
+        // One that is being made may be for a channel that has none yet.
+        let unplaced = state.unplaced;
+        state.links.retain(|_, link| {
+            if link.channels > 0 || unplaced {
+                link.idle_since = None;
+                return true;
+            }
+            let idle_since = *link.idle_since.get_or_insert(now);
+            let is_over = now.duration_since(idle_since) > LINGER && !matches!(link.phase, Phase::Connecting);
+            if is_over && let Phase::Open(writer) = &link.phase {
+                writer.close();
+            }
+            !is_over
+        });
+        Ok(())
+    }
+
+    fn close(&self) {
+        let mut state = self.0.state.lock();
+        state.closed = true;
+        state.arrivals.clear();
+        for link in state.links.values() {
+            if let Phase::Open(writer) = &link.phase {
+                writer.close();
+            }
+        }
+        drop(state);
+        self.0.waker.wake();
+    }
+}

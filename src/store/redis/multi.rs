@@ -1,0 +1,173 @@
+//! Several plain locks as one: one script where their keys are in one slot; in a cluster one for each
+//! slot.
+//!
+//! Over several slots it is still all or none: a call that finds one lock taken gives back what it
+//! has taken before it returns, and holds nothing while it waits, so that no two calls can wait for
+//! each other. What differs from one slot: for a moment some of the locks are taken, and another
+//! caller can find them so.
+
+use std::cell::Cell;
+
+use super::server::Answered;
+use super::slot::Slot;
+use super::unknowns::{add_unknown, unknowns_of};
+use super::wire::UnknownOutcome;
+use super::{RedisStore, script, slot_of};
+use crate::base::error::Result;
+use crate::store::{AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, UnknownOutcomes};
+
+impl MultiStore for RedisStore {
+    fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
+        let groups = self.in_groups(acquire.parts.iter().map(|part| slot_of(part.name)));
+        if groups.len() > 1 {
+            return self.acquire_groups(acquire, &groups, unknowns);
+        }
+        let acquired = self.acquire_in_one_slot(acquire, unknowns)?;
+        // Not after an error reply: earlier attempts may still have taken the locks.
+        unknowns.clear();
+        Ok(acquired)
+    }
+
+    fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
+        let groups = self.in_groups(releases.iter().map(|release| slot_of(release.name)));
+        if groups.len() > 1 {
+            return Ok(self.release_groups(releases, &groups, unknowns));
+        }
+        let released = self.release_in_one_slot(releases, unknowns)?;
+        unknowns.clear();
+        Ok(released)
+    }
+}
+
+impl RedisStore {
+    /// The places of the parts that one script can serve together, by their first part.
+    fn in_groups(&self, slots: impl Iterator<Item = Slot>) -> Vec<Vec<usize>> {
+        let is_cluster = self.servers.as_cluster().is_some();
+        let mut groups: Vec<(Slot, Vec<usize>)> = Vec::new();
+        for (place, slot) in slots.enumerate() {
+            match groups.iter_mut().find(|(known, _)| !is_cluster || *known == slot) {
+                Some((_, places)) => places.push(place),
+                None => groups.push((slot, vec![place])),
+            }
+        }
+        groups.into_iter().map(|(_, places)| places).collect()
+    }
+
+    fn acquire_in_one_slot(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
+        let asked = Cell::new(!unknowns.is_empty());
+        let request = || script::acquire_all(acquire, asked.replace(true)).acknowledged_by(self.replicas);
+        let Answered { reply, sent_at, .. } = self.servers.ask(slot_of(acquire.parts[0].name), request, unknowns)?;
+        script::acquire_all_answer(reply, acquire, sent_at).inspect_err(|_| {
+            let releases: Vec<_> = fresh_releases(acquire.parts.iter()).collect();
+            if !releases.is_empty() {
+                self.take_back(|| self.release_all(&releases, unknowns).map(drop));
+            }
+        })
+    }
+
+    fn release_in_one_slot(
+        &self,
+        releases: &[Release<'_>],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Vec<Result<Released>>> {
+        let asked = self.servers.ask(slot_of(releases[0].name), || script::release_all(releases), unknowns);
+        let Answered { reply, repeated, .. } = asked?;
+        let answers = script::release_all_answer(reply, releases.len())?;
+        let outcome = |(answer, one): (Result<Released>, &Release<'_>)| {
+            answer.map(|answer| super::or_freed_before(answer, repeated && one.left == HoldCounts::NONE))
+        };
+        Ok(answers.into_iter().zip(releases).map(outcome).collect())
+    }
+
+    /// One group after the other, in the order of the names. `unknowns` is cleared only when the
+    /// outcome of every group is known.
+    fn acquire_groups(
+        &self,
+        acquire: &AcquireAll<'_>,
+        groups: &[Vec<usize>],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<AcquiredAll> {
+        let mut tokens = vec![0; acquire.parts.len()];
+        let mut began = None;
+        for (done, places) in groups.iter().enumerate() {
+            let parts = places.iter().map(|&place| acquire.parts[place].clone()).collect();
+            let group = AcquireAll { parts, lease: acquire.lease, token: acquire.token };
+            let acquired = match self.acquire_in_one_slot(&group, unknowns) {
+                Ok(AcquiredAll::Granted { tokens: granted, sent_at }) => {
+                    places.iter().zip(granted).for_each(|(&place, token)| tokens[place] = token);
+                    began.get_or_insert(sent_at);
+                    continue;
+                }
+                Ok(AcquiredAll::Busy { at, ttl }) => Ok(AcquiredAll::Busy { at: places[at], ttl }),
+                Ok(AcquiredAll::Gone { at }) => Ok(AcquiredAll::Gone { at: places[at] }),
+                Err(e) => Err(e),
+            };
+            self.give_back(acquire, &groups[..done], unknowns)?;
+            if acquired.is_ok() {
+                unknowns.clear();
+            }
+            return acquired;
+        }
+        unknowns.clear();
+        // All leases count from the first request.
+        Ok(AcquiredAll::Granted { tokens, sent_at: began.expect("there is a group") })
+    }
+
+    /// Releases what the groups before one that was refused have taken.
+    ///
+    /// # Errors
+    /// Something may still be taken, which is then among the unknown outcomes.
+    fn give_back(&self, acquire: &AcquireAll<'_>, taken: &[Vec<usize>], unknowns: &mut UnknownOutcomes) -> Result<()> {
+        for places in taken {
+            let parts = places.iter().map(|&place| &acquire.parts[place]);
+            let releases: Vec<_> = fresh_releases(parts).collect();
+            if releases.is_empty() {
+                continue;
+            }
+            let released = self.release_in_one_slot(&releases, unknowns);
+            let refused = released.map(|answers| answers.into_iter().find_map(Result::err));
+            if let Err(e) | Ok(Some(e)) = refused {
+                add_unknown(unknowns, UnknownOutcome::partly(self.clock.now()));
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    fn release_groups(
+        &self,
+        releases: &[Release<'_>],
+        groups: &[Vec<usize>],
+        unknowns: &mut UnknownOutcomes,
+    ) -> Vec<Result<Released>> {
+        let mut outcomes: Vec<Option<Result<Released>>> = releases.iter().map(|_| None).collect();
+        let (earlier, mut all_known) = (unknowns.clone(), true);
+        for places in groups {
+            let group: Vec<Release<'_>> = places.iter().map(|&place| releases[place].clone()).collect();
+            let mut own = earlier.clone();
+            let released = self.release_in_one_slot(&group, &mut own);
+            if let Err(e) = &released {
+                all_known = false;
+                let added = unknowns_of(&own).iter().skip(unknowns_of(&earlier).len());
+                added.for_each(|unknown| add_unknown(unknowns, unknown.clone()));
+                places.iter().for_each(|&place| outcomes[place] = Some(Err(e.clone())));
+            }
+            let answers = released.into_iter().flatten();
+            places.iter().zip(answers).for_each(|(&place, answer)| outcomes[place] = Some(answer));
+        }
+        if all_known {
+            unknowns.clear();
+        }
+        outcomes.into_iter().map(|outcome| outcome.expect("each release is in one group")).collect()
+    }
+}
+
+fn fresh_releases<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> impl Iterator<Item = Release<'a>> {
+    parts.filter(|part| part.held == 0).map(|part| Release {
+        name: part.name,
+        holder: part.holder,
+        permits: 1,
+        left: HoldCounts::NONE,
+        granted: false,
+    })
+}

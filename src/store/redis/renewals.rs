@@ -1,0 +1,83 @@
+//! Renewals: in the background, and at the caller's request.
+
+use super::script::{self, Family};
+use super::server::Server;
+use super::wire::{Replicas, Request};
+use super::{RedisStore, slot_of};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::{Renewal, Renewed};
+
+/// Holds renewed by one run of the script: the server serves nobody else while a script runs.
+const CHUNK: usize = 200;
+
+impl RedisStore {
+    /// For holds of one family.
+    fn renewal_request<'a>(&self, chunk: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
+        let family = chunk.clone().next().map_or(Family::Hash, |first| Family::of(first.name.kind));
+        let replicas = self.replicas.map(|replicas| Replicas { grant: false, ..replicas });
+        script::renew(family, chunk).acknowledged_by(replicas)
+    }
+
+    pub(super) fn renew_in_background(&self, batch: &[Renewal]) -> Vec<Renewed> {
+        match self.servers.as_one() {
+            Some(server) => self.renew_at_one(server, batch),
+            None => self.renew_in_cluster(batch),
+        }
+    }
+
+    fn renew_at_one(&self, server: &Server, batch: &[Renewal]) -> Vec<Renewed> {
+        // One script serves one family. The outcomes are put in the order of the batch.
+        let mut order: Vec<usize> = (0..batch.len()).collect();
+        order.sort_by_key(|&at| Family::of(batch[at].name.kind));
+        let families = order.chunk_by(|&a, &b| Family::of(batch[a].name.kind) == Family::of(batch[b].name.kind));
+        let chunks: Vec<&[usize]> = families.flat_map(|family| family.chunks(CHUNK)).collect();
+        let requests: Vec<Request> =
+            chunks.iter().map(|chunk| self.renewal_request(chunk.iter().map(|&at| &batch[at]))).collect();
+        let mut outcomes: Vec<Option<Renewed>> = batch.iter().map(|_| None).collect();
+        match server.background.exchange(&requests, &server.pool) {
+            Ok((replies, sent_at)) => {
+                for (chunk, reply) in chunks.iter().zip(replies) {
+                    put_outcomes(&mut outcomes, chunk, script::renew_answers(reply, sent_at));
+                }
+            }
+            Err(error) => outcomes.fill_with(|| Some(Renewed::Failed(error.clone()))),
+        }
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Renewed::Failed(missing()))).collect()
+    }
+
+    /// One request for each hold: a script cannot have keys of several slots, and two keys of a slot
+    /// that is moving may be at two nodes.
+    fn renew_in_cluster(&self, batch: &[Renewal]) -> Vec<Renewed> {
+        let Some(cluster) = self.servers.as_cluster() else { return Vec::new() };
+        let request = |hold: &Renewal| (slot_of(&hold.name), self.renewal_request(std::iter::once(hold)));
+        let exchanged = cluster.exchange_all(&batch.iter().map(request).collect::<Vec<_>>());
+        let outcome = |exchanged: Result<(_, _)>| {
+            let (reply, sent_at) = exchanged?;
+            script::renew_answers(reply, sent_at)?.pop().ok_or_else(missing)
+        };
+        exchanged.into_iter().map(|exchanged| outcome(exchanged).unwrap_or_else(Renewed::Failed)).collect()
+    }
+
+    pub(super) fn extend_now(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        let together = if self.servers.as_one().is_some() { renewals.len().max(1) } else { 1 };
+        let mut outcomes = Vec::with_capacity(renewals.len());
+        for chunk in renewals.chunks(together) {
+            let slot = slot_of(&chunk[0].name);
+            let answered = self.servers.ask_repeatable(slot, || self.renewal_request(chunk.iter()))?;
+            outcomes.extend(script::renew_answers(answered.reply, answered.sent_at)?);
+        }
+        if outcomes.len() == renewals.len() { Ok(outcomes) } else { Err(missing()) }
+    }
+}
+
+#[cold]
+fn missing() -> Error {
+    Error::new(ErrorKind::Protocol, "an answer to a renewal is missing")
+}
+
+fn put_outcomes(outcomes: &mut [Option<Renewed>], places: &[usize], answers: Result<Vec<Renewed>>) {
+    match answers {
+        Ok(answers) => places.iter().zip(answers).for_each(|(&at, answer)| outcomes[at] = Some(answer)),
+        Err(error) => places.iter().for_each(|&at| outcomes[at] = Some(Renewed::Failed(error.clone()))),
+    }
+}

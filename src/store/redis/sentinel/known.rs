@@ -1,0 +1,129 @@
+//! The sentinels that a client knows: those of its settings, and those that they tell of.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::question::{self, Neighbour, Testimony};
+use crate::base::error::Result;
+use crate::store::redis::wire::{Endpoint, Line};
+
+/// Of those that are told of, so that a strange answer cannot make a client ask without end.
+const MOST_TOLD: usize = 32;
+
+pub(super) struct Sentinel {
+    line: Line,
+    /// Its id, once it has answered or was told of.
+    id: Mutex<Option<String>>,
+    /// There is a subscription, or one is being made.
+    listening: AtomicBool,
+}
+
+impl Sentinel {
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.line.endpoint
+    }
+
+    pub(super) fn ask(&self, master: &str) -> Result<Testimony> {
+        let testimony = question::ask(&self.line, master)?;
+        // Kept here and not only in the outcome, which is dropped if it comes late.
+        *self.id.lock() = Some(testimony.id.clone());
+        Ok(testimony)
+    }
+
+    fn is(&self, other: &Neighbour, at: &Endpoint) -> bool {
+        self.id.lock().as_ref() == Some(&other.id) || self.endpoint().is_same_address(at)
+    }
+
+    fn close(&self) {
+        self.line.close();
+    }
+}
+
+/// The right to subscribe at a sentinel, which one at a time has.
+pub(super) struct Listening(pub(super) Arc<Sentinel>);
+
+impl Listening {
+    pub(super) fn at(sentinel: &Arc<Sentinel>) -> Option<Self> {
+        (!sentinel.listening.swap(true, Ordering::AcqRel)).then(|| Self(sentinel.clone()))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.listening.store(false, Ordering::Release);
+    }
+}
+
+pub(super) struct Known {
+    configured: Vec<Arc<Sentinel>>,
+    told: Mutex<Vec<Arc<Sentinel>>>,
+    client_name: String,
+    io_timeout: Duration,
+}
+
+impl Known {
+    pub(super) fn new(configured: Vec<Endpoint>, client_name: &str, io_timeout: Duration) -> Self {
+        let (told, client_name) = (Mutex::default(), client_name.to_owned());
+        let mut known = Self { configured: Vec::new(), told, client_name, io_timeout };
+        known.configured = configured.into_iter().map(|endpoint| Arc::new(known.sentinel(endpoint, None))).collect();
+        known
+    }
+
+    fn sentinel(&self, endpoint: Endpoint, id: Option<String>) -> Sentinel {
+        let line = Line::new(endpoint, self.client_name.clone(), self.io_timeout);
+        Sentinel { line, id: Mutex::new(id), listening: AtomicBool::new(false) }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Sentinel>> {
+        self.configured.iter().chain(&*self.told.lock()).cloned().collect()
+    }
+
+    /// Takes over which others the sentinels tell of. A sentinel of the settings that they list
+    /// under another address is not asked twice, once its id is known.
+    pub(super) fn learn(&self, asked: &[Arc<Sentinel>], outcomes: &[(usize, Result<Testimony>)]) {
+        let told_by = |(place, outcome): &(usize, Result<Testimony>)| {
+            let teller = asked[*place].clone();
+            outcome.as_ref().ok().map(|testimony| (teller, testimony.others.clone()))
+        };
+        let testimonies: Vec<(Arc<Sentinel>, Vec<Neighbour>)> = outcomes.iter().filter_map(told_by).collect();
+        if testimonies.is_empty() {
+            return;
+        }
+        let mut told = self.told.lock();
+        let before = std::mem::take(&mut *told);
+        for (teller, others) in &testimonies {
+            for other in others {
+                let endpoint = teller.endpoint().at(&other.host, other.port);
+                let is_known = |sentinel: &Arc<Sentinel>| sentinel.is(other, &endpoint);
+                if told.len() == MOST_TOLD || self.configured.iter().chain(&*told).any(is_known) {
+                    continue;
+                }
+                let same = before.iter().find(|sentinel| sentinel.is(other, &endpoint)).cloned();
+                told.push(same.unwrap_or_else(|| Arc::new(self.sentinel(endpoint, Some(other.id.clone())))));
+            }
+        }
+        // One that answers by itself stays, though no other tells of it in this round.
+        let tells = |sentinel: &Arc<Sentinel>| testimonies.iter().any(|(teller, _)| Arc::ptr_eq(teller, sentinel));
+        for sentinel in before {
+            if told.iter().any(|kept| Arc::ptr_eq(kept, &sentinel)) {
+                continue;
+            }
+            let is_configured = || {
+                let id = sentinel.id.lock().clone();
+                self.configured.iter().any(|configured| *configured.id.lock() == id)
+            };
+            if tells(&sentinel) && !is_configured() {
+                told.push(sentinel);
+            } else {
+                sentinel.close();
+            }
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.all().iter().for_each(|sentinel| sentinel.close());
+    }
+}

@@ -1,0 +1,147 @@
+//! What the URLs of a client say of sentinels, and of the server that they watch.
+
+use std::sync::Arc;
+
+use crate::base::credentials::CredentialsProvider;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::redis::wire::Endpoint;
+
+const SHAPE: &str = "a URL of sentinels is redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]; \
+                     user and password are the server's";
+
+pub(crate) struct SentinelUrls {
+    /// Of the master.
+    pub(crate) name: String,
+    pub(crate) sentinels: Vec<Endpoint>,
+    /// How to connect to the master, at an address that is not its own.
+    pub(crate) server: Endpoint,
+}
+
+/// Who says the passwords, where the URLs do not.
+#[derive(Clone, Copy)]
+pub(crate) struct Providers<'p> {
+    pub(crate) of_servers: Option<&'p Arc<dyn CredentialsProvider>>,
+    pub(crate) of_sentinels: Option<&'p Arc<dyn CredentialsProvider>>,
+}
+
+/// Whether the URL has sentinels, a master and the server's user in one.
+pub(crate) fn names_sentinels(url: &str) -> bool {
+    scheme_of(url).is_some_and(|scheme| scheme.contains("sentinel"))
+}
+
+fn scheme_of(url: &str) -> Option<String> {
+    url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase())
+}
+
+fn invalid(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, why)
+}
+
+impl SentinelUrls {
+    /// `name`: of the master, if the settings have it.
+    pub(crate) fn parse(urls: &[String], name: Option<&str>, providers: Providers<'_>) -> Result<Self> {
+        let parsed = match (urls, name) {
+            ([url], None) if names_sentinels(url) => Self::of_one(url, providers)?,
+            (urls, _) if urls.iter().any(|url| names_sentinels(url)) => {
+                return Err(invalid(
+                    "a redis+sentinel:// URL names all sentinels and the master: leave out other URLs and \
+                     Builder::sentinel, or name the sentinels as redis://host:26379",
+                ));
+            }
+            ([], _) => return Err(invalid("the URLs of sentinels are needed: Builder::urls")),
+            (urls, name) => Self::of_each(urls, name.unwrap_or_default(), providers)?,
+        };
+        // All that Redis allows, so that nothing behind a `#` or a `%` is taken for a part of it.
+        let is_named_well = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        if parsed.name.is_empty() || !parsed.name.chars().all(is_named_well) {
+            return Err(invalid(
+                "a master's name has letters, digits, '.', '-' and '_', as in the sentinels' configuration",
+            ));
+        }
+        Ok(parsed)
+    }
+
+    /// Each URL is a sentinel's, but for the database.
+    fn of_each(urls: &[String], name: &str, providers: Providers<'_>) -> Result<Self> {
+        let parse = |url: &String| Endpoint::parse_sentinel(url, providers.of_sentinels);
+        let endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
+        let server = endpoints[0].clone().logged_in_by(providers.of_servers);
+        if endpoints.iter().any(|endpoint| endpoint.db() != server.db()) {
+            return Err(invalid("the database in a sentinel's URL is the server's, so all URLs must have the same"));
+        }
+        let sentinels = endpoints.into_iter().map(Endpoint::without_db).collect();
+        Ok(Self { name: name.to_owned(), sentinels, server })
+    }
+
+    /// Parsed as one URL for each host, so that every part is checked as in any other URL.
+    fn of_one(url: &str, providers: Providers<'_>) -> Result<Self> {
+        let shape = || invalid(SHAPE);
+        let (_, rest) = url.split_once("://").ok_or_else(shape)?;
+        let scheme = scheme_of(url).ok_or_else(shape)?;
+        let base = scheme.strip_suffix("+sentinel").ok_or_else(shape)?;
+        let (authority, path) = rest.split_once('/').ok_or_else(shape)?;
+        let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+        let (path, query) = path.split_once('?').map_or((path, ""), |(path, query)| (path, query));
+        let (name, db) = path.split_once('/').unwrap_or((path, ""));
+        let at = if user.is_empty() { "" } else { "@" };
+        let question = if query.is_empty() { "" } else { "?" };
+        let parse = |host: &str| {
+            if host.is_empty() {
+                return Err(shape());
+            }
+            let one = format!("{base}://{user}{at}{host}/{db}{question}{query}");
+            let parsed = Endpoint::parse_sentinel(&one, providers.of_servers);
+            parsed.map_err(|e| invalid(format!("{}; {SHAPE}", e.message())))
+        };
+        let endpoints: Vec<Endpoint> = hosts.split(',').map(parse).collect::<Result<_>>()?;
+        let server = endpoints[0].clone();
+        let of_sentinel = |endpoint: Endpoint| endpoint.without_db().logged_in_by(providers.of_sentinels);
+        Ok(Self { name: name.to_owned(), sentinels: endpoints.into_iter().map(of_sentinel).collect(), server })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: Providers<'_> = Providers { of_servers: None, of_sentinels: None };
+
+    fn parse(urls: &[&str], name: Option<&str>) -> std::result::Result<(String, String, u32), String> {
+        let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+        let parsed = SentinelUrls::parse(&urls, name, NOBODY).map_err(|e| e.to_string())?;
+        Ok((parsed.name, format!("{:?}", parsed.sentinels), parsed.server.db()))
+    }
+
+    #[test]
+    fn both_forms_are_understood() {
+        let all = Ok(("m".to_owned(), "[a:26379, b:7, [::1]:26379]".to_owned(), 3));
+        assert_eq!(parse(&["redis://a/3", "redis://x:y@b:7/3", "redis://[::1]/3"], Some("m")), all);
+        assert_eq!(parse(&["redis+sentinel://u:p%40@a,b:7,[::1]/m/3"], None), all);
+        assert_eq!(parse(&["redis+sentinel://a,b:7,[::1]/m?db=3"], None), all);
+        assert_eq!(parse(&["redis+sentinel://a/m"], None).unwrap().2, 0);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for (urls, name) in [
+            (&["redis+sentinel://a"][..], None),
+            (&["redis+sentinel://a/"], None),
+            (&["redis+sentinel://a,,b/m"], None),
+            (&["redis+sentinel://a/m/x"], None),
+            (&["redis+sentinel://a/m/1/2"], None),
+            (&["redis+sentinel://a/m?x=1"], None),
+            (&["redis+sentinel://a/m#f"], None),
+            (&["redis+sentinels://a/m"], None),
+            (&["redis-sentinel://a/m"], None),
+            (&["redis+sentinel://u@a/m"], None),
+            (&["redis+sentinel://a/m"], Some("m")),
+            (&["redis+sentinel://a/m", "redis://b/"], None),
+            (&["redis://a/1", "redis://b/2"], Some("m")),
+            (&["redis://a/"], Some("")),
+            (&["redis://a/"], Some("a b")),
+            (&[], Some("m")),
+        ] {
+            assert!(parse(urls, name).is_err(), "{urls:?} {name:?}");
+        }
+    }
+}

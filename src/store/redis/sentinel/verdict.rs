@@ -1,0 +1,153 @@
+//! What follows from what several sentinels say.
+
+use super::question::{NamedMaster, Testimony};
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// The votes, one for each sentinel, however many addresses it is known by.
+struct Count<'t> {
+    /// Which most name, with the latest configuration among them, and how many.
+    best: Option<(NamedMaster, usize)>,
+    voters: Vec<&'t Testimony>,
+    /// All sentinels there are, as far as those who answered know.
+    all: usize,
+}
+
+fn count(outcomes: &[(usize, Result<Testimony>)]) -> Count<'_> {
+    let mut voters: Vec<&Testimony> = Vec::new();
+    for testimony in outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().ok()) {
+        if !voters.iter().any(|other| other.id == testimony.id) {
+            voters.push(testimony);
+        }
+    }
+    let mut votes: Vec<(NamedMaster, usize)> = Vec::new();
+    for named in voters.iter().filter_map(|testimony| testimony.master.as_ref()) {
+        match votes.iter_mut().find(|(other, _)| (&other.host, other.port) == (&named.host, named.port)) {
+            Some((known, count)) => {
+                known.config_epoch = known.config_epoch.max(named.config_epoch);
+                *count += 1;
+            }
+            None => votes.push((named.clone(), 1)),
+        }
+    }
+    let told = voters.iter().map(|testimony| testimony.others.len() + 1).max().unwrap_or(0);
+    let best = votes.into_iter().max_by_key(|(_, count)| *count);
+    Count { best, all: told.max(voters.len()), voters }
+}
+
+/// More than half of all sentinels name one master: the others need not be waited for.
+pub(super) fn is_settled(outcomes: &[(usize, Result<Testimony>)]) -> bool {
+    let count = count(outcomes);
+    count.best.is_some_and(|(_, votes)| votes * 2 > count.all)
+}
+
+/// The master that more than half of those who answered name. `seen`: the configuration that was
+/// believed last. An older one is believed only if more than half of *all* sentinels name it (all
+/// were set up anew): a single sentinel that is cut off with the old master must not lead back to
+/// it.
+pub(super) fn judge(
+    outcomes: &[(usize, Result<Testimony>)],
+    name: &str,
+    seen: u64,
+    addresses: &[String],
+) -> Result<NamedMaster> {
+    let Count { best, voters, all } = count(outcomes);
+    if voters.is_empty() {
+        return Err(nobody_answered(outcomes, addresses));
+    }
+    let answered = voters.len();
+    let not_yet = |why: String| Err(Error::new(ErrorKind::NotReady, why));
+    match best {
+        Some((named, votes)) if votes * 2 > all || (votes * 2 > answered && named.config_epoch >= seen) => Ok(named),
+        Some((_, votes)) if votes * 2 > answered => not_yet(format!(
+            "{answered} of {all} sentinels can be reached, and they name an earlier master {name:?} than the others did"
+        )),
+        Some(_) => not_yet(format!("the {answered} sentinels that can be reached do not agree on the master {name:?}")),
+        None => {
+            let mut watched: Vec<String> = voters.iter().flat_map(|testimony| testimony.watches.clone()).collect();
+            watched.sort();
+            watched.dedup();
+            let why = format!("the sentinels watch no master {name:?}; they watch {watched:?}");
+            Err(Error::new(ErrorKind::InvalidInput, why))
+        }
+    }
+}
+
+#[cold]
+fn nobody_answered(outcomes: &[(usize, Result<Testimony>)], addresses: &[String]) -> Error {
+    let mut whys = Vec::new();
+    let mut kinds = Vec::new();
+    for (place, address) in addresses.iter().enumerate() {
+        match outcomes.iter().find(|(at, _)| *at == place) {
+            Some((_, Err(error))) => {
+                kinds.push(error.kind());
+                whys.push(format!("{address}: {}", error.chain()));
+            }
+            _ => {
+                kinds.push(ErrorKind::Unreachable);
+                whys.push(format!("{address}: no answer within the I/O timeout (io_timeout)"));
+            }
+        }
+    }
+    // One kind of all is the cause; else it may be an outage.
+    let kind = kinds.first().filter(|first| kinds.iter().all(|kind| kind == *first));
+    let kind = kind.copied().unwrap_or(ErrorKind::Unreachable);
+    Error::new(kind, format!("no sentinel can be asked for the master: {}", whys.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::question::Neighbour;
+    use super::*;
+
+    /// A sentinel of three that names the server on this port; 0: none.
+    fn says(id: &str, port: u16, config_epoch: u64) -> Result<Testimony> {
+        let other = |n: u16| Neighbour { id: format!("other{n}"), host: "h".into(), port: n };
+        let master = (port > 0).then(|| NamedMaster { host: "h".into(), port, config_epoch });
+        Ok(Testimony { id: id.into(), master, others: vec![other(1), other(2)], watches: vec!["its".into()] })
+    }
+
+    fn dead() -> Result<Testimony> {
+        Err(Error::new(ErrorKind::Unreachable, "dead"))
+    }
+
+    fn judged(outcomes: Vec<Result<Testimony>>, seen: u64) -> std::result::Result<u16, ErrorKind> {
+        let outcomes: Vec<_> = outcomes.into_iter().enumerate().collect();
+        let addresses = vec!["a".to_owned(); outcomes.len()];
+        let judged = judge(&outcomes, "mine", seen, &addresses);
+        assert!(!is_settled(&outcomes) || judged.is_ok());
+        judged.map(|named| named.port).map_err(|e| e.kind())
+    }
+
+    #[test]
+    fn most_of_those_who_answer_are_believed() {
+        assert_eq!(judged(vec![says("a", 7, 1), says("b", 7, 1), says("c", 8, 2)], 1), Ok(7));
+        assert_eq!(judged(vec![says("a", 7, 1), says("b", 8, 2), dead()], 1), Err(ErrorKind::NotReady));
+        assert_eq!(judged(vec![says("a", 7, 1), dead(), dead()], 1), Ok(7));
+        assert_eq!(judged(vec![dead(), dead()], 1), Err(ErrorKind::Unreachable));
+        assert_eq!(judged(vec![says("a", 0, 0), says("b", 0, 0), dead()], 1), Err(ErrorKind::InvalidInput));
+        assert_eq!(judged(vec![says("a", 0, 0), says("b", 7, 0)], 0), Err(ErrorKind::NotReady));
+    }
+
+    #[test]
+    fn two_addresses_of_one_sentinel_are_one_vote() {
+        let outcomes = vec![says("a", 7, 1), says("a", 7, 1), says("b", 8, 1), says("c", 8, 1)];
+        assert_eq!(judged(outcomes, 0), Ok(8));
+    }
+
+    #[test]
+    fn a_minority_does_not_lead_back() {
+        assert_eq!(judged(vec![says("a", 7, 1), dead(), dead()], 2), Err(ErrorKind::NotReady));
+        assert_eq!(judged(vec![says("a", 7, 1), says("b", 7, 1), dead()], 2), Ok(7), "all were set up anew");
+        assert_eq!(judged(vec![says("a", 8, 2), dead(), dead()], 2), Ok(8));
+    }
+
+    #[test]
+    fn it_is_settled_once_more_than_half_of_all_agree() {
+        let settled =
+            |outcomes: Vec<Result<Testimony>>| is_settled(&outcomes.into_iter().enumerate().collect::<Vec<_>>());
+        assert!(!settled(vec![]));
+        assert!(!settled(vec![says("a", 7, 1)]));
+        assert!(!settled(vec![says("a", 7, 1), says("b", 8, 1)]));
+        assert!(settled(vec![says("a", 7, 1), says("b", 7, 1)]));
+    }
+}

@@ -1,0 +1,131 @@
+//! The servers of a client: one, or the primaries of a cluster.
+
+use std::sync::Arc;
+
+use super::cluster::{Cluster, Route, still_redirected};
+use super::server::{Answered, Server, Unanswered};
+use super::slot::Slot;
+use super::unknowns::add_unknown;
+use super::wire::{Connector, Failure, Outcome, Redirect, Reply, Request, UnknownOutcome};
+use crate::base::clock::Clock;
+use crate::base::error::Result;
+use crate::base::node_status::NodeStatus;
+use crate::store::UnknownOutcomes;
+
+#[derive(Debug)]
+pub(super) struct Servers {
+    kind: Kind,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    One(Server),
+    Cluster(Arc<Cluster>),
+}
+
+impl Servers {
+    /// `background` may have a shorter I/O timeout than `foreground`.
+    pub(super) fn one(foreground: Connector, background: Connector, connections: usize) -> Self {
+        let clock = foreground.clock.clone();
+        Self { kind: Kind::One(Server::new(foreground, background, connections)), clock }
+    }
+
+    pub(super) fn cluster(
+        foreground: Connector,
+        background: Connector,
+        seeds: &[Connector],
+        connections: usize,
+    ) -> Self {
+        let clock = foreground.clock.clone();
+        let cluster = Cluster::new(foreground, background, seeds, connections);
+        Self { kind: Kind::Cluster(Arc::new(cluster)), clock }
+    }
+
+    pub(super) fn as_one(&self) -> Option<&Server> {
+        if let Kind::One(server) = &self.kind { Some(server) } else { None }
+    }
+
+    pub(super) fn as_cluster(&self) -> Option<&Arc<Cluster>> {
+        if let Kind::Cluster(cluster) = &self.kind { Some(cluster) } else { None }
+    }
+
+    /// A request about keys of `slot`, which may be repeated. What may have run is added to
+    /// `unknowns`.
+    pub(super) fn ask(
+        &self,
+        slot: Slot,
+        request: impl Fn() -> Request,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Answered> {
+        let cluster = match &self.kind {
+            Kind::One(server) => return server.ask(&request, unknowns).map_err(Unanswered::into_error),
+            Kind::Cluster(cluster) => cluster,
+        };
+        let answered = cluster
+            .follow(slot, |route| route.server().ask(&|| request().asking(route.is_asking()), &mut *unknowns))?;
+        match answered.reply.redirect() {
+            None => Ok(answered),
+            Some(redirect) => {
+                if redirect == Redirect::Partly {
+                    add_unknown(unknowns, UnknownOutcome::partly(self.clock.now()));
+                }
+                Err(still_redirected(answered.reply))
+            }
+        }
+    }
+
+    /// For a request that does no harm when it runs late: its unknown outcome is not remembered.
+    pub(super) fn ask_repeatable(&self, slot: Slot, request: impl Fn() -> Request) -> Result<Answered> {
+        self.ask(slot, request, &mut UnknownOutcomes::default())
+    }
+
+    /// A request that must not run twice.
+    pub(super) fn ask_once(&self, slot: Slot, request: impl Fn() -> Request) -> Result<Reply> {
+        let call = |server: &Server, request: Request| match server.pool.call(request) {
+            Ok(answer) => Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
+            Err(Failure::NotSent(error)) => Err(Unanswered::NotSent(error)),
+            Err(Failure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
+        };
+        let cluster = match &self.kind {
+            Kind::One(server) => {
+                return call(server, request()).map(|answered| answered.reply).map_err(Unanswered::into_error);
+            }
+            Kind::Cluster(cluster) => cluster,
+        };
+        let answered = cluster.follow(slot, |route| call(route.server(), request().asking(route.is_asking())))?;
+        if answered.reply.redirect().is_some() { Err(still_redirected(answered.reply)) } else { Ok(answered.reply) }
+    }
+
+    /// Two requests in one write, if a connection is free now. A reply may be a redirect.
+    pub(super) fn call_two(&self, slot: Slot, first: &Request, second: &Request) -> Option<(Outcome, Outcome)> {
+        match &self.kind {
+            Kind::One(server) => server.pool.call_two(first, second),
+            Kind::Cluster(cluster) => {
+                let route: Route = cluster.known_route(slot)?;
+                route.server().pool.call_two(first, second)
+            }
+        }
+    }
+
+    pub(super) fn connect_now(&self) -> Result<()> {
+        match &self.kind {
+            Kind::One(server) => server.connect_now(),
+            Kind::Cluster(cluster) => cluster.connect_now(),
+        }
+    }
+
+    pub(super) fn nodes(&self) -> Vec<NodeStatus> {
+        match &self.kind {
+            Kind::One(server) => vec![server.status()],
+            Kind::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    pub(super) fn close(&self) {
+        match &self.kind {
+            Kind::One(server) => server.close(),
+            Kind::Cluster(cluster) => cluster.close(),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! How a connection logs in: with the password of its URL, or with what the provider says now.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::reply::{Reply, ServerError};
+use super::request::Request;
+use crate::base::credentials::{Credentials, CredentialsProvider};
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// Who logs in.
+#[derive(Clone)]
+pub(super) struct LogIn {
+    pub(super) user: Option<String>,
+    pub(super) password: Password,
+}
+
+#[derive(Clone)]
+pub(super) enum Password {
+    /// The URL has a user alone.
+    Missing,
+    Said(String),
+    Provided(Arc<dyn CredentialsProvider>),
+}
+
+impl PartialEq for LogIn {
+    fn eq(&self, other: &Self) -> bool {
+        let same_password = match (&self.password, &other.password) {
+            (Password::Missing, Password::Missing) => true,
+            (Password::Said(own), Password::Said(other)) => own == other,
+            (Password::Provided(own), Password::Provided(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        };
+        same_password && self.user == other.user
+    }
+}
+
+/// The log-in of one connection.
+pub(super) struct Attempt<'l> {
+    log_in: &'l LogIn,
+    credentials: Credentials,
+}
+
+impl LogIn {
+    /// Asks the provider if there is one: before the connect, because the time it takes must not be
+    /// the server's.
+    pub(super) fn begin(&self) -> Result<Attempt<'_>> {
+        Ok(Attempt { log_in: self, credentials: self.credentials()? })
+    }
+
+    fn credentials(&self) -> Result<Credentials> {
+        let user = self.user.clone();
+        match &self.password {
+            Password::Missing => Ok(Credentials { user, password: String::new() }),
+            Password::Said(password) => Ok(Credentials { user, password: password.clone() }),
+            Password::Provided(provider) => {
+                let provided = provided_by(&**provider)?;
+                Ok(Credentials { user: provided.user.or(user), password: provided.password })
+            }
+        }
+    }
+}
+
+/// The provider is code of the user: its panic must not end the watchdog, and what it said may be
+/// the password.
+fn provided_by(provider: &dyn CredentialsProvider) -> Result<Credentials> {
+    match catch_unwind(AssertUnwindSafe(|| provider.credentials())) {
+        Ok(Ok(credentials)) => Ok(credentials),
+        Ok(Err(error)) => {
+            Err(Error::new(ErrorKind::Denied, "the credentials provider has no credentials").caused_by(Provider(error)))
+        }
+        Err(_) => Err(Error::new(ErrorKind::Denied, "the credentials provider panicked")),
+    }
+}
+
+/// A boxed error is none itself.
+#[derive(Debug)]
+struct Provider(Box<dyn std::error::Error + Send + Sync>);
+
+impl std::fmt::Display for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Provider {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl Attempt<'_> {
+    /// Logs in over a connection that answers by `ask`. If the server refuses credentials that were
+    /// provided, they may just have been replaced, so the provider is asked once more; the same
+    /// ones are not sent twice, because some servers lock out who is refused often.
+    pub(super) fn log_in(self, mut ask: impl FnMut(&Request) -> Result<Reply>) -> Result<()> {
+        let Self { log_in, credentials } = self;
+        let Reply::Error(refused) = answer(&credentials, &mut ask)? else { return Ok(()) };
+        if matches!(log_in.password, Password::Provided(_)) && (refused.says("WRONGPASS") || refused.says("NOAUTH")) {
+            let fresh = log_in.credentials()?;
+            if fresh != credentials {
+                return match answer(&fresh, &mut ask)? {
+                    Reply::Error(refused) => Err(refusal(refused, &fresh)),
+                    _ => Ok(()),
+                };
+            }
+        }
+        Err(refusal(refused, &credentials))
+    }
+}
+
+/// `OK` or an error.
+fn answer(credentials: &Credentials, ask: &mut impl FnMut(&Request) -> Result<Reply>) -> Result<Reply> {
+    let Credentials { user, password } = credentials;
+    match ask(&Request::plain(&["AUTH", user.as_deref().unwrap_or("default"), password]))? {
+        // Not quoted: something that echoes its input would show the password.
+        reply if !matches!(reply, Reply::Error(_)) && reply != Reply::Bytes(b"OK".to_vec()) => {
+            Err(Error::new(ErrorKind::Protocol, "the reply to AUTH is neither OK nor an error"))
+        }
+        reply => Ok(reply),
+    }
+}
+
+/// A server that does not know `AUTH` quotes all of the command.
+fn refusal(mut refused: ServerError, credentials: &Credentials) -> Error {
+    if let Some(args) = refused.text.find("with args") {
+        refused.text.truncate(args);
+    }
+    if !credentials.password.is_empty() && refused.text.contains(&credentials.password) {
+        refused.text.clone_from(&refused.code);
+    }
+    refused.into_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn provided(provider: impl CredentialsProvider + 'static) -> LogIn {
+        LogIn { user: Some("url".into()), password: Password::Provided(Arc::new(provider)) }
+    }
+
+    /// What was sent, and how the log-in ended; the server answers the attempts in this order.
+    fn run(log_in: &LogIn, replies: &[&str]) -> (Vec<String>, Result<()>) {
+        let (mut sent, mut replies) = (Vec::new(), replies.iter());
+        let outcome = log_in.begin().and_then(|attempt| {
+            attempt.log_in(|request| {
+                let mut bytes = Vec::new();
+                request.write_plain(&mut bytes);
+                sent.push(
+                    String::from_utf8(bytes).unwrap().split("\r\n").skip(4).step_by(2).collect::<Vec<_>>().join(" "),
+                );
+                Ok(match replies.next().unwrap() {
+                    &"OK" => Reply::Bytes(b"OK".to_vec()),
+                    error => Reply::Error(ServerError::from(*error)),
+                })
+            })
+        });
+        (sent, outcome)
+    }
+
+    #[test]
+    fn refused_credentials_are_asked_for_once_more_and_never_sent_twice() {
+        let asked = AtomicU32::new(0);
+        let log_in = provided(move || Ok(Credentials::password(format!("p{}", asked.fetch_add(1, Ordering::Relaxed)))));
+        let (sent, outcome) = run(&log_in, &["WRONGPASS no", "OK"]);
+        assert_eq!(sent, ["url p0", "url p1"]);
+        outcome.unwrap();
+        let (sent, outcome) = run(&log_in, &["WRONGPASS no", "WRONGPASS no"]);
+        assert_eq!((sent.len(), outcome.unwrap_err().kind()), (2, ErrorKind::Denied));
+        let (sent, outcome) = run(&log_in, &["LOADING wait"]);
+        assert_eq!((sent.len(), outcome.unwrap_err().kind()), (1, ErrorKind::NotReady));
+
+        let same = provided(|| Ok(("me", "p").into()));
+        let (sent, outcome) = run(&same, &["WRONGPASS no"]);
+        assert_eq!(sent, ["me p"]);
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Denied);
+    }
+
+    #[test]
+    fn no_error_has_the_password() {
+        let log_in = provided(|| Ok(Credentials::password("s3cr3t")));
+        let long = "ERR unknown command 'AUTH', with args beginning with: 'default' 's3cr3";
+        for reply in [long, "ERR what is s3cr3t", "WRONGPASS s3cr3t", "ERR `s3cr3t`"] {
+            let error = run(&log_in, &[reply]).1.unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("s3cr3"), "{error:?}");
+        }
+        let echo = log_in.begin().unwrap().log_in(|_| Ok(Reply::Bytes(b"s3cr3t".to_vec()))).unwrap_err();
+        assert!(!format!("{echo:?}").contains("s3cr3t"), "{echo:?}");
+        let panics = provided(|| panic!("s3cr3t"));
+        let error = panics.begin().err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(!format!("{error:?}").contains("s3cr3t"));
+        assert!(!format!("{:?}", Credentials::new("me", "s3cr3t")).contains("s3cr3t"));
+    }
+}

@@ -1,0 +1,83 @@
+//! Where a connector connects to: always to one server, or to the one that is the master now.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::endpoint::Endpoint;
+use crate::base::error::Result;
+
+#[derive(Clone)]
+pub(crate) enum Target {
+    Fixed(Endpoint),
+    Master(Arc<dyn FindMaster>),
+}
+
+/// Who knows which server is the master now.
+pub(crate) trait FindMaster: Send + Sync {
+    /// Asks anew, for each connection.
+    fn find(&self) -> Result<Master>;
+
+    /// The master that was found last, for messages.
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
+    /// Ends its threads and connections.
+    fn close(&self);
+}
+
+pub(crate) struct Master {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) epoch: Epoch,
+}
+
+/// The time in which one server is the master. A connection that was made in it is worth nothing
+/// once it is over: the server may still take writes, on our side of a partition, and forgets them
+/// when it becomes a replica.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Epoch(Arc<AtomicBool>);
+
+impl Epoch {
+    pub(crate) fn end(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Target {
+    /// The server to connect to now, and the epoch of the connection if there are epochs.
+    pub(super) fn find(&self) -> Result<(Endpoint, Option<Epoch>)> {
+        match self {
+            Self::Fixed(endpoint) => Ok((endpoint.clone(), None)),
+            Self::Master(master) => master.find().map(|Master { endpoint, epoch }| (endpoint, Some(epoch))),
+        }
+    }
+
+    /// Of a server that does not change.
+    pub(super) fn fixed(&self) -> Option<&Endpoint> {
+        if let Self::Fixed(endpoint) = self { Some(endpoint) } else { None }
+    }
+
+    pub(crate) fn close(&self) {
+        if let Self::Master(master) = self {
+            master.close();
+        }
+    }
+}
+
+impl From<Endpoint> for Target {
+    fn from(endpoint: Endpoint) -> Self {
+        Self::Fixed(endpoint)
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(endpoint) => endpoint.fmt(f),
+            Self::Master(master) => master.show(f),
+        }
+    }
+}

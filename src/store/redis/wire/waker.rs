@@ -1,0 +1,62 @@
+//! Wakes a thread that waits for input of several connections.
+
+use std::time::Duration;
+
+use super::poll::readable;
+use super::stream::Stream;
+
+/// A pair of sockets: what is written to one ends a wait that includes the other.
+#[cfg(unix)]
+#[derive(Debug)]
+pub(crate) struct Waker {
+    sender: std::os::unix::net::UnixStream,
+    receiver: std::os::unix::net::UnixStream,
+}
+
+#[cfg(unix)]
+impl Waker {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let (sender, receiver) = std::os::unix::net::UnixStream::pair()?;
+        sender.set_nonblocking(true)?;
+        receiver.set_nonblocking(true)?;
+        Ok(Self { sender, receiver })
+    }
+
+    pub(crate) fn wake(&self) {
+        use std::io::Write;
+        // A buffer that is full wakes as well.
+        let _ = (&self.sender).write(&[1]);
+    }
+
+    /// Waits for input of a stream, for a wake-up, or for `timeout`.
+    pub(super) fn wait_with<'s>(&'s self, streams: impl Iterator<Item = &'s Stream>, timeout: Duration) {
+        use std::io::Read;
+        use std::os::fd::{AsFd, BorrowedFd};
+        let own = std::iter::once(self.receiver.as_fd());
+        let streams = streams.map(|stream| -> BorrowedFd<'_> { stream.as_fd() });
+        let all: Vec<BorrowedFd<'_>> = own.chain(streams).collect();
+        let woken = readable(&all.iter().collect::<Vec<_>>(), timeout);
+        if woken[0] {
+            let mut bytes = [0; 64];
+            while (&self.receiver).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+        }
+    }
+}
+
+/// Without poll nothing wakes the thread, which looks again after a few milliseconds.
+#[cfg(not(unix))]
+#[derive(Debug)]
+pub(crate) struct Waker;
+
+#[cfg(not(unix))]
+impl Waker {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self)
+    }
+
+    pub(crate) fn wake(&self) {}
+
+    pub(super) fn wait_with<'s>(&self, streams: impl Iterator<Item = &'s Stream>, timeout: Duration) {
+        readable(&streams.collect::<Vec<_>>(), timeout.min(Duration::from_millis(5)));
+    }
+}

@@ -1,0 +1,119 @@
+//! Shards that fail over, and shards that are slow or gone.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{ErrorKind, NodeState};
+
+use super::{builder, client, names_on_each_node};
+use crate::rig::{CAP, Cluster, ms, wait_until};
+
+/// One shard is suspended or dead: what is held on the others is renewed, and taken and released
+/// without delay.
+#[test]
+fn a_shard_that_hangs_costs_the_others_nothing() {
+    let cluster = Cluster::start_with(crate::rig::ClusterOptions {
+        replicas: false,
+        // The cluster itself does not notice within this test.
+        node_timeout: 60_000,
+        ..Default::default()
+    });
+    let client = builder(&cluster).lease(ms(2000)).build().unwrap();
+    let names = names_on_each_node(&cluster, 2);
+    let guards: Vec<_> = names.iter().map(|name| client.lock(name).unwrap()).collect();
+    cluster.node(0).suspend();
+    let lost = std::thread::scope(|s| s.spawn(|| guards[0].wait_lost(CAP)).join().unwrap());
+    assert!(lost, "told of the loss by time");
+    // More than two leases later the others are still held.
+    std::thread::sleep(ms(2500));
+    assert!(guards[2..].iter().all(|guard| guard.is_held()));
+    let free = format!("{{{}}}free", names[3]);
+    drop(client.lock(&free).unwrap());
+    let down = client.try_lock(&format!("{{{}}}free", names[0])).unwrap_err();
+    assert_eq!(down.kind(), ErrorKind::Unreachable, "{down}");
+    cluster.node(0).resume();
+    drop(guards);
+    wait_until("it answers again", || client.try_lock(&format!("{{{}}}free", names[0])).is_ok());
+    assert!(client.nodes().iter().all(|node| node.state() == NodeState::Voting), "{:?}", client.nodes());
+    drop(client);
+    cluster.assert_clean();
+}
+
+/// The primary is killed: holds go on at the replica that has them, waiters ride it out, tokens
+/// grow, and nobody counts twice.
+#[test]
+fn a_shard_fails_over_under_load() {
+    let mut cluster = Cluster::start();
+    let store = crate::rig::Server::start();
+    store.cmd::<()>(&["SET", "counter", "0"]);
+    let slot = cluster.slot("job");
+    let stop = AtomicBool::new(false);
+    let urls = cluster.urls();
+    let connect = || {
+        leasehold::LockClient::builder()
+            .urls(&urls)
+            .cluster()
+            .lease(Duration::from_secs(4))
+            .replicas(1)
+            .build()
+            .unwrap()
+    };
+    let counted = std::thread::scope(|s| {
+        let worker = || {
+            s.spawn(|| {
+                let client = connect();
+                let mut redis = redis::Client::open(store.url()).unwrap().get_connection().unwrap();
+                let (mut counted, mut last) = (0, None);
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok(Some(guard)) = client.try_lock_for("job", CAP) else { continue };
+                    let token = guard.fencing_token();
+                    assert!(token > last, "{token:?} after {last:?}");
+                    last = token;
+                    let before: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
+                    if guard.ensure_held().is_ok() {
+                        redis::cmd("SET").arg("counter").arg(before + 1).query::<()>(&mut redis).unwrap();
+                        counted += 1;
+                    }
+                }
+                counted
+            })
+        };
+        let workers: Vec<_> = (0..4).map(|_| worker()).collect();
+        let at_least = |n: u32| wait_until("it counts", || store.cmd::<u32>(&["GET", "counter"]) >= n);
+        at_least(20);
+        let before = store.cmd::<u32>(&["GET", "counter"]);
+        // It comes back as the replica that acknowledges the grants of the new primary.
+        let old = cluster.owner(slot);
+        cluster.fail_over_primary_of(slot);
+        cluster.node_mut(old).start_again();
+        at_least(before + 20);
+        stop.store(true, Ordering::Relaxed);
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum::<u32>()
+    });
+    assert_eq!(store.cmd::<u32>(&["GET", "counter"]), counted);
+}
+
+/// A hold that was replicated goes on at the new primary; its waiter is woken there.
+#[test]
+fn a_hold_goes_on_after_the_failover_of_its_shard() {
+    let mut cluster = Cluster::start();
+    let (one, two) = (builder(&cluster).lease(ms(6000)).build().unwrap(), client(&cluster));
+    let guard = one.lock("kept").unwrap();
+    let slot = cluster.slot("kept");
+    assert_eq!(cluster.cmd_at_owner::<u32>("kept", &["WAIT", "1", "5000"]), 1);
+    let token = guard.fencing_token();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| {
+            two.try_lock_for("kept", Duration::from_secs(30)).unwrap().expect("it becomes free").fencing_token()
+        });
+        std::thread::sleep(ms(100));
+        cluster.fail_over_primary_of(slot);
+        let start = Instant::now();
+        while start.elapsed() < ms(7000) {
+            assert!(guard.is_held(), "renewed at the new primary");
+            std::thread::sleep(ms(100));
+        }
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap() > token);
+    });
+}

@@ -1,0 +1,35 @@
+//! Redis Cluster: every primitive on the node of its slot, slots that move, shards that fail over.
+
+mod failover;
+mod moves;
+mod primitives;
+
+use std::time::Duration;
+
+use leasehold::{Builder, LockClient};
+
+use crate::rig::{Cluster, Server};
+
+fn builder(cluster: &Cluster) -> Builder {
+    LockClient::builder().urls(cluster.urls()).cluster()
+}
+
+fn client(cluster: &Cluster) -> LockClient {
+    builder(cluster).lease(Duration::from_secs(30)).build().unwrap()
+}
+
+/// Names in slots of three different nodes, of which the first has no slot in common with another.
+fn names_on_each_node(cluster: &Cluster, count: usize) -> Vec<String> {
+    let mut names = Vec::new();
+    for node in 0..3 {
+        let here = (0..).map(|n| format!("job-{n}")).filter(|name| cluster.owner(cluster.slot(name)) == node);
+        names.extend(here.take(count));
+    }
+    names
+}
+
+/// The channels of a node, sharded ones included.
+fn channels(node: &Server) -> Vec<String> {
+    let sharded = redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut node.connect());
+    node.channels().into_iter().chain(sharded.unwrap_or_default()).collect()
+}

@@ -1,0 +1,145 @@
+//! Slots that move while locks are held, waited for and taken.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::LockClient;
+
+use super::{builder, client};
+use crate::contract::primitives::PRIMITIVES;
+use crate::rig::{CAP, Cluster, PROMPT, count_under_the_lock, ms, wait_until};
+
+/// A node that does not own the slot.
+fn other_node(cluster: &Cluster, slot: u16) -> usize {
+    (cluster.owner(slot) + 1) % 3
+}
+
+/// Held before the move: renewed, waited for, released and fenced after it.
+#[test]
+fn a_hold_survives_the_move_of_its_slot() {
+    let cluster = Cluster::start_primaries();
+    for (number, primitive) in PRIMITIVES.iter().filter(|primitive| primitive.masters == 1).enumerate() {
+        let name = format!("{{moves-{number}}}");
+        let slot = cluster.slot(&name);
+        let open = |client: &LockClient| (primitive.open)(client.clone(), &name, None);
+        let (one, two) = (builder(&cluster).lease(ms(1500)).build().unwrap(), client(&cluster));
+        (primitive.prepare)(&one, &name);
+        let guard = open(&one).lock().unwrap();
+        let token = guard.token();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                let start = Instant::now();
+                let guard = open(&two).try_lock_for(CAP).unwrap().expect("it becomes free");
+                (guard.token(), start.elapsed())
+            });
+            std::thread::sleep(ms(100));
+            cluster.migrate_slot(slot, other_node(&cluster, slot));
+            // More than two leases: it is renewed where it is now.
+            std::thread::sleep(ms(1700));
+            assert!(guard.is_held(), "{}", primitive.label);
+            guard.unlock().unwrap();
+            let (next, waited) = waiter.join().unwrap();
+            assert!(waited < PROMPT, "{}: woken, not by a timer: {waited:?}", primitive.label);
+            assert!(
+                next >= token && (token.is_none() || next > token),
+                "{}: {next:?} after {token:?}",
+                primitive.label
+            );
+        });
+        if primitive.label.starts_with("semaphore") {
+            one.semaphore(&name).delete().unwrap();
+        }
+    }
+    cluster.assert_clean();
+}
+
+/// The slot is half moved: some keys here, some there. What is held is renewed and released, what is
+/// free can be taken once the move is done.
+#[test]
+fn a_slot_that_is_half_moved_loses_nothing() {
+    let cluster = Cluster::start_primaries();
+    let client = builder(&cluster).lease(ms(1200)).build().unwrap();
+    let slot = cluster.slot("{half}");
+    let held = client.mutex("{half}held").lock().unwrap();
+    let read = client.rw_lock("{half}read").read().unwrap();
+    let to = other_node(&cluster, slot);
+    cluster.begin_migration(slot, to);
+    // Renewed from the node that has it, before its keys move and after.
+    std::thread::sleep(ms(1300));
+    cluster.move_keys(slot, to);
+    std::thread::sleep(ms(1300));
+    assert!(held.is_held() && read.is_held());
+    // Free, so that none of its keys is anywhere: the importing node has it.
+    drop(client.mutex("{half}new").try_lock());
+    held.unlock().unwrap();
+    // Its release names a second key, which does not exist: Redis serves it only after the move.
+    drop(read);
+    cluster.finish_migration(slot, to);
+    drop(client.mutex("{half}held").lock().unwrap());
+    drop(client);
+    cluster.assert_clean();
+}
+
+/// A client that lived through many moves counts exactly, and so do its waiters.
+#[test]
+fn a_counter_is_exact_while_its_slot_moves_back_and_forth() {
+    let cluster = Cluster::start_primaries();
+    let store = crate::rig::Server::start();
+    store.cmd::<()>(&["SET", "counter", "0"]);
+    let (slot, done) = (cluster.slot("job"), AtomicBool::new(false));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                cluster.migrate_slot(slot, other_node(&cluster, slot));
+                // The nodes tell each other: one that hears late of two moves drops its keys.
+                std::thread::sleep(ms(200));
+            }
+        });
+        std::thread::scope(|workers| {
+            for _ in 0..3 {
+                workers.spawn(|| {
+                    let client = builder(&cluster).lease(Duration::from_secs(5)).build().unwrap();
+                    count_under_the_lock(&client, &store.url(), 2);
+                });
+            }
+        });
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(store.cmd::<u32>(&["GET", "counter"]), 3 * 2 * 20);
+    cluster.wait_ok();
+    cluster.assert_clean();
+}
+
+/// Waiters of all kinds at once, each woken on the node that its slot has moved to.
+#[test]
+fn waiters_hear_of_releases_at_the_new_node() {
+    let cluster = Cluster::start_primaries();
+    let (one, two) = (client(&cluster), client(&cluster));
+    let latch = one.latch("gate");
+    assert!(latch.try_set_count(1).unwrap());
+    let lock = one.lock("door").unwrap();
+    std::thread::scope(|s| {
+        let start = Instant::now();
+        let gate = s.spawn(|| two.latch("gate").wait_for(CAP).unwrap());
+        let door = s.spawn(|| drop(two.mutex("door").try_lock_for(CAP).unwrap().expect("it becomes free")));
+        wait_until("both wait", || {
+            let channels: usize = (0..3).map(|node| super::channels(cluster.node(node)).len()).sum();
+            channels == 2
+        });
+        for name in ["gate", "door"] {
+            let slot = cluster.slot(name);
+            cluster.migrate_slot(slot, other_node(&cluster, slot));
+        }
+        wait_until("both wait at the new nodes", || {
+            let channels: usize = (0..3).map(|node| super::channels(cluster.node(node)).len()).sum();
+            channels == 2
+        });
+        latch.count_down().unwrap();
+        lock.unlock().unwrap();
+        assert!(gate.join().unwrap());
+        door.join().unwrap();
+        assert!(start.elapsed() < PROMPT, "{:?}", start.elapsed());
+    });
+    drop((latch, one, two));
+    cluster.assert_clean();
+}

@@ -1,0 +1,178 @@
+//! Failovers: the old master killed, suspended, replaced by hand, or cut off alive.
+
+use std::time::Instant;
+
+use leasehold::{ErrorKind, LockClient};
+
+use super::{LEASE, address, assert_left, builder, client, works};
+use crate::rig::{CAP, Load, SentinelOptions, Sentinels, Server, wait_until};
+
+/// The sum stays exact under load while `fail` makes the rig fail over, and nothing is left.
+#[track_caller]
+fn stays_exact(fail: impl FnOnce(&mut Sentinels, &Load)) {
+    stays_exact_on(Sentinels::start(), fail);
+}
+
+#[track_caller]
+fn stays_exact_on(mut rig: Sentinels, fail: impl FnOnce(&mut Sentinels, &Load)) {
+    let sum = Server::start();
+    let clients = [client(&rig), client(&rig)];
+    let late = Load::run(&[&clients[0], &clients[1]], &sum, |load| {
+        load.wait_for_more(50);
+        fail(&mut rig, load);
+        load.wait_for_more(50);
+        for client in &clients {
+            assert_eq!(client.nodes()[0].address(), address(rig.master_server()));
+        }
+    });
+    // Replication is asynchronous: each client may have had a grant that the new master never got.
+    assert!(late <= 2, "{late} writes were late");
+    drop(clients);
+    assert_left(&rig);
+    rig.assert_clean();
+}
+
+#[test]
+fn a_master_is_killed_under_load() {
+    stays_exact(|rig, _| {
+        let port = rig.server(0).announced_port();
+        rig.server_mut(0).kill();
+        rig.wait_for_other_master(port);
+    });
+}
+
+/// It comes back and still takes writes until a sentinel makes it a replica.
+#[test]
+fn a_master_hangs_under_load_and_comes_back() {
+    stays_exact(|rig, load| {
+        let old = rig.server(0);
+        old.suspend();
+        rig.wait_for_other_master(old.announced_port());
+        load.wait_for_more(50);
+        old.resume();
+        load.wait_for_more(50);
+        wait_until("it is a replica", || old.info("replication", "role") == "slave");
+    });
+}
+
+/// Back and forth: the old master works all the time.
+#[test]
+fn masters_are_replaced_by_hand_under_load() {
+    stays_exact(|rig, load| {
+        for _ in 0..2 {
+            rig.failover();
+            load.wait_for_more(50);
+        }
+    });
+}
+
+/// The new master has the hold, and the watchdog renews it there.
+#[test]
+fn a_hold_that_the_new_master_has_is_renewed_there() {
+    let mut rig = Sentinels::start();
+    let client = client(&rig);
+    let guard = client.lock("held").unwrap();
+    wait_until("the replicas have it", || (1..3).all(|n| !rig.server(n).hash("held").is_empty()));
+    let port = rig.server(0).announced_port();
+    rig.server_mut(0).kill();
+    let next = rig.wait_for_other_master(port);
+    std::thread::sleep(LEASE * 3 / 2);
+    assert!(guard.is_held());
+    assert_eq!(rig.server(next).hash("held").len(), 1);
+    assert!(super::client(&rig).try_lock("held").unwrap().is_none());
+    guard.unlock().unwrap();
+    drop(client);
+    rig.assert_clean();
+}
+
+/// A master, a client and nobody else are on one side of a partition. The master takes writes all
+/// the time, and from when the sentinels name another one nobody uses it.
+#[test]
+fn a_master_that_is_cut_off_alive_is_left() {
+    let rig = behind_proxies();
+    let old = rig.server(0);
+    // The replicas have the last renewal that reached them for so long; the failover must be over
+    // by then.
+    let patient = || builder(&rig).lease(LEASE * 4);
+    let (client, careful) = (patient().build().unwrap(), patient().replicas(1).build().unwrap());
+    let held = client.lock("held").unwrap();
+    works(&careful, "job");
+    wait_until("the replicas have it", || (1..3).all(|n| !rig.server(n).hash("held").is_empty()));
+
+    old.proxy().cut_off_servers(true);
+    let lost = client.lock("lost").unwrap();
+    let e = careful.lock("job").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::NotReplicated, "{e:?}");
+    let mut last = 0;
+    let mut grow = |client: &LockClient| {
+        let guard = client.lock("counted").unwrap();
+        let token = guard.fencing_token().unwrap().get();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        guard.unlock().unwrap();
+    };
+    // The counter of the replicas falls behind.
+    (0..20).for_each(|_| grow(&client));
+    let next = rig.wait_for_other_master(old.announced_port());
+    wait_until("the clients follow", || {
+        [&client, &careful].iter().all(|client| client.nodes()[0].address() == address(rig.server(next)))
+    });
+    (0..20).for_each(|_| grow(&client));
+    assert!(lost.wait_lost(CAP), "the new master never had it");
+    assert_eq!(lost.unlock().unwrap_err().kind(), ErrorKind::Lost);
+
+    let used = |server: &Server| server.call_count("evalsha");
+    let before = used(old);
+    wait_until("it is renewed at the new master", || rig.server(next).pttl("held") > 11_000);
+    assert_eq!(old.info("replication", "role"), "master");
+    works(&careful, "job");
+    assert!(held.is_held(), "renewed at the new master");
+    assert_eq!(used(old), before, "and not at the old one");
+    held.unlock().unwrap();
+    old.proxy().cut_off_servers(false);
+    wait_until("it is a replica", || old.follows_a_master());
+    grow(&client);
+    drop((client, careful));
+    assert_left(&rig);
+    rig.assert_clean();
+}
+
+fn behind_proxies() -> Sentinels {
+    Sentinels::start_with(SentinelOptions { proxies: true, ..SentinelOptions::default() })
+}
+
+#[test]
+fn a_master_is_cut_off_alive_under_load() {
+    stays_exact_on(behind_proxies(), |rig, load| {
+        let old = rig.server(0);
+        old.proxy().cut_off_servers(true);
+        load.wait_for_more(50);
+        rig.wait_for_other_master(old.announced_port());
+        load.wait_for_more(50);
+        old.proxy().cut_off_servers(false);
+        wait_until("it is a replica", || old.follows_a_master());
+    });
+}
+
+/// A waiter is subscribed at the old master when the holder releases at the new one.
+#[test]
+fn waiters_are_woken_at_the_new_master() {
+    let rig = Sentinels::start();
+    let (holder, waiter) = (builder(&rig).lease(LEASE * 20), builder(&rig).lease(LEASE * 20));
+    let (holder, waiter) = (holder.build().unwrap(), waiter.build().unwrap());
+    let guard = holder.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let waiting = s.spawn(|| waiter.lock("job").map(|guard| guard.unlock()));
+        wait_until("the waiter is subscribed", || !subscribed(rig.server(0)).is_empty());
+        let next = rig.failover();
+        wait_until("it subscribes at the new master", || !subscribed(rig.server(next)).is_empty());
+        let start = Instant::now();
+        guard.unlock().unwrap();
+        waiting.join().unwrap().unwrap().unwrap();
+        assert!(start.elapsed() < LEASE * 5, "woken by its timer");
+    });
+}
+
+fn subscribed(server: &Server) -> Vec<String> {
+    server.channels().into_iter().filter(|channel| channel.contains("redisson")).collect()
+}

@@ -1,0 +1,157 @@
+//! What is asked of the sentinels, by whom, and settings that do not fit together.
+
+use std::time::Duration;
+
+use leasehold::{Builder, Credentials, ErrorKind, LockClient, NodeState};
+
+use super::{address, assert_left, builder, client, works};
+use crate::rig::{Child, MASTER_NAME, SentinelOptions, Sentinels, threads_named, wait_until};
+
+#[track_caller]
+fn fails(builder: &Builder, kind: ErrorKind, says: &str) {
+    let e = builder.clone().build().unwrap_err();
+    assert_eq!(e.kind(), kind, "{e:?}");
+    assert!(e.to_string().contains(says), "{e} does not say {says:?}");
+}
+
+/// As in a URL that has all of them.
+fn hosts(rig: &Sentinels) -> String {
+    rig.urls().iter().map(|url| url.trim_start_matches("redis://").trim_end_matches('/')).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn the_master_is_found_by_both_kinds_of_urls() {
+    let rig = Sentinels::start();
+    let by_url = LockClient::open(&format!("redis+sentinel://{}/{MASTER_NAME}/3", hosts(&rig))).unwrap();
+    let with_db: Vec<String> = rig.urls().iter().map(|url| format!("{url}3")).collect();
+    let by_urls = LockClient::builder().urls(with_db).sentinel(MASTER_NAME).build().unwrap();
+    let guard = by_url.lock("job").unwrap();
+    assert!(by_urls.try_lock("job").unwrap().is_none(), "in the same database");
+    assert!(client(&rig).try_lock("job").unwrap().is_some(), "in another database");
+    guard.unlock().unwrap();
+    for client in [&by_url, &by_urls] {
+        let nodes = client.nodes();
+        assert_eq!((nodes.len(), nodes[0].address()), (1, &*address(rig.server(0))));
+        assert_eq!(nodes[0].state(), NodeState::Voting);
+    }
+    drop((by_url, by_urls));
+    assert_left(&rig);
+}
+
+#[test]
+fn settings_that_do_not_fit_are_refused() {
+    let rig = Sentinels::start();
+    let urls = || LockClient::builder().urls(rig.urls());
+    fails(&urls().sentinel("other"), ErrorKind::InvalidInput, "they watch [\"mymaster\"]");
+    fails(&urls().sentinel("my master"), ErrorKind::InvalidInput, "name");
+    fails(&urls().sentinel(""), ErrorKind::InvalidInput, "name");
+    fails(&urls(), ErrorKind::InvalidInput, "sentinel");
+    fails(&urls().sentinel(MASTER_NAME).redlock(), ErrorKind::InvalidInput, "Redlock");
+    fails(&LockClient::builder().sentinel(MASTER_NAME), ErrorKind::InvalidInput, "Builder::urls");
+    let for_sentinels = LockClient::builder().url("redis://h/").sentinel_credentials(|| Ok(("u", "p").into()));
+    fails(&for_sentinels, ErrorKind::InvalidInput, "sentinel_credentials");
+    fails(&LockClient::builder().url(&rig.urls()[0]), ErrorKind::Unsupported, "Builder::sentinel");
+    let mixed = LockClient::builder().urls(["redis://a/1", "redis://b/2"]).sentinel("m");
+    fails(&mixed, ErrorKind::InvalidInput, "database");
+
+    let servers = [rig.server(0).url(), rig.server(1).url()];
+    fails(&LockClient::builder().urls(&servers).sentinel("m"), ErrorKind::Unsupported, "is no sentinel");
+    let nobody = LockClient::builder().urls(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/"]).sentinel("m");
+    fails(&nobody, ErrorKind::Unreachable, "127.0.0.1:2");
+    let e = nobody.connect_lazily().build().unwrap().lock("job").unwrap_err();
+    assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")));
+    assert_left(&rig);
+}
+
+/// Passwords of the servers and of the sentinels, each given in each way.
+#[test]
+fn the_sentinels_log_in_is_apart_from_the_servers() {
+    let rig = Sentinels::start_with(SentinelOptions {
+        server_args: &["--requirepass", "of-servers", "--masterauth", "of-servers"],
+        sentinel_lines: &["requirepass of-sentinels", "sentinel auth-pass mymaster of-servers"],
+        ..SentinelOptions::default()
+    });
+    let of_servers = || Ok(Credentials::password("of-servers"));
+    let of_sentinels = || Ok(Credentials::password("of-sentinels"));
+    let with_password: Vec<String> =
+        rig.urls().iter().map(|url| url.replace("redis://", "redis://:of-sentinels@")).collect();
+    let by_urls = LockClient::builder().urls(&with_password).sentinel(MASTER_NAME);
+    let by_url =
+        |user: &str| LockClient::builder().url(format!("redis+sentinel://{user}{}/{MASTER_NAME}", hosts(&rig)));
+    for builder in [
+        by_urls.clone().credentials(of_servers),
+        builder(&rig).credentials(of_servers).sentinel_credentials(of_sentinels),
+        by_url(":of-servers@").sentinel_credentials(of_sentinels),
+        by_url("").credentials(of_servers).sentinel_credentials(of_sentinels),
+    ] {
+        works(&builder.build().unwrap(), "job");
+    }
+    fails(&builder(&rig), ErrorKind::Denied, "no sentinel can be asked");
+    fails(&by_urls, ErrorKind::Denied, "password");
+    fails(&builder(&rig).sentinel_credentials(of_servers).credentials(of_servers), ErrorKind::Denied, "no sentinel");
+    fails(&by_urls.clone().credentials(of_sentinels), ErrorKind::Denied, "password");
+    fails(&by_urls.clone().sentinel_credentials(of_sentinels), ErrorKind::InvalidInput, "leave one out");
+    fails(&by_url(":of-servers@").credentials(of_servers), ErrorKind::InvalidInput, "leave one out");
+    fails(&by_url(":of-servers@"), ErrorKind::Denied, "no sentinel");
+    let shown = format!("{by_urls:?} {:?}", by_url(":of-servers@"));
+    assert!(!shown.contains("of-se") && shown.contains(hosts(&rig).split(',').next().unwrap()), "{shown}");
+}
+
+/// One sentinel of the settings tells of the others, also of those that take its place.
+#[test]
+fn the_other_sentinels_are_learned() {
+    let mut rig = Sentinels::start();
+    let client = LockClient::builder().url(&rig.urls()[0]).sentinel(MASTER_NAME).lease(super::LEASE).build().unwrap();
+    works(&client, "job");
+    let asks = |n: usize| rig.sentinel(n).client_lines().iter().any(|line| line.contains("name=leasehold"));
+    wait_until("all are watched", || (0..3).all(asks));
+    rig.kill_sentinel(0);
+    let next = rig.failover();
+    wait_until("the client follows", || client.nodes()[0].address() == address(rig.server(next)));
+    works(&client, "job");
+    drop(client);
+    assert_left(&rig);
+}
+
+/// Nothing of a client is left when it is closed or dropped, wherever it is used by then.
+#[test]
+fn close_and_drop_leave_nothing() {
+    let rig = Sentinels::start();
+    // Of a thread's name three letters of it are left.
+    for (name, close) in [("yes-is-closed", true), ("not-closed", false)] {
+        let client = builder(&rig).client_name(name).build().unwrap();
+        let guard = client.lock("job").unwrap();
+        let at_sentinels = || {
+            let of_client = |n: usize| rig.sentinel(n).client_lines().iter().filter(|line| line.contains(name)).count();
+            (0..3).map(of_client).collect::<Vec<_>>()
+        };
+        wait_until("it listens everywhere", || at_sentinels().iter().all(|count| *count == 2));
+        assert_eq!(threads_named(&format!("lh-sentinel-{name}")), 1);
+        drop(guard);
+        if close {
+            client.close(Duration::from_secs(5)).unwrap();
+            assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Closed);
+        }
+        drop(client);
+        wait_until("it has left", || at_sentinels() == [0, 0, 0]);
+        wait_until("its thread has ended", || threads_named(&format!("lh-sentinel-{name}")) == 0);
+    }
+    rig.assert_clean();
+}
+
+/// In a fork there is no thread that watches, and what it had locked stays locked.
+#[test]
+fn a_fork_owns_nothing_and_harms_nothing() {
+    let rig = Sentinels::start();
+    let url = format!("redis+sentinel://{}/{MASTER_NAME}", hosts(&rig));
+    let env = [("LEASEHOLD_TEST_URL", &*url)];
+    let mut child = Child::spawn("processes::forking_process", &env);
+    assert_eq!(child.expect("child "), "held=false lock=Forked");
+    assert_eq!(child.expect("parent "), "held=true");
+    child.wait();
+    let mut child = Child::spawn("processes::forking_while_others_are_busy", &env);
+    child.expect("all came back");
+    child.wait();
+    assert_left(&rig);
+    rig.assert_clean();
+}

@@ -1,0 +1,127 @@
+//! Sentinels that hang, are dead, answer nonsense, or cannot be asked at all.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use leasehold::{ErrorKind, LockClient, NodeState};
+
+use super::{address, assert_left, builder, client, works};
+use crate::rig::{MASTER_NAME, Sentinels, logged, record_logs, wait_until};
+
+/// Far longer than anything takes that does not wait for it.
+const PATIENT: Duration = Duration::from_secs(10);
+
+#[test]
+fn one_that_hangs_or_is_dead_costs_nothing() {
+    let mut rig = Sentinels::start();
+    let patient = || builder(&rig).lease(PATIENT * 6).io_timeout(PATIENT);
+    let start = Instant::now();
+    rig.suspend_sentinel(0);
+    let hangs = patient().build().unwrap();
+    works(&hangs, "job");
+    assert!(start.elapsed() < PATIENT, "{:?}", start.elapsed());
+    // It hangs in the middle of a subscription and a question as well.
+    rig.resume_sentinel(0);
+    works(&client(&rig), "job");
+    rig.suspend_sentinel(0);
+    rig.server(0).cmd::<u32>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let start = Instant::now();
+    works(&hangs, "job");
+    assert!(start.elapsed() < PATIENT, "{:?}", start.elapsed());
+    rig.resume_sentinel(0);
+
+    rig.kill_sentinel(1);
+    let start = Instant::now();
+    let dead = builder(&rig).lease(PATIENT * 6).io_timeout(PATIENT).build().unwrap();
+    works(&dead, "job");
+    assert!(start.elapsed() < PATIENT, "{:?}", start.elapsed());
+    drop((hangs, dead));
+    assert_left(&rig);
+}
+
+/// A majority of the sentinels is enough, and so is one alone, after the I/O timeout for the
+/// others.
+#[test]
+fn those_that_answer_are_enough() {
+    let mut rig = Sentinels::start();
+    rig.kill_sentinel(0);
+    rig.suspend_sentinel(1);
+    let client = builder(&rig).build().unwrap();
+    works(&client, "job");
+    assert_eq!(client.nodes()[0].address(), address(rig.server(0)));
+    rig.resume_sentinel(1);
+}
+
+#[test]
+fn nonsense_is_no_answer() {
+    let rig = Sentinels::start();
+    for says in
+        ["", "+OK\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "*2\r\n$1\r\na\r\n$1\r\nb\r\n*0\r\n*0\r\n$1\r\nx\r\n"]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let talker = std::thread::spawn(move || {
+            for stream in listener.incoming().take(4) {
+                let _ = stream.unwrap().write_all(says.repeat(3).as_bytes());
+            }
+        });
+        let mut urls = rig.urls();
+        urls.insert(0, format!("redis://{address}/"));
+        let client = LockClient::builder().urls(&urls).sentinel(MASTER_NAME).build().unwrap();
+        works(&client, "job");
+        let alone = LockClient::builder().url(&urls[0]).sentinel(MASTER_NAME);
+        let e = alone.build().unwrap_err();
+        assert!([ErrorKind::Unreachable, ErrorKind::Protocol].contains(&e.kind()), "{says:?}: {e:?}");
+        drop(client);
+        while !talker.is_finished() {
+            drop(std::net::TcpStream::connect(address));
+        }
+    }
+    assert_left(&rig);
+}
+
+/// They are asked for new connections alone: what is open goes on.
+#[test]
+fn without_any_sentinel_open_connections_go_on() {
+    record_logs();
+    let rig = Sentinels::start();
+    let client = builder(&rig).connections(1).build().unwrap();
+    let guard = client.lock("held").unwrap();
+    wait_until("the hold is renewed", || rig.server(0).pttl("held") > 0);
+    std::thread::sleep(super::LEASE / 2);
+    (0..3).for_each(|n| rig.suspend_sentinel(n));
+    let start = Instant::now();
+    while start.elapsed() < super::LEASE * 2 {
+        works(&client, "job");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(guard.is_held(), "renewed without them");
+    assert!(!logged(log::Level::Warn, &["would not be noticed", &rig.urls()[0][8..23]]).is_empty());
+    let e = builder(&rig).build().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e:?}");
+    (0..3).for_each(|n| rig.resume_sentinel(n));
+    works(&super::client(&rig), "job");
+    guard.unlock().unwrap();
+}
+
+/// The sentinels name a server that cannot be reached.
+#[test]
+fn a_master_that_is_down_shows_as_down() {
+    let mut rig = Sentinels::start_with(crate::rig::SentinelOptions {
+        sentinel_lines: &["sentinel down-after-milliseconds mymaster 600000"],
+        ..crate::rig::SentinelOptions::default()
+    });
+    let client = client(&rig);
+    works(&client, "job");
+    rig.server_mut(0).kill();
+    let start = Instant::now();
+    let e = client.lock("job").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e:?}");
+    assert!(start.elapsed() < PATIENT);
+    let nodes = client.nodes();
+    assert_eq!((nodes[0].address(), nodes[0].state()), (&*address(rig.server(0)), NodeState::Down));
+    rig.server_mut(0).start_again();
+    works(&client, "job");
+    assert_eq!(client.nodes()[0].state(), NodeState::Voting);
+}
