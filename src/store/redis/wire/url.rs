@@ -194,11 +194,11 @@ mod tests {
             ("valkeys://[::1]:6380", true),
             ("redis://host/?user=rediss&pass=rediss", false),
         ] {
-            assert_eq!(parse(url).unwrap().is_secure(), is_secure, "{url}");
+            assert_eq!(parse(url, REDIS_PORT).unwrap().is_secure(), is_secure, "{url}");
         }
-        assert_eq!(format!("{:?}", parse("rediss://u:secret@[::1]:6380").unwrap()), "[::1]:6380");
+        assert_eq!(format!("{:?}", parse("rediss://u:secret@[::1]:6380", REDIS_PORT).unwrap()), "[::1]:6380");
         for url in ["rediss://host/#insecure", "rediss+unix:///tmp/s", "rediss:///tmp/s", "rediss"] {
-            assert!(parse(url).is_err(), "{url}");
+            assert!(parse(url, REDIS_PORT).is_err(), "{url}");
         }
     }
 }
