@@ -36,6 +36,8 @@
 //! | release messages cannot be received | the user may not subscribe. Waiters poll about every half second | fix the ACL rule |
 //! | no thread for ... | the system grants no more threads | raise the limit; waiters use timers, callbacks run late |
 //! | the server may evict locks | see the checklist | `maxmemory-policy noeviction` |
+//! | TLS: a file cannot be used; the certificates that were read before stay in use | a certificate was renewed badly. Logged once for each change of a file | repair the file, before the old certificate expires |
+//! | TLS: the certificates of servers are not checked | `danger_accept_any_certificate` is set | name the authority instead |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
 //! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
 //!

@@ -55,7 +55,11 @@ impl TlsClient {
         {
             return Err(invalid(format!("the server_name {name:?} is neither a host name nor an IP address")));
         }
-        self.config().map(drop)
+        self.config()?;
+        if self.settings.accept_any {
+            log::warn!("TLS: the certificates of servers are not checked (danger_accept_any_certificate)");
+        }
+        Ok(())
     }
 
     /// A new session with the server `host`.
@@ -73,25 +77,31 @@ impl TlsClient {
     }
 
     fn config(&self) -> Result<Arc<ClientConfig>> {
+        let (config, trouble) = self.read_if_changed()?;
+        if let Some(error) = trouble {
+            log::warn!("TLS: {}; the certificates that were read before stay in use", error.chain());
+        }
+        Ok(config)
+    }
+
+    /// Also why files that have changed were not used.
+    fn read_if_changed(&self) -> Result<(Arc<ClientConfig>, Option<Error>)> {
         let mut state = self.state.lock();
         // Before the files are read: one that changes meanwhile is read again next time.
         let stamps = self.stamps();
         if let Some(config) = &state.config
             && state.stamps == stamps
         {
-            return Ok(config.clone());
+            return Ok((config.clone(), None));
         }
-        let config = match (self.load(&mut state.system), &state.config) {
-            (Ok(config), _) => Arc::new(config),
-            (Err(error), Some(config)) => {
-                log::warn!("TLS: {error}; the certificates that were read before stay in use");
-                config.clone()
-            }
+        let (config, trouble) = match (self.load(&mut state.system), &state.config) {
+            (Ok(config), _) => (Arc::new(config), None),
+            (Err(error), Some(config)) => (config.clone(), Some(error)),
             (Err(error), None) => return Err(error),
         };
         state.stamps = stamps;
         state.config = Some(config.clone());
-        Ok(config)
+        Ok((config, trouble))
     }
 
     fn stamps(&self) -> Vec<Stamp> {
@@ -110,7 +120,6 @@ impl TlsClient {
             .with_safe_default_protocol_versions()
             .map_err(|e| invalid("TLS cannot be set up").caused_by(e))?;
         let builder = if self.settings.accept_any {
-            log::warn!("TLS: the server's certificate is not checked (danger_accept_any_certificate)");
             let any = Arc::new(any_certificate::AnyCertificate(provider.signature_verification_algorithms));
             builder.dangerous().with_custom_certificate_verifier(any)
         } else {

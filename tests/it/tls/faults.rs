@@ -228,7 +228,8 @@ fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
     let Some(certificates) = certificates() else { return };
     let mut masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
     let build = || {
-        LockClient::builder().urls(masters.urls()).tls(trusting(&certificates)).redlock().admit_fresh_nodes().build()
+        let builder = LockClient::builder().urls(masters.urls()).tls(trusting(&certificates)).redlock();
+        builder.admit_fresh_nodes().io_timeout(IO_TIMEOUT).build()
     };
     let clients: Vec<LockClient> = (0..2).map(|_| build().unwrap()).collect();
     wait_for_votes(&clients[0], 3);
@@ -253,6 +254,7 @@ fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
     masters.0[0].suspend();
     count();
     masters.0[0].resume();
+    clients.iter().for_each(|client| wait_for_votes(client, 3));
     masters.0[1].kill();
     count();
     assert_eq!(counter.into_inner(), 3 * 40);

@@ -1,10 +1,10 @@
-//! A socket secured by TLS. Decrypting needs the session that encrypting needs too, so the halves of
-//! a subscriber, of which one reads while the other writes, share it in a mutex. Nobody waits for
-//! the socket's input with that mutex.
+//! A socket secured by TLS. Decrypting needs the session that encrypting needs too, so the halves
+//! of a subscriber, of which one reads while the other writes, share it in a mutex. Nobody waits
+//! for the socket's input with that mutex.
 //!
-//! The goodbye of TLS (close_notify) is never sent: connections are closed to discard what is on its
-//! way, and a forked child that drops its copy must not write to its parent's socket. One that comes
-//! is an orderly end, and so is an end without it, because Redis does not always send it.
+//! The goodbye of TLS (close_notify) is never sent: connections are closed to discard what is on
+//! its way, and a forked child that drops its copy must not write to its parent's socket. One that
+//! comes is an orderly end, and so is an end without it, because Redis does not always send it.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

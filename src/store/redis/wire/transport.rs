@@ -134,9 +134,9 @@ impl Read for Now<'_> {
     }
 }
 
-/// Why a connection does not work whose write has failed with `error` and whose read with `refused`:
-/// with TLS 1.3 the server refuses a client certificate after the handshake, and may have closed the
-/// connection before our first write.
+/// Why a connection does not work whose write has failed with `error` and whose read with
+/// `refused`: with TLS 1.3 the server refuses a client certificate after the handshake, and may
+/// have closed the connection before our first write.
 pub(super) fn the_reason(error: Error, refused: Error) -> Error {
     if refused.kind() == ErrorKind::Tls { refused } else { error }
 }
@@ -144,8 +144,8 @@ pub(super) fn the_reason(error: Error, refused: Error) -> Error {
 #[cold]
 pub(super) fn handshake_failed(endpoint: &Endpoint, e: Error) -> Error {
     let message = match e.kind() {
-        // A server with TLS 1.3 refuses a client certificate after the handshake of TLS; its alert is
-        // lost if our requests reach it after it has closed the connection.
+        // With TLS 1.3 a server refuses a client certificate after the handshake of TLS. Its alert
+        // is lost if our requests reach it after it has closed the connection.
         ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_secure() => {
             format!(
                 "{endpoint:?} ended the connection after the TLS handshake; it may ask for another client certificate"
