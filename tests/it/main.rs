@@ -26,6 +26,7 @@ mod redlock;
 mod replicas;
 mod restarts;
 mod rig;
+mod rig_servers;
 mod rwlock;
 mod scripts;
 mod scripts_twice;

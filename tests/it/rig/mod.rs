@@ -3,23 +3,31 @@
 
 mod acl_rule;
 mod bench;
+mod certificates;
 mod child;
+mod cluster;
 mod logs;
 mod masters;
+mod places;
 mod proxy;
 mod scripts;
+mod sentinels;
 mod server;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use acl_rule::{acl_rule, acl_words};
 pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo};
+pub(crate) use certificates::{Certificates, Identity};
 pub(crate) use child::Child;
+pub(crate) use cluster::{Cluster, ClusterOptions};
 pub(crate) use logs::{logged, record_logs};
 pub(crate) use masters::{Masters, wait_for_votes};
+pub(crate) use places::{free_port, fresh_dir};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts};
-pub(crate) use server::Server;
+pub(crate) use sentinels::{SentinelOptions, Sentinels};
+pub(crate) use server::{Listen, Server, start_together};
 
 /// The longest that a test waits for something that must happen.
 pub(crate) const CAP: Duration = Duration::from_secs(15);

@@ -3,19 +3,35 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
 
 use leasehold::{Builder, LockClient};
 
-use super::{ms, signal, wait_until};
+use super::{Certificates, Identity, free_port, fresh_dir, ms, signal, wait_until};
 
-static NEXT: AtomicU32 = AtomicU32::new(0);
+/// Where a server listens beside its Unix socket.
+#[derive(Clone, Copy)]
+pub(crate) enum Listen<'a> {
+    Nowhere,
+    Tcp,
+    Tls(&'a Certificates),
+}
+
+impl<'a> Listen<'a> {
+    pub(crate) fn with(tls: Option<&'a Certificates>) -> Self {
+        tls.map_or(Self::Tcp, Self::Tls)
+    }
+}
 
 pub(crate) struct Server {
     dir: PathBuf,
     args: Vec<String>,
     process: Option<Child>,
-    tcp: Option<u16>,
+    /// On 127.0.0.1; 0 if there is only the Unix socket.
+    port: u16,
+    tls: bool,
+    /// Of the default user, if the server began with one.
+    password: Option<String>,
 }
 
 fn binary() -> String {
@@ -28,53 +44,137 @@ fn binary() -> String {
     found.expect("no redis-server or valkey-server: install one, or run `sh tests/run.sh`, which does").to_owned()
 }
 
+/// Starts servers side by side, and makes all of them anew if one cannot start: another process may
+/// have taken its port.
+pub(crate) fn start_together(make: impl Fn() -> Vec<Server>) -> Vec<Server> {
+    for _ in 0..5 {
+        let mut servers = make();
+        servers.iter_mut().for_each(Server::spawn_unready);
+        if servers.iter_mut().all(Server::becomes_ready) {
+            return servers;
+        }
+    }
+    panic!(
+        "the servers end when they start: {:?}",
+        make().iter().map(|server| server.args.clone()).collect::<Vec<_>>()
+    );
+}
+
 impl Server {
     pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
 
     pub(crate) fn start_with(args: &[&str]) -> Self {
-        Self::launch(args, None)
+        Self::start_on(Listen::Nowhere, args)
     }
 
-    /// On a TCP port of 127.0.0.1 that the kernel chose.
+    /// On a free TCP port of 127.0.0.1.
     pub(crate) fn start_tcp(args: &[&str]) -> Self {
-        let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = probe.local_addr().unwrap().port();
-        drop(probe);
-        Self::launch(args, Some(port))
+        Self::start_on(Listen::Tcp, args)
     }
 
-    fn launch(args: &[&str], tcp: Option<u16>) -> Self {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("lh-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let args = args.iter().map(|a| (*a).to_owned()).collect();
-        let mut server = Self { dir, args, process: None, tcp };
-        server.spawn();
-        server
+    /// On a free port of 127.0.0.1 with TLS and none without. Clients need no certificate, unless
+    /// the arguments say `--tls-auth-clients yes`.
+    pub(crate) fn start_tls(certificates: &Certificates, args: &[&str]) -> Self {
+        Self::start_on(Listen::Tls(certificates), args)
+    }
+
+    fn start_on(listen: Listen<'_>, args: &[&str]) -> Self {
+        start_together(|| vec![Self::prepare(listen, args)]).pop().unwrap()
+    }
+
+    /// A server that does not run yet.
+    pub(crate) fn prepare(listen: Listen<'_>, args: &[&str]) -> Self {
+        let dir = fresh_dir();
+        let port = if matches!(listen, Listen::Nowhere) { 0 } else { free_port() };
+        let tls = matches!(listen, Listen::Tls(_));
+        let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+        let number = port.to_string();
+        let mut all: Vec<String> =
+            if tls { vec!["--port", "0", "--tls-port", &number] } else { vec!["--port", &number] }
+                .into_iter()
+                .map(str::to_owned)
+                .collect();
+        if let Listen::Tls(certificates) = listen {
+            std::fs::copy(certificates.ca_file(), dir.join("ca.pem")).unwrap();
+            copy(certificates.server(), &dir);
+            for (option, value) in [("cert", "server.pem"), ("key", "server.key"), ("ca-cert", "ca.pem")] {
+                all.extend([format!("--tls-{option}-file"), path(value)]);
+            }
+            all.extend(["--tls-auth-clients", "no"].map(str::to_owned));
+        }
+        all.extend(["--bind", "127.0.0.1", "--dir", &path(""), "--unixsocket", &path("s")].map(str::to_owned));
+        all.extend(["--save", "", "--appendonly", "no", "--loglevel", "warning"].map(str::to_owned));
+        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        let password = all.iter().skip_while(|arg| *arg != "--requirepass").nth(1).cloned();
+        Self { dir, args: all, process: None, port, tls, password }
+    }
+
+    /// Moves the arguments to a file that the server can rewrite; these stay on its command line.
+    pub(crate) fn configured_by_file(mut self, args: &[&str]) -> Self {
+        let mut text = String::new();
+        for arg in &self.args {
+            match arg.strip_prefix("--") {
+                Some(name) => text += &format!("\n{name}"),
+                None => text += &format!(" {arg:?}"),
+            }
+        }
+        let file = self.dir.join("conf");
+        std::fs::write(&file, text + "\n").unwrap();
+        let rest = args.iter().map(|arg| (*arg).to_owned());
+        self.args = std::iter::once(file.to_str().unwrap().to_owned()).chain(rest).collect();
+        self
+    }
+
+    /// Appends to the file of [`Self::configured_by_file`].
+    pub(crate) fn configure(&mut self, lines: &[String]) {
+        let file = self.dir.join("conf");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text + &lines.join("\n") + "\n").unwrap();
+        let password = lines.iter().find_map(|line| line.strip_prefix("requirepass "));
+        self.password = password.map(str::to_owned).or(self.password.take());
+    }
+
+    /// Whether the servers can do TLS. If not it says so, and the test that asks shall end.
+    pub(crate) fn has_tls() -> bool {
+        static HAS: OnceLock<bool> = OnceLock::new();
+        *HAS.get_or_init(|| {
+            // It ends because it has no certificate, or because it knows no such option.
+            let output = Command::new(binary()).args(["--port", "0", "--tls-port", "1"]).output().unwrap();
+            let has = String::from_utf8_lossy(&output.stdout).contains("No tls-cert-file configured");
+            if !has {
+                eprintln!("{} is built without TLS: the tests of TLS do nothing", binary());
+            }
+            has
+        })
+    }
+
+    /// From now on new connections see this certificate.
+    pub(crate) fn present(&self, identity: &Identity) {
+        copy(identity, &self.dir);
+        // Reads both files, though they have the same names as before.
+        self.cmd::<()>(&["CONFIG", "SET", "tls-cert-file", self.dir.join("server.pem").to_str().unwrap()]);
     }
 
     fn spawn(&mut self) {
         self.spawn_unready();
+        assert!(self.becomes_ready(), "the server ended when it started: {:?}", self.args);
+    }
+
+    /// Waits until it answers. False if it ended instead.
+    fn becomes_ready(&mut self) -> bool {
+        let mut ended = false;
         wait_until("the server's first PONG", || {
-            self.try_connect().is_some_and(|mut c| redis::cmd("PING").query::<String>(&mut c).is_ok())
+            ended = self.process.as_mut().unwrap().try_wait().unwrap().is_some();
+            ended || self.try_connect().is_some_and(|mut c| redis::cmd("PING").query::<String>(&mut c).is_ok())
         });
+        !ended
     }
 
     fn spawn_unready(&mut self) {
-        let port = self.tcp.unwrap_or(0).to_string();
-        let process = Command::new(binary())
-            .args(["--port", &port, "--bind", "127.0.0.1", "--dir", self.dir.to_str().unwrap()])
-            .arg("--unixsocket")
-            .arg(self.socket())
-            .args(["--save", "", "--appendonly", "no", "--loglevel", "warning"])
-            .args(&self.args)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        self.process = Some(process);
+        let mut command = Command::new(binary());
+        self.process = Some(command.args(&self.args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -86,10 +186,19 @@ impl Server {
     }
 
     pub(crate) fn url(&self) -> String {
-        match self.tcp {
-            Some(port) => format!("redis://127.0.0.1:{port}/"),
-            None => format!("redis+unix://{}", self.socket().display()),
+        match (self.port, self.tls) {
+            (0, _) => format!("redis+unix://{}", self.socket().display()),
+            (port, false) => format!("redis://127.0.0.1:{port}/"),
+            (port, true) => format!("rediss://127.0.0.1:{port}/"),
         }
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn client(&self) -> LockClient {
@@ -102,8 +211,11 @@ impl Server {
 
     pub(crate) fn try_connect(&self) -> Option<redis::Connection> {
         let url = format!("redis+unix://{}", self.socket().display());
-        let connection = redis::Client::open(url).unwrap().get_connection_with_timeout(ms(2000)).ok()?;
+        let mut connection = redis::Client::open(url).unwrap().get_connection_with_timeout(ms(2000)).ok()?;
         connection.set_read_timeout(Some(ms(10_000))).unwrap();
+        if let Some(password) = &self.password {
+            redis::cmd("AUTH").arg(password).exec(&mut connection).ok()?;
+        }
         Some(connection)
     }
 
@@ -121,13 +233,34 @@ impl Server {
 
     /// The major version of Redis that the server is compatible with: 6, or 7 and later.
     pub(crate) fn major(&self) -> u32 {
-        let info: String = self.cmd(&["INFO", "server"]);
-        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
-        version.split('.').next().unwrap().parse().unwrap()
+        self.info("server", "redis_version").split('.').next().unwrap().parse().unwrap()
+    }
+
+    /// A field of `INFO`; empty if there is none.
+    pub(crate) fn info(&self, section: &str, field: &str) -> String {
+        let info: String = self.cmd(&["INFO", section]);
+        let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.unwrap_or_default().to_owned()
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().unwrap().id()
+    }
+
+    /// Whether the master knows this many replicas and sends them what is written.
+    pub(crate) fn feeds(&self, replicas: usize) -> bool {
+        let online = |index| self.info("replication", &format!("slave{index}")).contains("state=online");
+        (0..replicas).all(online)
+    }
+
+    pub(crate) fn follows_a_master(&self) -> bool {
+        self.info("replication", "master_link_status") == "up"
+    }
+
+    /// False if it is suspended or killed.
+    pub(crate) fn runs(&self) -> bool {
+        let stat = |process: &Child| std::fs::read_to_string(format!("/proc/{}/stat", process.id()));
+        self.process.as_ref().is_some_and(|process| stat(process).is_ok_and(|stat| !stat.contains(") T ")))
     }
 
     pub(crate) fn suspend(&self) {
@@ -202,13 +335,33 @@ impl Server {
     }
 
     /// Waits until nothing is left: no lock, no subscription, and no connection except the one that
-    /// asks.
+    /// asks and those of other servers.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         wait_until("no key, connection or subscription is left", || {
-            self.lock_keys().is_empty() && self.client_lines().len() == 1 && self.channels().is_empty()
+            let clients = self.client_lines().iter().filter(|line| !is_of_a_server(line)).count();
+            let channels = || self.channels().iter().all(|channel| channel == "__sentinel__:hello");
+            // Unknown before version 7.
+            let sharded = || redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut self.connect());
+            self.lock_keys().is_empty() && clients == 1 && channels() && sharded().unwrap_or_default().is_empty()
         });
     }
+}
+
+/// Whether a line of `CLIENT LIST` is of a replica, a master, a sentinel, or what `MIGRATE` keeps
+/// open for a while.
+fn is_of_a_server(line: &str) -> bool {
+    line.split(' ').any(|field| match field.split_once('=') {
+        Some(("flags", flags)) => flags.contains(['S', 'M']),
+        Some(("name", name)) => name.starts_with("sentinel-"),
+        Some(("cmd", command)) => command.starts_with("restore"),
+        _ => false,
+    })
+}
+
+fn copy(identity: &Identity, dir: &Path) {
+    std::fs::copy(&identity.certificate, dir.join("server.pem")).unwrap();
+    std::fs::copy(&identity.key, dir.join("server.key")).unwrap();
 }
 
 impl Drop for Server {

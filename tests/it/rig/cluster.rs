@@ -1,0 +1,264 @@
+//! A cluster: three primaries that own a third of the slots each, and a replica for each of them.
+
+use std::collections::BTreeMap;
+
+use super::{Certificates, Listen, Server, start_together, wait_until};
+
+const SLOTS: usize = 16384;
+const PRIMARIES: usize = 3;
+
+#[derive(Clone, Copy)]
+pub(crate) struct ClusterOptions<'a> {
+    /// Nodes 3 to 5 are the replicas of the nodes 0 to 2.
+    pub(crate) replicas: bool,
+    /// In milliseconds. A primary that is silent for this long is replaced.
+    pub(crate) node_timeout: u32,
+    pub(crate) args: &'a [&'a str],
+    /// The nodes speak only TLS, also to each other.
+    pub(crate) tls: Option<&'a Certificates>,
+}
+
+impl Default for ClusterOptions<'_> {
+    fn default() -> Self {
+        Self { replicas: true, node_timeout: 1000, args: &[], tls: None }
+    }
+}
+
+pub(crate) struct Cluster {
+    nodes: Vec<Server>,
+    ids: Vec<String>,
+}
+
+impl Cluster {
+    pub(crate) fn start() -> Self {
+        Self::start_with(ClusterOptions::default())
+    }
+
+    pub(crate) fn start_primaries() -> Self {
+        Self::start_with(ClusterOptions { replicas: false, ..ClusterOptions::default() })
+    }
+
+    /// Takes two seconds: so long a primary that starts takes no writes.
+    pub(crate) fn start_with(options: ClusterOptions<'_>) -> Self {
+        let nodes = start_together(|| nodes_of(&options));
+        let ids = nodes.iter().map(id).collect();
+        let cluster = Self { nodes, ids };
+        cluster.wait_ok();
+        let feeds = |primary: &Server| primary.feeds(usize::from(options.replicas));
+        wait_until("the primaries feed their replicas", || cluster.nodes[..PRIMARIES].iter().all(feeds));
+        cluster
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::url).collect()
+    }
+
+    pub(crate) fn node(&self, index: usize) -> &Server {
+        &self.nodes[index]
+    }
+
+    pub(crate) fn node_mut(&mut self, index: usize) -> &mut Server {
+        &mut self.nodes[index]
+    }
+
+    /// Those that are neither suspended nor killed.
+    fn running(&self) -> impl Iterator<Item = (usize, &Server)> {
+        self.nodes.iter().enumerate().filter(|(_, node)| node.runs())
+    }
+
+    pub(crate) fn slot(&self, key: &str) -> u16 {
+        let (_, node) = self.running().next().expect("a node runs");
+        node.cmd(&["CLUSTER", "KEYSLOT", key])
+    }
+
+    /// The node that runs and says itself that it owns the slot. If several say so, the one that
+    /// became its owner last.
+    #[track_caller]
+    pub(crate) fn owner(&self, slot: u16) -> usize {
+        let mut owner = None;
+        wait_until("a node owns the slot", || {
+            let owners = self.running().filter_map(|(index, node)| {
+                let own = view(node).into_iter().find(|line| line.myself)?;
+                own.owns(slot).then_some((own.epoch, index))
+            });
+            owner = owners.max();
+            owner.is_some()
+        });
+        owner.unwrap().1
+    }
+
+    pub(crate) fn cmd_at_owner<T: redis::FromRedisValue>(&self, key: &str, words: &[&str]) -> T {
+        self.node(self.owner(self.slot(key))).cmd(words)
+    }
+
+    /// Moves a slot with its keys to another primary.
+    pub(crate) fn migrate_slot(&self, slot: u16, to: usize) {
+        self.begin_migration(slot, to);
+        self.move_keys(slot, to);
+        self.finish_migration(slot, to);
+    }
+
+    /// From now on the owner answers `ASK` for keys of the slot that it does not have.
+    pub(crate) fn begin_migration(&self, slot: u16, to: usize) {
+        let from = self.owner(slot);
+        assert_ne!(from, to, "node {to} owns slot {slot}");
+        self.set_slot(to, slot, &["IMPORTING", &self.ids[from]]);
+        self.set_slot(from, slot, &["MIGRATING", &self.ids[to]]);
+    }
+
+    /// Moves the keys that are there now.
+    pub(crate) fn move_keys(&self, slot: u16, to: usize) {
+        let from = self.node(self.owner(slot));
+        let (number, port) = (slot.to_string(), self.node(to).port().to_string());
+        loop {
+            let keys: Vec<Vec<u8>> = from.cmd(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]);
+            if keys.is_empty() {
+                return;
+            }
+            let mut migrate = redis::cmd("MIGRATE");
+            migrate.arg(&["127.0.0.1", &port, "", "0", "5000"]);
+            if let Some(password) = self.node(to).password() {
+                migrate.arg("AUTH").arg(password);
+            }
+            migrate.arg("KEYS").arg(keys).exec(&mut from.connect()).unwrap();
+        }
+    }
+
+    /// Returns once all nodes that run know the new owner.
+    #[track_caller]
+    pub(crate) fn finish_migration(&self, slot: u16, to: usize) {
+        let from = self.owner(slot);
+        // The new owner first: if it did not know by the time that the old one knows, each would
+        // send clients to the other.
+        let others = (0..self.nodes.len()).filter(|index| ![from, to].contains(index));
+        for index in [to, from].into_iter().chain(others) {
+            let node = self.node(index);
+            if node.runs() && node.info("replication", "role") == "master" {
+                self.set_slot(index, slot, &["NODE", &self.ids[to]]);
+            }
+        }
+        let knows = |node: &Server| view(node).iter().any(|line| line.id == self.ids[to] && line.owns(slot));
+        wait_until("all nodes know the new owner", || self.running().all(|(_, node)| knows(node)));
+    }
+
+    fn set_slot(&self, index: usize, slot: u16, words: &[&str]) {
+        let number = slot.to_string();
+        self.node(index).cmd::<()>(&[&["CLUSTER", "SETSLOT", &number], words].concat());
+    }
+
+    /// Kills the owner and waits until its replica has taken over, for all nodes. Returns which.
+    #[track_caller]
+    pub(crate) fn fail_over_primary_of(&mut self, slot: u16) -> usize {
+        let old = self.owner(slot);
+        self.node_mut(old).kill();
+        let new = self.owner(slot);
+        self.wait_ok();
+        new
+    }
+
+    /// Waits until all nodes that run say that the cluster is well, agree on who owns which slots,
+    /// reach each other, and the replicas follow their primaries.
+    #[track_caller]
+    pub(crate) fn wait_ok(&self) {
+        wait_until("the cluster is well", || {
+            let running: Vec<&str> = self.running().map(|(index, _)| self.ids[index].as_str()).collect();
+            let mut agreed = None;
+            self.running().all(|(_, node)| {
+                let lines = view(node);
+                let known = running.iter().all(|id| lines.iter().any(|line| line.id == *id && line.reached));
+                let owners: BTreeMap<_, _> =
+                    lines.into_iter().filter(|line| !line.slots.is_empty()).map(|line| (line.id, line.slots)).collect();
+                let covered: usize = owners.values().flatten().map(|(first, last)| usize::from(last - first) + 1).sum();
+                known
+                    && covered == SLOTS
+                    && *agreed.get_or_insert_with(|| owners.clone()) == owners
+                    && node.cmd::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+                    && (node.info("replication", "role") == "master" || node.follows_a_master())
+            })
+        });
+    }
+
+    /// [`Server::assert_clean`] for all nodes that run.
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        self.running().for_each(|(_, node)| node.assert_clean());
+    }
+}
+
+/// What a node knows of another one, or of itself: a line of `CLUSTER NODES`.
+struct Line {
+    id: String,
+    myself: bool,
+    reached: bool,
+    epoch: u64,
+    slots: Vec<(u16, u16)>,
+}
+
+impl Line {
+    fn owns(&self, slot: u16) -> bool {
+        self.slots.iter().any(|(first, last)| (first..=last).contains(&&slot))
+    }
+}
+
+fn view(node: &Server) -> Vec<Line> {
+    let lines: String = node.cmd(&["CLUSTER", "NODES"]);
+    lines.lines().map(parse).collect()
+}
+
+/// `id address flags primary ping pong epoch link slots...`
+fn parse(line: &str) -> Line {
+    let words: Vec<&str> = line.split(' ').collect();
+    let flags = words[2];
+    // A slot that is under way is in brackets, beside the owner's.
+    let slots = words[8..].iter().filter(|range| !range.starts_with('[')).map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        (first.parse().unwrap(), last.parse().unwrap())
+    });
+    Line {
+        id: words[0].to_owned(),
+        myself: flags.contains("myself"),
+        reached: words[7] == "connected" && !["fail", "handshake", "noaddr"].iter().any(|flag| flags.contains(flag)),
+        epoch: words[6].parse().unwrap(),
+        slots: slots.collect(),
+    }
+}
+
+/// Unique on this machine, so that a node of another cluster is never taken for one of this.
+fn id(node: &Server) -> String {
+    format!("{:032x}{:08x}", std::process::id(), node.port())
+}
+
+/// Nodes that do not run yet. Each finds a file that says what it would have written after the
+/// commands that form a cluster, so that nobody waits until all have heard of all.
+fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
+    let timeout = options.node_timeout.to_string();
+    let cluster =
+        ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", &timeout];
+    // A replica gets its snapshot at once, not a second later.
+    let prompt_sync = ["--repl-diskless-sync", "no"];
+    let tls = options.tls.map_or(&[][..], |_| &["--tls-cluster", "yes", "--tls-replication", "yes"]);
+    let args = [&cluster, &prompt_sync[..], tls, options.args].concat();
+    let count = if options.replicas { 2 * PRIMARIES } else { PRIMARIES };
+    let nodes: Vec<Server> = (0..count).map(|_| Server::prepare(Listen::with(options.tls), &args)).collect();
+    for (own, node) in nodes.iter().enumerate() {
+        let line = |index: usize| {
+            let (id, port, primary) = (id(&nodes[index]), nodes[index].port(), index % PRIMARIES);
+            let myself = if index == own { "myself," } else { "" };
+            let (role, of, slots) = match index < PRIMARIES {
+                true => ("master", "-".to_owned(), share(primary)),
+                false => ("slave", self::id(&nodes[primary]), String::new()),
+            };
+            let epoch = primary + 1;
+            format!("{id} 127.0.0.1:{port}@{} {myself}{role} {of} 0 0 {epoch} connected{slots}\n", port + 10_000)
+        };
+        let lines: String = (0..count).map(line).collect();
+        let text = format!("{lines}vars currentEpoch {PRIMARIES} lastVoteEpoch 0\n");
+        std::fs::write(node.dir().join("nodes.conf"), text).unwrap();
+    }
+    nodes
+}
+
+fn share(primary: usize) -> String {
+    let bound = |n: usize| n * SLOTS / PRIMARIES;
+    format!(" {}-{}", bound(primary), bound(primary + 1) - 1)
+}

@@ -1,0 +1,32 @@
+//! Directories and ports that nobody else uses.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The range of the ports, outside of the one from which the kernel takes ports for outgoing
+/// connections: one of those could take the port of a server that a test starts again.
+const FIRST: u32 = 10_000;
+const COUNT: u32 = 10_000;
+/// From the port of a cluster's node to the one of its bus.
+const TO_BUS: u16 = 10_000;
+
+pub(crate) fn fresh_dir() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("lh-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// A TCP port of 127.0.0.1 that is free, and the one of a cluster's bus that belongs to it too.
+/// This process gives each port once; another process may take it before the server does.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(rand::random_range(0..COUNT)));
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let mut candidates = std::iter::repeat_with(|| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT);
+    candidates
+        .find_map(|port| u16::try_from(port).ok().filter(|port| is_free(*port) && is_free(port + TO_BUS)))
+        .unwrap()
+}

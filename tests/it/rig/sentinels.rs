@@ -1,0 +1,194 @@
+//! A master with two replicas, watched by three sentinels of which two decide.
+
+use std::collections::HashMap;
+
+use super::{Certificates, Listen, Server, start_together, wait_until};
+
+pub(crate) const MASTER_NAME: &str = "mymaster";
+/// What a sentinel knows of a server or another sentinel.
+type Facts = HashMap<String, String>;
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SentinelOptions<'a> {
+    /// For the master and the replicas: `&["--requirepass", "p", "--masterauth", "p"]`.
+    pub(crate) server_args: &'a [&'a str],
+    /// Lines at the end of each sentinel's configuration, as `sentinel auth-pass mymaster p`, or
+    /// `requirepass q` for the sentinels themselves. They replace what the rig says: a busy
+    /// machine may need more than its `down-after-milliseconds` of 500.
+    pub(crate) sentinel_lines: &'a [&'a str],
+    /// All of them speak only TLS.
+    pub(crate) tls: Option<&'a Certificates>,
+}
+
+/// Each has a configuration file, so that one that is started again knows its role.
+pub(crate) struct Sentinels {
+    servers: Vec<Server>,
+    sentinels: Vec<Server>,
+}
+
+impl Sentinels {
+    pub(crate) fn start() -> Self {
+        Self::start_with(SentinelOptions::default())
+    }
+
+    pub(crate) fn start_with(options: SentinelOptions<'_>) -> Self {
+        let servers = start_together(|| (0..3).map(|_| data_server(&options)).collect());
+        let master = servers[0].port().to_string();
+        for replica in &servers[1..] {
+            replica.cmd::<()>(&["REPLICAOF", "127.0.0.1", &master]);
+            replica.cmd::<()>(&["CONFIG", "REWRITE"]);
+        }
+        let follow = || servers[1..].iter().all(Server::follows_a_master) && servers[0].feeds(2);
+        wait_until("the replicas follow the master", follow);
+        let sentinels = start_together(|| sentinels_of(&servers, &options));
+        let rig = Self { servers, sentinels };
+        wait_until("each sentinel knows all servers", || rig.sentinels.iter().all(knows_all));
+        rig
+    }
+
+    /// Of the sentinels.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(Server::url).collect()
+    }
+
+    pub(crate) fn server(&self, index: usize) -> &Server {
+        &self.servers[index]
+    }
+
+    pub(crate) fn server_mut(&mut self, index: usize) -> &mut Server {
+        &mut self.servers[index]
+    }
+
+    pub(crate) fn sentinel(&self, index: usize) -> &Server {
+        &self.sentinels[index]
+    }
+
+    /// The server that most of the three sentinels name.
+    #[track_caller]
+    pub(crate) fn master(&self) -> usize {
+        let mut master = None;
+        wait_until("most sentinels name one master", || {
+            let named = self.named();
+            master = (0..self.servers.len()).find(|index| named.iter().filter(|name| *name == index).count() > 1);
+            master.is_some()
+        });
+        master.unwrap()
+    }
+
+    pub(crate) fn master_server(&self) -> &Server {
+        self.server(self.master())
+    }
+
+    /// Which servers the sentinels that run name, one for each.
+    fn named(&self) -> Vec<usize> {
+        let name = |sentinel: &Server| {
+            let (_, port): (String, u16) = sentinel.cmd(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME]);
+            self.servers.iter().position(|server| server.port() == port).expect("a master of this rig")
+        };
+        self.running_sentinels().map(name).collect()
+    }
+
+    fn running_sentinels(&self) -> impl Iterator<Item = &Server> {
+        self.sentinels.iter().filter(|sentinel| sentinel.runs())
+    }
+
+    /// Makes a replica the master and returns which. The sentinels turn the old master, which takes
+    /// writes until then, into a replica some 10 s later.
+    #[track_caller]
+    pub(crate) fn failover(&self) -> usize {
+        let old = self.master_server().port();
+        // Refused until a replica has been heard of lately.
+        wait_until("a failover begins", || {
+            let sentinel = self.running_sentinels().next().expect("a sentinel runs");
+            let words = ["FAILOVER", MASTER_NAME];
+            redis::cmd("SENTINEL").arg(&words).exec(&mut sentinel.connect()).is_ok()
+        });
+        self.wait_for_other_master(old)
+    }
+
+    /// Waits until all sentinels that run name a master that is not on this port, and it says so
+    /// itself. Returns which.
+    #[track_caller]
+    pub(crate) fn wait_for_other_master(&self, than: u16) -> usize {
+        let mut master = 0;
+        wait_until("another server is the master", || {
+            let named = self.named();
+            master = named[0];
+            let server = self.server(master);
+            named.iter().all(|name| *name == master)
+                && server.port() != than
+                && server.runs()
+                && server.info("replication", "role") == "master"
+        });
+        master
+    }
+
+    /// One that was suspended for more than two seconds decides nothing for half a minute after
+    /// it runs again (TILT); it answers, and learns from the others.
+    pub(crate) fn suspend_sentinel(&self, index: usize) {
+        self.sentinels[index].suspend();
+    }
+
+    pub(crate) fn resume_sentinel(&self, index: usize) {
+        self.sentinels[index].resume();
+    }
+
+    pub(crate) fn kill_sentinel(&mut self, index: usize) {
+        self.sentinels[index].kill();
+    }
+
+    /// [`Server::assert_clean`] for the master.
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        self.master_server().assert_clean();
+    }
+}
+
+/// Starts sending its snapshot at once, not a second later.
+const PROMPT_SYNC: [&str; 2] = ["--repl-diskless-sync", "no"];
+
+fn data_server(options: &SentinelOptions<'_>) -> Server {
+    let tls = options.tls.map_or(&[][..], |_| &["--tls-replication", "yes"]);
+    let args = [&PROMPT_SYNC, tls, options.server_args].concat();
+    Server::prepare(Listen::with(options.tls), &args).configured_by_file(&[])
+}
+
+/// Sentinels that know everything from the start: to find each other would take two seconds.
+fn sentinels_of(servers: &[Server], options: &SentinelOptions<'_>) -> Vec<Server> {
+    let tls = options.tls.map_or(&[][..], |_| &["--tls-replication", "yes"]);
+    let prepare = || Server::prepare(Listen::with(options.tls), tls).configured_by_file(&["--sentinel"]);
+    let mut sentinels: Vec<Server> = std::iter::repeat_with(prepare).take(3).collect();
+    // Unique on this machine, so that a sentinel of another rig is never taken for one of these.
+    let ids: Vec<(u16, String)> =
+        sentinels.iter().map(|s| (s.port(), format!("{:032x}{:08x}", std::process::id(), s.port()))).collect();
+    let (master, replicas) = servers.split_first().unwrap();
+    for (sentinel, (port, id)) in sentinels.iter_mut().zip(&ids) {
+        let mut lines = vec![
+            format!("sentinel myid {id}"),
+            format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {} 2", master.port()),
+            format!("sentinel down-after-milliseconds {MASTER_NAME} 500"),
+            format!("sentinel failover-timeout {MASTER_NAME} 3000"),
+            format!("sentinel parallel-syncs {MASTER_NAME} 2"),
+        ];
+        let known = |server: &Server| format!("sentinel known-replica {MASTER_NAME} 127.0.0.1 {}", server.port());
+        lines.extend(replicas.iter().map(known));
+        let others = ids.iter().filter(|(other, _)| other != port);
+        lines.extend(others.map(|(port, id)| format!("sentinel known-sentinel {MASTER_NAME} 127.0.0.1 {port} {id}")));
+        lines.extend(options.sentinel_lines.iter().map(|line| (*line).to_owned()));
+        sentinel.configure(&lines);
+    }
+    sentinels
+}
+
+/// Whether a sentinel has heard of all others, and well.
+fn knows_all(sentinel: &Server) -> bool {
+    let of_master: Facts = sentinel.cmd(&["SENTINEL", "MASTER", MASTER_NAME]);
+    let replicas: Vec<Facts> = sentinel.cmd(&["SENTINEL", "REPLICAS", MASTER_NAME]);
+    let others: Vec<Facts> = sentinel.cmd(&["SENTINEL", "SENTINELS", MASTER_NAME]);
+    let follows = |facts: &Facts| facts["flags"] == "slave" && facts["master-link-status"] == "ok";
+    of_master["flags"] == "master"
+        && replicas.len() == 2
+        && replicas.iter().all(follows)
+        && others.len() == 2
+        && others.iter().all(|facts| facts["flags"] == "sentinel")
+}

@@ -1,0 +1,148 @@
+//! The servers that the other tests start: sentinels, clusters, TLS.
+
+use crate::rig::{Certificates, Cluster, ClusterOptions, SentinelOptions, Sentinels, Server, wait_until};
+
+#[test]
+fn sentinels_name_another_master_after_a_failover() {
+    let start = std::time::Instant::now();
+    let sentinels = Sentinels::start();
+    eprintln!("sentinels started in {:?}", start.elapsed());
+    assert_eq!((sentinels.master(), sentinels.urls().len()), (0, 3));
+    sentinels.server(0).cmd::<()>(&["SET", "k", "v"]);
+    let has_it = |index| sentinels.server(index).cmd::<Option<String>>(&["GET", "k"]).is_some();
+    wait_until("both replicas have the key", || has_it(1) && has_it(2));
+    let start = std::time::Instant::now();
+    let next = sentinels.failover();
+    eprintln!("failover in {:?}", start.elapsed());
+    assert_ne!(next, 0);
+    assert_eq!(sentinels.master(), next);
+    assert_eq!(sentinels.master_server().cmd::<u32>(&["DEL", "k"]), 1);
+    sentinels.assert_clean();
+}
+
+#[test]
+fn sentinels_replace_a_master_that_dies() {
+    let mut sentinels = Sentinels::start();
+    let port = sentinels.master_server().port();
+    sentinels.suspend_sentinel(2);
+    sentinels.server_mut(0).kill();
+    let start = std::time::Instant::now();
+    let next = sentinels.wait_for_other_master(port);
+    eprintln!("replaced in {:?}", start.elapsed());
+    assert_eq!(sentinels.master(), next);
+    sentinels.resume_sentinel(2);
+    sentinels.kill_sentinel(1);
+    sentinels.server_mut(0).start_again();
+    assert_eq!(sentinels.wait_for_other_master(port), next);
+    assert!(sentinels.sentinel(0).url().starts_with("redis://127.0.0.1:"));
+}
+
+#[test]
+fn sentinels_and_servers_with_passwords_and_tls() {
+    let certificates = Server::has_tls().then(Certificates::new);
+    let sentinels = Sentinels::start_with(SentinelOptions {
+        server_args: &["--requirepass", "of-servers", "--masterauth", "of-servers"],
+        sentinel_lines: &["requirepass of-sentinels", "sentinel auth-pass mymaster of-servers"],
+        tls: certificates.as_ref(),
+    });
+    let start = std::time::Instant::now();
+    sentinels.failover();
+    eprintln!("failover in {:?}", start.elapsed());
+    sentinels.assert_clean();
+}
+
+#[test]
+fn a_server_speaks_tls_with_whichever_certificate_it_is_given() {
+    if !Server::has_tls() {
+        return;
+    }
+    let certificates = Certificates::new();
+    let server = Server::start_tls(&certificates, &["--tls-auth-clients", "yes", "--repl-diskless-sync", "no"]);
+    assert_eq!(server.url(), format!("rediss://127.0.0.1:{}/", server.port()));
+    std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let setting = |name: &str| server.cmd::<(String, String)>(&["CONFIG", "GET", name]).1;
+    assert_eq!(setting("tls-auth-clients"), "yes");
+    // The server's link to a master shows that both accept each other's certificates.
+    let port = server.port().to_string();
+    let replicates = ["--tls-replication", "yes", "--replicaof", "127.0.0.1", &port, "--logfile", "log"];
+    let client = Server::start_tls(&certificates, &replicates);
+    let linked = || client.info("replication", "master_link_status") == "up";
+    let link_again = || {
+        client.cmd::<()>(&["REPLICAOF", "NO", "ONE"]);
+        client.cmd::<()>(&["REPLICAOF", "127.0.0.1", &port]);
+    };
+    wait_until("a TLS connection between servers", linked);
+    client.present(certificates.client());
+    server.present(&certificates.renewed());
+    link_again();
+    wait_until("a TLS connection with other certificates", linked);
+    for bad in [certificates.expired(), certificates.self_signed(), certificates.other_ca()] {
+        let refusals = || {
+            let log = std::fs::read_to_string(client.dir().join("log")).unwrap_or_default();
+            log.matches("certificate verify failed").count()
+        };
+        let before = refusals();
+        server.present(&bad);
+        link_again();
+        wait_until("the certificate is refused", || refusals() > before);
+    }
+    // Servers do not compare names.
+    server.present(&certificates.other_name());
+    link_again();
+    wait_until("a TLS connection to another name", linked);
+}
+
+#[test]
+fn a_slot_moves_with_its_keys() {
+    let start = std::time::Instant::now();
+    let cluster = Cluster::start_primaries();
+    eprintln!("primaries started in {:?}", start.elapsed());
+    let slot = cluster.slot("{job}");
+    let from = cluster.owner(slot);
+    let to = (from + 1) % 3;
+    cluster.cmd_at_owner::<()>("{job}", &["SET", "{job}", "1"]);
+    cluster.begin_migration(slot, to);
+    assert_eq!(cluster.owner(slot), from);
+    cluster.move_keys(slot, to);
+    let asked = redis::cmd("GET").arg("{job}").query::<String>(&mut cluster.node(from).connect()).unwrap_err();
+    assert!(asked.to_string().contains(&cluster.node(to).port().to_string()), "{asked}");
+    cluster.finish_migration(slot, to);
+    assert_eq!(cluster.owner(slot), to);
+    assert_eq!(cluster.cmd_at_owner::<u32>("{job}", &["DEL", "{job}"]), 1);
+    cluster.migrate_slot(slot, from);
+    assert_eq!(cluster.owner(slot), from);
+    cluster.wait_ok();
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_replica_takes_over_the_slots_of_its_primary() {
+    let start = std::time::Instant::now();
+    let mut cluster = Cluster::start();
+    eprintln!("cluster started in {:?}", start.elapsed());
+    assert_eq!(cluster.urls().len(), 6);
+    let slot = cluster.slot("job");
+    let old = cluster.owner(slot);
+    let start = std::time::Instant::now();
+    let new = cluster.fail_over_primary_of(slot);
+    eprintln!("failed over in {:?}", start.elapsed());
+    assert_eq!(new, old + 3);
+    cluster.node_mut(old).start_again();
+    cluster.wait_ok();
+    assert_eq!(cluster.owner(slot), new);
+    cluster.migrate_slot(slot, (old + 1) % 3);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_cluster_with_passwords_and_tls() {
+    let certificates = Server::has_tls().then(Certificates::new);
+    let args = ["--requirepass", "p", "--masterauth", "p"];
+    let options = ClusterOptions { args: &args, tls: certificates.as_ref(), node_timeout: 2000, ..Default::default() };
+    let cluster = Cluster::start_with(options);
+    cluster.cmd_at_owner::<()>("job", &["SET", "job", "1"]);
+    let slot = cluster.slot("job");
+    cluster.migrate_slot(slot, (cluster.owner(slot) + 1) % 3);
+    assert_eq!(cluster.cmd_at_owner::<u32>("job", &["DEL", "job"]), 1);
+    cluster.assert_clean();
+}
