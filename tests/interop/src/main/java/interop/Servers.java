@@ -74,7 +74,7 @@ final class Servers {
         return servers
                 .setMasterConnectionMinimumIdleSize(1).setMasterConnectionPoolSize(16)
                 .setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(4)
-                .setSubscriptionConnectionMinimumIdleSize(1).setSubscriptionConnectionPoolSize(4)
+                .setSubscriptionConnectionMinimumIdleSize(1)
                 .setTimeout(1000).setRetryDelay(new ConstantDelay(Duration.ofMillis(200)))
                 .setSubscriptionTimeout(2000);
     }
