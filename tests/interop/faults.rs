@@ -1,7 +1,9 @@
 //! Stress with both libraries on all primitives at once, while connections are cut, scripts are
 //! flushed, the server is restarted, and processes of each library are killed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use leasehold::LockClient;
 
 use crate::jvm::Jvm;
 use crate::players::{Counter, Mode, Process, Tally, play};
@@ -39,9 +41,15 @@ impl Drop for StopAll<'_> {
 
 /// All primitives at once, for as long as the faults last. A process of each library stays to the
 /// end.
-fn in_trouble(server: &mut Server, jvm: &Jvm, mode: Mode, trouble: impl FnOnce(&mut Server, &dyn Fn(&str) -> String)) {
-    let client = client(server);
-    let counters = PRIMITIVES.map(|primitive| set_up(server, &client, primitive));
+pub(crate) fn in_trouble<S>(
+    servers: &mut S,
+    dir: &Path,
+    client: &LockClient,
+    jvm: &Jvm,
+    mode: Mode,
+    trouble: impl FnOnce(&mut S, &dyn Fn(&str) -> String),
+) {
+    let counters = PRIMITIVES.map(|primitive| set_up(dir, client, primitive));
     let path_of = |primitive: &str| {
         let at = PRIMITIVES.iter().position(|n| *n == primitive).unwrap();
         counters[at].0.to_str().unwrap().to_owned()
@@ -55,12 +63,11 @@ fn in_trouble(server: &mut Server, jvm: &Jvm, mode: Mode, trouble: impl FnOnce(&
             .iter()
             .map(|primitive| {
                 let path = path_of(primitive);
-                let client = &client;
                 s.spawn(move || play(client, primitive, path.as_ref(), mode, THREADS))
             })
             .collect();
         let stop = StopAll(&counters);
-        trouble(server, &path_of);
+        trouble(servers, &path_of);
         counters.iter().for_each(|(_, counter)| counter.stop_java());
         let theirs: Vec<_> = javas.iter().map(Javas::tally).collect();
         drop(stop);
@@ -84,7 +91,8 @@ fn connections_are_cut_scripts_flushed_and_the_server_restarted() {
     let Some(World { jvm, mut server }) = World::on(&args, &[&format!("watchdog={LEASE}"), "fairWait=2000"]) else {
         return;
     };
-    in_trouble(&mut server, &jvm, Mode::Count, |server, _| {
+    let (dir, client) = (server.dir().to_owned(), client(&server));
+    in_trouble(&mut server, &dir, &client, &jvm, Mode::Count, |server, _| {
         let rounds = 9;
         for round in 0..rounds {
             std::thread::sleep(length() * 3 / rounds);
@@ -104,7 +112,8 @@ fn connections_are_cut_scripts_flushed_and_the_server_restarted() {
 #[test]
 fn processes_of_both_libraries_are_killed() {
     let Some(World { jvm, mut server }) = World::with(&[&format!("watchdog={LEASE}"), "fairWait=2000"]) else { return };
-    in_trouble(&mut server, &jvm, Mode::Mark, |server, path_of| {
+    let (dir, client) = (server.dir().to_owned(), client(&server));
+    in_trouble(&mut server, &dir, &client, &jvm, Mode::Mark, |server, path_of| {
         for _ in 0..2 {
             let doomed_java = java(server).unwrap();
             let mut doomed = Process::start(server, LEASE);

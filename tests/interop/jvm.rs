@@ -89,9 +89,14 @@ impl Jvm {
 
     /// With a client for each of the servers.
     pub(crate) fn start_on(servers: &[Server], settings: &[&str]) -> Option<Self> {
+        Self::connect(&servers.iter().map(Server::url).collect::<Vec<_>>(), settings)
+    }
+
+    /// `sentinel=mymaster` among the settings says that the servers are sentinels, `cluster=AUTO`
+    /// that they are nodes of a cluster (see `Servers.java`).
+    pub(crate) fn connect(urls: &[String], settings: &[&str]) -> Option<Self> {
         let jar = program()?;
-        let addresses: Vec<String> =
-            servers.iter().map(|server| server.url().trim_end_matches('/').to_owned()).collect();
+        let addresses: Vec<&str> = urls.iter().map(|url| url.trim_end_matches('/')).collect();
         let mut process = Command::new("java")
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
             .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-jar"])
@@ -203,8 +208,14 @@ impl JavaThread<'_> {
     /// Sends a command that has to wait, and returns when the server shows that it waits.
     #[track_caller]
     pub(crate) fn begin_waiting(&self, server: &Server, command: &str, name: &str, shown: Waits) {
+        self.begin_waiting_until(command, || shown(server, name));
+    }
+
+    /// The same where the waiter may show elsewhere than on one server.
+    #[track_caller]
+    pub(crate) fn begin_waiting_until(&self, command: &str, shown: impl Fn() -> bool) {
         self.begin(command);
-        wait_until(&format!("{command} waits"), || !self.waits() || shown(server, name));
+        wait_until(&format!("{command} waits"), || !self.waits() || shown());
         // Redisson tries once more and only then waits: a message `1` of a Redisson writer between
         // the two wakes nobody, and nothing on the server shows when that is over.
         std::thread::sleep(ms(300));

@@ -132,9 +132,9 @@ impl Tally {
 /// The longest wait: once all others have stopped while holding it, it never comes free.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Only an unreachable server is no reason to fail.
+/// Only servers out of reach, or with too few replicas for now, are no reason to fail.
 fn outage(error: &Error) {
-    let kinds = [ErrorKind::Unreachable, ErrorKind::NotReady, ErrorKind::Protocol];
+    let kinds = [ErrorKind::Unreachable, ErrorKind::NotReady, ErrorKind::Protocol, ErrorKind::NotReplicated];
     assert!(kinds.contains(&error.kind()), "{error:?}");
 }
 

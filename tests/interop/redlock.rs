@@ -250,7 +250,7 @@ fn holders(trio: &Trio, dead: usize) -> usize {
 fn never_two_inside_on_three_masters() {
     let Some(trio) = Trio::with(&[]) else { return };
     let client = trio.masters.builder().lease(ms(30_000)).build().unwrap();
-    let (path, counter) = set_up(&trio.masters.0[0], &client, "redlock");
+    let (path, counter) = set_up(trio.masters.0[0].dir(), &client, "redlock");
     let javas = Javas::begin(&trio.jvm, "redlock", &path, Mode::Count, 4);
     let ours = play_for_a_while(&client, "redlock", &path, &counter);
     let theirs = javas.tally();

@@ -75,14 +75,14 @@ impl<'a> Javas<'a> {
 }
 
 /// Creates the counter of a primitive, and what the primitive needs.
-pub(crate) fn set_up(server: &Server, client: &LockClient, primitive: &str) -> (PathBuf, Counter) {
+pub(crate) fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathBuf, Counter) {
     let name = format!("stress-{primitive}");
     match primitive {
         "permits" => assert!(client.semaphore(&name).try_set_permits(1).unwrap()),
         "counting" => assert!(client.counting_semaphore(&name).try_set_permits(1).unwrap()),
         _ => {}
     }
-    let path = server.dir().join(&name);
+    let path = dir.join(&name);
     let counter = Counter::create(&path);
     (path, counter)
 }
@@ -114,7 +114,7 @@ fn never_two_inside() {
     let client = client(&world.server);
     let mut process = Process::start(&world.server, LEASE);
     for primitive in ["lock", "fenced", "fair", "rw", "multi", "permits", "counting"] {
-        let (path, counter) = set_up(&world.server, &client, primitive);
+        let (path, counter) = set_up(world.server.dir(), &client, primitive);
         let javas = [&world.jvm, &second].map(|jvm| Javas::begin(jvm, primitive, &path, Mode::Count, THREADS));
         process.begin(primitive, &path, Mode::Count, THREADS);
         let mut ours = play_for_a_while(&client, primitive, &path, &counter);

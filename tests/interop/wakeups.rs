@@ -5,18 +5,20 @@ use std::time::{Duration, Instant};
 
 use leasehold::LockClient;
 
-use crate::jvm::{JavaThread, listeners};
-use crate::rig::{Server, wait_until};
-use crate::world::{PROMPT, world};
+use crate::jvm::{JavaThread, Jvm};
+use crate::rig::wait_until;
+use crate::world::{Home, PROMPT, world};
 
 const ROUNDS: usize = 5;
 
-type Release = Box<dyn FnOnce() + Send>;
+pub(crate) type Release = Box<dyn FnOnce() + Send>;
+/// The name of a primitive that nothing else has: it has these words in it.
+pub(crate) type Names<'a> = &'a dyn Fn(&Primitive, &str) -> String;
 
-struct Primitive {
-    java: &'static str,
+pub(crate) struct Primitive {
+    pub(crate) java: &'static str,
     /// Blocks until leasehold holds it.
-    take: fn(&LockClient, &str) -> Release,
+    pub(crate) take: fn(&LockClient, &str) -> Release,
     /// The channel of the waiters; that of a fair lock ends with the id of the waiter.
     channel: &'static str,
 }
@@ -30,48 +32,95 @@ macro_rules! take {
     };
 }
 
-const PRIMITIVES: [Primitive; 8] = [
-    Primitive { java: "lock", take: take!(|c, n| c.mutex(n).lock_owned()), channel: "redisson_lock__channel:" },
-    Primitive {
-        java: "fenced",
-        take: take!(|c, n| c.mutex(n).keep_token().lock_owned()),
-        channel: "redisson_lock__channel:",
-    },
+const LOCK_CHANNEL: &str = "redisson_lock__channel:";
+const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
+
+pub(crate) const PRIMITIVES: [Primitive; 9] = [
+    Primitive { java: "lock", take: take!(|c, n| c.mutex(n).lock_owned()), channel: LOCK_CHANNEL },
+    Primitive { java: "fenced", take: take!(|c, n| c.mutex(n).keep_token().lock_owned()), channel: LOCK_CHANNEL },
     Primitive { java: "fair", take: take!(|c, n| c.fair(n).lock_owned()), channel: "" },
-    Primitive { java: "write", take: take!(|c, n| c.rw_lock(n).write_owned()), channel: "redisson_rwlock:" },
+    WRITE,
     Primitive { java: "read", take: take!(|c, n| c.rw_lock(n).read_owned()), channel: "redisson_rwlock:" },
-    Primitive { java: "multi", take: take!(|c, n| c.multi([n]).lock_owned()), channel: "redisson_lock__channel:" },
+    Primitive { java: "multi", take: take!(|c, n| c.multi([n]).lock_owned()), channel: LOCK_CHANNEL },
     Primitive { java: "permits", take: take!(|c, n| c.semaphore(n).acquire()), channel: "redisson_sc:" },
     Primitive { java: "counting", take: take!(|c, n| c.counting_semaphore(n).acquire()), channel: "redisson_sc:" },
+    Primitive { java: "latch", take: pass, channel: LATCH_CHANNEL },
 ];
 
+const WRITE: Primitive =
+    Primitive { java: "write", take: take!(|c, n| c.rw_lock(n).write_owned()), channel: "redisson_rwlock:" };
+/// Who "holds" a latch closes it, and opens it as the release.
+const CLOSED_LATCH: Primitive = Primitive { java: "closed latch", take: close, channel: LATCH_CHANNEL };
+
+/// How Redisson names what belongs to a lock, except for a latch.
+fn tagged(name: &str) -> String {
+    if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") }
+}
+
+fn pass(client: &LockClient, name: &str) -> Release {
+    client.latch(name).wait().unwrap();
+    Box::new(|| {})
+}
+
+fn close(client: &LockClient, name: &str) -> Release {
+    let latch = client.latch(name);
+    assert!(latch.try_set_count(1).unwrap());
+    Box::new(move || assert_eq!(latch.count_down().unwrap(), 0))
+}
+
 impl Primitive {
-    fn is_waited_for(&self, server: &Server, name: &str) -> bool {
+    pub(crate) fn is_waited_for(&self, home: &impl Home, name: &str) -> bool {
         match self.channel {
-            "" => server.cmd::<u32>(&["LLEN", &format!("redisson_lock_queue:{{{name}}}")]) > 0,
-            channel => listeners(server, &format!("{channel}{{{name}}}")) > 0,
+            "" => home.server_of(name).cmd::<u32>(&["LLEN", &format!("redisson_lock_queue:{}", tagged(name))]) > 0,
+            _ => home.listeners(name, &self.pattern(name)) > 0,
         }
     }
 
-    /// Readers wait for a writer.
-    fn held_as(&self) -> &Self {
-        if self.java == "read" { &PRIMITIVES[3] } else { self }
+    /// The channel on which a Java waiter listens, or a pattern for it.
+    pub(crate) fn pattern(&self, name: &str) -> String {
+        match self.channel {
+            "" => format!("{LOCK_CHANNEL}{}:*", tagged(name)),
+            LATCH_CHANNEL => format!("{LATCH_CHANNEL}{{{name}}}"),
+            channel => format!("{channel}{}", tagged(name)),
+        }
     }
 
-    fn command(&self, name: &str) -> String {
+    /// What the other library holds while this is waited for.
+    pub(crate) fn held_as(&self) -> &Self {
+        match self.java {
+            "read" => &WRITE,
+            "latch" => &CLOSED_LATCH,
+            _ => self,
+        }
+    }
+
+    /// Makes it one that a single holder takes.
+    pub(crate) fn set_up(&self, client: &LockClient, name: &str) {
+        match self.java {
+            "permits" => assert!(client.semaphore(name).try_set_permits(1).unwrap()),
+            "counting" => assert!(client.counting_semaphore(name).try_set_permits(1).unwrap()),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn command(&self, name: &str) -> String {
         match self.java {
             "permits" => format!("permits {name} acquire"),
             "counting" => format!("counting {name} acquire 1"),
+            "latch" => format!("latch {name} await"),
+            "closed latch" => format!("latch {name} trySetCount 1"),
             // Its `lock()` polls every 1.5 s.
             "multi" => format!("multi {name} tryLock 60000"),
             java => format!("{java} {name} lock"),
         }
     }
 
-    fn java_releases(&self, java: &JavaThread<'_>, name: &str, answer: &str) {
+    pub(crate) fn java_releases(&self, java: &JavaThread<'_>, name: &str, answer: &str) {
         match self.java {
             "permits" => java.call(&format!("permits {name} release {answer}")),
             "counting" => java.call(&format!("counting {name} release 1")),
+            "latch" => return,
+            "closed latch" => java.call(&format!("latch {name} countDown")),
             primitive => java.call(&format!("{primitive} {name} unlock")),
         };
     }
@@ -80,7 +129,7 @@ impl Primitive {
 fn tell(primitive: &str, mut java: Vec<Duration>, mut ours: Vec<Duration>) {
     java.sort_unstable();
     ours.sort_unstable();
-    let (most, half) = (ROUNDS - 1, ROUNDS / 2);
+    let (most, half) = (java.len() - 1, java.len() / 2);
     println!(
         "{primitive}: Java had it after {:.1?}, at most {:.1?}; we after {:.1?}, at most {:.1?}",
         java[half], java[most], ours[half], ours[most]
@@ -93,34 +142,36 @@ fn releases_wake_the_other_library_by_a_message() {
     let Some(world) = world() else { return };
     // Leasehold waiters of a fair lock poll every third of it.
     let client = world.server.builder().waiter_timeout(Duration::from_secs(60)).build().unwrap();
-    let (holder, waiter) = (world.jvm.thread(), world.jvm.thread());
+    wake_each_other(&world.server, &client, &world.jvm, &|p, words| format!("wake-{}-{words}", p.java), ROUNDS);
+}
+
+/// Each library waits for everything that the other holds, so many times.
+pub(crate) fn wake_each_other(home: &impl Home, client: &LockClient, jvm: &Jvm, names: Names<'_>, rounds: usize) {
+    let (holder, waiter) = (jvm.thread(), jvm.thread());
     for primitive in &PRIMITIVES {
         let (mut java_had_it, mut we_had_it) = (Vec::new(), Vec::new());
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             // Each round has its own names, or the subscription of the last round could be taken
             // for that of this one.
-            let name = &format!("wake-{}-{round}", primitive.java);
-            let set_up = |name: &str| match primitive.java {
-                "permits" => client.semaphore(name).try_set_permits(1).map(drop).unwrap(),
-                "counting" => client.counting_semaphore(name).try_set_permits(1).map(drop).unwrap(),
-                _ => {}
-            };
-            set_up(name);
-            let release = (primitive.held_as().take)(&client, name);
+            let name = &names(primitive, &round.to_string());
+            primitive.set_up(client, name);
+            let release = (primitive.held_as().take)(client, name);
             waiter.begin(&primitive.command(name));
-            wait_until("Java waits", || primitive.is_waited_for(&world.server, name));
+            wait_until("Java waits", || !waiter.waits() || primitive.is_waited_for(home, name));
+            assert!(waiter.waits(), "{name}: Java did not wait: {}", waiter.answer());
             let start = Instant::now();
             release();
             let answer = waiter.answer();
             java_had_it.push(start.elapsed());
             primitive.java_releases(&waiter, name, &answer);
 
-            let name = &format!("wake-{}-{round}-back", primitive.java);
-            set_up(name);
+            let name = &names(primitive, &format!("{round}-back"));
+            primitive.set_up(client, name);
             let answer = holder.call(&primitive.held_as().command(name));
             std::thread::scope(|s| {
-                let ours = s.spawn(|| ((primitive.take)(&client, name), Instant::now()));
-                wait_until("we wait", || primitive.is_waited_for(&world.server, name));
+                let ours = s.spawn(|| ((primitive.take)(client, name), Instant::now()));
+                wait_until("we wait", || primitive.is_waited_for(home, name));
+                assert!(!ours.is_finished(), "{name} is held");
                 let start = Instant::now();
                 primitive.held_as().java_releases(&holder, name, &answer);
                 let (release, had_it) = ours.join().unwrap();
@@ -148,7 +199,7 @@ fn a_latch_that_opens_wakes_both_libraries_by_a_message() {
                 latch.wait().unwrap();
                 Instant::now()
             });
-            wait_until("both wait", || listeners(&world.server, &channel) == 2);
+            wait_until("both wait", || world.server.listeners(name, &channel) == 2);
             let start = Instant::now();
             if round % 2 == 0 {
                 latch.count_down().unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use leasehold::LockClient;
 use parking_lot::Mutex;
 
-use crate::jvm::Jvm;
+use crate::jvm::{Jvm, listeners};
 use crate::rig::Server;
 
 /// A waiter that a message woke took less time; one that polled, after 5 s at the earliest, took
@@ -34,6 +34,23 @@ impl World {
 
     pub(crate) fn client(&self) -> LockClient {
         self.server.client()
+    }
+}
+
+/// Where names are: one server, or several of which one has the name.
+pub(crate) trait Home {
+    /// The server that has the keys of the name by now.
+    fn server_of(&self, name: &str) -> &Server;
+
+    /// The number of subscribers of a channel of the name.
+    fn listeners(&self, name: &str, channel: &str) -> u32 {
+        listeners(self.server_of(name), channel)
+    }
+}
+
+impl Home for Server {
+    fn server_of(&self, _name: &str) -> &Server {
+        self
     }
 }
 

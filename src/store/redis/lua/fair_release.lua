@@ -16,6 +16,8 @@ local waited, was_head = 0, false
 -- lib/release_level, in front, has handled a count ARGV[2] above 1. A holder of the lock has left
 -- the queue. If something else has the lock's name by now (pcall), the place in the queue must be
 -- removed all the same.
+-- Counted before: while its slot moves, no command may name a key that the script has deleted.
+local holders = redis.pcall('hlen', KEYS[1])
 local freed = redis.pcall('hdel', KEYS[1], ARGV[1])
 if freed ~= 1 then
   waited = redis.call('zrem', KEYS[3], ARGV[1])
@@ -32,7 +34,7 @@ if freed + waited == 0 then
   return {0, 0}
 end
 local status = freed == 1 and 2 or 0
-if redis.call('exists', KEYS[1]) == 1 then
+if holders > freed then
   return {status, 0}
 end
 local time = redis.call('time')

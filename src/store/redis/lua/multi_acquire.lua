@@ -105,7 +105,9 @@ end
 -- Only outermost acquires are taken back. A count that was raised for a re-entry stays: the caller
 -- sets absolute counts.
 for i = 1, take_back and n or 0 do
-  if ARGV[n + i] == '0' and redis.pcall('hdel', KEYS[i], ARGV[i]) == 1 and redis.pcall('exists', KEYS[i]) == 0 then
+  -- Counted before, as multi_release does.
+  local holders = ARGV[n + i] == '0' and redis.pcall('hlen', KEYS[i])
+  if holders and redis.pcall('hdel', KEYS[i], ARGV[i]) == 1 and holders == 1 then
     local tag = string.find(KEYS[i], '{', 1, true) and KEYS[i] or '{' .. KEYS[i] .. '}'
     redis.pcall('publish', ARGV[2 * n + 3] .. tag, '0')
   end

@@ -20,10 +20,12 @@ for i = 1, n do
       status = type(set) == 'number' and 1 or set
     end
   else
+    -- Counted before: while its slot moves, no command may name a key that the script has deleted.
+    local holders = redis.pcall('hlen', lock)
     status = redis.pcall('hdel', lock, holder)
     if status == 1 then
       status = 2
-      if redis.call('exists', lock) == 0 then
+      if holders == 1 then
         freed[#freed + 1] = i
       end
     end

@@ -15,9 +15,8 @@ end
 -- waiter is dead if its deadline has passed, or if it has none, which no live waiter lacks
 -- (Redisson would wait behind it for ever). `asker` is alive.
 local function live_head(queue, deadlines, channel, now, asker)
-  local swept = false
+  local head, swept = redis.call('lindex', queue, 0), false
   while true do
-    local head = redis.call('lindex', queue, 0)
     if not head or head == asker then
       return head or nil, nil, swept
     end
@@ -33,6 +32,8 @@ local function live_head(queue, deadlines, channel, now, asker)
       or not asker and redis.call('zcount', deadlines, '(' .. now, '+inf') == 0 then
       return head, deadline, swept
     end
+    -- Read before: while its slot moves, no command may name a key that the script has deleted.
+    local behind = redis.call('lindex', queue, 1)
     redis.call('lpop', queue)
     redis.call('zrem', deadlines, head)
     swept = true
@@ -41,6 +42,7 @@ local function live_head(queue, deadlines, channel, now, asker)
       -- this message it may sleep as long as its first hint says, or for ever.
       redis.call('publish', channel .. ':' .. head, '0')
     end
+    head = behind
   end
 end
 

@@ -6,22 +6,21 @@ import java.io.PrintStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
-import org.redisson.config.Config;
-import org.redisson.config.SingleServerConfig;
 
 /**
  * Runs the commands on its standard input, one per line: THREAD PRIMITIVE NAME METHOD [ARGUMENTS]. Each gets one line
  * of answer: THREAD and what the method returned, or THREAD, an exclamation mark and the exception. Commands of one thread
  * run one after the other, in one and the same Java thread: it is what Redisson knows a holder by.
  *
- * <p>Arguments: the address, or several with commas between, for what stands on several servers; then settings as
- * NAME=NUMBER. The end of its input ends it.
+ * <p>Arguments: the address, or several with commas between; then settings as NAME=VALUE ({@link Servers}). The end of
+ * its input ends it.
  */
 public final class Main {
     public static void main(String[] args) throws Exception {
@@ -29,10 +28,13 @@ public final class Main {
         PrintStream answers = System.out;
         System.setOut(System.err);
 
-        List<RedissonClient> clients = new ArrayList<>();
-        for (String address : args[0].split(",")) {
-            clients.add(Redisson.create(config(address, args)));
+        Map<String, String> settings = new LinkedHashMap<>();
+        for (String setting : Arrays.asList(args).subList(1, args.length)) {
+            String[] parts = setting.split("=", 2);
+            settings.put(parts[0], parts[1]);
         }
+        List<RedissonClient> clients = new ArrayList<>();
+        Servers.configs(args[0].split(","), settings).forEach(config -> clients.add(Redisson.create(config)));
         Objects objects = new Objects(clients);
         Map<String, ExecutorService> threads = new HashMap<>();
         say(answers, "ready");
@@ -45,25 +47,6 @@ public final class Main {
         // Redisson gives up its subscriptions only when asked to.
         clients.forEach(RedissonClient::shutdown);
         System.exit(0);
-    }
-
-    private static Config config(String address, String[] args) {
-        Config config = new Config();
-        config.setThreads(4).setNettyThreads(4);
-        SingleServerConfig server = config.useSingleServer().setAddress(address)
-                .setConnectionMinimumIdleSize(1).setConnectionPoolSize(16)
-                .setSubscriptionConnectionMinimumIdleSize(1).setSubscriptionConnectionPoolSize(4)
-                .setTimeout(2000);
-        for (String setting : Arrays.asList(args).subList(1, args.length)) {
-            String[] parts = setting.split("=");
-            switch (parts[0]) {
-                case "watchdog" -> config.setLockWatchdogTimeout(Long.parseLong(parts[1]));
-                case "retries" -> server.setRetryAttempts(Integer.parseInt(parts[1]));
-                case "fairWait" -> config.setFairLockWaitTimeout(Long.parseLong(parts[1]));
-                default -> throw new IllegalArgumentException(setting);
-            }
-        }
-        return config;
     }
 
     private static String answer(Objects objects, String[] words) {
