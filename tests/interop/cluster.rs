@@ -8,7 +8,7 @@ use leasehold::{Builder, LockClient};
 use crate::faults::in_trouble;
 use crate::jvm::{Jvm, listeners};
 use crate::players::Mode;
-use crate::rig::{Cluster, Server, ms};
+use crate::rig::{Cluster, ClusterOptions, Server, ms};
 use crate::staying::{Java, are_woken_after};
 use crate::stress::{LEASE, length, patience};
 use crate::wakeups::{Primitive, wake_each_other};
@@ -41,6 +41,11 @@ fn sharded_listeners(server: &Server, channel: &str) -> u32 {
     }
     let (_, count): (String, u32) = server.cmd(&["PUBSUB", "SHARDNUMSUB", channel]);
     count
+}
+
+/// A busy machine must not replace a primary that nobody killed: what it granted last would be lost.
+fn patient_cluster() -> Cluster {
+    Cluster::start_with(ClusterOptions { node_timeout: 3000, ..ClusterOptions::default() })
 }
 
 fn builder(cluster: &Cluster) -> Builder {
@@ -81,7 +86,7 @@ fn wake_ups_cross_over_sharded_channels() {
     if crate::jvm::program().is_none() {
         return;
     }
-    let mut cluster = Cluster::start();
+    let mut cluster = patient_cluster();
     let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]) else { return };
     let sharded = has_sharded(cluster.node(0));
     let client = builder(&cluster).build().unwrap();
@@ -109,7 +114,7 @@ fn wake_ups_cross_over_classic_channels() {
     if crate::jvm::program().is_none() {
         return;
     }
-    let mut cluster = Cluster::start();
+    let mut cluster = patient_cluster();
     let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=OFF"]) else { return };
     let client = builder(&cluster).sharded_channels(false).build().unwrap();
     wake_each_other(&cluster, &client, &jvm, &names("before"), 2);
@@ -128,7 +133,7 @@ fn wake_ups_survive_the_failover_of_a_shard() {
     if crate::jvm::program().is_none() {
         return;
     }
-    let mut cluster = Cluster::start();
+    let mut cluster = patient_cluster();
     let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]) else { return };
     let client = builder(&cluster).build().unwrap();
     let names = names_in_one_slot("shard");
@@ -146,7 +151,7 @@ fn never_two_inside_while_slots_move() {
     if crate::jvm::program().is_none() {
         return;
     }
-    let mut cluster = Cluster::start();
+    let mut cluster = patient_cluster();
     let settings = ["cluster=OFF", &format!("watchdog={LEASE}"), "fairWait=2000"];
     let Some(jvm) = Jvm::connect(&cluster.urls(), &settings) else { return };
     let client = patience(builder(&cluster).sharded_channels(false).lease(ms(LEASE))).build().unwrap();

@@ -7,7 +7,7 @@ use leasehold::{Builder, LockClient};
 use crate::faults::in_trouble;
 use crate::jvm::Jvm;
 use crate::players::Mode;
-use crate::rig::{Sentinels, Server, ms, wait_until};
+use crate::rig::{SentinelOptions, Sentinels, Server, ms, wait_until};
 use crate::staying::{Java, are_woken_after};
 use crate::stress::{LEASE, length, patience};
 use crate::wakeups::{Primitive, wake_each_other};
@@ -17,6 +17,12 @@ impl Home for Sentinels {
     fn server_of(&self, _name: &str) -> &Server {
         self.master_server()
     }
+}
+
+/// A busy machine must not replace a master that nobody killed: what it granted last would be lost.
+fn patient_sentinels() -> Sentinels {
+    let sentinel_lines = &["sentinel down-after-milliseconds mymaster 2000"];
+    Sentinels::start_with(SentinelOptions { sentinel_lines, ..SentinelOptions::default() })
 }
 
 fn builder(sentinels: &Sentinels) -> Builder {
@@ -56,7 +62,7 @@ fn wake_ups_cross_and_survive_failovers() {
     if crate::jvm::program().is_none() {
         return;
     }
-    let mut sentinels = Sentinels::start();
+    let mut sentinels = patient_sentinels();
     let Some(jvm) = java(&sentinels, &[]) else { return };
     // Leasehold waiters of a fair lock poll every third of it.
     let client = builder(&sentinels).waiter_timeout(Duration::from_secs(60)).build().unwrap();
@@ -80,7 +86,7 @@ fn never_two_inside_while_the_master_is_killed() {
     if crate::jvm::program().is_none() {
         return;
     }
-    let mut sentinels = Sentinels::start();
+    let mut sentinels = patient_sentinels();
     let Some(jvm) = java(&sentinels, &[&format!("watchdog={LEASE}"), "fairWait=2000"]) else { return };
     let client = patience(builder(&sentinels).lease(ms(LEASE)).replicas(1)).build().unwrap();
     let dir = sentinels.server(0).dir().to_owned();
