@@ -51,7 +51,7 @@
 //!   Connections that are open stay open.
 //! - Every bound holds: the handshake is a part of the connect. Everything else works as over plain
 //!   TCP, [`redlock`](crate::guide::redlock) included. A connect takes about 1 ms of work more, a
-//!   lock and unlock on the loopback interface about a tenth more.
+//!   lock and unlock on the loopback interface about a sixth more.
 //! - Each connection makes a full handshake and checks the certificate; sessions are not resumed.
 //! - A certificate that is refused, on either side, is [`Tls`](crate::ErrorKind::Tls), and fails
 //!   also calls that wait: somebody must act. Holds live on over open connections.
