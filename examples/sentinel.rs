@@ -1,9 +1,10 @@
 //! A pool of workers with a lock on the master that sentinels name, while that master is killed.
 //!
-//! Only the URLs and the master's name make the difference to one server. While the sentinels choose
-//! another master, a call that already waits goes on waiting, and a first attempt fails: the workers
-//! try again. Replication is asynchronous, so a failover can forget a lock that was just granted;
-//! the gate refuses whoever held it then by its fencing token, and so the total stays exact.
+//! Only the URLs and the master's name make the difference to one server. While the sentinels
+//! choose another master, a call that already waits goes on waiting, and a first attempt fails: the
+//! workers try again. Replication is asynchronous, so a failover can forget a lock that was just
+//! granted; the gate refuses whoever held it then by its fencing token, and so the total stays
+//! exact.
 //!
 //! It starts a master, two replicas and three sentinels itself (LEASEHOLD_SERVER, or redis-server)
 //! in a temporary directory, and ends them.

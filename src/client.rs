@@ -57,11 +57,11 @@ impl LockClient {
     /// [`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady)
     /// (loading, or as many clients as its `maxclients`),
     /// [`Protocol`](crate::ErrorKind::Protocol).
-    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, a cluster node, or a
-    /// Redis Sentinel. [`ReadOnly`](crate::ErrorKind::ReadOnly): a replica.
-    /// [`Denied`](crate::ErrorKind::Denied): the user or password is wrong, or may not run one
-    /// of the [commands](crate#in-redis) that locks need. [`Tls`](crate::ErrorKind::Tls): a
-    /// certificate is refused.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, or a node of a cluster
+    /// or a sentinel that is named as a single server. [`ReadOnly`](crate::ErrorKind::ReadOnly): a
+    /// replica. [`Denied`](crate::ErrorKind::Denied): the user or password is wrong, or may not
+    /// run one of the [commands](crate#in-redis) that locks need.
+    /// [`Tls`](crate::ErrorKind::Tls): a certificate is refused.
     ///
     /// # Examples
     /// ```no_run

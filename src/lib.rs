@@ -105,7 +105,6 @@
 //! # What is not supported
 //!
 //! - async code: every call blocks its thread.
-//! - Redis Sentinel and Redis Cluster. URLs and servers of these kinds are refused.
 //! - Upgrading a read hold to a write hold. It would wait for itself, so it is refused with
 //!   [`Conflict`](ErrorKind::Conflict); start with the write lock and downgrade it.
 //! - Redlock for anything but [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex): the

@@ -14,8 +14,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A name, lease, URL or setting is invalid, or the server does not have the database. Nothing
-    /// was changed.
+    /// A name, lease, URL or setting is invalid, the server does not have the database, or the
+    /// sentinels watch no master of this name. Nothing was changed.
     InvalidInput,
     /// The hold is gone: its lease ended, or the server no longer has it. Final for this hold.
     Lost,
@@ -31,9 +31,11 @@ pub enum ErrorKind {
     /// [`Builder::replicas`](crate::Builder::replicas) requires. The grant was undone.
     NotReplicated,
     /// The server answers, but cannot serve now: it is loading its data, is busy with a script, or
-    /// has reached its `maxclients`. Nothing was changed.
+    /// has reached its `maxclients`; or the sentinels do not agree on the master. Nothing was
+    /// changed.
     NotReady,
-    /// The password is wrong, or the user has no permission for a command, a key or a channel.
+    /// The password is wrong, the credentials provider has none, or the user has no permission for
+    /// a command, a key or a channel.
     Denied,
     /// TLS: the server's certificate is refused (expired, of an unknown authority, for another
     /// name), the server refuses the client's or asks for one, or the two have no TLS version in
@@ -53,8 +55,8 @@ pub enum ErrorKind {
     /// The server does not speak the Redis protocol (or not TLS, where the URL is `rediss://`), or
     /// sent a reply that no script of this crate can return.
     Protocol,
-    /// The server is too old, or of a kind that is not supported (cluster node, Sentinel); or the
-    /// method is not supported with Redlock.
+    /// The server is too old, or of another kind than the settings say (a node of a cluster, a
+    /// sentinel, none); or the method is not supported with Redlock.
     Unsupported,
     /// The client was closed. From a guard: closing the client gave up its hold, and another holder
     /// may have the lock since then.

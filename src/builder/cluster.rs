@@ -22,7 +22,7 @@ impl Builder {
     /// that does not exist yet: such a call fails with [`NotReady`](crate::ErrorKind::NotReady)
     /// after the I/O timeout, and one that is already waiting goes on. Holds are renewed all the
     /// while. [`connections`](Self::connections) counts for each primary, and
-    /// [`LockClient::nodes`] tells the primaries and their slots.
+    /// [`nodes`](crate::LockClient::nodes) tells the primaries and their slots.
     ///
     /// A shard that fails over is an outage of its names, and costs the others nothing: a first
     /// attempt fails at once, a call that is already waiting goes on for the [outage
@@ -32,11 +32,11 @@ impl Builder {
     /// [`replicas`](Self::replicas) closes both as far as its own docs say; the [fencing
     /// token](crate::fencing) decides where it must not happen twice.
     ///
-    /// What differs from one server: a [multi-lock](LockClient::multi) over names in several
+    /// What differs from one server: a [multi-lock](crate::LockClient::multi) over names in several
     /// slots takes them one slot after the other. It is still all or none, it never waits while it
     /// holds some, but for a moment others can find some of the names taken. Give the names a
     /// common tag in braces (`{order}:a`, `{order}:b`) to have them in one slot. A
-    /// [latch](LockClient::latch) cannot have braces in its name.
+    /// [latch](crate::LockClient::latch) cannot have braces in its name.
     ///
     /// ```no_run
     /// let client = leasehold::LockClient::builder()

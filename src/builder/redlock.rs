@@ -19,8 +19,8 @@ impl Builder {
     /// other, better an odd number. The algorithm of the Redis documentation ("Distributed
     /// Locks with Redis"): a lock is held as long as a majority of all *configured* masters
     /// holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays as
-    /// it is: the same methods, guards and waits, for [`lock`](LockClient::lock) and
-    /// [`mutex`](LockClient::mutex); the other primitives
+    /// it is: the same methods, guards and waits, for [`lock`](crate::LockClient::lock) and
+    /// [`mutex`](crate::LockClient::mutex); the other primitives
     /// answer [`Unsupported`](crate::ErrorKind::Unsupported).
     ///
     /// All masters are asked at once by the calling thread, and it waits for the quickest majority.
@@ -33,9 +33,9 @@ impl Builder {
     /// forgotten a hold or a token. It has no vote, for any client, until
     /// [`longest_lease`](Self::longest_lease) has passed; the key `leasehold:node` on
     /// it keeps the account. So a first installation takes that long before the first lock can be
-    /// had; see [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`LockClient::nodes`] tells who
-    /// votes. It needs the policy `noeviction`, and no proxy between that keeps connections
-    /// while the server behind it changes.
+    /// had; see [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`nodes`](crate::LockClient::nodes)
+    /// tells who votes. It needs the policy `noeviction`, and no proxy between that keeps
+    /// connections while the server behind it changes.
     ///
     /// ```no_run
     /// let client = leasehold::LockClient::builder()

@@ -46,10 +46,10 @@ impl Builder {
     /// ([`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady) or
     /// [`ReadOnly`](crate::ErrorKind::ReadOnly)), a call that is already waiting goes on for the
     /// [outage timeout](Self::outage_timeout). What was under way is repeated at the new master
-    /// where it can be; holds are renewed there, or are
-    /// [lost](crate::guide::losing_a_lock) if the new master has not got them. Tokens go on growing,
-    /// also if its counter is behind, unless its clock is behind the old one's by more than the
-    /// failover took.
+    /// where it can be. Holds are renewed there at once, or are
+    /// [lost](crate::guide::losing_a_lock) if it has not got them. Tokens go on growing, also if
+    /// its counter is behind, unless its clock is behind the old one's by more than the failover
+    /// took.
     ///
     /// **What is left.** Replication in Redis is asynchronous, so a failover can forget a lock just
     /// granted. And an old master that is cut off together with this client, and with every

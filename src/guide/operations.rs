@@ -38,6 +38,8 @@
 //! | the server may evict locks | see the checklist | `maxmemory-policy noeviction` |
 //! | TLS: a file cannot be used; the certificates that were read before stay in use | a certificate was renewed badly. Logged once for each change of a file | repair the file, before the old certificate expires |
 //! | TLS: the certificates of servers are not checked | `danger_accept_any_certificate` is set | name the authority instead |
+//! | the sentinels name another master | a failover. All holds are renewed there at once | look for lines about lost leases |
+//! | a failover would not be noticed, and the cause; the sentinels name the master again | too few sentinels can be asked, or they do not agree. What is connected goes on | bring them back; they matter most when the master fails |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
 //! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
 //!
@@ -59,6 +61,8 @@
 //! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
 //!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than
 //!   0 needs `+select`.
+//! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`. The user of the sentinels, if
+//!   they have users, needs `+auth +client|setname +sentinel +subscribe +ping &+switch-master`.
 //! - Without `client|kill` or `info`, an acquisition whose reply was lost is refused by time
 //!   instead, which takes an I/O timeout longer.
 //! - An ACL cannot name the pattern on which a client's fair waiters listen. So under a rule that
@@ -124,6 +128,7 @@
 //! | lock calls | up to [`connections`](crate::Builder::connections) (4 by default), to each master with Redlock; a call that repeats after a fault makes one more for itself |
 //! | renewals and unknown outcomes | 1, from the first hold on |
 //! | release messages | 1, from the first wait on, to each master with Redlock |
+//! | of each sentinel | 2: one for questions, one for its messages |
 //!
 //! At `maxclients` a new client fails with [`NotReady`](crate::ErrorKind::NotReady). A client that
 //! has a connection keeps its locks: if the server or the system (open files) grants no more,
@@ -140,3 +145,5 @@
 //! | `lh-notify-<client name>` | receives release messages | the first wait |
 //! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` |
 //! | `lh-on-lost` | runs callbacks; up to 16 at once, each ends when nothing is left to run | a loss |
+//! | `lh-sentinel-<client name>` | watches the [sentinels](crate::Builder::sentinel) for failovers | the first connection |
+//! | `lh-sentinel-ask`, `-sub` | ask all sentinels side by side, for each connect and once a second; each ends with its exchange | a question |

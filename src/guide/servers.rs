@@ -8,11 +8,13 @@
 //! |---|---|
 //! | `redis://host`, `redis://user:password@host:6379/0` | over TCP; the number is the database |
 //! | `rediss://host:6380`, or with `valkeys://` | over TCP with TLS; cargo feature `tls` |
+//! | `redis+sentinel://s1:26379,s2:26379/mymaster`, `rediss+sentinel://..` | the master that [sentinels](#sentinels) name |
 //! | `redis+unix:///path/to/socket?db=0&user=..&pass=..` | over a unix socket |
 //!
 //! A client refuses what it does not understand; it never skips part of a URL
 //! ([`Builder::url`](crate::Builder::url) has the rules). These are not supported and are refused:
-//! a Redis Cluster node, a Redis Sentinel, a read-only replica, and a server that is too old.
+//! a read-only replica, a server that is too old, and a node of a cluster or a sentinel that is
+//! named as a single server.
 //!
 //! [`LockClient::open`](crate::LockClient::open) connects once and checks the server and the user's
 //! permissions, so a mistake shows at the start of your program. With
@@ -49,13 +51,52 @@
 //!   Connections that are open stay open.
 //! - Every bound holds: the handshake is a part of the connect. Everything else works as over plain
 //!   TCP, [`redlock`](crate::guide::redlock) included. A connect takes about 1 ms of work more, a
-//!   lock and unlock on the loopback interface about a tenth more.
+//!   lock and unlock on the loopback interface about a sixth more.
 //! - Each connection makes a full handshake and checks the certificate; sessions are not resumed.
 //! - A certificate that is refused, on either side, is [`Tls`](crate::ErrorKind::Tls), and fails
 //!   also calls that wait: somebody must act. Holds live on over open connections.
 //! - rustls is stricter than OpenSSL: the server's certificate needs its host in subjectAltName (a
 //!   common name does not count), and must not be that of an authority (`CA:TRUE`), as `openssl req
 //!   -x509` makes them.
+//!
+//! # Passwords that change
+//!
+//! A password in the URL is the client's for as long as it lives. For one that is replaced (a cloud
+//! identity's token, a mounted secret) there are
+//! [`credentials`](crate::Builder::credentials), a closure that returns the latest, and
+//! [`password_file`](crate::Builder::password_file). Both are asked for each new connection, and
+//! once more when the server refuses what they said. While they cannot answer, open connections go
+//! on, and holds are renewed over them; a call that needs a new connection fails with
+//! [`Denied`](crate::ErrorKind::Denied).
+//!
+//! # Sentinels
+//!
+//! ```no_run
+//! let client = leasehold::LockClient::builder()
+//!     .urls(["redis://s1:26379/", "redis://s2:26379/", "redis://s3:26379/"])
+//!     .sentinel("mymaster")
+//!     .build()?;
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! Everything works as on one server, on whichever server most sentinels name
+//! ([`Builder::sentinel`](crate::Builder::sentinel) has the rules). In a failover:
+//!
+//! | who | sees |
+//! |---|---|
+//! | a holder | nothing, if the new master has the hold: it is renewed there at once. If not, the hold is [lost](crate::guide::losing_a_lock) |
+//! | a call that waits | nothing but the time it takes; it subscribes at the new master |
+//! | a first attempt | an error at once, until the sentinels have named the new master (measured: it is granted within a few milliseconds of that) |
+//! | the fencing tokens | they grow |
+//!
+//! | to close | set |
+//! |---|---|
+//! | a failover that forgets the newest grants, because replication is asynchronous | [`replicas(k)`](crate::Builder::replicas); it helps as far as one of these `k` is promoted |
+//! | an old master that is cut off together with this client and goes on granting | the same: it has no replica left that acknowledges. At the servers, `min-replicas-to-write 1` |
+//! | both, where a doubled run costs correctness | [fencing tokens](crate::guide::fencing) |
+//!
+//! A lease should be at least twice as long as a failover takes (`down-after-milliseconds`, and a
+//! second or two): then the replica that is promoted still has the holds.
 //!
 //! # When the server fails
 //!

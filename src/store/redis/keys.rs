@@ -49,8 +49,8 @@ pub(crate) fn check_name(name: &LockName) -> Result<()> {
 /// For a cluster.
 ///
 /// # Errors
-/// `InvalidInput` for a latch with braces in its name: Redisson's rule puts its channel into another
-/// slot than its key.
+/// `InvalidInput` for a latch with braces in its name: Redisson's rule puts its channel into
+/// another slot than its key.
 pub(crate) fn check_name_in_cluster(name: &LockName) -> Result<()> {
     if name.kind == Kind::Latch && name.key.contains('{') {
         let why = "in a cluster a latch cannot have braces in its name, because its channel would be in another slot \

@@ -1,5 +1,5 @@
-//! Several plain locks as one: one script where their keys are in one slot; in a cluster one for each
-//! slot.
+//! Several plain locks as one: one script where their keys are in one slot; in a cluster one for
+//! each slot.
 //!
 //! Over several slots it is still all or none: a call that finds one lock taken gives back what it
 //! has taken before it returns, and holds nothing while it waits, so that no two calls can wait for

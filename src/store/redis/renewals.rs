@@ -45,8 +45,8 @@ impl RedisStore {
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Renewed::Failed(missing()))).collect()
     }
 
-    /// One request for each hold: a script cannot have keys of several slots, and two keys of a slot
-    /// that is moving may be at two nodes.
+    /// One request for each hold: a script cannot have keys of several slots, and two keys of a
+    /// slot that is moving may be at two nodes.
     fn renew_in_cluster(&self, batch: &[Renewal]) -> Vec<Renewed> {
         let Some(cluster) = self.servers.as_cluster() else { return Vec::new() };
         let request = |hold: &Renewal| (slot_of(&hold.name), self.renewal_request(std::iter::once(hold)));

@@ -61,8 +61,8 @@ fn a_hold_survives_the_move_of_its_slot() {
     cluster.assert_clean();
 }
 
-/// The slot is half moved: some keys here, some there. What is held is renewed and released, what is
-/// free can be taken once the move is done.
+/// The slot is half moved: some keys here, some there. What is held is renewed and released, what
+/// is free can be taken once the move is done.
 #[test]
 fn a_slot_that_is_half_moved_loses_nothing() {
     let cluster = Cluster::start_primaries();

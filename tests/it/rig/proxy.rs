@@ -259,8 +259,8 @@ impl Proxy {
         self.state.shut(false);
     }
 
-    /// Sets whether all packets between the server on one side and its replicas and the sentinels on
-    /// the other are dropped. Clients and the bus of a cluster go on.
+    /// Sets whether all packets between the server on one side and its replicas and the sentinels
+    /// on the other are dropped. Clients and the bus of a cluster go on.
     pub(crate) fn cut_off_servers(&self, cut_off: bool) {
         self.state.servers_cut_off.store(cut_off, Ordering::SeqCst);
         if !cut_off {

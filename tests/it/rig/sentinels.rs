@@ -24,7 +24,8 @@ pub(crate) struct SentinelOptions<'a> {
 }
 
 /// A sentinel that gives a server another role closes all connections to it, also one of
-/// [`Server::cmd`]. Each has a configuration file, so that one that is started again knows its role.
+/// [`Server::cmd`]. Each has a configuration file, so that one that is started again knows its
+/// role.
 pub(crate) struct Sentinels {
     servers: Vec<Server>,
     sentinels: Vec<Server>,
@@ -110,8 +111,8 @@ impl Sentinels {
         self.wait_for_other_master(old)
     }
 
-    /// Waits until all sentinels that run name a master that has not announced this port, and it says so
-    /// itself. Returns which.
+    /// Waits until all sentinels that run name a master that has not announced this port, and it
+    /// says so itself. Returns which.
     #[track_caller]
     pub(crate) fn wait_for_other_master(&self, than: u16) -> usize {
         let mut master = 0;

@@ -178,9 +178,9 @@ fn subscribed(server: &Server) -> Vec<String> {
     server.channels().into_iter().filter(|channel| channel.contains("redisson")).collect()
 }
 
-/// Prints how long a failover keeps locks away: from the kill of the master until the sentinels name
-/// another one, and until a call that tries over and over is granted a lock there; and then, how
-/// long a release takes to wake a waiter that has waited since before.
+/// Prints how long a failover keeps locks away: from the kill of the master until the sentinels
+/// name another one, and until a call that tries over and over is granted a lock there; and then,
+/// how long a release takes to wake a waiter that has waited since before.
 #[test]
 #[ignore = "a measurement"]
 fn from_the_kill_to_the_next_grant() {

@@ -339,6 +339,41 @@ fn redlock_gathers_replies_that_come_in_tiny_records() {
     masters.assert_clean();
 }
 
+/// A process that is stopped while it waits for a reply finds its time over, and the reply there.
+#[test]
+fn a_client_that_was_stopped_finds_its_reply() {
+    let Some(certificates) = certificates() else { return };
+    let server = Server::start_tls(&certificates, &[]);
+    let (url, ca) = (server.url(), certificates.ca_file());
+    let env = [("LEASEHOLD_TEST_URL", &*url), ("LEASEHOLD_TEST_CA", ca.to_str().unwrap())];
+    let mut child = Child::spawn("tls::faults::asking_process", &env);
+    child.expect("ready");
+    server.suspend();
+    child.say("ask");
+    child.expect("asks");
+    std::thread::sleep(ms(300));
+    child.signal("STOP");
+    server.resume();
+    wait_until("the server has answered", || !server.lock_keys().is_empty());
+    std::thread::sleep(IO_TIMEOUT * 2);
+    child.signal("CONT");
+    assert_eq!(child.expect("got="), "true");
+    child.wait();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn asking_process() {
+    let (url, ca) = (std::env::var("LEASEHOLD_TEST_URL").unwrap(), std::env::var("LEASEHOLD_TEST_CA").unwrap());
+    let client = settings(&url, Tls::new().ca_file(ca)).io_timeout(IO_TIMEOUT * 2).build().unwrap();
+    works(&client);
+    println!("@@ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    println!("@@asks");
+    let guard = client.try_lock("job");
+    println!("@@got={}", guard.is_ok_and(|guard| guard.is_some()));
+}
+
 #[test]
 fn a_fork_owns_nothing_and_writes_nothing() {
     let Some(certificates) = certificates() else { return };

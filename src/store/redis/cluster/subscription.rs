@@ -224,8 +224,8 @@ impl Shared {
         }
     }
 
-    /// Subscribes to each channel that has no connection, where there is one to its primary, and has
-    /// one made where there is none.
+    /// Subscribes to each channel that has no connection, where there is one to its primary, and
+    /// has one made where there is none.
     fn place_all(self: &Arc<Self>, state: &mut State) {
         if !std::mem::take(&mut state.unplaced) {
             return;

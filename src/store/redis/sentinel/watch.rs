@@ -167,7 +167,7 @@ impl Watch {
     fn log_trouble(&self, found: Result<()>, in_trouble: &mut bool) {
         let name = self.inquiry.name();
         match found {
-            Ok(()) if std::mem::take(in_trouble) => log::info!("the sentinels name the master {name:?} again"),
+            Ok(()) if std::mem::take(in_trouble) => log::warn!("the sentinels name the master {name:?} again"),
             Err(e) if e.kind() != ErrorKind::Closed && !std::mem::replace(in_trouble, true) => {
                 log::warn!("a failover of {name:?} would not be noticed: {}", e.chain());
             }
