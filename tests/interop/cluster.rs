@@ -145,7 +145,7 @@ fn wake_ups_survive_the_failover_of_a_shard() {
     drop(jvm);
 }
 
-/// Over classic channels: Redisson would miss too much of the others.
+/// Over classic channels: of the others Redisson would miss too much.
 #[test]
 fn never_two_inside_while_slots_move() {
     if crate::jvm::program().is_none() {
@@ -157,7 +157,8 @@ fn never_two_inside_while_slots_move() {
     let client = patience(builder(&cluster).sharded_channels(false).lease(ms(LEASE))).build().unwrap();
     let dir = cluster.node(0).dir().to_owned();
     in_trouble(&mut cluster, &dir, &client, &jvm, Mode::Count, |cluster, _| {
-        let names: Vec<String> = ["lock", "fair", "rw", "multi", "permits"].map(|name| format!("stress-{name}")).into();
+        let moved = ["lock", "fenced", "fair", "rw", "multi", "multi-2", "permits"];
+        let names = moved.map(|name| format!("stress-{name}"));
         for _ in 0..3 {
             std::thread::sleep(length() / 3);
             move_slots(cluster, &names);

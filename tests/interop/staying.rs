@@ -2,7 +2,7 @@
 //! other holds.
 
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use leasehold::LockClient;
 
@@ -15,8 +15,8 @@ use crate::world::{Home, PROMPT};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Java {
     SubscribesAgain,
-    /// It waits on for the rest of the lease that it was told. A waiter for what has no lease, a
-    /// latch or plain counts, would never come back: there is none.
+    /// It waits on until the lease that it was told is over. There is no waiter for what has no
+    /// lease, a latch or plain counts: it would wait for ever.
     IsDeaf,
 }
 
@@ -136,7 +136,7 @@ fn java_is_woken(waits: JavaWaits<'_>, java: Java) {
     let start = Instant::now();
     release();
     let answer = thread.answer();
-    let took: Duration = start.elapsed();
+    let took = start.elapsed();
     println!("{name}: Java had it after {took:.1?}");
     assert!(java == Java::IsDeaf || took < PROMPT, "{name}: after {took:?}, that was no message");
     primitive.java_releases(&thread, &name, &answer);

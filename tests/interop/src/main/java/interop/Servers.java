@@ -15,7 +15,7 @@ import org.redisson.config.ShardedSubscriptionMode;
  * sentinel=MASTER they are the sentinels that know the master of this name, and with cluster=AUTO, ON or OFF (its sharded
  * channels) nodes of one cluster: one client for all of them.
  *
- * <p>Further settings, all in milliseconds but for the retries: watchdog, fairWait, replicaWait, timeout, retries.
+ * <p>Further settings: watchdog and fairWait, in milliseconds, and retries.
  */
 final class Servers {
     private Servers() {}
@@ -41,8 +41,6 @@ final class Servers {
                 case "sentinel", "cluster" -> {}
                 case "watchdog" -> config.setLockWatchdogTimeout(Long.parseLong(value));
                 case "fairWait" -> config.setFairLockWaitTimeout(Long.parseLong(value));
-                case "replicaWait" -> config.setSlavesSyncTimeout(Long.parseLong(value));
-                case "timeout" -> servers.setTimeout(Integer.parseInt(value));
                 case "retries" -> servers.setRetryAttempts(Integer.parseInt(value));
                 default -> throw new IllegalArgumentException(name);
             }
