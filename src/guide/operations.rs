@@ -61,8 +61,8 @@
 //! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
 //!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than
 //!   0 needs `+select`.
-//! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`. The user of the sentinels, if
-//!   they have users, needs `+auth +client|setname +sentinel +subscribe +ping &+switch-master`.
+//! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`; it also says what the sentinels'
+//!   own user needs.
 //! - Without `client|kill` or `info`, an acquisition whose reply was lost is refused by time
 //!   instead, which takes an I/O timeout longer.
 //! - An ACL cannot name the pattern on which a client's fair waiters listen. So under a rule that
