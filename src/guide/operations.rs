@@ -61,8 +61,8 @@
 //! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
 //!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than
 //!   0 needs `+select`.
-//! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`. The user of the sentinels, if
-//!   they have users, needs `+auth +client|setname +sentinel +subscribe +ping &+switch-master`.
+//! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`; it also says what the sentinels'
+//!   own user needs.
 //! - [`Builder::cluster`](crate::Builder::cluster) needs `+cluster|slots +asking`, and for sharded
 //!   channels `+spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub` in place of `publish` and
 //!   `subscribe`.
