@@ -7,6 +7,7 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+mod cluster;
 mod fair;
 mod faults;
 mod fenced;
@@ -20,6 +21,8 @@ mod redlock;
 mod rig;
 mod rw;
 mod semaphores;
+mod sentinel;
+mod staying;
 mod stress;
 mod turns;
 mod wakeups;

@@ -46,6 +46,11 @@ pub(crate) trait Home {
     fn listeners(&self, name: &str, channel: &str) -> u32 {
         listeners(self.server_of(name), channel)
     }
+
+    /// Whether somebody subscribes to a channel of the name that matches the pattern.
+    fn hears(&self, name: &str, pattern: &str) -> bool {
+        !self.server_of(name).cmd::<Vec<String>>(&["PUBSUB", "CHANNELS", pattern]).is_empty()
+    }
 }
 
 impl Home for Server {

@@ -1,0 +1,168 @@
+//! Cluster: sharded channels, as both libraries choose them by themselves, and classic ones.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use leasehold::{Builder, LockClient};
+
+use crate::faults::in_trouble;
+use crate::jvm::{Jvm, listeners};
+use crate::players::Mode;
+use crate::rig::{Cluster, ClusterOptions, Server, ms};
+use crate::staying::{Java, are_woken_after};
+use crate::stress::{LEASE, length, patience};
+use crate::wakeups::{Primitive, wake_each_other};
+use crate::world::Home;
+
+impl Home for Cluster {
+    fn server_of(&self, name: &str) -> &Server {
+        self.node(self.owner(self.slot(name)))
+    }
+
+    fn listeners(&self, name: &str, channel: &str) -> u32 {
+        let server = self.server_of(name);
+        listeners(server, channel) + sharded_listeners(server, channel)
+    }
+
+    fn hears(&self, name: &str, pattern: &str) -> bool {
+        let server = self.server_of(name);
+        let heard = |command: &str| !server.cmd::<Vec<String>>(&["PUBSUB", command, pattern]).is_empty();
+        heard("CHANNELS") || has_sharded(server) && heard("SHARDCHANNELS")
+    }
+}
+
+fn has_sharded(server: &Server) -> bool {
+    server.major() >= 7
+}
+
+fn sharded_listeners(server: &Server, channel: &str) -> u32 {
+    if !has_sharded(server) {
+        return 0;
+    }
+    let (_, count): (String, u32) = server.cmd(&["PUBSUB", "SHARDNUMSUB", channel]);
+    count
+}
+
+/// A busy machine must not replace a primary that nobody killed: what it granted last would be lost.
+fn patient_cluster() -> Cluster {
+    Cluster::start_with(ClusterOptions { node_timeout: 3000, ..ClusterOptions::default() })
+}
+
+fn builder(cluster: &Cluster) -> Builder {
+    // Leasehold waiters of a fair lock poll every third of it.
+    LockClient::builder().urls(cluster.urls()).cluster().waiter_timeout(Duration::from_secs(60))
+}
+
+/// All over the cluster.
+fn names(test: &str) -> impl Fn(&Primitive, &str) -> String {
+    move |primitive, words| format!("{test}-{}-{words}", primitive.java)
+}
+
+/// In one slot, but for those of latches, which Redisson cannot name so.
+fn names_in_one_slot(tag: &str) -> impl Fn(&Primitive, &str) -> String {
+    move |primitive, words| match primitive.java {
+        "latch" => format!("{tag}-latch-{words}"),
+        java => format!("{{{tag}}}-{java}-{words}"),
+    }
+}
+
+/// Each slot to the primary after its own.
+fn move_slots(cluster: &Cluster, names: &[String]) {
+    let slots: BTreeSet<u16> = names.iter().map(|name| cluster.slot(name)).collect();
+    for slot in slots {
+        cluster.migrate_slot(slot, (cluster.owner(slot) + 1) % 3);
+    }
+}
+
+fn assert_kind_of_channels(cluster: &Cluster, name: &str, sharded: bool) {
+    let channel = format!("redisson_lock__channel:{name}");
+    let server = cluster.server_of(name);
+    let found = (listeners(server, &channel), sharded_listeners(server, &channel));
+    assert_eq!(found, if sharded { (0, 1) } else { (1, 0) }, "classic and sharded subscribers of {channel}");
+}
+
+#[test]
+fn wake_ups_cross_over_sharded_channels() {
+    if crate::jvm::program().is_none() {
+        return;
+    }
+    let mut cluster = patient_cluster();
+    let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]) else { return };
+    let sharded = has_sharded(cluster.node(0));
+    let client = builder(&cluster).build().unwrap();
+    wake_each_other(&cluster, &client, &jvm, &names("before"), 2);
+
+    // What Redisson no longer hears it gets when the lease that it was told is over.
+    let client = builder(&cluster).lease(ms(3000)).build().unwrap();
+    let java = if sharded { Java::IsDeaf } else { Java::SubscribesAgain };
+    are_woken_after(&mut cluster, &client, &jvm, &names_in_one_slot("auto"), java, |cluster, names| {
+        for lock in ["{auto}-lock-a", "{auto}-lock-b"] {
+            assert_kind_of_channels(cluster, lock, sharded);
+        }
+        move_slots(cluster, names);
+    });
+    // It stays deaf, and what it no longer hears keeps it from subscribing to some other names.
+    // Another process of Redisson hears everything.
+    drop(jvm);
+    let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]) else { return };
+    wake_each_other(&cluster, &client, &jvm, &names_in_one_slot("auto"), 1);
+    drop(jvm);
+}
+
+#[test]
+fn wake_ups_cross_over_classic_channels() {
+    if crate::jvm::program().is_none() {
+        return;
+    }
+    let mut cluster = patient_cluster();
+    let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=OFF"]) else { return };
+    let client = builder(&cluster).sharded_channels(false).build().unwrap();
+    wake_each_other(&cluster, &client, &jvm, &names("before"), 2);
+    are_woken_after(&mut cluster, &client, &jvm, &names_in_one_slot("off"), Java::SubscribesAgain, |cluster, names| {
+        for lock in ["{off}-lock-a", "{off}-lock-b"] {
+            assert_kind_of_channels(cluster, lock, false);
+        }
+        move_slots(cluster, names);
+    });
+    wake_each_other(&cluster, &client, &jvm, &names_in_one_slot("off"), 1);
+    drop(jvm);
+}
+
+#[test]
+fn wake_ups_survive_the_failover_of_a_shard() {
+    if crate::jvm::program().is_none() {
+        return;
+    }
+    let mut cluster = patient_cluster();
+    let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]) else { return };
+    let client = builder(&cluster).build().unwrap();
+    let names = names_in_one_slot("shard");
+    are_woken_after(&mut cluster, &client, &jvm, &names, Java::SubscribesAgain, |cluster, names| {
+        let slot = cluster.slot(&names[0]);
+        cluster.fail_over_primary_of(slot);
+    });
+    wake_each_other(&cluster, &client, &jvm, &names, 1);
+    drop(jvm);
+}
+
+/// Over classic channels: Redisson would miss too much of the others.
+#[test]
+fn never_two_inside_while_slots_move() {
+    if crate::jvm::program().is_none() {
+        return;
+    }
+    let mut cluster = patient_cluster();
+    let settings = ["cluster=OFF", &format!("watchdog={LEASE}"), "fairWait=2000"];
+    let Some(jvm) = Jvm::connect(&cluster.urls(), &settings) else { return };
+    let client = patience(builder(&cluster).sharded_channels(false).lease(ms(LEASE))).build().unwrap();
+    let dir = cluster.node(0).dir().to_owned();
+    in_trouble(&mut cluster, &dir, &client, &jvm, Mode::Count, |cluster, _| {
+        let names: Vec<String> = ["lock", "fair", "rw", "multi", "permits"].map(|name| format!("stress-{name}")).into();
+        for _ in 0..3 {
+            std::thread::sleep(length() / 3);
+            move_slots(cluster, &names);
+        }
+        std::thread::sleep(length() / 3);
+    });
+    drop(jvm);
+}

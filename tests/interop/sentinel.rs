@@ -1,0 +1,101 @@
+//! Sentinel: both libraries follow the master that the sentinels name.
+
+use std::time::Duration;
+
+use leasehold::{Builder, LockClient};
+
+use crate::faults::in_trouble;
+use crate::jvm::Jvm;
+use crate::players::Mode;
+use crate::rig::{SentinelOptions, Sentinels, Server, ms, wait_until};
+use crate::staying::{Java, are_woken_after};
+use crate::stress::{LEASE, length, patience};
+use crate::wakeups::{Primitive, wake_each_other};
+use crate::world::Home;
+
+impl Home for Sentinels {
+    fn server_of(&self, _name: &str) -> &Server {
+        self.master_server()
+    }
+}
+
+/// A busy machine must not replace a master that nobody killed: what it granted last would be lost.
+fn patient_sentinels() -> Sentinels {
+    let sentinel_lines = &["sentinel down-after-milliseconds mymaster 2000"];
+    Sentinels::start_with(SentinelOptions { sentinel_lines, ..SentinelOptions::default() })
+}
+
+fn builder(sentinels: &Sentinels) -> Builder {
+    LockClient::builder().urls(sentinels.urls()).sentinel("mymaster")
+}
+
+fn java(sentinels: &Sentinels, settings: &[&str]) -> Option<Jvm> {
+    Jvm::connect(&sentinels.urls(), &[&["sentinel=mymaster"], settings].concat())
+}
+
+/// A server that was killed comes back, as a replica of the master: the sentinels would tell it so
+/// 10 s later.
+fn bring_back(sentinels: &mut Sentinels, killed: usize) {
+    sentinels.server_mut(killed).start_again();
+    let port = sentinels.master_server().port().to_string();
+    sentinels.server(killed).cmd::<()>(&["REPLICAOF", "127.0.0.1", &port]);
+    wait_until("both replicas follow the master", || sentinels.master_server().feeds(2));
+}
+
+fn names(test: &str) -> impl Fn(&Primitive, &str) -> String {
+    move |primitive, words| format!("{test}-{}-{words}", primitive.java)
+}
+
+/// Returns when another server is the master and has a replica: until then Redisson undoes what it
+/// acquires.
+fn kill_master(sentinels: &mut Sentinels) -> usize {
+    let old = sentinels.master();
+    let port = sentinels.server(old).port();
+    sentinels.server_mut(old).kill();
+    sentinels.wait_for_other_master(port);
+    wait_until("a replica follows the new master", || sentinels.master_server().feeds(1));
+    old
+}
+
+#[test]
+fn wake_ups_cross_and_survive_failovers() {
+    if crate::jvm::program().is_none() {
+        return;
+    }
+    let mut sentinels = patient_sentinels();
+    let Some(jvm) = java(&sentinels, &[]) else { return };
+    // Leasehold waiters of a fair lock poll every third of it.
+    let client = builder(&sentinels).waiter_timeout(Duration::from_secs(60)).build().unwrap();
+    wake_each_other(&sentinels, &client, &jvm, &names("before"), 2);
+    are_woken_after(&mut sentinels, &client, &jvm, &names("kill"), Java::SubscribesAgain, |sentinels, _| {
+        let old = kill_master(sentinels);
+        bring_back(sentinels, old);
+    });
+    are_woken_after(&mut sentinels, &client, &jvm, &names("failover"), Java::SubscribesAgain, |sentinels, _| {
+        sentinels.failover();
+        wait_until("a replica follows the new master", || sentinels.master_server().feeds(1));
+    });
+    wake_each_other(&sentinels, &client, &jvm, &names("after"), 1);
+    drop(jvm);
+}
+
+/// Nothing that was granted is lost with the master: leasehold asks for one replica, and Redisson
+/// does by itself.
+#[test]
+fn never_two_inside_while_the_master_is_killed() {
+    if crate::jvm::program().is_none() {
+        return;
+    }
+    let mut sentinels = patient_sentinels();
+    let Some(jvm) = java(&sentinels, &[&format!("watchdog={LEASE}"), "fairWait=2000"]) else { return };
+    let client = patience(builder(&sentinels).lease(ms(LEASE)).replicas(1)).build().unwrap();
+    let dir = sentinels.server(0).dir().to_owned();
+    in_trouble(&mut sentinels, &dir, &client, &jvm, Mode::Count, |sentinels, _| {
+        std::thread::sleep(length() / 2);
+        let old = kill_master(sentinels);
+        std::thread::sleep(length() / 2);
+        bring_back(sentinels, old);
+        std::thread::sleep(length() / 2);
+    });
+    drop(jvm);
+}
