@@ -1,5 +1,5 @@
-//! A pool of workers on a cluster of three primaries, while the slot of their lock moves from one to
-//! the next.
+//! A pool of workers on a cluster of three primaries, while the slot of their lock moves from one
+//! to the next.
 //!
 //! Only the URLs and `cluster()` make the difference to one server. Each name is served by the
 //! primary that has its slot; requests, renewals and wake-ups follow a slot that moves. The last

@@ -100,8 +100,8 @@ fn never_two_inside_while_the_master_is_killed() {
     drop(jvm);
 }
 
-/// Both ask all the time for a lock of their own, from before the master is killed until each has it
-/// at the next.
+/// Both ask all the time for a lock of their own, from before the master is killed until each has
+/// it at the next.
 #[test]
 #[ignore = "a measurement"]
 fn from_the_kill_to_the_next_grant() {
