@@ -10,7 +10,9 @@
 //! cargo add leasehold
 //! ```
 //!
-//! You need Rust 1.88 and a server: Redis 6.2 or later, or Valkey 7.2 or later.
+//! You need Rust 1.88 and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
+//! [sentinels](Builder::sentinel), a [cluster](Builder::cluster), or [several independent
+//! servers](Builder::redlock). See [`guide::servers`].
 //!
 //! Both cargo features are off by default:
 //!

@@ -61,8 +61,11 @@
 //! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
 //!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than
 //!   0 needs `+select`.
-//! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`. The user of the sentinels, if
-//!   they have users, needs `+auth +client|setname +sentinel +subscribe +ping &+switch-master`.
+//! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`; it also says what the sentinels'
+//!   own user needs.
+//! - [`Builder::cluster`](crate::Builder::cluster) needs `+cluster|slots +asking`, and for sharded
+//!   channels `+spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub` in place of `publish` and
+//!   `subscribe`.
 //! - Without `client|kill` or `info`, an acquisition whose reply was lost is refused by time
 //!   instead, which takes an I/O timeout longer.
 //! - An ACL cannot name the pattern on which a client's fair waiters listen. So under a rule that
@@ -129,6 +132,7 @@
 //! | renewals and unknown outcomes | 1, from the first hold on |
 //! | release messages | 1, from the first wait on, to each master with Redlock |
 //! | of each sentinel | 2: one for questions, one for its messages |
+//! | in a cluster | all of the above for each primary that has a name in use: lock calls from the first call on, renewals from the first hold, messages from the first wait |
 //!
 //! At `maxclients` a new client fails with [`NotReady`](crate::ErrorKind::NotReady). A client that
 //! has a connection keeps its locks: if the server or the system (open files) grants no more,
@@ -146,4 +150,5 @@
 //! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` |
 //! | `lh-on-lost` | runs callbacks; up to 16 at once, each ends when nothing is left to run | a loss |
 //! | `lh-sentinel-<client name>` | watches the [sentinels](crate::Builder::sentinel) for failovers | the first connection |
+//! | `lh-cluster`, `lh-connect`, `lh-renew-node` | in a cluster: ask all nodes for its slots, connect for messages, renew at several primaries side by side; each ends with its exchange | a slot that has moved, a wait, a renewal |
 //! | `lh-sentinel-ask`, `-sub` | ask all sentinels side by side, for each connect and once a second; each ends with its exchange | a question |

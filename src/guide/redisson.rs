@@ -24,6 +24,15 @@
 //! | [`counting_semaphore`](crate::LockClient::counting_semaphore) | `RSemaphore` | count and channel |
 //! | [`Builder::redlock`](crate::Builder::redlock) | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
 //!
+//! Redisson's modes are `single`, `sentinel` and `cluster` servers here: the builder's
+//! [`url`](crate::Builder::url), [`sentinel`](crate::Builder::sentinel) and
+//! [`cluster`](crate::Builder::cluster), each tested with Redisson in the same mode. In a cluster
+//! both sides choose sharded or classic channels by the same rule; if the Java side has
+//! `shardedSubscriptionMode` `OFF`, or is older than 3.22, say
+//! [`sharded_channels(false)`](crate::Builder::sharded_channels). When a slot moves under sharded
+//! channels, Redisson does not subscribe at the new node: a Java waiter for a name of that slot
+//! then sleeps until the lease that it was told has ended. leasehold does subscribe there.
+//!
 //! The two sides exclude each other and wake each other. Each side renews its own holds, so
 //! Redisson's `lockWatchdogTimeout` and leasehold's [`lease`](crate::Builder::lease) may differ.
 //! Only [readers that share a lock](#readers-of-both-sides) get the shorter of the two.
@@ -48,6 +57,7 @@
 //! - an empty name, and one longer than 1 024 bytes, the prefix included;
 //! - a name whose braces are not a pair with something in it (`a{b`, `a}b`, `a{}b`). Its keys would
 //!   lie in different slots of a cluster; there Java takes `a{b` and cannot release it;
+//! - in a cluster, a latch with any braces in its name: its channel would lie in another slot;
 //! - a name that, with the prefix in front, is a key that locks keep beside their own:
 //!   - `{x}:timeout` and `{x}:<holder>:rwlock_timeout:<level>`;
 //!   - `redisson_lock_token:{x}`, `redisson_lock_queue:{x}`, `redisson_lock_timeout:{x}` and

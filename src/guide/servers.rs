@@ -2,19 +2,26 @@
 //!
 //! # Which servers work
 //!
-//! Redis 6.2 or later, or Valkey 7.2 or later: a standalone primary, over TCP or a unix socket.
+//! Redis 6.2 or later, or Valkey 7.2 or later:
+//!
+//! | you have | call | a failover |
+//! |---|---|---|
+//! | one server, or an endpoint that always leads to the primary | [`url`](crate::Builder::url) | is that of the endpoint: connections end, new ones find the new primary |
+//! | a primary with replicas, watched by sentinels | [`urls([..]).sentinel(name)`](crate::Builder::sentinel), see [below](#sentinels) | is followed within milliseconds after the sentinels have decided it |
+//! | a cluster | [`urls([..]).cluster()`](crate::Builder::cluster), see [below](#cluster) | of one shard is an outage of its names only |
+//! | three or more servers that do not replicate each other | [`urls([..]).redlock()`](crate::Builder::redlock), see [`redlock`](crate::guide::redlock) | is none: a minority may be gone |
 //!
 //! | URL | server |
 //! |---|---|
 //! | `redis://host`, `redis://user:password@host:6379/0` | over TCP; the number is the database |
 //! | `rediss://host:6380`, or with `valkeys://` | over TCP with TLS; cargo feature `tls` |
 //! | `redis+sentinel://s1:26379,s2:26379/mymaster`, `rediss+sentinel://..` | the master that [sentinels](#sentinels) name |
+//! | `redis+cluster://a:7000,b:7000`, `rediss+cluster://..` | a cluster, of which these are some nodes |
 //! | `redis+unix:///path/to/socket?db=0&user=..&pass=..` | over a unix socket |
 //!
 //! A client refuses what it does not understand; it never skips part of a URL
-//! ([`Builder::url`](crate::Builder::url) has the rules). These are not supported and are refused:
-//! a read-only replica, a server that is too old, and a node of a cluster or a sentinel that is
-//! named as a single server.
+//! ([`Builder::url`](crate::Builder::url) has the rules). It also refuses a read-only replica, a
+//! server that is too old, and a node of a cluster or a sentinel that is named as a single server.
 //!
 //! [`LockClient::open`](crate::LockClient::open) connects once and checks the server and the user's
 //! permissions, so a mistake shows at the start of your program. With
@@ -97,6 +104,59 @@
 //!
 //! A lease should be at least twice as long as a failover takes (`down-after-milliseconds`, and a
 //! second or two): then the replica that is promoted still has the holds.
+//!
+//! # Cluster
+//!
+//! ```no_run
+//! let client = leasehold::LockClient::builder()
+//!     .urls(["redis://a:7000/", "redis://b:7000/"]) // some nodes; the others are learned from them
+//!     .cluster()
+//!     .build()?;
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! Every primitive works on the primary that has the slot of its name
+//! ([`Builder::cluster`](crate::Builder::cluster) has the rules). A client has a pool of
+//! connections for each primary that it uses.
+//!
+//! | what happens | who sees what |
+//! |---|---|
+//! | a slot moves to another primary | nobody anything: requests follow the redirect, renewals and wake-ups go on at the new primary |
+//! | a slot stays half moved | holds are renewed. Redis refuses to *take* a free lock whose keys are on both sides: a first attempt fails with [`NotReady`](crate::ErrorKind::NotReady) after the I/O timeout, a waiting call goes on |
+//! | a primary fails over | an outage of its names, until the replica is promoted (`cluster-node-timeout`, and a second or two). Holds that the replica has are renewed there, others are [lost](crate::guide::losing_a_lock) |
+//! | a primary hangs, or is gone without a replica | its holds are lost when their leases end. All other names go on as if nothing were |
+//!
+//! - A [multi-lock](crate::LockClient::multi) over several slots is still all or none, and holds
+//!   nothing while it waits. But it takes one slot after the other, so for a moment others can find
+//!   some of its names taken. With a common tag in braces (`{order}:a`, `{order}:b`) all are in one
+//!   slot, and one script takes them.
+//! - A [latch](crate::LockClient::latch) cannot have braces in its name: Redisson's rule would put
+//!   its channel into another slot.
+//! - Wake-ups use sharded channels where the first node that answers has them, as Redisson does;
+//!   [`sharded_channels`](crate::Builder::sharded_channels) overrides that. All clients must agree.
+//! - [`replicas(k)`](crate::Builder::replicas) works, and closes for each shard what it closes
+//!   [behind sentinels](#sentinels). Redlock over clusters is refused.
+//!
+//! # Managed servers
+//!
+//! *Tested*, with faults: Redis 7.0 and 6.2 and Valkey 9.1 run by the tests themselves, alone, with
+//! sentinels and as a cluster. *Read only*, in the providers' documents of 2026, never run: the
+//! rest of this table. [`build`](crate::Builder::build) tells what a user may not do.
+//!
+//! | provider | which mode | settings | watch |
+//! |---|---|---|---|
+//! | run by yourself | any of the above | `maxmemory-policy noeviction`; with replicas `min-replicas-to-write 1` | failover without acknowledgement: [`replicas(k)`](crate::Builder::replicas) |
+//! | Amazon ElastiCache, cluster mode off | `url` with the primary endpoint | `rediss://`; IAM by [`credentials`](crate::Builder::credentials): a token is good for 15 minutes, a connection for 12 hours | the default policy is `volatile-lru`, which **evicts locks**: set `noeviction` in the parameter group. The endpoint's DNS name follows a failover after some seconds |
+//! | ElastiCache, cluster mode on, or serverless | `cluster` with the configuration endpoint | as above | as above |
+//! | Amazon MemoryDB | `cluster` with the cluster endpoint | `rediss://`, ACL users | a failover forgets nothing that was acknowledged, so `replicas` is not needed; each grant takes some milliseconds |
+//! | Google Memorystore for Redis | `url`; TLS at port 6378 with the instance's CA as `ca_pem` | AUTH string as the password | the default policy is `volatile-lru`: set `noeviction` |
+//! | Memorystore for Redis Cluster, for Valkey | `cluster` with the discovery endpoint | IAM by `credentials`: a token is good for an hour | the same |
+//! | Azure Cache for Redis | `url` at port 6380; Premium with clustering: `cluster` | `rediss://`; Entra tokens by `credentials` | the default policy is `volatile-lru`: set `noeviction`. Idle connections end after 10 minutes, which a client survives |
+//! | Azure Managed Redis | port 10000; `cluster` with the OSS policy, `url` with the Enterprise policy | the same | behind the Enterprise policy a proxy answers: it must pass `CLIENT KILL` and `INFO` through, or unknown outcomes are settled by time |
+//! | Upstash | `url` | `rediss://` | it is a server of its own making: run your tests against it first |
+//!
+//! Where `CLIENT KILL` is not permitted, nothing is lost: a request whose reply was lost is then
+//! refused by time, which takes an I/O timeout longer.
 //!
 //! # When the server fails
 //!

@@ -43,7 +43,8 @@ fn sharded_listeners(server: &Server, channel: &str) -> u32 {
     count
 }
 
-/// A busy machine must not replace a primary that nobody killed: what it granted last would be lost.
+/// A busy machine must not replace a primary that nobody killed: what it granted last would be
+/// lost.
 fn patient_cluster() -> Cluster {
     Cluster::start_with(ClusterOptions { node_timeout: 3000, ..ClusterOptions::default() })
 }

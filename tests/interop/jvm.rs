@@ -192,6 +192,13 @@ impl JavaThread<'_> {
         self.answer()
     }
 
+    /// The answer, or the exception.
+    pub(crate) fn attempt(&self, command: &str) -> Result<String, String> {
+        self.begin(command);
+        let answer = self.answers.recv_timeout(CAP).unwrap_or_else(|e| panic!("no answer from Java: {e}"));
+        answer.strip_prefix('!').map_or_else(|| Ok(answer.clone()), |exception| Err(exception.to_owned()))
+    }
+
     /// The exception of a command that must fail.
     #[track_caller]
     pub(crate) fn fail(&self, command: &str) -> String {

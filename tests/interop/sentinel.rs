@@ -1,6 +1,6 @@
 //! Sentinel: both libraries follow the master that the sentinels name.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{Builder, LockClient};
 
@@ -98,4 +98,40 @@ fn never_two_inside_while_the_master_is_killed() {
         std::thread::sleep(length() / 2);
     });
     drop(jvm);
+}
+
+/// Both ask all the time for a lock of their own, from before the master is killed until each has
+/// it at the next.
+#[test]
+#[ignore = "a measurement"]
+fn from_the_kill_to_the_next_grant() {
+    for _ in 0..5 {
+        let mut sentinels = Sentinels::start();
+        let Some(jvm) = java(&sentinels, &[]) else { return };
+        let (client, thread) = (builder(&sentinels).build().unwrap(), jvm.thread());
+        drop(client.lock("ours").unwrap());
+        thread.call("lock theirs lock");
+        thread.call("lock theirs unlock");
+        let port = sentinels.server(0).port();
+        sentinels.server_mut(0).kill();
+        let killed = Instant::now();
+        std::thread::scope(|s| {
+            let ours = s.spawn(|| {
+                while client.try_lock("ours").is_err() {
+                    std::thread::sleep(ms(1));
+                }
+                killed.elapsed()
+            });
+            let theirs = s.spawn(|| {
+                while thread.attempt("lock theirs tryLock").is_err() {
+                    std::thread::sleep(ms(1));
+                }
+                killed.elapsed()
+            });
+            sentinels.wait_for_other_master(port);
+            let named = killed.elapsed();
+            let (ours, theirs) = (ours.join().unwrap(), theirs.join().unwrap());
+            println!("killed; another master named after {named:?}, granted: leasehold {ours:?}, Redisson {theirs:?}");
+        });
+    }
 }

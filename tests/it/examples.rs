@@ -76,6 +76,11 @@ fn the_pool_goes_on_when_sentinels_replace_the_master() {
     assert_eq!(run("sentinel", None), "exact on two masters, one after the other");
 }
 
+#[test]
+fn the_pool_goes_on_when_its_slot_moves() {
+    assert_eq!(run("cluster", None), "exact while the slot moved");
+}
+
 /// A new example must be added to the list above.
 #[test]
 fn no_example_is_left_out() {

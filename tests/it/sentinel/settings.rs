@@ -5,7 +5,9 @@ use std::time::Duration;
 use leasehold::{Builder, Credentials, ErrorKind, LockClient, NodeState};
 
 use super::{address, assert_left, builder, client, works};
-use crate::rig::{Child, MASTER_NAME, SentinelOptions, Sentinels, threads_named, wait_until};
+use crate::rig::{
+    Child, MASTER_NAME, SentinelOptions, Sentinels, logged_anywhere, record_logs, threads_named, wait_until,
+};
 
 #[track_caller]
 fn fails(builder: &Builder, kind: ErrorKind, says: &str) {
@@ -71,6 +73,7 @@ fn the_sentinels_log_in_is_apart_from_the_servers() {
         sentinel_lines: &["requirepass of-sentinels", "sentinel auth-pass mymaster of-servers"],
         ..SentinelOptions::default()
     });
+    record_logs();
     let of_servers = || Ok(Credentials::password("of-servers"));
     let of_sentinels = || Ok(Credentials::password("of-sentinels"));
     let with_password: Vec<String> =
@@ -93,6 +96,7 @@ fn the_sentinels_log_in_is_apart_from_the_servers() {
     fails(&by_urls.clone().sentinel_credentials(of_sentinels), ErrorKind::InvalidInput, "leave one out");
     fails(&by_url(":of-servers@").credentials(of_servers), ErrorKind::InvalidInput, "leave one out");
     fails(&by_url(":of-servers@"), ErrorKind::Denied, "no sentinel");
+    assert_eq!(logged_anywhere("of-sentinels"), [""; 0]);
     let shown = format!("{by_urls:?} {:?}", by_url(":of-servers@"));
     assert!(!shown.contains("of-se") && shown.contains(hosts(&rig).split(',').next().unwrap()), "{shown}");
 }
