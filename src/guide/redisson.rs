@@ -29,9 +29,15 @@
 //! [`cluster`](crate::Builder::cluster), each tested with Redisson in the same mode. In a cluster
 //! both sides choose sharded or classic channels by the same rule; if the Java side has
 //! `shardedSubscriptionMode` `OFF`, or is older than 3.22, say
-//! [`sharded_channels(false)`](crate::Builder::sharded_channels). When a slot moves under sharded
-//! channels, Redisson does not subscribe at the new node: a Java waiter for a name of that slot
-//! then sleeps until the lease that it was told has ended. leasehold does subscribe there.
+//! [`sharded_channels(false)`](crate::Builder::sharded_channels).
+//!
+//! **When a slot moves** under sharded channels, leasehold subscribes at the new node and Redisson
+//! (4.7.0 and older) does not. A Java waiter for a name of that slot gets a lock only when the
+//! lease that it was told has ended; a Java waiter for a latch or an `RSemaphore` sleeps until its
+//! own timeout, and new waits of that process on other names can fail with "unable to acquire
+//! subscription lock", until it is restarted. Nothing that leasehold sends can wake it, because
+//! nothing is subscribed. Short leases bound it for locks. With `shardedSubscriptionMode` `OFF` on
+//! the Java side and `sharded_channels(false)` here, both sides are woken at once.
 //!
 //! The two sides exclude each other and wake each other. Each side renews its own holds, so
 //! Redisson's `lockWatchdogTimeout` and leasehold's [`lease`](crate::Builder::lease) may differ.
