@@ -112,7 +112,7 @@ fn a_reader_that_is_half_moved_keeps_the_lock() {
         cluster.finish_migration(slot, to);
         std::thread::sleep(ms(500));
         assert!(!writer.is_finished(), "a reader is still there");
-        stays.extend().unwrap();
+        stays.extend(ms(20_000)).unwrap();
         stays.unlock().unwrap();
         let start = Instant::now();
         assert!(writer.join().unwrap().is_some());

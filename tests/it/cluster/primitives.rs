@@ -148,24 +148,26 @@ fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
         all.find(|name| cluster.owner(cluster.slot(name)) == node).unwrap()
     };
     let (first, second) = (on(0, "a"), on(1, "b"));
-    let [one, two] = [300, 5000].map(|io| builder(&cluster).lease(ms(60_000)).io_timeout(ms(io)).build().unwrap());
+    let [one, two, three] =
+        [500, 5000, 5000].map(|io| builder(&cluster).lease(ms(60_000)).io_timeout(ms(io)).build().unwrap());
     let guard = two.lock(&first).unwrap();
     std::thread::scope(|s| {
         drop(one.lock(&second).unwrap());
         let caller = s.spawn(|| one.multi([&first, &second]).try_lock_for(ms(6000)).is_ok_and(|all| all.is_some()));
         std::thread::sleep(ms(500));
         cluster.node(1).suspend();
-        // It comes behind the call that waits, and then keeps the first name.
-        let next = s.spawn(|| two.lock(&first).unwrap());
         guard.unlock().unwrap();
-        let guard = next.join().unwrap();
+        // While that call waits for the second name, so that this one gets the first when it is
+        // given back.
+        std::thread::sleep(ms(100));
+        let guard = three.lock(&first).unwrap();
         std::thread::sleep(ms(500));
         cluster.node(1).resume();
         assert!(!caller.join().unwrap());
         guard.unlock().unwrap();
     });
     wait_until("the second name is free", || two.mutex(&second).try_lock().unwrap().is_some());
-    drop((one, two));
+    drop((one, two, three));
     cluster.assert_clean();
 }
 
