@@ -160,7 +160,11 @@ impl Background {
                 if !plan.ready {
                     return Resolution::NotYet;
                 }
-                let released = releases.next().is_some_and(|reply| script::release_answer(reply.clone()).is_ok());
+                let reply = releases.next().expect("a reply for every request");
+                if reply.redirect().is_some() {
+                    return Resolution::Redirected(reply.clone());
+                }
+                let released = script::release_answer(reply.clone()).is_ok();
                 let killed = plan.kills.iter().all(|at| matches!(replies[*at], Reply::Int(_)));
                 match (killed, released) {
                     (true, true) => Resolution::Done,
@@ -195,6 +199,8 @@ pub(super) enum Resolution {
     NothingUnderWay,
     /// The release was sent, and its reply was lost.
     MayHaveRun,
+    /// Another node of the cluster has the slot.
+    Redirected(Reply),
     NotYet,
 }
 

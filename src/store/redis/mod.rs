@@ -28,7 +28,7 @@ use self::servers::Servers;
 use self::slot::Slot;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
-use self::unknowns::{add_unknown, unknowns_of};
+use self::unknowns::add_unknown;
 use self::wire::{Connector, Failure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
@@ -128,35 +128,11 @@ impl RedisStore {
     }
 
     fn resolve_chunk(&self, chunk: &[Undo]) -> Result<Vec<Resolution>> {
-        match self.servers.as_one() {
-            Some(server) => server.background.resolve(chunk),
-            None => Ok(self.resolve_in_cluster(chunk)),
+        if let Some(cluster) = self.servers.as_cluster() {
+            let undos: Vec<_> = chunk.iter().map(|undo| (slot_of(&undo.name), undo.clone())).collect();
+            return Ok(cluster.resolve_all(&undos));
         }
-    }
-
-    /// One after the other, because each may be redirected. After one that cannot be reached the
-    /// others wait for the next round: renewals come first.
-    fn resolve_in_cluster(&self, chunk: &[Undo]) -> Vec<Resolution> {
-        let mut reached = true;
-        let resolve = |undo: &Undo| {
-            if !reached {
-                return Resolution::NotYet;
-            }
-            let (mut unknowns, before) = (undo.unknowns.clone(), unknowns_of(&undo.unknowns).len());
-            match self.servers.ask(slot_of(&undo.name), || script::release(&undo.release()), &mut unknowns) {
-                Ok(answered) => match script::release_answer(answered.reply) {
-                    Ok(_) => Resolution::Done,
-                    Err(_) => Resolution::NothingUnderWay,
-                },
-                Err(e) => {
-                    log::debug!("an unknown outcome cannot be resolved yet: {}", e.chain());
-                    reached = false;
-                    let sent = unknowns_of(&unknowns).len() > before;
-                    if sent { Resolution::MayHaveRun } else { Resolution::NotYet }
-                }
-            }
-        };
-        chunk.iter().map(resolve).collect()
+        self.servers.as_one().expect("there is no third kind").background.resolve(chunk)
     }
 
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
@@ -217,10 +193,9 @@ impl LockStore for RedisStore {
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
         let (first, second) = self.servers.call_two(slot_of(next.name), &script::release(release), &acquire)?;
-        // A request that was redirected did not run, and is sent anew: the release before the
-        // acquire.
+        // A request that was redirected is sent anew: the release before the acquire.
         let released = match first {
-            Ok(ref answer) if answer.reply.redirect().is_some() => self.release(release, unknowns),
+            Ok(ref answer) if self.servers.is_redirected(&answer.reply, unknowns) => self.release(release, unknowns),
             Ok(answer) => script::release_answer(answer.reply),
             Err(Failure::NotSent(error)) => Err(error),
             Err(Failure::Unknown { error, unknown, stale }) => {
@@ -230,7 +205,9 @@ impl LockStore for RedisStore {
         };
         let mut next_unknowns = UnknownOutcomes::default();
         let acquired = match second {
-            Ok(ref answer) if answer.reply.redirect().is_some() => self.acquire(next, &mut next_unknowns),
+            Ok(ref answer) if self.servers.is_redirected(&answer.reply, &mut next_unknowns) => {
+                self.acquire(next, &mut next_unknowns)
+            }
             Ok(answer) => script::acquire_answer(answer.reply, answer.sent_at),
             Err(Failure::NotSent(error)) => Err(error),
             Err(Failure::Unknown { error, unknown, .. }) => {
@@ -264,7 +241,7 @@ impl LockStore for RedisStore {
                         Resolution::Done => continue,
                         // Refused, for lack of permission, say: from here on only its lease ends
                         // it.
-                        Resolution::NothingUnderWay => undo.note_refusal(asked_at),
+                        Resolution::NothingUnderWay | Resolution::Redirected(_) => undo.note_refusal(asked_at),
                         Resolution::MayHaveRun => undo.note_possible_run(asked_at),
                         Resolution::NotYet => {}
                     }

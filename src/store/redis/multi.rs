@@ -23,7 +23,7 @@ impl MultiStore for RedisStore {
             return self.acquire_groups(acquire, &groups, unknowns);
         }
         let acquired = self.acquire_in_one_slot(acquire, unknowns)?;
-        // Not after an error reply: earlier attempts may still have taken the locks.
+        // Not after an error: earlier attempts may still have taken the locks.
         unknowns.clear();
         Ok(acquired)
     }
@@ -60,7 +60,8 @@ impl RedisStore {
         script::acquire_all_answer(reply, acquire, sent_at).inspect_err(|_| {
             let releases: Vec<_> = fresh_releases(acquire.parts.iter()).collect();
             if !releases.is_empty() {
-                self.take_back(|| self.release_all(&releases, unknowns).map(drop));
+                // Not by `release_all`, which forgets what is unknown in other slots.
+                self.take_back(|| self.release_in_one_slot(&releases, unknowns).map(drop));
             }
         })
     }
@@ -89,6 +90,7 @@ impl RedisStore {
     ) -> Result<AcquiredAll> {
         let mut tokens = vec![0; acquire.parts.len()];
         let mut began = None;
+        let is_repeat = !unknowns.is_empty();
         for (done, places) in groups.iter().enumerate() {
             let parts = places.iter().map(|&place| acquire.parts[place].clone()).collect();
             let group = AcquireAll { parts, lease: acquire.lease, token: acquire.token };
@@ -104,6 +106,11 @@ impl RedisStore {
             };
             self.give_back(acquire, &groups[..done], unknowns)?;
             if acquired.is_ok() {
+                if is_repeat {
+                    // The groups behind may have been taken by an earlier attempt whose reply was
+                    // lost. (The one that refused takes that back in its script.)
+                    self.give_back(acquire, &groups[done + 1..], unknowns)?;
+                }
                 unknowns.clear();
             }
             return acquired;
@@ -113,7 +120,7 @@ impl RedisStore {
         Ok(AcquiredAll::Granted { tokens, sent_at: began.expect("there is a group") })
     }
 
-    /// Releases what the groups before one that was refused have taken.
+    /// Releases what some groups have taken, after another one was refused.
     ///
     /// # Errors
     /// Something may still be taken, which is then among the unknown outcomes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::cluster::{Cluster, Route, still_redirected};
 use super::server::{Answered, Server, Unanswered};
 use super::slot::Slot;
-use super::unknowns::add_unknown;
+use super::unknowns::{add_unknown, unknowns_of};
 use super::wire::{Connector, Failure, Outcome, Redirect, Reply, Request, UnknownOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::Result;
@@ -62,17 +62,24 @@ impl Servers {
             Kind::One(server) => return server.ask(&request, unknowns).map_err(Unanswered::into_error),
             Kind::Cluster(cluster) => cluster,
         };
-        let answered = cluster
-            .follow(slot, |route| route.server().ask(&|| request().asking(route.is_asking()), &mut *unknowns))?;
-        match answered.reply.redirect() {
-            None => Ok(answered),
-            Some(redirect) => {
-                if redirect == Redirect::Partly {
-                    add_unknown(unknowns, UnknownOutcome::partly(self.clock.now()));
-                }
-                Err(still_redirected(answered.reply))
+        let answered = cluster.follow(slot, |route| {
+            let outcome = route.server().ask(&|| request().asking(route.is_asking()), &mut *unknowns);
+            if let Ok(answered) = &outcome {
+                self.is_redirected(&answered.reply, unknowns);
             }
+            outcome
+        })?;
+        if answered.reply.redirect().is_some() { Err(still_redirected(answered.reply)) } else { Ok(answered) }
+    }
+
+    /// Whether the request is to be sent anew. If a part of it has run, that is among `unknowns`
+    /// from then on: whatever the later attempts answer, what this one did may remain.
+    pub(super) fn is_redirected(&self, reply: &Reply, unknowns: &mut UnknownOutcomes) -> bool {
+        let redirect = reply.redirect();
+        if redirect == Some(Redirect::Partly) && !unknowns_of(unknowns).iter().any(UnknownOutcome::is_partly) {
+            add_unknown(unknowns, UnknownOutcome::partly(self.clock.now()));
         }
+        redirect.is_some()
     }
 
     /// For a request that does no harm when it runs late: its unknown outcome is not remembered.
@@ -93,6 +100,7 @@ impl Servers {
             }
             Kind::Cluster(cluster) => cluster,
         };
+        // A script that frees a lock by force removes it last: one that ran in part has not done so.
         let answered = cluster.follow(slot, |route| call(route.server(), request().asking(route.is_asking())))?;
         if answered.reply.redirect().is_some() { Err(still_redirected(answered.reply)) } else { Ok(answered.reply) }
     }

@@ -88,6 +88,40 @@ fn a_slot_that_is_half_moved_loses_nothing() {
     cluster.assert_clean();
 }
 
+/// A reader leaves at the node that the lock has moved to, while the other reader's timeout key is
+/// still where the lock was: that one must not be taken for gone.
+#[test]
+fn a_reader_that_is_half_moved_keeps_the_lock() {
+    let cluster = Cluster::start_primaries();
+    let clients: Vec<_> = (0..3).map(|_| builder(&cluster).io_timeout(ms(700)).build().unwrap()).collect();
+    let [one, two, three] = &clients[..] else { unreachable!() };
+    let slot = cluster.slot("half");
+    let to = other_node(&cluster, slot);
+    let stays = two.rw_lock("half").read().unwrap();
+    let of_two: Vec<_> = cluster.keys(slot).into_iter().filter(|key| key.contains("rwlock_timeout")).collect();
+    assert_eq!(of_two.len(), 1);
+    let leaves = one.rw_lock("half").read().unwrap();
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| three.rw_lock("half").try_write_for(2 * CAP).unwrap().map(drop));
+        wait_until("a writer waits", || cluster.keys(slot).iter().any(|key| key.starts_with("leasehold_writer")));
+        cluster.begin_migration(slot, to);
+        cluster.move_keys_but(slot, to, &of_two);
+        // Refused, or done: both are right, and the rest is done in the background.
+        let _ = leaves.unlock();
+        cluster.move_keys(slot, to);
+        cluster.finish_migration(slot, to);
+        std::thread::sleep(ms(500));
+        assert!(!writer.is_finished(), "a reader is still there");
+        stays.extend(ms(20_000)).unwrap();
+        stays.unlock().unwrap();
+        let start = Instant::now();
+        assert!(writer.join().unwrap().is_some());
+        assert!(start.elapsed() < CAP, "not by the end of a lease");
+    });
+    drop(clients);
+    cluster.assert_clean();
+}
+
 /// A client that lived through many moves counts exactly, and so do its waiters.
 #[test]
 fn a_counter_is_exact_while_its_slot_moves_back_and_forth() {

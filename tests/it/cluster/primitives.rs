@@ -137,6 +137,40 @@ fn a_multi_lock_over_several_slots_is_all_or_none() {
     cluster.assert_clean();
 }
 
+/// A reply about the second name was lost, and the repeat finds the first one taken: what the lost
+/// request took is given back.
+#[test]
+fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
+    let cluster =
+        Cluster::start_with(crate::rig::ClusterOptions { replicas: false, node_timeout: 60_000, ..Default::default() });
+    let on = |node, letter| {
+        let mut all = (0..).map(move |n| format!("{letter}-{n}"));
+        all.find(|name| cluster.owner(cluster.slot(name)) == node).unwrap()
+    };
+    let (first, second) = (on(0, "a"), on(1, "b"));
+    let [one, two, three] =
+        [500, 5000, 5000].map(|io| builder(&cluster).lease(ms(60_000)).io_timeout(ms(io)).build().unwrap());
+    let guard = two.lock(&first).unwrap();
+    std::thread::scope(|s| {
+        drop(one.lock(&second).unwrap());
+        let caller = s.spawn(|| one.multi([&first, &second]).try_lock_for(ms(6000)).is_ok_and(|all| all.is_some()));
+        std::thread::sleep(ms(500));
+        cluster.node(1).suspend();
+        guard.unlock().unwrap();
+        // While that call waits for the second name, so that this one gets the first when it is
+        // given back.
+        std::thread::sleep(ms(100));
+        let guard = three.lock(&first).unwrap();
+        std::thread::sleep(ms(500));
+        cluster.node(1).resume();
+        assert!(!caller.join().unwrap());
+        guard.unlock().unwrap();
+    });
+    wait_until("the second name is free", || two.mutex(&second).try_lock().unwrap().is_some());
+    drop((one, two, three));
+    cluster.assert_clean();
+}
+
 /// Both take the same names in opposite order, so that without a common order, or while holding
 /// one, they would wait for each other for ever.
 #[test]

@@ -109,12 +109,23 @@ impl Cluster {
         self.set_slot(from, slot, &["MIGRATING", &self.ids[to]]);
     }
 
+    /// The keys of a slot that its owner has.
+    pub(crate) fn keys(&self, slot: u16) -> Vec<String> {
+        self.node(self.owner(slot)).cmd(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"])
+    }
+
     /// Moves the keys that are there now.
     pub(crate) fn move_keys(&self, slot: u16, to: usize) {
+        self.move_keys_but(slot, to, &[]);
+    }
+
+    /// Leaves those in `stay` for another time.
+    pub(crate) fn move_keys_but(&self, slot: u16, to: usize, stay: &[String]) {
         let from = self.node(self.owner(slot));
-        let (number, port) = (slot.to_string(), self.node(to).port().to_string());
+        let port = self.node(to).port().to_string();
         loop {
-            let keys: Vec<Vec<u8>> = from.cmd(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]);
+            let mut keys = self.keys(slot);
+            keys.retain(|key| !stay.contains(key));
             if keys.is_empty() {
                 return;
             }

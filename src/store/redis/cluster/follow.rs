@@ -3,9 +3,8 @@
 //! Redirects and refused connections guarantee that nothing ran, so the request is sent anew within
 //! the I/O timeout. One error is different: a script whose own command met a key that had just
 //! moved has run in part ([`Redirect::Partly`]). Every script may run twice, so it is sent anew as
-//! well; if it never comes through, its outcome is unknown.
+//! well; whoever asks notes that it may have run.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::map::Route;
@@ -33,13 +32,9 @@ impl Cluster {
         let deadline = Instant::now() + self.io_timeout();
         let mut pause = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
         let mut route = self.route(slot)?;
-        let mut ran_partly = false;
+        let mut was_redirected = false;
         loop {
-            let mut outcome = ask(&route);
-            if let Ok(answered) = &mut outcome {
-                answered.repeated |= ran_partly;
-                ran_partly |= answered.reply.redirect() == Some(Redirect::Partly);
-            }
+            let outcome = ask(&route);
             let next = match &outcome {
                 Ok(answered) => self.after_reply(slot, &route, &answered.reply),
                 Err(Unanswered::NotSent(e)) if e.kind().is_outage() => self.after_failure(slot, &route),
@@ -49,15 +44,16 @@ impl Cluster {
                 return outcome.map_err(Unanswered::into_error);
             };
             // Two nodes may each say that the other has the slot, until both have heard of a move.
-            if next.is_same(&route) || next.pauses {
+            if was_redirected || next.is_same(&route) {
                 std::thread::sleep(pause.next());
             }
-            route = next.route;
+            was_redirected = true;
+            route = next;
         }
     }
 
     /// Where to go after this reply; `None` if it is the answer.
-    pub(super) fn after_reply(&self, slot: Slot, route: &Route, reply: &Reply) -> Option<Next> {
+    pub(super) fn after_reply(&self, slot: Slot, route: &Route, reply: &Reply) -> Option<Route> {
         if reply.is_demotion() {
             return self.after_failure(slot, route);
         }
@@ -65,44 +61,29 @@ impl Cluster {
     }
 
     /// Where a request goes that was redirected.
-    fn after_redirect(&self, slot: Slot, route: &Route, redirect: &Redirect) -> Option<Next> {
+    fn after_redirect(&self, slot: Slot, route: &Route, redirect: &Redirect) -> Option<Route> {
         let parse = |address: &str| NodeAddress::parse(address, &route.primary.address.host);
         match redirect {
             Redirect::Moved(address) => {
                 self.note_moved(slot, &parse(address)?);
                 self.refresh_some_time(route.version);
-                Some(Next { route: self.route(slot).ok()?, pauses: route.asking })
+                self.route(slot).ok()
             }
-            Redirect::Ask(address) => {
-                Some(Next { route: self.route_to_importing(&parse(address)?), pauses: route.asking })
-            }
+            Redirect::Ask(address) => Some(self.route_to_importing(&parse(address)?)),
             Redirect::Later | Redirect::Partly => {
                 self.refresh_some_time(route.version);
-                Some(Next { route: self.route(slot).ok()?, pauses: true })
+                self.route(slot).ok()
             }
         }
     }
 
     /// Where to go when the primary cannot be reached, or has become a replica; `None` if no other
     /// has the slot yet.
-    pub(super) fn after_failure(&self, slot: Slot, route: &Route) -> Option<Next> {
+    pub(super) fn after_failure(&self, slot: Slot, route: &Route) -> Option<Route> {
         if let Err(e) = self.refresh(route.version, Some(&route.primary.address)) {
             log::debug!("the map of the cluster cannot be read now: {}", e.chain());
         }
-        let next = Next { route: self.route(slot).ok()?, pauses: false };
-        (!next.is_same(route)).then_some(next)
-    }
-}
-
-/// Where a request goes next, and whether it waits a moment before.
-pub(super) struct Next {
-    pub(super) route: Route,
-    pauses: bool,
-}
-
-impl Next {
-    fn is_same(&self, route: &Route) -> bool {
-        Arc::ptr_eq(&self.route.primary, &route.primary) && self.route.asking == route.asking
+        self.route(slot).ok().filter(|next| !next.is_same(route))
     }
 }
 

@@ -35,6 +35,11 @@ impl Route {
     pub(crate) fn is_asking(&self) -> bool {
         self.asking
     }
+
+    /// Whether the same request would go to the same server.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.primary, &other.primary) && self.asking == other.asking
+    }
 }
 
 /// A primary that is not in the map any more closes its connections when the last request that uses

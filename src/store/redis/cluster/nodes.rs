@@ -65,9 +65,14 @@ impl Cluster {
         self.foreground.io_timeout
     }
 
+    /// Called with the map locked.
     fn connect_to(&self, address: &NodeAddress) -> Arc<Primary> {
         let at = |connector: &Connector| connector.at(&address.host, address.port);
         let server = Server::new(at(&self.foreground), at(&self.background), self.connections);
+        // `close` may have gone through the map already.
+        if self.closed.load(Ordering::Acquire) {
+            server.close();
+        }
         Arc::new(Primary { address: address.clone(), server })
     }
 

@@ -6,10 +6,13 @@
 
 use std::sync::Arc;
 
+use super::follow::still_redirected;
 use super::map::{Primary, Route};
 use super::nodes::Cluster;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
+use crate::store::Undo;
+use crate::store::redis::background::Resolution;
 use crate::store::redis::slot::Slot;
 use crate::store::redis::wire::{Reply, Request, ask_all};
 
@@ -58,14 +61,26 @@ impl Cluster {
                 }
             }
         }
-        outcomes
+        let answer = |outcome: Exchanged| match outcome {
+            Ok((reply, _)) if reply.redirect().is_some() => Err(still_redirected(reply)),
+            outcome => outcome,
+        };
+        outcomes.into_iter().map(answer).collect()
     }
 
     fn exchange_groups(&self, groups: Vec<Group>) -> Vec<(usize, GroupExchanged)> {
-        let ask = |group: Group| {
+        self.side_by_side(groups, |group| {
             let server = &group.primary.server;
             server.background.exchange(&group.requests, &server.pool)
-        };
+        })
+    }
+
+    /// One outcome for each group that has answered in time, with its place.
+    fn side_by_side<G: Send + 'static, T: Send + 'static>(
+        &self,
+        groups: Vec<G>,
+        ask: impl Fn(G) -> Result<T> + Clone + Send + 'static,
+    ) -> Vec<(usize, Result<T>)> {
         if groups.len() == 1 {
             return groups.into_iter().map(ask).enumerate().collect();
         }
@@ -73,13 +88,57 @@ impl Cluster {
         ask_all("lh-renew-node", groups, ask, 2 * self.background.io_timeout, |_| false)
     }
 
+    /// Resolves each undo at the primary that has its slot, over the connection of the background.
+    /// One resolution for each, in order. One that is redirected is left for the next round, and one
+    /// whose slot is half moved until it has moved.
+    pub(crate) fn resolve_all(&self, undos: &[(Slot, Undo)]) -> Vec<Resolution> {
+        let mut resolved: Vec<Resolution> = undos.iter().map(|_| Resolution::NotYet).collect();
+        let mut groups: Vec<(Route, Vec<usize>)> = Vec::new();
+        for (place, (slot, _)) in undos.iter().enumerate() {
+            let Ok(route) = self.route(*slot) else { continue };
+            // A thread that is not waited for may still send it.
+            resolved[place] = Resolution::MayHaveRun;
+            match groups.iter_mut().find(|(known, _)| known.is_same(&route)) {
+                Some((_, places)) => places.push(place),
+                None => groups.push((route, vec![place])),
+            }
+        }
+        let of_group = |(route, places): &(Route, Vec<usize>)| {
+            let undos: Vec<Undo> = places.iter().map(|&place| undos[place].1.clone()).collect();
+            (route.primary.clone(), undos)
+        };
+        let asked = groups.iter().map(of_group).collect();
+        let ask = |(primary, undos): (Arc<Primary>, Vec<Undo>)| primary.server.background.resolve(&undos);
+        for (group, outcome) in self.side_by_side(asked, ask) {
+            let (route, places) = &groups[group];
+            match outcome {
+                Ok(resolutions) => {
+                    for (&place, resolution) in places.iter().zip(resolutions) {
+                        resolved[place] = self.after_resolution(undos[place].0, route, resolution);
+                    }
+                }
+                Err(e) => {
+                    log::debug!("{} unknown outcomes cannot be resolved yet: {}", places.len(), e.chain());
+                    places.iter().for_each(|&place| resolved[place] = Resolution::NotYet);
+                    self.after_failure(undos[places[0]].0, route);
+                }
+            }
+        }
+        resolved
+    }
+
+    fn after_resolution(&self, slot: Slot, route: &Route, resolution: Resolution) -> Resolution {
+        let Resolution::Redirected(reply) = resolution else { return resolution };
+        self.after_reply(slot, route, &reply);
+        Resolution::NotYet
+    }
+
     fn next_route(&self, slot: Slot, route: &Route, outcome: &Exchanged) -> Option<Route> {
-        let next = match outcome {
+        match outcome {
             Ok((reply, _)) => self.after_reply(slot, route, reply),
             Err(e) if e.kind().is_outage() => self.after_failure(slot, route),
             Err(_) => None,
-        };
-        next.map(|next| next.route)
+        }
     }
 }
 

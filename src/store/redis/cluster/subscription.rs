@@ -83,7 +83,7 @@ impl Cluster {
             Error::new(ErrorKind::Unreachable, why).caused_by(e)
         })?;
         let shared = Arc::new(Shared { cluster: self.clone(), state: Mutex::default(), waker });
-        let subscriber = ClusterSubscriber { shared: shared.clone(), readers: Vec::new(), read_timeout };
+        let subscriber = ClusterSubscriber { shared: shared.clone(), readers: Vec::new(), read_timeout, warned: false };
         Ok((Box::new(subscriber), Box::new(ClusterSender(shared))))
     }
 }
@@ -92,6 +92,8 @@ struct ClusterSubscriber {
     shared: Arc<Shared>,
     readers: Vec<Reader>,
     read_timeout: Duration,
+    /// Whether it has been logged that the user may not subscribe.
+    warned: bool,
 }
 
 struct Reader {
@@ -124,6 +126,16 @@ impl ClusterSubscriber {
     /// Takes up new connections, drops those that have ended, and subscribes to what has no
     /// connection yet. Returns the topics of a connection that does not answer.
     fn tidy(&mut self) -> Result<Option<Received>> {
+        let mut failed = Vec::new();
+        let lost = self.tidy_links(&mut failed)?;
+        // Not logged under the mutex: a logger that blocks would keep every waiter from its message.
+        for (address, error) in &failed {
+            self.log_trouble(address, error);
+        }
+        Ok((!lost.is_empty()).then_some(Received::Unwatched(lost)))
+    }
+
+    fn tidy_links(&mut self, failed: &mut Vec<(NodeAddress, Error)>) -> Result<Vec<Topic>> {
         let mut state = self.shared.state.lock();
         if state.closed {
             return Err(Error::new(ErrorKind::Closed, "the subscription was ended"));
@@ -137,8 +149,8 @@ impl ClusterSubscriber {
                     self.readers.push(Reader { id: link.id, address, reader });
                 }
                 Err(e) => {
-                    log::debug!("no release messages from {}:{} for now: {}", address.host, address.port, e.chain());
                     link.fail();
+                    failed.push((address, e));
                 }
             }
         }
@@ -150,7 +162,17 @@ impl ClusterSubscriber {
         let links = &state.links;
         self.readers.retain(|reader| links.get(&reader.address).is_some_and(|link| link.is_open_as(reader.id)));
         self.shared.place_all(&mut state);
-        Ok((!lost.is_empty()).then_some(Received::Unwatched(lost)))
+        Ok(lost)
+    }
+
+    /// A refusal lasts, so somebody has to hear of it: once.
+    fn log_trouble(&mut self, address: &NodeAddress, error: &Error) {
+        let NodeAddress { host, port } = address;
+        if error.kind() == ErrorKind::Denied && !std::mem::replace(&mut self.warned, true) {
+            log::warn!("release messages cannot be received from {host}:{port}, waiting by timer: {}", error.chain());
+        } else {
+            log::debug!("no release messages from {host}:{port} for now: {}", error.chain());
+        }
     }
 
     /// Reads until something is worth reporting, or nothing is left.
@@ -170,8 +192,7 @@ impl ClusterSubscriber {
                         }
                     }
                     Err(e) => {
-                        log::debug!("the subscription to {}:{} ended: {}", address.host, address.port, e.chain());
-                        ended = Some(at);
+                        ended = Some((at, e));
                         break;
                     }
                 }
@@ -180,7 +201,9 @@ impl ClusterSubscriber {
                 break;
             }
         }
-        let Reader { id, address, .. } = self.readers.remove(ended?);
+        let (at, error) = ended?;
+        let Reader { id, address, .. } = self.readers.remove(at);
+        self.log_trouble(&address, &error);
         // The link may have been replaced already.
         let mut state = self.shared.state.lock();
         let is_present = state.links.get(&address).is_some_and(|link| link.id == id);
@@ -200,6 +223,9 @@ impl Shared {
                 Some(topics.map_or(Received::Alive, Received::Notified))
             }
             Frame::Subscribed { topic } => {
+                if let Some(link) = state.links.get_mut(from) {
+                    link.pause.reset();
+                }
                 let channel = state.channel(&topic).filter(|channel| channel.at.as_ref() == Some(from))?;
                 channel.confirmed = true;
                 Some(Received::Watching(channel.topics.clone()))

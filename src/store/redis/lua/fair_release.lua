@@ -24,8 +24,11 @@ if freed ~= 1 then
 end
 if waited == 1 then
   was_head = redis.call('lindex', KEYS[2], 0) == ARGV[1]
+  local is_alone = not redis.call('lindex', KEYS[2], 1)
   redis.call('lrem', KEYS[2], 1, ARGV[1])
-  without_ttl(KEYS[2], KEYS[3])
+  if not is_alone then
+    without_ttl(KEYS[2], KEYS[3])
+  end
 end
 if type(freed) == 'table' then
   return freed

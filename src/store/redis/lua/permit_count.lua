@@ -9,9 +9,10 @@ local free = number_at(KEYS[1])
 if not free then
   return {0, 0}
 end
-local swept = sweep(KEYS[1], KEYS[2], millis())
-free = free + swept
+-- Counted before: while its slot moves, no command may name a key that the script has deleted.
 local held = redis.call('zcard', KEYS[2])
+local swept = sweep(KEYS[1], KEYS[2], millis())
+free, held = free + swept, held - swept
 if swept > 0 then
   tell(ARGV[1], free)
 end

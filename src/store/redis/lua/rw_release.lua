@@ -26,7 +26,13 @@ end
 local function longest(holder, levels)
   local most = 0
   for n = 1, levels do
-    most = math.max(most, redis.call('pttl', level(holder, n)))
+    local pttl = redis.call('pttl', level(holder, n))
+    if pttl == -2 then
+      -- While the slot moves, the key may be at the other node, and its reader alive. A node refuses
+      -- a command that names such a key beside one that it has.
+      redis.call('exists', KEYS[1], level(holder, n))
+    end
+    most = math.max(most, pttl)
   end
   return most
 end
@@ -54,25 +60,27 @@ if reads > 0 then
       redis.call('set', level(ARGV[1], n), '1', 'px', ttl)
     end
   end
-  redis.call('hset', KEYS[1], 'mode', writing and 'read' or redis.call('hget', KEYS[1], 'mode'), ARGV[1], reads)
+  -- Before the counts change: if a key has just moved to another node, the next run does it again.
   for n = reads + 1, count do
     redis.call('del', level(ARGV[1], n))
   end
+  redis.call('hset', KEYS[1], 'mode', writing and 'read' or redis.call('hget', KEYS[1], 'mode'), ARGV[1], reads)
   if not writing then
     return {1, 0}
   end
   redis.call('hdel', KEYS[1], writer)
 else
+  -- Read before anything is written, as `longest` may fail: the next run must still find the holder.
+  local ttl, others = 0, redis.call('hgetall', KEYS[1])
+  for i = 1, #others, 2 do
+    if others[i] ~= 'mode' and others[i] ~= writer and others[i] ~= ARGV[1] then
+      ttl = math.max(ttl, longest(others[i], tonumber(others[i + 1]) or 0))
+    end
+  end
   for n = 1, count do
     redis.call('del', level(ARGV[1], n))
   end
   redis.call('hdel', KEYS[1], writer, ARGV[1])
-  local ttl, others = 0, redis.call('hgetall', KEYS[1])
-  for i = 1, #others, 2 do
-    if others[i] ~= 'mode' then
-      ttl = math.max(ttl, longest(others[i], tonumber(others[i + 1]) or 0))
-    end
-  end
   if ttl > 0 then
     redis.call('pexpire', KEYS[1], ttl)
     return {1, 0}

@@ -53,6 +53,11 @@ local function renew(lock, holder, lease, tag)
     local pttl = redis.call('pttl', key)
     promised = math.max(promised, pttl)
     if lease > 0 and pttl < lease then
+      if pttl == -2 then
+        -- While the slot moves, the key may be at the other node, and a second one would keep it
+        -- there. A node refuses a command that names such a key beside one that it has.
+        redis.call('exists', lock, key)
+      end
       redis.call('set', key, '1', 'px', lease)
       pttl = lease
     end

@@ -98,6 +98,11 @@ impl UnknownOutcome {
         Self { facts: Arc::new(facts), not_after: 0 }
     }
 
+    /// A real connection knows the server's clock.
+    pub(crate) fn is_partly(&self) -> bool {
+        self.facts.server_micros == 0
+    }
+
     /// False when `here` describes another process of the server than the one that the request was
     /// sent to. After a failover that process may still live and run the request. But what it
     /// writes from then on never reaches the new master, which no longer listens to it, and is
