@@ -43,6 +43,12 @@ impl Background {
         self.connector.subscribe(read_timeout)
     }
 
+    /// Always a new connection: its handshake shows which server process answers now.
+    pub(super) fn connect(&self) -> Result<Connection> {
+        drop(self.idle.lock().connection.take());
+        self.connector.connect()
+    }
+
     pub(super) fn close(&self) {
         // The connection of a renewal under way is not here: the watchdog thread drops it after the
         // reply.
@@ -66,7 +72,7 @@ impl Background {
         }
     }
 
-    fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
+    pub(super) fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
         let mut connection = self.take_or_connect().map_err(Failure::NotSent)?;
         let (replies, sent_at) = self.send(&mut connection, requests)?;
         if !replies.iter().any(Reply::is_demotion) {
@@ -80,7 +86,7 @@ impl Background {
         idle.map_or_else(|| self.connector.connect(), Ok)
     }
 
-    fn put_back(&self, connection: Connection) {
+    pub(super) fn put_back(&self, connection: Connection) {
         let mut idle = self.idle.lock();
         if !idle.closed {
             idle.connection = Some(connection);
@@ -107,9 +113,7 @@ impl Background {
 
     /// Kills the connections of requests with unknown outcome, then releases, in one write.
     pub(super) fn resolve(&self, undos: &[Undo]) -> Result<Vec<Resolution>> {
-        // Always a new connection: its handshake shows which server process answers now.
-        drop(self.idle.lock().connection.take());
-        let mut connection = self.connector.connect()?;
+        let mut connection = self.connect()?;
         let mut requests = Vec::new();
         // One kill for each connection with an unknown outcome, and its index in `requests`; `None`
         // if no kill is needed.
@@ -196,6 +200,8 @@ pub(super) enum Resolution {
     /// The release was sent, and its reply was lost.
     MayHaveRun,
     NotYet,
+    /// Another undo for the same server failed before its turn.
+    NotTried,
 }
 
 /// What one undo needs before the reply to its release counts.

@@ -28,7 +28,7 @@ use self::servers::Servers;
 use self::slot::Slot;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
-use self::unknowns::{add_unknown, unknowns_of};
+use self::unknowns::add_unknown;
 use self::wire::{Connector, Failure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
@@ -130,33 +130,8 @@ impl RedisStore {
     fn resolve_chunk(&self, chunk: &[Undo]) -> Result<Vec<Resolution>> {
         match self.servers.as_one() {
             Some(server) => server.background.resolve(chunk),
-            None => Ok(self.resolve_in_cluster(chunk)),
+            None => Ok(self.servers.as_cluster().map_or_else(Vec::new, |cluster| cluster.resolve_all(chunk))),
         }
-    }
-
-    /// One after the other, because each may be redirected. After one that cannot be reached the
-    /// others wait for the next round: renewals come first.
-    fn resolve_in_cluster(&self, chunk: &[Undo]) -> Vec<Resolution> {
-        let mut reached = true;
-        let resolve = |undo: &Undo| {
-            if !reached {
-                return Resolution::NotYet;
-            }
-            let (mut unknowns, before) = (undo.unknowns.clone(), unknowns_of(&undo.unknowns).len());
-            match self.servers.ask(slot_of(&undo.name), || script::release(&undo.release()), &mut unknowns) {
-                Ok(answered) => match script::release_answer(answered.reply) {
-                    Ok(_) => Resolution::Done,
-                    Err(_) => Resolution::NothingUnderWay,
-                },
-                Err(e) => {
-                    log::debug!("an unknown outcome cannot be resolved yet: {}", e.chain());
-                    reached = false;
-                    let sent = unknowns_of(&unknowns).len() > before;
-                    if sent { Resolution::MayHaveRun } else { Resolution::NotYet }
-                }
-            }
-        };
-        chunk.iter().map(resolve).collect()
     }
 
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
@@ -246,7 +221,7 @@ impl LockStore for RedisStore {
     }
 
     fn resolve(&self, undos: &mut Vec<Undo>) {
-        let mut kept = Vec::new();
+        let (mut untried, mut kept) = (Vec::new(), Vec::new());
         // After the TTL of the idempotency key a repeat could return the permits twice.
         let asked_at = self.clock.now();
         let is_expired = |undo: &Undo| asked_at >= undo.expires && undo.permits_without_lease().is_some();
@@ -267,6 +242,10 @@ impl LockStore for RedisStore {
                         Resolution::NothingUnderWay => undo.note_refusal(asked_at),
                         Resolution::MayHaveRun => undo.note_possible_run(asked_at),
                         Resolution::NotYet => {}
+                        Resolution::NotTried => {
+                            untried.push(undo);
+                            continue;
+                        }
                     }
                     kept.push(undo);
                 }
@@ -277,7 +256,9 @@ impl LockStore for RedisStore {
                 kept.extend(chunk);
             }
         }
-        // The undos that failed go behind the others.
+        // The undos that failed go behind the others: else one that fails each time would keep
+        // those behind it from ever being tried.
+        undos.append(&mut untried);
         undos.append(&mut kept);
         let now = self.clock.now();
         // Past `expires` a lease has ended by itself, unless an outcome is unknown: the request may

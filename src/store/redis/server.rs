@@ -12,7 +12,7 @@ use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::UnknownOutcomes;
 use crate::store::redis::unknowns::{add_unknown, unknowns_of};
-use crate::store::redis::wire::{Connector, Failure, Pool, Reply, Request, Target, fail_on_error};
+use crate::store::redis::wire::{Connection, Connector, Failure, Pool, Reply, Request, Target, fail_on_error};
 
 /// The connections to one server.
 #[derive(Debug)]
@@ -96,13 +96,48 @@ impl Server {
         self.ask_again(request(), unknowns)
     }
 
+    /// As [`ask`](Self::ask), but over connections of the background: their I/O timeout may be
+    /// shorter. A request that must wait for the end of an earlier attempt is not sent.
+    pub(super) fn ask_in_background(
+        &self,
+        request: Request,
+        unknowns: &mut UnknownOutcomes,
+    ) -> std::result::Result<Answered, Unanswered> {
+        if unknowns.is_empty() {
+            return match self.background.exchange_alone(std::slice::from_ref(&request)) {
+                Ok((mut replies, sent_at)) => {
+                    let reply = replies.pop().expect("a reply for every request");
+                    Ok(Answered { reply, sent_at, repeated: false })
+                }
+                Err(Failure::NotSent(error)) => Err(Unanswered::NotSent(error)),
+                Err(Failure::Unknown { error, unknown, .. }) => {
+                    add_unknown(unknowns, unknown);
+                    Err(Unanswered::Unknown(error))
+                }
+            };
+        }
+        let connection = self.background.connect().map_err(Unanswered::NotSent)?;
+        self.ask_over(connection, request, unknowns, |connection| self.background.put_back(connection))
+    }
+
     fn ask_again(&self, request: Request, unknowns: &mut UnknownOutcomes) -> std::result::Result<Answered, Unanswered> {
-        let mut connection = self.pool.connect().map_err(Unanswered::NotSent)?;
+        let connection = self.pool.connect().map_err(Unanswered::NotSent)?;
         if let Err(wait) = connection.kills_for(unknowns_of(unknowns)) {
             // After an I/O timeout the not-after of the earlier attempt refuses it. The wait is
             // longer only if the server's clock was stepped back, and no caller waits for that.
             std::thread::sleep(wait.min(self.pool.io_timeout()));
         }
+        self.ask_over(connection, request, unknowns, |connection| self.pool.adopt(connection))
+    }
+
+    /// Behind the kills of the earlier attempts' connections, over a new connection.
+    fn ask_over(
+        &self,
+        mut connection: Connection,
+        request: Request,
+        unknowns: &mut UnknownOutcomes,
+        keep: impl FnOnce(Connection),
+    ) -> std::result::Result<Answered, Unanswered> {
         let kills = connection.kills_for(unknowns_of(unknowns));
         let mut requests = kills.map_err(|wait| Unanswered::NotSent(not_yet(wait)))?;
         let kills = requests.len();
@@ -111,7 +146,7 @@ impl Server {
         match connection.exchange(&requests) {
             Ok((mut replies, flight)) => {
                 let reply = replies.pop().expect("a reply for every request");
-                self.pool.adopt(connection);
+                keep(connection);
                 // After a refused kill an earlier attempt can still run, so this reply does not
                 // count.
                 for kill in replies.into_iter().take(kills) {

@@ -7,6 +7,7 @@ mod follow;
 mod map;
 mod nodes;
 mod renew;
+mod resolve;
 mod subscription;
 mod topology;
 

@@ -42,6 +42,8 @@ struct State {
     /// Some channel has no connection.
     unplaced: bool,
     next_id: u64,
+    /// It was logged that the user may not subscribe.
+    warned: bool,
     closed: bool,
 }
 
@@ -128,6 +130,7 @@ impl ClusterSubscriber {
         if state.closed {
             return Err(Error::new(ErrorKind::Closed, "the subscription was ended"));
         }
+        let mut endings = Vec::new();
         for (address, opened) in std::mem::take(&mut state.arrivals) {
             state.unplaced = true;
             let Some(link) = state.links.get_mut(&address) else { continue };
@@ -137,8 +140,8 @@ impl ClusterSubscriber {
                     self.readers.push(Reader { id: link.id, address, reader });
                 }
                 Err(e) => {
-                    log::debug!("no release messages from {}:{} for now: {}", address.host, address.port, e.chain());
                     link.fail();
+                    endings.push((address, e));
                 }
             }
         }
@@ -150,6 +153,8 @@ impl ClusterSubscriber {
         let links = &state.links;
         self.readers.retain(|reader| links.get(&reader.address).is_some_and(|link| link.is_open_as(reader.id)));
         self.shared.place_all(&mut state);
+        drop(state);
+        endings.iter().for_each(|(address, e)| self.shared.log_end(address, e));
         Ok((!lost.is_empty()).then_some(Received::Unwatched(lost)))
     }
 
@@ -170,7 +175,7 @@ impl ClusterSubscriber {
                         }
                     }
                     Err(e) => {
-                        log::debug!("the subscription to {}:{} ended: {}", address.host, address.port, e.chain());
+                        self.shared.log_end(address, &e);
                         ended = Some(at);
                         break;
                     }
@@ -189,6 +194,17 @@ impl ClusterSubscriber {
 }
 
 impl Shared {
+    /// At WARN once for each client, as with one server. The caller holds no mutex: a logger may
+    /// block.
+    fn log_end(&self, address: &NodeAddress, e: &Error) {
+        let NodeAddress { host, port } = address;
+        if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut self.state.lock().warned, true) {
+            log::warn!("release messages cannot be received from {host}:{port}, waiting by timer: {}", e.chain());
+        } else {
+            log::debug!("no release messages from {host}:{port} for now: {}", e.chain());
+        }
+    }
+
     fn received(self: &Arc<Self>, from: &NodeAddress, frame: Frame) -> Option<Received> {
         let mut state = self.state.lock();
         if let Some(link) = state.links.get_mut(from) {
@@ -202,7 +218,11 @@ impl Shared {
             Frame::Subscribed { topic } => {
                 let channel = state.channel(&topic).filter(|channel| channel.at.as_ref() == Some(from))?;
                 channel.confirmed = true;
-                Some(Received::Watching(channel.topics.clone()))
+                let topics = channel.topics.clone();
+                if let Some(link) = state.links.get_mut(from) {
+                    link.pause.reset();
+                }
+                Some(Received::Watching(topics))
             }
             // Its slot has moved. If this is the confirmation of an earlier request, a second
             // subscription does no harm.
