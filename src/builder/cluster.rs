@@ -7,8 +7,8 @@ use super::{Builder, invalid};
 use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::holder::ClientId;
-use crate::store::redis::RedisStore;
 use crate::store::redis::wire::{Connector, Publishing};
+use crate::store::redis::{RedisStore, script};
 
 impl Builder {
     /// The servers are a Redis Cluster: [`urls`](Self::urls) (or [`url`](Self::url)) names some of
@@ -112,8 +112,9 @@ impl Builder {
         let memory_seen = Arc::default();
         let seed = |url: &String| {
             let (cluster, memory_seen) = (cluster.clone(), Arc::clone(&memory_seen));
+            let handshake = script::handshake_in_cluster(&self.key_prefix);
             let connector =
-                Connector { cluster, memory_seen, ..self.connector(self.endpoint(url)?, io_timeout, clock) };
+                Connector { cluster, memory_seen, handshake, ..self.connector(self.endpoint(url)?, io_timeout, clock) };
             connector.check_seed()?;
             Ok(connector)
         };

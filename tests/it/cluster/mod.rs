@@ -1,8 +1,11 @@
 //! Redis Cluster: every primitive on the node of its slot, slots that move, shards that fail over.
 
 mod failover;
+mod faults;
 mod moves;
+mod nodes;
 mod primitives;
+mod users;
 
 use std::time::Duration;
 
@@ -29,7 +32,7 @@ fn names_on_each_node(cluster: &Cluster, count: usize) -> Vec<String> {
 }
 
 /// The channels of a node, sharded ones included.
-fn channels(node: &Server) -> Vec<String> {
+pub(crate) fn channels(node: &Server) -> Vec<String> {
     let sharded = redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut node.connect());
     node.channels().into_iter().chain(sharded.unwrap_or_default()).collect()
 }

@@ -21,7 +21,7 @@ fn a_hold_survives_the_move_of_its_slot() {
     let cluster = Cluster::start_primaries();
     let (one, two) = (builder(&cluster).lease(ms(3000)).build().unwrap(), client(&cluster));
     let names = |primitive: &Primitive| format!("{{moves-{}}}", primitive.label);
-    let primitives: Vec<_> = PRIMITIVES.iter().filter(|primitive| primitive.masters == 1).collect();
+    let primitives: Vec<_> = PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()).collect();
     let (moved, released) = (Barrier::new(primitives.len() + 1), Barrier::new(primitives.len() + 1));
     std::thread::scope(|s| {
         for primitive in &primitives {

@@ -37,7 +37,7 @@ fn every_lock_works_on_the_node_of_its_slot() {
         let (one, two) = (build(), build());
         for name in names_on_each_node(&cluster, 1) {
             std::thread::scope(|s| {
-                for primitive in PRIMITIVES.iter().filter(|primitive| primitive.masters == 1) {
+                for primitive in PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()) {
                     let (one, two, name) = (one.clone(), two.clone(), format!("{{{name}}}{}", primitive.label));
                     s.spawn(move || {
                         (primitive.prepare)(&one, &name);

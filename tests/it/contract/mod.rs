@@ -20,7 +20,9 @@ use leasehold::{Builder, ErrorKind, LockClient};
 
 use self::in_memory::Memory;
 use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
-use crate::rig::{CAP, Certificates, Fault, MASTER_NAME, Masters, Proxy, Server, ms, sentinel_of, wait_until};
+use crate::rig::{
+    CAP, Certificates, Cluster, ClusterOptions, Fault, MASTER_NAME, Masters, Proxy, Server, ms, sentinel_of, wait_until,
+};
 
 /// Short enough to wait for, long enough to be renewed on a busy machine.
 const SHORT: Duration = ms(900);
@@ -33,7 +35,7 @@ const SOON: Duration = Duration::from_secs(10);
 struct Case {
     primitive: &'static Primitive,
     name: String,
-    /// None for a primitive in memory.
+    /// None for a primitive in memory. In a cluster the owner of the name comes first.
     servers: Masters,
     memory: Option<Memory>,
     /// Of servers with TLS.
@@ -44,7 +46,9 @@ struct Case {
 
 /// The network between a client and its servers.
 struct Network {
-    proxies: Vec<Proxy>,
+    proxies: Vec<Arc<Proxy>>,
+    /// Nodes of a cluster, which announce their proxies.
+    nodes: Vec<String>,
     /// Names the proxy.
     sentinel: Option<Server>,
     /// In front of the proxies, which do not understand TLS.
@@ -55,8 +59,13 @@ struct Network {
 impl Network {
     fn start(case: &Case) -> Self {
         let start = if case.primitive.by_sentinel { Proxy::before } else { Proxy::start };
-        let proxies: Vec<Proxy> = case.servers.0.iter().map(start).collect();
+        let in_cluster = case.primitive.in_cluster;
+        let proxies: Vec<Arc<Proxy>> = match in_cluster {
+            true => vec![case.server().shared_proxy()],
+            false => case.servers.0.iter().map(start).map(Arc::new).collect(),
+        };
         Self {
+            nodes: if in_cluster { case.urls() } else { Vec::new() },
             sentinel: case.primitive.by_sentinel.then(|| sentinel_of(proxies[0].port())),
             #[cfg(feature = "tls")]
             fronts: case
@@ -72,11 +81,14 @@ impl Network {
         if let Some(sentinel) = &self.sentinel {
             return vec![sentinel.url()];
         }
+        if !self.nodes.is_empty() {
+            return self.nodes.clone();
+        }
         #[cfg(feature = "tls")]
         if !self.fronts.is_empty() {
             return self.fronts.iter().map(crate::rig::TlsFront::url).collect();
         }
-        self.proxies.iter().map(Proxy::url).collect()
+        self.proxies.iter().map(|proxy| proxy.url()).collect()
     }
 
     fn inject_after(&self, word: &str, skip: u32, fault: Fault) {
@@ -99,6 +111,7 @@ impl Network {
 /// `ca`: of servers with TLS.
 fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>) -> Builder {
     let builder = match primitive.masters {
+        1 if primitive.in_cluster => LockClient::builder().urls(urls).cluster(),
         1 if primitive.by_sentinel => LockClient::builder().urls(urls).sentinel(MASTER_NAME),
         1 => LockClient::builder().url(&urls[0]),
         // Tests of their own cover masters that lost their data.
@@ -113,6 +126,17 @@ fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>) -> Builder
     }
 }
 
+/// Three primaries behind proxies, the owner of the name first. While a test suspends them they do
+/// not find each other dead.
+fn primaries(name: &str) -> Masters {
+    let options = ClusterOptions { replicas: false, proxies: true, node_timeout: 60_000, ..ClusterOptions::default() };
+    let cluster = Cluster::start_with(options);
+    let owner = cluster.owner(cluster.slot(name));
+    let mut nodes = cluster.into_nodes();
+    nodes.swap(0, owner);
+    Masters(nodes)
+}
+
 impl Case {
     fn new(primitive: &'static Primitive) -> Self {
         let certificates = primitive.over_tls.then(Certificates::new);
@@ -121,6 +145,7 @@ impl Case {
                 Masters((0..primitive.masters).map(|_| Server::start_tls(certificates, &[])).collect())
             }
             None if primitive.by_sentinel => Masters(vec![Server::start_tcp(&[])]),
+            None if primitive.in_cluster => primaries(&format!("the-{}", primitive.label)),
             None => Masters::start(primitive.masters),
         };
         let sentinel = primitive.by_sentinel.then(|| sentinel_of(servers.0[0].port()));
@@ -162,6 +187,9 @@ impl Case {
     }
 
     fn urls(&self) -> Vec<String> {
+        if self.primitive.in_cluster {
+            return self.servers.0.iter().map(Server::announced_url).collect();
+        }
         self.sentinel.as_ref().map_or_else(|| self.servers.urls(), |sentinel| vec![sentinel.url()])
     }
 
@@ -227,7 +255,7 @@ impl Case {
             if let Some(memory) = &self.memory {
                 return memory.is_waited_for(&self.name);
             }
-            !self.server().channels().is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
+            !crate::cluster::channels(self.server()).is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
         });
     }
 
@@ -262,7 +290,7 @@ fn everywhere(point: impl Fn(&mut Case) + Sync) {
 
 fn run_all(in_memory: bool, point: impl Fn(&mut Case) + Sync) {
     let run = |primitive: &'static Primitive| {
-        if in_memory && primitive.masters == 1 && !primitive.over_tls && !primitive.by_sentinel {
+        if in_memory && primitive.is_plain_row() {
             println!("{} in memory", primitive.label);
             let mut case = Case::in_memory(primitive);
             point(&mut case);

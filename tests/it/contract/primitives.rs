@@ -22,6 +22,13 @@ pub(crate) trait Held: Sync {
     fn token(&self) -> Option<u64>;
 }
 
+impl Primitive {
+    /// On one server that is like any other.
+    pub(crate) fn is_plain_row(&self) -> bool {
+        self.masters == 1 && !self.over_tls && !self.by_sentinel && !self.in_cluster
+    }
+}
+
 pub(crate) type Guard = Box<dyn Held>;
 pub(crate) type MovableGuard = Box<dyn Held + Send>;
 
@@ -46,6 +53,8 @@ pub(crate) struct Primitive {
     pub(crate) over_tls: bool,
     /// A sentinel names them.
     pub(crate) by_sentinel: bool,
+    /// They are the primaries of a cluster.
+    pub(crate) in_cluster: bool,
     /// `Type.method`, as in the sources.
     pub(crate) method: &'static str,
     /// This lock of a client. If a lease is given, it is fixed.
@@ -182,6 +191,7 @@ macro_rules! primitive {
             masters: 1,
             over_tls: false,
             by_sentinel: false,
+            in_cluster: false,
             method: concat!(stringify!($type), ".", stringify!($method)),
             open,
             prepare: $prepare,
@@ -215,7 +225,7 @@ fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
 
-pub(crate) static PRIMITIVES: [Primitive; 13] = [
+pub(crate) static PRIMITIVES: [Primitive; 14] = [
     lock!("plain", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays),
     lock!(
         "plain-owned",
@@ -259,6 +269,11 @@ pub(crate) static PRIMITIVES: [Primitive; 13] = [
     Primitive {
         label: "by-sentinel",
         by_sentinel: true,
+        ..lock!("", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays)
+    },
+    Primitive {
+        label: "in-cluster",
+        in_cluster: true,
         ..lock!("", ReentrantMutex by LockClient::mutex, lock, try_lock, try_lock_for, try_lock_until -> ReentrantMutexGuard stays)
     },
     Primitive {

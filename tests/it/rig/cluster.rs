@@ -56,6 +56,10 @@ impl Cluster {
         self.nodes.iter().map(Server::announced_url).collect()
     }
 
+    pub(crate) fn into_nodes(self) -> Vec<Server> {
+        self.nodes
+    }
+
     pub(crate) fn node(&self, index: usize) -> &Server {
         &self.nodes[index]
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use leasehold::{Builder, LockClient};
 
@@ -35,7 +35,7 @@ pub(crate) struct Server {
     tls: bool,
     /// Of the default user, if the server began with one.
     password: Option<String>,
-    proxy: Option<Proxy>,
+    proxy: Option<Arc<Proxy>>,
 }
 
 fn binary() -> String {
@@ -146,7 +146,7 @@ impl Server {
         assert!(!self.tls, "the proxy does not know what is in a TLS connection");
         let proxy = Proxy::before(self);
         self.configure(&lines(proxy.port()));
-        self.proxy = Some(proxy);
+        self.proxy = Some(Arc::new(proxy));
     }
 
     /// Whether the servers can do TLS. If not it says so, and the test that asks shall end.
@@ -215,13 +215,18 @@ impl Server {
         self.proxy.as_ref().expect("it was started with a proxy")
     }
 
+    #[track_caller]
+    pub(crate) fn shared_proxy(&self) -> Arc<Proxy> {
+        self.proxy.clone().expect("it was started with a proxy")
+    }
+
     /// Where others in its group look for it: the proxy's port if it has one.
     pub(crate) fn announced_port(&self) -> u16 {
-        self.proxy.as_ref().map_or(self.port, Proxy::port)
+        self.proxy.as_ref().map_or(self.port, |proxy| proxy.port())
     }
 
     pub(crate) fn announced_url(&self) -> String {
-        self.proxy.as_ref().map_or_else(|| self.url(), Proxy::url)
+        self.proxy.as_ref().map_or_else(|| self.url(), |proxy| proxy.url())
     }
 
     pub(crate) fn port(&self) -> u16 {

@@ -44,13 +44,24 @@ impl Route {
 
 /// A primary that is not in the map any more closes its connections when the last request that uses
 /// it ends.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct SlotMap {
     owners: HashMap<Slot, Arc<Primary>>,
     primaries: BTreeMap<NodeAddress, Arc<Primary>>,
     replicas: Vec<NodeAddress>,
     /// How often the map was read from the nodes.
     pub(super) version: u64,
+}
+
+/// Not each of the slots.
+impl std::fmt::Debug for SlotMap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlotMap")
+            .field("primaries", &self.primaries.values())
+            .field("replicas", &self.replicas)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
 }
 
 impl SlotMap {

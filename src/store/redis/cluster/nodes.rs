@@ -47,16 +47,22 @@ impl Cluster {
         Self { foreground, background, connections, seeds, map, refreshed, publishing, closed }
     }
 
-    /// Reads the map and connects to one primary, which checks the server and the user's rights.
+    /// Reads the map and connects to the primaries until one is reached, which checks the server
+    /// and the user's rights. Side by side: one that hangs costs nothing.
     pub(crate) fn connect_now(&self) -> Result<()> {
         self.refresh(0, None)?;
         let primaries = self.map.read().primaries();
+        let tells = |outcome: &Result<()>| !matches!(outcome, Err(e) if e.kind().is_outage());
+        let connect = |primary: Arc<Primary>| primary.server.connect_now();
+        let outcomes = ask_all("lh-cluster", primaries, connect, 2 * self.io_timeout(), |outcomes| {
+            outcomes.iter().any(|(_, outcome)| tells(outcome))
+        });
         let mut last = None;
-        for primary in primaries {
-            match primary.server.connect_now() {
-                Err(e) if e.kind().is_outage() => last = Some(e),
-                connected => return connected,
+        for (_, outcome) in outcomes {
+            if tells(&outcome) {
+                return outcome;
             }
+            last = outcome.err();
         }
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::NotReady, "no node of the cluster has slots yet")))
     }

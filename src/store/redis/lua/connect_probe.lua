@@ -1,13 +1,15 @@
 -- connect_probe: finds the commands that the scripts need and the user may not run, before a script
 -- can fail half-way.
--- KEYS[1] probe   a key that does not exist
+-- KEYS[1] probe   a key that does not exist; none in a cluster, where the first argument names
+--   it: each node shall answer, whoever has its slot
 -- ARGV[i] channels, one of each shape that scripts publish on
 -- Returns the error texts of the commands that were refused
 -- Repeat-safe: yes. No command in it changes anything: the key does not exist, and the channels
 -- have no subscribers. HSET, INCR and RPUSH would write, so the ACL is checked instead. Redis 6.2
 -- cannot check it, so there the first lock call fails. LINSERT is not checked: it is needed only to
--- put a waiter back to the front.
-local key = KEYS[1]
+-- put a waiter back to the front. A permission is looked at before the slot: the error about a key of
+-- another node is that of a user who has it.
+local key = KEYS[1] or table.remove(ARGV, 1)
 local commands = {
   {'hexists', key, 'x'}, {'hget', key, 'x'}, {'hdel', key, 'x'}, {'hgetall', key}, {'hlen', key},
   {'exists', key}, {'get', key}, {'pttl', key}, {'pexpire', key, 1}, {'pexpireat', key, 1}, {'persist', key},

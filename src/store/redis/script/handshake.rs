@@ -13,8 +13,20 @@ pub(crate) fn handshake(key_prefix: &str) -> Handshake {
     Handshake { scripts: LOADED, probe: connect_probe(&key, &channels), check: refuse_missing_permissions }
 }
 
+/// The same for the nodes of a cluster. A probe that named its key as one would be redirected by
+/// all nodes but one, and find out nothing there.
+pub(crate) fn handshake_in_cluster(key_prefix: &str) -> Handshake {
+    let (key, channels) = probe_names(key_prefix);
+    let probe = with_args(Request::script(&CONNECT_PROBE, &[]).arg(key), &channels);
+    Handshake { probe, ..handshake(key_prefix) }
+}
+
 fn connect_probe(key: &str, channels: &[String]) -> Request {
-    channels.iter().fold(Request::script(&CONNECT_PROBE, &[key.as_bytes()]), |request, channel| request.arg(channel))
+    with_args(Request::script(&CONNECT_PROBE, &[key.as_bytes()]), channels)
+}
+
+fn with_args(request: Request, args: &[String]) -> Request {
+    args.iter().fold(request, |request, arg| request.arg(arg))
 }
 
 fn connect_probe_answer(reply: Reply) -> Result<Vec<String>> {
@@ -31,10 +43,6 @@ fn refuse_missing_permissions(probe: Reply) -> Result<()> {
     // The scripts were flushed between the load and the probe: nothing was learned, and nothing is
     // wrong.
     if probe.is_error("NOSCRIPT") {
-        return Ok(());
-    }
-    // Another node of the cluster has the probe's slot.
-    if probe.redirect().is_some() {
         return Ok(());
     }
     if matches!(&probe, Reply::Error(e) if e.code == "NOPERM" && e.text.contains("key")) {

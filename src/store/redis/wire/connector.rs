@@ -103,14 +103,18 @@ impl Connector {
         let source = |script: &&'static Script| script.source(publishing.unwrap_or(Publishing::Classic));
         requests
             .extend(self.handshake.scripts.iter().map(|script| Request::plain(&["SCRIPT", "LOAD", source(script)])));
-        let probe = requests.len();
-        requests.push(self.handshake.probe.clone());
+        let time = requests.len();
         requests.push(Request::plain(&["TIME"]));
+        let undecided = self.cluster.is_some() && publishing.is_none();
+        let probe = (!undecided).then(|| {
+            requests.push(self.handshake.probe.clone());
+            requests.len() - 1
+        });
         let memory = (!self.memory_seen.load(Ordering::Relaxed)).then(|| {
             requests.push(Request::plain(&["INFO", "memory"]));
             requests.len() - 1
         });
-        let sharded = (self.cluster.is_some() && publishing.is_none()).then(|| {
+        let sharded = undecided.then(|| {
             // Redisson's question: an error means that the server has no sharded channels, or that
             // the user may not use them.
             requests.push(Request::plain(&["PUBSUB", "SHARDNUMSUB", &self.client_name]));
@@ -118,7 +122,7 @@ impl Connector {
         });
 
         let asked_at = self.clock.now();
-        let mut replies = exchange(&mut transport, &requests)?;
+        let mut replies = exchange_as(publishing.unwrap_or(Publishing::Classic), &mut transport, &requests)?;
         let answered_at = self.clock.now();
 
         let text = |i: usize| if let Reply::Bytes(b) = &replies[i] { String::from_utf8_lossy(b) } else { "".into() };
@@ -136,10 +140,23 @@ impl Connector {
             let has_sharded = sharded.is_some_and(|at| !matches!(replies[at], Reply::Error(_)));
             *decided.get_or_init(|| if has_sharded { Publishing::Sharded } else { Publishing::Classic })
         });
-        for reply in &replies[loads..probe] {
+        for reply in &replies[loads..time] {
             fail_on_error(reply.clone())?;
         }
-        (self.handshake.check)(replies[probe].clone())?;
+        let probed = match probe {
+            Some(probe) => replies[probe].clone(),
+            // The user needs the right to publish in the form that has just been decided.
+            None => {
+                let probe = &self.handshake.probe;
+                let mut ask = |probe| exchange_as(publishing, &mut transport, &[probe]).map(|mut all| all.remove(0));
+                match (ask(probe.clone())?, probe.whole()) {
+                    // It was loaded in the other form.
+                    (unknown, Some(whole)) if unknown.is_error("NOSCRIPT") => ask(whole)?,
+                    (probed, _) => probed,
+                }
+            }
+        };
+        (self.handshake.check)(probed)?;
         let run_id = field(&server, "run_id:").map(str::to_owned);
         let id = field(&text(1), "id=").and_then(|id| id.parse().ok());
         let addr = field(&text(1), "addr=").map(str::to_owned);
@@ -147,7 +164,7 @@ impl Connector {
         let facts = Facts {
             kill: id.zip(addr).filter(|_| may_kill),
             run_id,
-            server_micros: server_time(fail_on_error(replies.swap_remove(probe + 1))?)?,
+            server_micros: server_time(fail_on_error(replies.swap_remove(time))?)?,
             asked_at,
             answered_at,
             publishing,
@@ -164,9 +181,13 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 /// Sends all requests in one write and reads all replies.
 pub(super) fn exchange(transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
+    exchange_as(Publishing::Classic, transport, requests)
+}
+
+fn exchange_as(publishing: Publishing, transport: &mut Transport, requests: &[Request]) -> Result<Vec<Reply>> {
     let mut out = Vec::new();
     for request in requests {
-        request.write_plain(&mut out);
+        request.write_as(&mut out, publishing);
     }
     // A server that refuses the connection sends an error and closes it, maybe before our write.
     let sent = transport.send(&out);

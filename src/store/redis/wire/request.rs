@@ -176,7 +176,12 @@ impl Request {
     /// Appends the request in wire form, without arguments of a connection: for handshakes and
     /// subscriptions.
     pub(crate) fn write_plain(&self, out: &mut Vec<u8>) {
-        self.write(out, ConnectionArgs { floor: 0, not_after: 0, publishing: Publishing::Classic });
+        self.write_as(out, Publishing::Classic);
+    }
+
+    /// The same, for a script that publishes.
+    pub(crate) fn write_as(&self, out: &mut Vec<u8>, publishing: Publishing) {
+        self.write(out, ConnectionArgs { floor: 0, not_after: 0, publishing });
     }
 
     /// Appends the request in wire form.

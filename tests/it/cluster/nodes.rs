@@ -1,0 +1,140 @@
+//! Nodes that hang, are dead, empty, or forget; slots that nobody serves.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Builder, ErrorKind, LockClient};
+
+use super::{builder, client, names_on_each_node};
+use crate::rig::{Cluster, ClusterOptions, Server, ms, wait_until};
+
+/// Far longer than anything takes that does not wait for it.
+const PATIENT: Duration = Duration::from_secs(12);
+
+fn works(client: &LockClient, name: &str) {
+    client.lock(name).unwrap().unlock().unwrap();
+}
+
+/// Within the time for which a node that hangs would keep it waiting.
+fn promptly<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let done = work();
+    assert!(start.elapsed() < PATIENT, "{what}: {:?}", start.elapsed());
+    done
+}
+
+fn of<'u>(urls: impl IntoIterator<Item = &'u String>) -> Builder {
+    LockClient::builder().urls(urls.into_iter().cloned()).cluster().lease(PATIENT * 6).io_timeout(PATIENT)
+}
+
+#[test]
+fn seeds_may_hang_be_dead_or_be_replicas() {
+    let mut cluster = Cluster::start_with(ClusterOptions { node_timeout: 60_000, ..ClusterOptions::default() });
+    let (urls, names) = (cluster.urls(), names_on_each_node(&cluster, 1));
+    let replicas = of(&urls[3..]).build().unwrap();
+    names.iter().for_each(|name| works(&replicas, name));
+    assert_eq!(replicas.nodes().len(), 3);
+    cluster.node_mut(4).kill();
+    // A replica, then a primary: the others are reached at once.
+    for hangs in [3, 0, 1, 2] {
+        cluster.node(hangs).suspend();
+        let seeds = [&urls[hangs], &urls[4], &urls[5]];
+        promptly("one hangs, one is dead", || {
+            let client = of(seeds).build().unwrap();
+            names.iter().enumerate().filter(|(node, _)| *node != hangs).for_each(|(_, name)| works(&client, name));
+        });
+        cluster.node(hangs).resume();
+    }
+    drop(replicas);
+    cluster.assert_clean();
+}
+
+#[test]
+fn without_any_seed_or_slot_it_says_so() {
+    let nobody = || of(&["redis://127.0.0.1:1/".to_owned(), "redis://127.0.0.1:2/".to_owned()]);
+    let e = promptly("nobody", || nobody().build().unwrap_err());
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e:?}");
+    let lazy = nobody().connect_lazily().build().unwrap();
+    let e = promptly("nobody", || lazy.lock("job").unwrap_err());
+    assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")), "{e:?}");
+
+    let empty = Server::start_tcp(&["--cluster-enabled", "yes"]);
+    let e = promptly("no slots", || of(&[empty.url()]).build().unwrap_err());
+    assert_eq!(e.kind(), ErrorKind::NotReady, "{e:?}");
+    assert!(e.to_string().contains("create"), "{e}");
+    let lazy = of(&[empty.url()]).connect_lazily().build().unwrap();
+    let e = promptly("no slots", || lazy.lock("job").unwrap_err());
+    assert_eq!((e.kind(), e.name()), (ErrorKind::NotReady, Some("job")), "{e:?}");
+    // Beside nodes that have slots it does no harm.
+    let cluster = Cluster::start_primaries();
+    let client = of([&empty.url(), &cluster.urls()[0]]).build().unwrap();
+    works(&client, "job");
+    drop((lazy, client));
+    empty.assert_clean();
+    cluster.assert_clean();
+}
+
+/// The slots of one name are taken from all nodes.
+fn uncover(cluster: &Cluster, name: &str) {
+    let slot = cluster.slot(name).to_string();
+    (0..3).for_each(|node| cluster.node(node).cmd::<()>(&["CLUSTER", "DELSLOTS", &slot]));
+}
+
+#[test]
+fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
+    for full_coverage in ["no", "yes"] {
+        let args = ["--cluster-require-full-coverage", full_coverage];
+        let cluster = Cluster::start_with(ClusterOptions { replicas: false, args: &args, ..ClusterOptions::default() });
+        let names = names_on_each_node(&cluster, 2);
+        let short = || builder(&cluster).lease(ms(3000)).io_timeout(ms(500));
+        let client = short().build().unwrap();
+        let held: Vec<_> = [1, 3, 5].map(|at| client.lock(&names[at]).unwrap()).into();
+        uncover(&cluster, &names[0]);
+        let state = || cluster.node(0).cmd::<String>(&["CLUSTER", "INFO"]);
+        wait_until("all nodes know", || (full_coverage == "no") == state().contains("cluster_state:ok"));
+        for client in [&client, &short().connect_lazily().build().unwrap()] {
+            let e = promptly("nobody serves it", || client.lock(&names[0]).unwrap_err());
+            assert_eq!((e.kind(), e.name()), (ErrorKind::NotReady, Some(&*names[0])), "{e:?}");
+            for name in [&names[2], &names[4]] {
+                match full_coverage {
+                    "no" => works(client, name),
+                    _ => assert_eq!(client.lock(name).unwrap_err().kind(), ErrorKind::NotReady),
+                }
+            }
+        }
+        if full_coverage == "no" {
+            std::thread::sleep(ms(3300));
+            assert!(held.iter().all(|guard| guard.is_held()), "renewed");
+            // Somebody serves it again.
+            cluster.node(1).cmd::<()>(&["CLUSTER", "ADDSLOTS", &cluster.slot(&names[0]).to_string()]);
+            wait_until("it can be taken", || client.try_lock(&names[0]).is_ok());
+        }
+        held.into_iter().for_each(drop);
+        drop(client);
+    }
+}
+
+/// A node forgets the scripts, and another comes back empty.
+#[test]
+fn a_node_may_forget_scripts_and_data() {
+    let mut cluster =
+        Cluster::start_with(ClusterOptions { replicas: false, node_timeout: 60_000, ..ClusterOptions::default() });
+    let names = names_on_each_node(&cluster, 2);
+    let (one, two) = (client(&cluster), client(&cluster));
+    let held: Vec<_> = [1, 3, 5].map(|at| one.lock(&names[at]).unwrap()).into();
+    cluster.node(1).cmd::<()>(&["SCRIPT", "FLUSH"]);
+    names.iter().step_by(2).for_each(|name| works(&one, name));
+    held[1].extend(Duration::from_secs(60)).unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| two.try_lock_for(&names[5], PATIENT).unwrap().expect("it is forgotten").is_held());
+        wait_until("it waits", || !super::channels(cluster.node(2)).is_empty());
+        // The waiter rides out the time in which the node takes no writes.
+        cluster.node_mut(2).restart();
+        assert!(waiter.join().unwrap());
+    });
+    works(&one, &names[4]);
+    for (at, guard) in held.into_iter().enumerate() {
+        assert_eq!(guard.unlock().map_err(|e| e.kind()), if at == 2 { Err(ErrorKind::Lost) } else { Ok(()) });
+    }
+    drop((one, two));
+    cluster.assert_clean();
+}
