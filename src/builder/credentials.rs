@@ -10,7 +10,7 @@ use crate::base::credentials::{Credentials, CredentialsProvider};
 impl Builder {
     /// Where the user and the password come from, instead of from the URL: for credentials that
     /// change while the client lives. Every closure that returns
-    /// [`Credentials`](crate::Credentials) is a provider. It is asked [whenever a connection is
+    /// [`Credentials`] is a provider. It is asked [whenever a connection is
     /// made](crate::CredentialsProvider), and once more if the server refuses what it said, so a
     /// password can be replaced at any time. The connections that are open stay logged in; one that
     /// the server logs out (`NOAUTH`) is replaced, and what was sent on it is repeated.

@@ -109,7 +109,7 @@
 //!
 //! ```no_run
 //! let client = leasehold::LockClient::builder()
-//!     .urls(["redis://a:7000/", "redis://b:7000/"]) // some nodes; the others are learned from them
+//!     .urls(["redis://a:7000/", "redis://b:7000/"]) // the others are learned
 //!     .cluster()
 //!     .build()?;
 //! # Ok::<(), leasehold::Error>(())

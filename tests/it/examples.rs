@@ -91,6 +91,7 @@ fn no_example_is_left_out() {
         .collect();
     names.sort();
     let listed = [
+        "cluster",
         "config_readers",
         "fencing_sqlite",
         "fixed_lease",

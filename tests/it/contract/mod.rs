@@ -21,7 +21,7 @@ use leasehold::{Builder, ErrorKind, LockClient};
 use self::in_memory::Memory;
 use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
 use crate::rig::{
-    CAP, Certificates, Cluster, ClusterOptions, Fault, MASTER_NAME, Masters, Proxy, Server, ms, sentinel_of, wait_until,
+    CAP, Certificates, Cluster, ClusterOptions, Fault, Masters, Proxy, Server, ms, sentinel_of, wait_until,
 };
 
 /// Short enough to wait for, long enough to be renewed on a busy machine.
@@ -41,7 +41,7 @@ struct Case {
     /// Of servers with TLS.
     certificates: Option<Certificates>,
     /// Names the server.
-    sentinel: Option<Server>,
+    sentinel: Option<(Server, String)>,
 }
 
 /// The network between a client and its servers.
@@ -50,7 +50,7 @@ struct Network {
     /// Nodes of a cluster, which announce their proxies.
     nodes: Vec<String>,
     /// Names the proxy.
-    sentinel: Option<Server>,
+    sentinel: Option<(Server, String)>,
     /// In front of the proxies, which do not understand TLS.
     #[cfg(feature = "tls")]
     fronts: Vec<crate::rig::TlsFront>,
@@ -78,8 +78,8 @@ impl Network {
     }
 
     fn urls(&self) -> Vec<String> {
-        if let Some(sentinel) = &self.sentinel {
-            return vec![sentinel.url()];
+        if let Some((_, url)) = &self.sentinel {
+            return vec![url.clone()];
         }
         if !self.nodes.is_empty() {
             return self.nodes.clone();
@@ -112,7 +112,6 @@ impl Network {
 fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>) -> Builder {
     let builder = match primitive.masters {
         1 if primitive.in_cluster => LockClient::builder().urls(urls).cluster(),
-        1 if primitive.by_sentinel => LockClient::builder().urls(urls).sentinel(MASTER_NAME),
         1 => LockClient::builder().url(&urls[0]),
         // Tests of their own cover masters that lost their data.
         _ => LockClient::builder().urls(urls).redlock().longest_lease(LONG).admit_fresh_nodes(),
@@ -190,7 +189,7 @@ impl Case {
         if self.primitive.in_cluster {
             return self.servers.0.iter().map(Server::announced_url).collect();
         }
-        self.sentinel.as_ref().map_or_else(|| self.servers.urls(), |sentinel| vec![sentinel.url()])
+        self.sentinel.as_ref().map_or_else(|| self.servers.urls(), |(_, url)| vec![url.clone()])
     }
 
     fn builder(&self, urls: &[String]) -> Builder {

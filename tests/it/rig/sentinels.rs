@@ -160,17 +160,22 @@ fn data_server(options: &SentinelOptions<'_>) -> Server {
     server
 }
 
-/// One sentinel that names what listens on this port, whatever happens to it.
-pub(crate) fn sentinel_of(port: u16) -> Server {
+/// One sentinel that names what listens on this port, whatever happens to it, and the URL for it. The
+/// master has a name of its own: sentinels that watch one server under one name learn of each
+/// other, and so would their clients.
+pub(crate) fn sentinel_of(port: u16) -> (Server, String) {
+    let name = format!("master-{port}");
     let prepare = || {
         let mut sentinel = Server::prepare(Listen::Tcp, &[]).configured_by_file(&["--sentinel"]);
         sentinel.configure(&[
-            format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {port} 1"),
-            format!("sentinel down-after-milliseconds {MASTER_NAME} 3600000"),
+            format!("sentinel monitor {name} 127.0.0.1 {port} 1"),
+            format!("sentinel down-after-milliseconds {name} 3600000"),
         ]);
         vec![sentinel]
     };
-    start_together(prepare).remove(0)
+    let sentinel = start_together(prepare).remove(0);
+    let url = format!("redis+sentinel://127.0.0.1:{}/{name}", sentinel.port());
+    (sentinel, url)
 }
 
 /// Sentinels that know everything from the start: to find each other would take two seconds.
