@@ -181,7 +181,7 @@ fn a_shard_that_hangs_delays_no_undo_and_no_renewal_of_another() {
     let cluster = patient(true);
     let names = names_on_each_node(&cluster, 2);
     // A wait for the whole I/O timeout would cost the watchdog the leases of the others.
-    let client = builder(&cluster).lease(ms(3000)).io_timeout(ms(2900)).build().unwrap();
+    let client = builder(&cluster).lease(ms(4000)).io_timeout(ms(3900)).build().unwrap();
     let held = client.lock(&names[2]).unwrap();
     works(&client, &names[0]);
     cluster.node(0).suspend();
@@ -194,7 +194,7 @@ fn a_shard_that_hangs_delays_no_undo_and_no_renewal_of_another() {
     let exists = || cluster.node(1).cmd::<u32>(&["EXISTS", &names[3]]) == 1;
     wait_until("it is undone", || !exists());
     assert!(start.elapsed() < PROMPT, "{:?}", start.elapsed());
-    std::thread::sleep(ms(3000));
+    std::thread::sleep(ms(4000));
     assert!(held.is_held());
     cluster.node(0).resume();
     held.unlock().unwrap();
@@ -260,7 +260,8 @@ fn close_and_drop_leave_nothing_while_a_shard_is_down() {
             cluster.node(0).suspend();
             if close {
                 let start = Instant::now();
-                assert!(client.close(ms(2000)).is_err() || start.elapsed() < CAP);
+                // Whether all could be given back: one of them is on the shard that is down.
+                assert!(client.close(ms(2000)).is_err());
                 assert!(start.elapsed() < CAP, "{:?}", start.elapsed());
             }
             for waiter in waiters {
