@@ -155,8 +155,17 @@ impl Cluster {
                 self.set_slot(index, slot, &["NODE", &self.ids[to]]);
             }
         }
-        let knows = |node: &Server| view(node).iter().any(|line| line.id == self.ids[to] && line.owns(slot));
-        wait_until("all nodes know the new owner", || self.running().all(|(_, node)| knows(node)));
+        // Also how late it became the owner: a node that begins another move without knowing it may
+        // choose an older epoch. Then a message that is still under way gives the slot back to a
+        // node that has dropped its keys, and each sends clients to the other for ever.
+        let seen_by = |node: &Server| {
+            let lines = view(node).into_iter();
+            lines.filter(|line| line.id == self.ids[to] && line.owns(slot)).map(|line| line.epoch).next()
+        };
+        wait_until("all nodes know the new owner", || {
+            let own = seen_by(self.node(to));
+            own.is_some() && self.running().all(|(_, node)| seen_by(node) == own)
+        });
     }
 
     fn set_slot(&self, index: usize, slot: u16, words: &[&str]) {
