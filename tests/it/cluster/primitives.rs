@@ -150,6 +150,8 @@ fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
     let (first, second) = (on(0, "a"), on(1, "b"));
     let [one, two, three] =
         [500, 5000, 5000].map(|io| builder(&cluster).lease(ms(60_000)).io_timeout(ms(io)).build().unwrap());
+    // From now on the nodes know the script.
+    drop(one.multi([&first, &second]).lock().unwrap());
     let guard = two.lock(&first).unwrap();
     let lost = cluster.node(1).proxy();
     lost.inject(&second, Fault::BlackHoleReply);
