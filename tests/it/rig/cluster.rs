@@ -274,7 +274,9 @@ fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
                 false => ("slave", self::id(&nodes[primary]), String::new()),
             };
             let epoch = primary + 1;
-            format!("{id} 127.0.0.1:{port}@{bus} {myself}{role} {of} 0 0 {epoch} connected{slots}\n")
+            // Without it Valkey does not find its own shard, and ends at the first SPUBLISH.
+            let shard = if Server::is_valkey() { format!(",,shard-id={epoch:040x}") } else { String::new() };
+            format!("{id} 127.0.0.1:{port}@{bus}{shard} {myself}{role} {of} 0 0 {epoch} connected{slots}\n")
         };
         let lines: String = (0..count).map(line).collect();
         let text = format!("{lines}vars currentEpoch {PRIMARIES} lastVoteEpoch 0\n");

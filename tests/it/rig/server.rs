@@ -149,6 +149,14 @@ impl Server {
         self.proxy = Some(Arc::new(proxy));
     }
 
+    pub(crate) fn is_valkey() -> bool {
+        static IS: OnceLock<bool> = OnceLock::new();
+        *IS.get_or_init(|| {
+            let output = Command::new(binary()).arg("--version").output().unwrap();
+            String::from_utf8_lossy(&output.stdout).contains("Valkey")
+        })
+    }
+
     /// Whether the servers can do TLS. If not it says so, and the test that asks shall end.
     pub(crate) fn has_tls() -> bool {
         static HAS: OnceLock<bool> = OnceLock::new();
