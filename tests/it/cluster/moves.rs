@@ -1,14 +1,13 @@
 //! Slots that move while locks are held, waited for and taken.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::LockClient;
 
 use super::{builder, client};
 use crate::contract::primitives::{PRIMITIVES, Primitive};
-use crate::rig::{CAP, Cluster, PROMPT, count_under_the_lock, ms, wait_until};
+use crate::rig::{CAP, Cluster, PROMPT, count_under_the_lock, ms, wait_for, wait_until};
 
 /// A node that does not own the slot.
 fn other_node(cluster: &Cluster, slot: u16) -> usize {
@@ -22,20 +21,21 @@ fn a_hold_survives_the_move_of_its_slot() {
     let (one, two) = (builder(&cluster).lease(ms(3000)).build().unwrap(), client(&cluster));
     let names = |primitive: &Primitive| format!("{{moves-{}}}", primitive.label);
     let primitives: Vec<_> = PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()).collect();
-    let (moved, released) = (Barrier::new(primitives.len() + 1), Barrier::new(primitives.len() + 1));
+    // Not a barrier, at which the others would wait for ever for a thread that has failed.
+    let (held, released) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|s| {
         for primitive in &primitives {
             let name = names(primitive);
             (primitive.prepare)(&one, &name);
-            let (one, two, moved, released) = (&one, &two, &moved, &released);
+            let (one, two, held, released) = (&one, &two, &held, &released);
             s.spawn(move || {
                 let open = |client: &LockClient| (primitive.open)(client.clone(), &name, None);
                 let guard = open(one).lock().unwrap();
                 let token = guard.token();
                 std::thread::scope(|s| {
-                    let waiter = s.spawn(|| open(two).try_lock_for(2 * CAP).unwrap().expect("it becomes free").token());
-                    moved.wait();
-                    released.wait();
+                    let waiter = s.spawn(|| open(two).try_lock_for(4 * CAP).unwrap().expect("it becomes free").token());
+                    held.fetch_add(1, Ordering::SeqCst);
+                    wait_for(2 * CAP, "the slots have moved", || released.load(Ordering::SeqCst));
                     assert!(guard.is_held(), "{}", primitive.label);
                     let start = Instant::now();
                     guard.unlock().unwrap();
@@ -45,14 +45,14 @@ fn a_hold_survives_the_move_of_its_slot() {
                 });
             });
         }
-        moved.wait();
+        wait_until("all are held", || held.load(Ordering::SeqCst) == primitives.len());
         for primitive in &primitives {
             let slot = cluster.slot(&names(primitive));
             cluster.migrate_slot(slot, other_node(&cluster, slot));
         }
         // More than one lease: each is renewed where it is now.
         std::thread::sleep(ms(3300));
-        released.wait();
+        released.store(true, Ordering::SeqCst);
     });
     one.semaphore(&names(primitives.iter().find(|primitive| primitive.label.starts_with("semaphore")).unwrap()))
         .delete()

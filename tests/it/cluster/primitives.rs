@@ -6,7 +6,7 @@ use leasehold::{ErrorKind, LockClient, NodeState};
 
 use super::{builder, client, names_on_each_node};
 use crate::contract::primitives::{Exclusive, PRIMITIVES};
-use crate::rig::{CAP, Cluster, PROMPT, count_under_the_lock, ms, wait_until};
+use crate::rig::{CAP, Cluster, Fault, PROMPT, count_under_the_lock, ms, wait_until};
 
 /// Taken by one client, waited for by the other, given up, and granted to that one promptly.
 fn in_turns(label: &str, one: &dyn Exclusive, two: &dyn Exclusive) {
@@ -142,7 +142,7 @@ fn a_multi_lock_over_several_slots_is_all_or_none() {
 #[test]
 fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
     let cluster =
-        Cluster::start_with(crate::rig::ClusterOptions { replicas: false, node_timeout: 60_000, ..Default::default() });
+        Cluster::start_with(crate::rig::ClusterOptions { replicas: false, proxies: true, ..Default::default() });
     let on = |node, letter| {
         let mut all = (0..).map(move |n| format!("{letter}-{n}"));
         all.find(|name| cluster.owner(cluster.slot(name)) == node).unwrap()
@@ -150,19 +150,19 @@ fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
     let (first, second) = (on(0, "a"), on(1, "b"));
     let [one, two, three] =
         [500, 5000, 5000].map(|io| builder(&cluster).lease(ms(60_000)).io_timeout(ms(io)).build().unwrap());
+    // From now on the nodes know the script.
+    drop(one.multi([&first, &second]).lock().unwrap());
     let guard = two.lock(&first).unwrap();
+    let lost = cluster.node(1).proxy();
+    lost.inject(&second, Fault::BlackHoleReply);
     std::thread::scope(|s| {
-        drop(one.lock(&second).unwrap());
-        let caller = s.spawn(|| one.multi([&first, &second]).try_lock_for(ms(6000)).is_ok_and(|all| all.is_some()));
+        let caller = s.spawn(|| one.multi([&first, &second]).try_lock_for(ms(4000)).is_ok_and(|all| all.is_some()));
         std::thread::sleep(ms(500));
-        cluster.node(1).suspend();
         guard.unlock().unwrap();
-        // While that call waits for the second name, so that this one gets the first when it is
-        // given back.
-        std::thread::sleep(ms(100));
+        lost.wait_hits(1);
+        // While that call waits for the reply, so that this one gets the first name when it is given
+        // back.
         let guard = three.lock(&first).unwrap();
-        std::thread::sleep(ms(500));
-        cluster.node(1).resume();
         assert!(!caller.join().unwrap());
         guard.unlock().unwrap();
     });

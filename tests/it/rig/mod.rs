@@ -48,10 +48,16 @@ pub(crate) const fn ms(n: u64) -> Duration {
 
 /// Polls until `done`, at most for [`CAP`].
 #[track_caller]
-pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, done: impl FnMut() -> bool) {
+    wait_for(CAP, what, done);
+}
+
+/// The same for what takes longer, such as several waits of others.
+#[track_caller]
+pub(crate) fn wait_for(longest: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < CAP, "waited {CAP:?} in vain for: {what}");
+        assert!(start.elapsed() < longest, "waited {longest:?} in vain for: {what}");
         std::thread::sleep(ms(2));
     }
 }

@@ -89,8 +89,8 @@ impl Cluster {
     }
 
     /// Resolves each undo at the primary that has its slot, over the connection of the background.
-    /// One resolution for each, in order. One that is redirected is left for the next round, and one
-    /// whose slot is half moved until it has moved.
+    /// One resolution for each, in order. One that is redirected is left for the next round; while
+    /// its slot is half moved it may have to wait for the end of the move.
     pub(crate) fn resolve_all(&self, undos: &[(Slot, Undo)]) -> Vec<Resolution> {
         let mut resolved: Vec<Resolution> = undos.iter().map(|_| Resolution::NotYet).collect();
         let mut groups: Vec<(Route, Vec<usize>)> = Vec::new();
