@@ -128,7 +128,7 @@ impl ClusterSubscriber {
     fn tidy(&mut self) -> Result<Option<Received>> {
         let mut failed = Vec::new();
         let lost = self.tidy_links(&mut failed)?;
-        // Not logged under the mutex: a logger that blocks would keep every waiter from its message.
+        // Not under the mutex: a logger that blocks would keep every waiter from its message.
         for (address, error) in &failed {
             self.log_trouble(address, error);
         }
