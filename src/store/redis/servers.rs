@@ -100,7 +100,7 @@ impl Servers {
             }
             Kind::Cluster(cluster) => cluster,
         };
-        // A script that frees a lock by force removes it last: one that ran in part has not done so.
+        // A script that frees a lock by force removes it last: one that ran in part has not yet.
         let answered = cluster.follow(slot, |route| call(route.server(), request().asking(route.is_asking())))?;
         if answered.reply.redirect().is_some() { Err(still_redirected(answered.reply)) } else { Ok(answered.reply) }
     }
