@@ -135,7 +135,9 @@
 //! - Wake-ups use sharded channels where the first node that answers has them, as Redisson does;
 //!   [`sharded_channels`](crate::Builder::sharded_channels) overrides that. All clients must agree.
 //! - [`replicas(k)`](crate::Builder::replicas) works, and closes for each shard what it closes
-//!   [behind sentinels](#sentinels). Redlock over clusters is refused.
+//!   [behind sentinels](#sentinels). Each hold waits for its own acknowledgement there, so while a
+//!   replica is gone that is needed, a client with very many holds on that shard renews slowly.
+//!   Redlock over clusters is refused.
 //!
 //! # Managed servers
 //!
