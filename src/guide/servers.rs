@@ -124,6 +124,7 @@
 //! | a slot moves to another primary | nobody anything: requests follow the redirect, renewals and wake-ups go on at the new primary |
 //! | a slot stays half moved | holds are renewed. Redis refuses to *take* a free lock whose keys are on both sides: a first attempt fails with [`NotReady`](crate::ErrorKind::NotReady) after the I/O timeout, a waiting call goes on |
 //! | a primary fails over | an outage of its names, until the replica is promoted (`cluster-node-timeout`, and a second or two). Holds that the replica has are renewed there, others are [lost](crate::guide::losing_a_lock) |
+//! | a primary hangs, and comes back after its replica was promoted | until it learns of that (Redis needs some 100 ms), it grants locks to clients that ask it, which others hold at the new primary; [fencing](crate::guide::fencing) refuses one of the two, and with [`replicas(1)`](crate::Builder::replicas) no such grant counts |
 //! | a primary hangs, or is gone without a replica | its holds are lost when their leases end. All other names go on as if nothing were |
 //!
 //! - A [multi-lock](crate::LockClient::multi) over several slots is still all or none, and holds

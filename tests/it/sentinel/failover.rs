@@ -25,8 +25,9 @@ fn stays_exact_on(mut rig: Sentinels, fail: impl FnOnce(&mut Sentinels, &Load)) 
             assert_eq!(client.nodes()[0].address(), address(rig.master_server()));
         }
     });
-    // Replication is asynchronous: each client may have had a grant that the new master never got.
-    assert!(late <= 2, "{late} writes were late");
+    // Each client may have had a grant that the new master never got (replication is asynchronous),
+    // and one that an old master answers when it comes back.
+    assert!(late <= 4, "{late} writes were late");
     drop(clients);
     assert_left(&rig);
     rig.assert_clean();

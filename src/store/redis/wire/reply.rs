@@ -134,6 +134,8 @@ impl ServerError {
             (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
         } else if self.says("READONLY") {
             (ErrorKind::ReadOnly, "the server is a replica; connect to the primary")
+        } else if self.says("UNBLOCKED") || self.text.contains("WAIT cannot be used with replica") {
+            (ErrorKind::NotReplicated, "the server became a replica before enough others had acknowledged the write")
         } else if self.says("NOREPLICAS") || self.says("MISCONF") {
             (ErrorKind::ReadOnly, "the server takes no writes now, because it cannot save or replicate them")
         } else if self.says("OOM") {
@@ -201,6 +203,12 @@ mod tests {
         assert_eq!(kind("NOAUTH Authentication required."), ErrorKind::Denied);
         assert_eq!(kind("ERR max number of clients reached"), ErrorKind::NotReady);
         assert_eq!(kind("OOM command not allowed when used memory > 'maxmemory'."), ErrorKind::Full);
+        for demoted in [
+            "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+            "ERR WAIT cannot be used with replica instances. Please also note that",
+        ] {
+            assert_eq!(kind(demoted), ErrorKind::NotReplicated);
+        }
         assert_eq!(kind("READONLY You can't write against a read only replica."), ErrorKind::ReadOnly);
         assert_eq!(kind("LOADING Redis is loading the dataset in memory"), ErrorKind::NotReady);
         assert_eq!(kind("BUSY Redis is busy running a script."), ErrorKind::NotReady);
