@@ -44,6 +44,18 @@ fn a_fork_owns_nothing_and_harms_nothing() {
     server.assert_clean();
 }
 
+/// For servers of other kinds.
+pub(crate) fn assert_forks_own_nothing(url: &str) {
+    let env = [("LEASEHOLD_TEST_URL", url)];
+    let mut child = Child::spawn("processes::forking_process", &env);
+    assert_eq!(child.expect("child "), "held=false lock=Forked");
+    assert_eq!(child.expect("parent "), "held=true");
+    child.wait();
+    let mut child = Child::spawn("processes::forking_while_others_are_busy", &env);
+    child.expect("all came back");
+    child.wait();
+}
+
 #[test]
 #[ignore = "a program for other tests"]
 fn forking_process() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, ErrorKind, LockClient};
 
 use super::{builder, channels, names_on_each_node};
-use crate::rig::{CAP, Child, Cluster, ClusterOptions, Fault, Load, PROMPT, Server, ms, threads_named, wait_until};
+use crate::rig::{CAP, Cluster, ClusterOptions, Fault, Load, PROMPT, Server, ms, threads_named, wait_until};
 
 /// So long that nothing here can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
@@ -294,13 +294,6 @@ fn a_fork_owns_nothing_and_harms_nothing() {
     let hosts: Vec<String> =
         cluster.urls().iter().map(|url| url["redis://".len()..].trim_end_matches('/').to_owned()).collect();
     let url = format!("redis+cluster://{}", hosts.join(","));
-    let env = [("LEASEHOLD_TEST_URL", &*url)];
-    let mut child = Child::spawn("processes::forking_process", &env);
-    assert_eq!(child.expect("child "), "held=false lock=Forked");
-    assert_eq!(child.expect("parent "), "held=true");
-    child.wait();
-    let mut child = Child::spawn("processes::forking_while_others_are_busy", &env);
-    child.expect("all came back");
-    child.wait();
+    crate::processes::assert_forks_own_nothing(&url);
     cluster.assert_clean();
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use leasehold::{Builder, Credentials, ErrorKind, LockClient, NodeState};
 
 use super::{address, assert_left, builder, client, works};
-use crate::rig::{
-    Child, MASTER_NAME, SentinelOptions, Sentinels, logged_anywhere, record_logs, threads_named, wait_until,
-};
+use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, logged_anywhere, record_logs, threads_named, wait_until};
 
 #[track_caller]
 fn fails(builder: &Builder, kind: ErrorKind, says: &str) {
@@ -148,14 +146,7 @@ fn close_and_drop_leave_nothing() {
 fn a_fork_owns_nothing_and_harms_nothing() {
     let rig = Sentinels::start();
     let url = format!("redis+sentinel://{}/{MASTER_NAME}", hosts(&rig));
-    let env = [("LEASEHOLD_TEST_URL", &*url)];
-    let mut child = Child::spawn("processes::forking_process", &env);
-    assert_eq!(child.expect("child "), "held=false lock=Forked");
-    assert_eq!(child.expect("parent "), "held=true");
-    child.wait();
-    let mut child = Child::spawn("processes::forking_while_others_are_busy", &env);
-    child.expect("all came back");
-    child.wait();
+    crate::processes::assert_forks_own_nothing(&url);
     assert_left(&rig);
     rig.assert_clean();
 }
