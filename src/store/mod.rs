@@ -6,8 +6,10 @@
 //! when a handle is made.
 
 pub(crate) mod memory;
+mod net;
 pub(crate) mod redis;
 pub(crate) mod redlock;
+mod resolve;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 

@@ -204,6 +204,17 @@ pub(super) enum Resolution {
     NotYet,
 }
 
+impl From<Resolution> for crate::store::resolve::Resolution {
+    fn from(resolution: Resolution) -> Self {
+        match resolution {
+            Resolution::Done => Self::Done,
+            Resolution::NothingUnderWay | Resolution::Redirected(_) => Self::Refused,
+            Resolution::MayHaveRun => Self::MayHaveRun,
+            Resolution::NotYet => Self::NotYet,
+        }
+    }
+}
+
 /// What one undo needs before the reply to its release counts.
 struct Plan {
     /// Every unknown outcome can be resolved now.

@@ -19,7 +19,6 @@ pub(crate) mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::background::Resolution;
 use self::keys::{RedisKeys, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, is_a_number, used_otherwise};
 use self::script::WaiterTimeouts;
@@ -35,13 +34,11 @@ use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::NodeStatus;
+use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
     Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, QueueStore,
     Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
-
-/// Undos resolved in one write.
-const RESOLVE_CHUNK: usize = 200;
 
 /// The settings of a client of one server.
 #[derive(Debug, Clone)]
@@ -130,9 +127,10 @@ impl RedisStore {
     fn resolve_chunk(&self, chunk: &[Undo]) -> Result<Vec<Resolution>> {
         if let Some(cluster) = self.servers.as_cluster() {
             let undos: Vec<_> = chunk.iter().map(|undo| (slot_of(&undo.name), undo.clone())).collect();
-            return Ok(cluster.resolve_all(&undos));
+            return Ok(cluster.resolve_all(&undos).into_iter().map(Into::into).collect());
         }
-        self.servers.as_one().expect("there is no third kind").background.resolve(chunk)
+        let resolved = self.servers.as_one().expect("there is no third kind").background.resolve(chunk)?;
+        Ok(resolved.into_iter().map(Into::into).collect())
     }
 
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
@@ -223,45 +221,7 @@ impl LockStore for RedisStore {
     }
 
     fn resolve(&self, undos: &mut Vec<Undo>) {
-        let mut kept = Vec::new();
-        // After the TTL of the idempotency key a repeat could return the permits twice.
-        let asked_at = self.clock.now();
-        let is_expired = |undo: &Undo| asked_at >= undo.expires && undo.permits_without_lease().is_some();
-        let (expired, rest): (Vec<Undo>, Vec<Undo>) = undos.drain(..).partition(is_expired);
-        *undos = rest;
-        expired.iter().for_each(Undo::warn_of_a_leak);
-        if undos.is_empty() {
-            return;
-        }
-        let chunk: Vec<Undo> = undos.drain(..undos.len().min(RESOLVE_CHUNK)).collect();
-        match self.resolve_chunk(&chunk) {
-            Ok(done) => {
-                for (mut undo, resolved) in chunk.into_iter().zip(done) {
-                    match resolved {
-                        Resolution::Done => continue,
-                        // Refused, for lack of permission, say: from here on only its lease ends
-                        // it.
-                        Resolution::NothingUnderWay | Resolution::Redirected(_) => undo.note_refusal(asked_at),
-                        Resolution::MayHaveRun => undo.note_possible_run(asked_at),
-                        Resolution::NotYet => {}
-                    }
-                    kept.push(undo);
-                }
-            }
-            Err(error) => {
-                let count = chunk.len() + undos.len();
-                log::debug!("{count} unknown outcomes cannot be resolved yet: {}", error.chain());
-                kept.extend(chunk);
-            }
-        }
-        // The undos that failed go behind the others.
-        undos.append(&mut kept);
-        let now = self.clock.now();
-        // Past `expires` a lease has ended by itself, unless an outcome is unknown: the request may
-        // still lie in the buffer of a suspended server, for any time. Permits without leases are
-        // given up above.
-        let goes_on = |undo: &Undo| !undo.unknowns.is_empty() || undo.permits_without_lease().is_some();
-        undos.retain(|undo| goes_on(undo) || now < undo.expires);
+        resolve_first(undos, &*self.clock, |chunk| self.resolve_chunk(chunk));
     }
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {

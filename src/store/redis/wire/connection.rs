@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::poll::readable;
 use super::reply::Reply;
 use super::request::{Replicas, Request};
 use super::shape::Shape;
@@ -13,6 +12,7 @@ use super::unknown_outcome::{Facts, Failure, Remedy, UnknownOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
+use crate::store::net::readable;
 
 /// A live connection. Any error is final: after a timeout the next reply could belong to an earlier
 /// request.

@@ -1,14 +1,15 @@
 //! A server's address and how to log in there.
 
-#[cfg(unix)]
-use std::path::PathBuf;
+use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::log_in::{Attempt, LogIn, Password};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
 #[cfg(feature = "tls")]
 use crate::base::tls::Tls;
+use crate::store::net::{Address, Stream};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
@@ -23,29 +24,24 @@ pub(crate) struct Endpoint {
     pub(super) tls: Option<Arc<TlsClient>>,
 }
 
-#[derive(Clone, PartialEq, Eq)]
-pub(super) enum Address {
-    Tcp {
-        host: String,
-        port: u16,
-    },
-    #[cfg(unix)]
-    Unix(PathBuf),
-}
-
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The address only: the rest has the password.
-        match &self.address {
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
-            #[cfg(unix)]
-            Address::Unix(path) => write!(f, "{}", path.display()),
-        }
+        self.address.fmt(f)
     }
 }
 
 impl Endpoint {
+    /// Connects, with TLS if it has it. Also returns the deadline of the handshake.
+    pub(super) fn dial(&self, timeout: Duration) -> io::Result<(Stream, Instant)> {
+        let (stream, deadline) = Stream::connect(&self.address, timeout)?;
+        #[cfg(feature = "tls")]
+        if let (Some(tls), Address::Tcp { host, .. }) = (&self.tls, &self.address) {
+            return Ok((stream.secure(tls, host, deadline)?, deadline));
+        }
+        Ok((stream, deadline))
+    }
+
     /// The same at another address.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }

@@ -11,7 +11,6 @@ mod connector;
 mod endpoint;
 mod line;
 mod log_in;
-mod poll;
 mod pool;
 mod pubsub;
 mod reader;
@@ -19,10 +18,7 @@ mod reply;
 mod request;
 mod script;
 mod shape;
-mod stream;
 mod target;
-#[cfg(feature = "tls")]
-mod tls_stream;
 mod transport;
 mod unknown_outcome;
 mod url;

@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use super::connector::Connector;
 use super::endpoint::Endpoint;
-use super::poll::readable;
 use super::reader::ReplyReader;
 use super::reply::{Reply, ServerError};
 use super::request::Request;
-use super::stream::{Stream, is_timeout};
 use super::target::Epoch;
 use super::transport::{ENDED, next_reply, shake, to_error};
 use super::waker::Waker;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::net::{Stream, is_timeout, readable};
 
 /// What a read received.
 #[derive(Debug, PartialEq, Eq)]
@@ -164,7 +163,7 @@ pub(crate) fn listen_at(
 fn open_socket(endpoint: &Endpoint, client_name: &str, io_timeout: Duration) -> Result<(Socket, SendHalf)> {
     let fail = |e: io::Error| to_error(e, endpoint);
     let log_in = endpoint.begin_log_in()?;
-    let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(fail)?;
+    let (stream, deadline) = endpoint.dial(io_timeout).map_err(fail)?;
     let twin = stream.try_clone().map_err(fail)?;
     let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: endpoint.clone() };
     let send_half = SendHalf { stream: twin, endpoint: endpoint.clone() };

@@ -7,8 +7,8 @@ use super::endpoint::Endpoint;
 use super::reader::ReplyReader;
 use super::reply::Reply;
 use super::request::Request;
-use super::stream::{Stream, is_timeout};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::net::{Stream, is_timeout};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsFailure;
 
@@ -30,7 +30,7 @@ pub(super) struct Transport {
 impl Transport {
     pub(super) fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
         let log_in = endpoint.begin_log_in()?;
-        let (stream, deadline) = Stream::connect(endpoint, io_timeout).map_err(|e| to_error(e, endpoint))?;
+        let (stream, deadline) = endpoint.dial(io_timeout).map_err(|e| to_error(e, endpoint))?;
         let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
         let mut wire = Self { stream, reader, endpoint: endpoint_of_wire, io_timeout, handshake: Some(deadline) };
         if let Some(log_in) = log_in {

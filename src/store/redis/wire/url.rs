@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use redis::IntoConnectionInfo;
 
-use super::endpoint::{Address, Endpoint};
+use super::endpoint::Endpoint;
 use super::log_in::{LogIn, Password};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::net::Address;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

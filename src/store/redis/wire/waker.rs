@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::poll::readable;
-use super::stream::Stream;
+use crate::store::net::{Stream, readable};
 
 /// A pair of sockets: what is written to one ends a wait that includes the other.
 #[cfg(unix)]

@@ -8,19 +8,19 @@ use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use redis::io::tcp::socket2;
-
-use super::endpoint::{Address, Endpoint};
+use super::address::Address;
 use super::poll::{read_now, time_left};
 #[cfg(feature = "tls")]
 use super::tls_stream::TlsStream;
+#[cfg(feature = "tls")]
+use crate::store::tls::TlsClient;
 
 /// Keepalive probes find a peer that is gone without closing the connection.
 fn keepalive() -> socket2::TcpKeepalive {
     socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
 }
 
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
@@ -29,21 +29,17 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Connects, with TLS if the endpoint has it, and returns the deadline of the handshake:
-    /// connect and both handshakes share `timeout`. It starts after the host name is resolved, or a
-    /// slow name server would leave no time for the server.
-    pub(super) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<(Self, Instant)> {
-        match &endpoint.address {
+    /// Connects, and returns the deadline of the handshake: connect and all handshakes share
+    /// `timeout`. It starts after the host name is resolved, or a slow name server would leave no
+    /// time for the server.
+    pub(crate) fn connect(address: &Address, timeout: Duration) -> io::Result<(Self, Instant)> {
+        match address {
             Address::Tcp { host, port } => {
                 let addresses: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
                 let deadline = Instant::now() + timeout;
                 let stream = connect_tcp(&addresses, deadline)?;
                 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
                 socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout))?;
-                #[cfg(feature = "tls")]
-                if let Some(tls) = &endpoint.tls {
-                    return Ok((Self::Tls(TlsStream::connect(stream, tls, host, deadline)?), deadline));
-                }
                 Ok((Self::Tcp(stream), deadline))
             }
             #[cfg(unix)]
@@ -59,7 +55,18 @@ impl Stream {
         }
     }
 
-    pub(super) fn try_clone(&self) -> io::Result<Self> {
+    /// The handshake of TLS over a connection that has none yet.
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure(self, client: &TlsClient, host: &str, deadline: Instant) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => TlsStream::connect(stream, client, host, deadline).map(Self::Tls),
+            #[cfg(unix)]
+            Self::Unix(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "a unix socket has no TLS")),
+            Self::Tls(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "the connection has TLS already")),
+        }
+    }
+
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
         match self {
             Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
             #[cfg(unix)]
@@ -69,7 +76,7 @@ impl Stream {
         }
     }
 
-    pub(super) fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
+    pub(crate) fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
         let (read, write) = (Some(read), Some(write));
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
@@ -83,7 +90,7 @@ impl Stream {
     }
 
     /// From here on reads and writes return at once, with `WouldBlock` if they cannot proceed.
-    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(true),
             #[cfg(unix)]
@@ -95,7 +102,7 @@ impl Stream {
 
     /// Whether a read would return now, also because the connection has ended. With TLS: whether it
     /// would return something for us, because the socket also brings what TLS keeps for itself.
-    pub(super) fn has_input(&self) -> bool {
+    pub(crate) fn has_input(&self) -> bool {
         match self {
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.has_input(),
@@ -112,7 +119,7 @@ impl Stream {
 
     /// Whether bytes have left the socket that were not read yet, so that poll does not report
     /// them.
-    pub(super) fn has_read_ahead(&self) -> bool {
+    pub(crate) fn has_read_ahead(&self) -> bool {
         match self {
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.has_read_ahead(),
@@ -140,7 +147,7 @@ impl Stream {
     }
 
     /// Reads what has come, without waiting; `WouldBlock` if there is nothing for us.
-    pub(super) fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => read_now(stream, buffer),
             #[cfg(unix)]
@@ -150,7 +157,7 @@ impl Stream {
         }
     }
 
-    pub(super) fn shutdown(&self) {
+    pub(crate) fn shutdown(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             #[cfg(unix)]
@@ -163,13 +170,13 @@ impl Stream {
 
     /// For the handshake: neither reads nor writes go on after `deadline`, also while single bytes
     /// still come. It changes the timeouts of the socket.
-    pub(super) fn within(&mut self, deadline: Instant) -> Within<'_> {
+    pub(crate) fn within(&mut self, deadline: Instant) -> Within<'_> {
         Within { stream: self, deadline }
     }
 
     /// For one reply that arrives in pieces: after `deadline` only what has arrived is read. A
     /// process that was stopped meanwhile finds the deadline over, but the reply there.
-    pub(super) fn until(&mut self, deadline: Instant) -> Until<'_> {
+    pub(crate) fn until(&mut self, deadline: Instant) -> Until<'_> {
         Until { stream: self, deadline, first: true }
     }
 }
@@ -240,7 +247,7 @@ impl Write for Stream {
     }
 }
 
-pub(super) struct Within<'s> {
+pub(crate) struct Within<'s> {
     stream: &'s mut Stream,
     deadline: Instant,
 }
@@ -277,7 +284,7 @@ impl Write for Within<'_> {
     }
 }
 
-pub(super) struct Until<'s> {
+pub(crate) struct Until<'s> {
     stream: &'s mut Stream,
     deadline: Instant,
     first: bool,
@@ -300,7 +307,7 @@ impl Read for Until<'_> {
     }
 }
 
-pub(super) fn is_timeout(e: &io::Error) -> bool {
+pub(crate) fn is_timeout(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 

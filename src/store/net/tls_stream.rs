@@ -22,7 +22,7 @@ const CHUNK: usize = 4096;
 
 /// A handle; clones share the connection. Only one of them may read.
 #[derive(Clone)]
-pub(super) struct TlsStream(Arc<Shared>);
+pub(crate) struct TlsStream(Arc<Shared>);
 
 struct Shared {
     socket: TcpStream,
@@ -31,7 +31,7 @@ struct Shared {
 
 impl TlsStream {
     /// The handshake, in which each read and write ends at the deadline.
-    pub(super) fn connect(socket: TcpStream, client: &TlsClient, host: &str, deadline: Instant) -> io::Result<Self> {
+    pub(crate) fn connect(socket: TcpStream, client: &TlsClient, host: &str, deadline: Instant) -> io::Result<Self> {
         let has_identity = client.has_identity();
         let mut session =
             Session { tls: client.session(host)?, raw: Vec::new(), start: 0, has_ended: false, has_identity };
@@ -39,12 +39,12 @@ impl TlsStream {
         Ok(Self(Arc::new(Shared { socket, session: Mutex::new(session) })))
     }
 
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         &self.0.socket
     }
 
     /// At most one read of the socket, with its timeout. `None` if that brought nothing for us.
-    pub(super) fn read_some(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(crate) fn read_some(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         if let Some(read) = self.0.session.lock().take(buffer)? {
             return Ok(Some(read));
         }
@@ -56,7 +56,7 @@ impl TlsStream {
     }
 
     /// What is for us of what has come, without waiting; `WouldBlock` if nothing is.
-    pub(super) fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut session = self.0.session.lock();
         loop {
             if let Some(read) = session.take(buffer)? {
@@ -68,7 +68,7 @@ impl TlsStream {
 
     /// Whether something has come for us, or an end or an error. What TLS keeps for itself does not
     /// count: servers send session tickets after the handshake, and may change keys at any time.
-    pub(super) fn has_input(&self) -> bool {
+    pub(crate) fn has_input(&self) -> bool {
         let mut session = self.0.session.lock();
         loop {
             match session.has_plaintext() {
@@ -83,13 +83,13 @@ impl TlsStream {
     }
 
     /// Whether something for us has been read from the socket already; also after an error.
-    pub(super) fn has_read_ahead(&self) -> bool {
+    pub(crate) fn has_read_ahead(&self) -> bool {
         self.0.session.lock().has_plaintext().unwrap_or(true)
     }
 
     /// Encrypts and sends; each write to the socket has its timeout, or ends at the deadline. In
     /// the mutex until all is sent: records must not change places.
-    pub(super) fn write(&self, bytes: &[u8], deadline: Option<Instant>) -> io::Result<usize> {
+    pub(crate) fn write(&self, bytes: &[u8], deadline: Option<Instant>) -> io::Result<usize> {
         let mut session = self.0.session.lock();
         let taken = session.tls.writer().write(bytes)?;
         session.flush(&self.0.socket, deadline)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Which sockets can be read or have ended. Waits at most `timeout` for the first. Bytes that a
 /// parser has read ahead do not count.
 #[cfg(unix)]
-pub(super) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
+pub(crate) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
     let timeout = Timespec {
@@ -26,7 +26,7 @@ pub(super) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
 /// Whether one socket can be read now or has ended. Allocates nothing, because it runs before every
 /// request.
 #[cfg(unix)]
-pub(super) fn is_readable(stream: &impl AsFd) -> bool {
+pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
@@ -41,7 +41,7 @@ pub(super) fn is_readable(stream: &impl AsFd) -> bool {
 
 /// Without poll, the caller tries each in turn, without waiting, every millisecond.
 #[cfg(not(unix))]
-pub(super) fn readable<S>(streams: &[&S], timeout: Duration) -> Vec<bool> {
+pub(crate) fn readable<S>(streams: &[&S], timeout: Duration) -> Vec<bool> {
     std::thread::sleep(timeout.min(Duration::from_millis(1)));
     vec![true; streams.len()]
 }
@@ -50,20 +50,20 @@ pub(super) fn readable<S>(streams: &[&S], timeout: Duration) -> Vec<bool> {
 ///
 /// # Errors
 /// `TimedOut` if nothing is.
-pub(super) fn time_left(deadline: Instant) -> io::Result<Duration> {
+pub(crate) fn time_left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// One read that does not wait, whatever the socket's timeouts; `WouldBlock` if nothing has come.
 #[cfg(unix)]
-pub(super) fn read_now(stream: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_now(stream: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     let flags = rustix::net::RecvFlags::DONTWAIT;
     Ok(rustix::io::retry_on_intr(|| rustix::net::recv(stream, &mut *buffer, flags))?.1)
 }
 
 #[cfg(not(unix))]
-pub(super) fn read_now(mut stream: &std::net::TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_now(mut stream: &std::net::TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     stream.set_nonblocking(true)?;
     let read = io::Read::read(&mut stream, buffer);
     stream.set_nonblocking(false).and(read)

@@ -1,0 +1,11 @@
+//! Sockets for the stores of servers: every wait on them is bounded, with TLS or without.
+
+mod address;
+mod poll;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls_stream;
+
+pub(crate) use address::Address;
+pub(crate) use poll::readable;
+pub(crate) use stream::{Stream, is_timeout};
