@@ -166,6 +166,8 @@ pub use base::node_status::{NodeState, NodeStatus};
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;
 pub use builder::Builder;
+#[cfg(feature = "postgres")]
+pub use builder::POSTGRES_SCHEMA;
 pub use client::LockClient;
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};
 pub use sync::fair_mutex::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};

@@ -2,11 +2,16 @@
 
 mod cluster;
 mod credentials;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod redlock;
 mod sentinel;
 mod stores;
 #[cfg(feature = "tls")]
 mod tls;
+
+#[cfg(feature = "postgres")]
+pub use postgres::POSTGRES_SCHEMA;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +79,8 @@ pub struct Builder {
     outage_timeout: Option<Duration>,
     waiter_timeout: Duration,
     java_waiter_timeout: Duration,
+    #[cfg(feature = "postgres")]
+    create_schema: bool,
     lazy: bool,
 }
 
@@ -105,6 +112,8 @@ impl Builder {
             outage_timeout: None,
             waiter_timeout: DEFAULT_WAITER_TIMEOUT,
             java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT,
+            #[cfg(feature = "postgres")]
+            create_schema: true,
             lazy: false,
         }
     }
@@ -266,6 +275,9 @@ impl Builder {
     #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "TLS reads its files"))]
     pub(crate) fn build_with(mut self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let io_timeout = self.check()?;
+        if self.names_postgres() {
+            return self.build_postgres(io_timeout, clock);
+        }
         #[cfg(feature = "tls")]
         self.prepare_tls()?;
         let (id, redlock) = (ClientId::random(self.waiter_timeout), self.redlock);
@@ -281,6 +293,25 @@ impl Builder {
             client.shared().watchdog.begin()?;
         }
         Ok(client)
+    }
+
+    fn names_postgres(&self) -> bool {
+        let is_one = |url: &String| {
+            url.split_once(':').is_some_and(|(scheme, _)| scheme.to_ascii_lowercase().starts_with("postgres"))
+        };
+        self.urls.iter().any(is_one)
+    }
+
+    #[cfg(feature = "postgres")]
+    fn build_postgres(self, io_timeout: Duration, clock: Arc<dyn Clock>) -> Result<LockClient> {
+        let id = ClientId::random(self.waiter_timeout);
+        let store = Arc::new(self.postgres_store(io_timeout, &id, &clock)?);
+        Ok(self.client(id, io_timeout, store, clock))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn build_postgres(self, _io_timeout: Duration, _clock: Arc<dyn Clock>) -> Result<LockClient> {
+        Err(invalid("a postgres:// URL needs leasehold's cargo feature \"postgres\", which is off here"))
     }
 
     /// A client of a store in memory.

@@ -160,6 +160,14 @@ impl Builder {
         if let Ok(Some(SentinelUrls { sentinels, .. })) = self.sentinel_urls() {
             return sentinels.iter().map(|sentinel| format!("{sentinel:?}")).collect();
         }
+        #[cfg(feature = "postgres")]
+        if self.names_postgres() {
+            let address = |url: &String| match crate::store::postgres::url::PostgresUrl::parse(url) {
+                Ok(url) => format!("{url:?}"),
+                Err(_) => "a URL that is not understood".to_owned(),
+            };
+            return self.urls.iter().map(address).collect();
+        }
         let address = |url: &String| match Endpoint::parse(url, self.credentials.as_ref()) {
             Ok(endpoint) => format!("{endpoint:?}"),
             Err(_) => "a URL that is not understood".to_owned(),

@@ -7,6 +7,8 @@
 
 pub(crate) mod memory;
 mod net;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod redis;
 pub(crate) mod redlock;
 mod resolve;

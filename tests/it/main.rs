@@ -21,6 +21,8 @@ mod memory;
 mod model;
 mod multi;
 mod mutex;
+#[cfg(feature = "postgres")]
+mod on_postgres;
 mod outcomes;
 mod processes;
 mod redisson_readers;

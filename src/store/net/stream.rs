@@ -66,6 +66,15 @@ impl Stream {
         }
     }
 
+    /// The server's certificate, where there is TLS.
+    #[cfg(all(feature = "tls", feature = "postgres"))]
+    pub(crate) fn server_certificate(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Tls(stream) => stream.server_certificate(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         match self {
             Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),

@@ -39,6 +39,12 @@ impl TlsStream {
         Ok(Self(Arc::new(Shared { socket, session: Mutex::new(session) })))
     }
 
+    #[cfg(feature = "postgres")]
+    pub(crate) fn server_certificate(&self) -> Option<Vec<u8>> {
+        let session = self.0.session.lock();
+        session.tls.peer_certificates()?.first().map(|certificate| certificate.to_vec())
+    }
+
     pub(crate) fn socket(&self) -> &TcpStream {
         &self.0.socket
     }

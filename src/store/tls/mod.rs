@@ -17,8 +17,12 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::tls::{Identity, Pem, Tls};
 
 mod any_certificate;
+#[cfg(feature = "postgres")]
+mod binding;
 mod failure;
 
+#[cfg(feature = "postgres")]
+pub(crate) use binding::end_point_hash;
 pub(crate) use failure::TlsFailure;
 
 /// Makes the TLS sessions of one client. Its files are read anew when they have changed.

@@ -1,13 +1,29 @@
-//! Reads requests and replies from a stream.
+//! Reads requests and replies from a stream, in Redis' protocol or in PostgreSQL's.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Redis,
+    #[cfg(feature = "postgres")]
+    Postgres,
+}
+
 /// The next complete request, raw and as words.
-pub(crate) fn next_request(client: &mut UnixStream, pending: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
+pub(crate) fn next_request(
+    protocol: Protocol,
+    client: &mut UnixStream,
+    pending: &mut Vec<u8>,
+) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     let mut chunk = [0; 16 * 1024];
     loop {
-        if let Some((length, words)) = parse_request(pending) {
+        let parsed = match protocol {
+            Protocol::Redis => parse_request(pending),
+            #[cfg(feature = "postgres")]
+            Protocol::Postgres => parse_transaction(pending).map(|length| (length, vec![pending[..length].to_vec()])),
+        };
+        if let Some((length, words)) = parsed {
             let rest = pending.split_off(length);
             return Some((std::mem::replace(pending, rest), words));
         }
@@ -36,11 +52,18 @@ fn parse_request(bytes: &[u8]) -> Option<(usize, Vec<Vec<u8>>)> {
     (at <= bytes.len()).then_some((at, words))
 }
 
-pub(crate) fn read_reply(server: &mut UnixStream) -> Option<Vec<u8>> {
+pub(crate) fn read_reply(protocol: Protocol, server: &mut UnixStream) -> Option<Vec<u8>> {
     let mut reply = Vec::new();
     let mut chunk = [0; 16 * 1024];
-    while reply_length(&reply, 0).is_none() {
+    let is_complete = |reply: &[u8]| match protocol {
+        Protocol::Redis => reply_length(reply, 0).is_some(),
+        #[cfg(feature = "postgres")]
+        Protocol::Postgres => answers_all(reply),
+    };
+    while !is_complete(&reply) {
         match server.read(&mut chunk) {
+            // The last words of a server that ends the connection.
+            Ok(0) if !reply.is_empty() => return Some(reply),
             Ok(0) | Err(_) => return None,
             Ok(n) => reply.extend_from_slice(&chunk[..n]),
         }
@@ -63,4 +86,43 @@ fn reply_length(bytes: &[u8], from: usize) -> Option<usize> {
         b'*' => (0..number()?.max(0)).try_fold(at, |at, _| reply_length(bytes, at)),
         _ => Some(at),
     }
+}
+
+/// Where the next message of PostgreSQL ends that has a type in front.
+#[cfg(feature = "postgres")]
+fn message_end(bytes: &[u8], from: usize) -> Option<usize> {
+    let length = bytes.get(from + 1..from + 5)?.try_into().ok().map(u32::from_be_bytes)?;
+    let end = from + 1 + length as usize;
+    (end <= bytes.len()).then_some(end)
+}
+
+/// The end of the first transaction: of the messages up to a sync, of a simple query, or of what a
+/// log-in sends. The first message of a connection has no type.
+#[cfg(feature = "postgres")]
+fn parse_transaction(bytes: &[u8]) -> Option<usize> {
+    if bytes.first() == Some(&0) {
+        let length = bytes.get(..4)?.try_into().ok().map(u32::from_be_bytes)? as usize;
+        return (length <= bytes.len()).then_some(length);
+    }
+    let mut at = 0;
+    loop {
+        let end = message_end(bytes, at)?;
+        if matches!(bytes[at], b'S' | b'Q' | b'p' | b'X') {
+            return Some(end);
+        }
+        at = end;
+    }
+}
+
+/// Whether the server has answered: it is ready again, or asks for more of a log-in.
+#[cfg(feature = "postgres")]
+fn answers_all(bytes: &[u8]) -> bool {
+    let (mut at, mut is_over) = (0, false);
+    while let Some(end) = message_end(bytes, at) {
+        let asks_for_more =
+            bytes[at] == b'R' && bytes.get(at + 5..at + 9).is_some_and(|code| ![0, 12].contains(&code[3]));
+        is_over = bytes[at] == b'Z' || asks_for_more;
+        at = end;
+    }
+    is_over && at == bytes.len()
 }

@@ -11,6 +11,8 @@ mod load;
 mod logs;
 mod masters;
 mod places;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod proxy;
 mod scripts;
 mod sentinels;
@@ -29,6 +31,8 @@ pub(crate) use load::Load;
 pub(crate) use logs::{logged, logged_anywhere, record_logs};
 pub(crate) use masters::{Masters, wait_for_votes};
 pub(crate) use places::{TO_BUS, free_port, fresh_dir};
+#[cfg(feature = "postgres")]
+pub(crate) use postgres::Postgres;
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts};
 pub(crate) use sentinels::{MASTER_NAME, SentinelOptions, Sentinels, sentinel_of};

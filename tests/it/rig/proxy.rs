@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::frames::{next_request, read_reply};
+use super::frames::{Protocol, next_request, read_reply};
 use super::{Server, free_port, ms, wait_until};
 
 /// What happens to the request that the fault is injected into.
@@ -109,6 +109,9 @@ impl Peer {
 enum Address {
     Unix(PathBuf),
     Tcp(u16),
+    /// The socket, and the URL that leads to it.
+    #[cfg(feature = "postgres")]
+    Postgres(PathBuf, String),
 }
 
 /// Sockets are alike in all that is done with them here.
@@ -130,7 +133,18 @@ impl Proxy {
         let path = server.dir().join("p");
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().ok().map(|(stream, _)| stream);
-        Self::listen(Address::Unix(path), accept, server, Peer::Client)
+        Self::listen(Address::Unix(path), accept, server.socket(), Protocol::Redis, Peer::Client)
+    }
+
+    /// On a socket beside that of the server.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn before_postgres(server: &super::Postgres) -> Self {
+        let number = super::Postgres::fresh_number();
+        let path = server.dir().join(format!(".s.PGSQL.{number}"));
+        let listener = UnixListener::bind(&path).unwrap();
+        let accept = move || listener.accept().ok().map(|(stream, _)| stream);
+        let address = Address::Postgres(path, server.url_at(number));
+        Self::listen(address, accept, server.socket(), Protocol::Postgres, Peer::Client)
     }
 
     /// On a port of its own, which a server that will run in a group can announce.
@@ -140,16 +154,16 @@ impl Proxy {
         let listener = std::iter::repeat_with(bind).take(5).find_map(Result::ok).unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap().port());
         let accept = move || listener.accept().ok().map(|(stream, _)| as_unix(stream));
-        Self::listen(address, accept, server, Peer::Unknown)
+        Self::listen(address, accept, server.socket(), Protocol::Redis, Peer::Unknown)
     }
 
     fn listen(
         address: Address,
         accept: impl FnMut() -> Option<UnixStream> + Send + 'static,
-        server: &Server,
+        upstream: PathBuf,
+        protocol: Protocol,
         peer: Peer,
     ) -> Self {
-        let upstream = server.socket();
         let state = Arc::new(State::default());
         let shared = state.clone();
         let acceptor = std::thread::spawn(move || {
@@ -165,7 +179,7 @@ impl Proxy {
                 let streams = [client.try_clone().unwrap(), server.try_clone().unwrap()];
                 shared.streams.lock().extend(streams.map(|stream| (of_server.clone(), stream)));
                 let state = shared.clone();
-                std::thread::spawn(move || carry(client, server, &state, peer, &of_server));
+                std::thread::spawn(move || carry(client, server, &state, protocol, peer, &of_server));
             }
         });
         Self { address, state, acceptor: Some(acceptor) }
@@ -175,14 +189,16 @@ impl Proxy {
         match &self.address {
             Address::Unix(path) => format!("redis+unix://{}", path.display()),
             Address::Tcp(port) => format!("redis://127.0.0.1:{port}/"),
+            #[cfg(feature = "postgres")]
+            Address::Postgres(_, url) => url.clone(),
         }
     }
 
     /// 0 on a Unix socket.
     pub(crate) fn port(&self) -> u16 {
         match self.address {
-            Address::Unix(_) => 0,
             Address::Tcp(port) => port,
+            _ => 0,
         }
     }
 
@@ -190,7 +206,7 @@ impl Proxy {
     pub(crate) fn path(&self) -> &std::path::Path {
         match &self.address {
             Address::Unix(path) => path,
-            Address::Tcp(port) => panic!("it listens on port {port}"),
+            _ => panic!("it is no Unix socket of Redis"),
         }
     }
 
@@ -279,6 +295,8 @@ impl Drop for Proxy {
         // Wakes the acceptor.
         match &self.address {
             Address::Unix(path) => drop(UnixStream::connect(path)),
+            #[cfg(feature = "postgres")]
+            Address::Postgres(path, _) => drop(UnixStream::connect(path)),
             Address::Tcp(port) => drop(TcpStream::connect(("127.0.0.1", *port))),
         }
         if let Some(acceptor) = self.acceptor.take() {
@@ -298,10 +316,19 @@ fn close(a: &UnixStream, b: &UnixStream) {
 
 /// Forwards request by request until the client subscribes or the replica has its snapshot; from
 /// then on bytes flow freely both ways.
-fn carry(mut client: UnixStream, mut server: UnixStream, state: &State, mut peer: Peer, of_server: &AtomicBool) {
+fn carry(
+    mut client: UnixStream,
+    mut server: UnixStream,
+    state: &State,
+    protocol: Protocol,
+    mut peer: Peer,
+    of_server: &AtomicBool,
+) {
     let mut pending = Vec::new();
     loop {
-        let Some((request, words)) = next_request(&mut client, &mut pending) else { return close(&client, &server) };
+        let Some((request, words)) = next_request(protocol, &mut client, &mut pending) else {
+            return close(&client, &server);
+        };
         if peer == Peer::Unknown {
             peer = Peer::of(&words);
             of_server.store(peer == Peer::Server, Ordering::SeqCst);
@@ -319,6 +346,7 @@ fn carry(mut client: UnixStream, mut server: UnixStream, state: &State, mut peer
         }
         let streams = |word: &Vec<u8>| {
             [&b"SUBSCRIBE"[..], b"PSUBSCRIBE", b"SSUBSCRIBE", b"PSYNC", b"SYNC"].contains(&word.as_slice())
+                || word.get(5..12) == Some(b"LISTEN ")
         };
         if words.first().is_some_and(streams) {
             let _ = server.write_all(&request);
@@ -331,10 +359,10 @@ fn carry(mut client: UnixStream, mut server: UnixStream, state: &State, mut peer
         }
         let fault = if peer == Peer::Server { None } else { take_fault(state, &words) };
         let done = match fault {
-            None => exchange(&mut client, &mut server, &request, None).is_some(),
+            None => exchange(protocol, &mut client, &mut server, &request, None).is_some(),
             Some(fault) => {
                 state.hits.fetch_add(1, Ordering::SeqCst);
-                meet(fault, &mut client, &mut server, &request, state)
+                meet(fault, protocol, &mut client, &mut server, &request, state)
             }
         };
         if !done {
@@ -362,7 +390,14 @@ fn take_fault(state: &State, words: &[Vec<u8>]) -> Option<Fault> {
 }
 
 /// False if the connection is over.
-fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request: &[u8], state: &State) -> bool {
+fn meet(
+    fault: Fault,
+    protocol: Protocol,
+    client: &mut UnixStream,
+    server: &mut UnixStream,
+    request: &[u8],
+    state: &State,
+) -> bool {
     match fault {
         Fault::CutBeforeSend => false,
         Fault::CutRequestAt(n) => {
@@ -370,42 +405,42 @@ fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request:
             false
         }
         Fault::CutAfterApplied => {
-            let _ = exchange(client, server, request, Some(0));
+            let _ = exchange(protocol, client, server, request, Some(0));
             false
         }
         Fault::CutReplyAt(n) => {
-            let _ = exchange(client, server, request, Some(n));
+            let _ = exchange(protocol, client, server, request, Some(n));
             false
         }
         Fault::BlackHoleReply => {
-            let _ = exchange(client, server, request, Some(0));
+            let _ = exchange(protocol, client, server, request, Some(0));
             let _ = client.read_to_end(&mut Vec::new());
             false
         }
         Fault::StallReply(pause) => {
             let _ = server.write_all(request);
-            let Some(reply) = read_reply(server) else { return false };
+            let Some(reply) = read_reply(protocol, server) else { return false };
             std::thread::sleep(pause);
             client.write_all(&reply).is_ok()
         }
         Fault::StallThenCut(pause) => {
-            let _ = exchange(client, server, request, Some(0));
+            let _ = exchange(protocol, client, server, request, Some(0));
             std::thread::sleep(pause);
             false
         }
         Fault::Hold => {
             wait_until("a held request is released", || state.release_held.load(Ordering::SeqCst));
             let _ = server.write_all(request);
-            let _ = read_reply(server);
+            let _ = read_reply(protocol, server);
             state.held_over.store(true, Ordering::SeqCst);
             false
         }
         Fault::Stray(frame) => {
             let _ = client.write_all(frame);
-            exchange(client, server, request, None).is_some()
+            exchange(protocol, client, server, request, None).is_some()
         }
         Fault::StrayAfter(frame, pause) => {
-            let done = exchange(client, server, request, None).is_some();
+            let done = exchange(protocol, client, server, request, None).is_some();
             std::thread::sleep(pause);
             done && client.write_all(frame).is_ok()
         }
@@ -419,9 +454,15 @@ fn meet(fault: Fault, client: &mut UnixStream, server: &mut UnixStream, request:
 }
 
 /// Forwards a request and its reply, or only the first `most` bytes of the reply.
-fn exchange(client: &mut UnixStream, server: &mut UnixStream, request: &[u8], most: Option<usize>) -> Option<()> {
+fn exchange(
+    protocol: Protocol,
+    client: &mut UnixStream,
+    server: &mut UnixStream,
+    request: &[u8],
+    most: Option<usize>,
+) -> Option<()> {
     server.write_all(request).ok()?;
-    let reply = read_reply(server)?;
+    let reply = read_reply(protocol, server)?;
     let end = most.map_or(reply.len(), |n| n.min(reply.len()));
     client.write_all(&reply[..end]).ok()
 }

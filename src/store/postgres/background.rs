@@ -1,0 +1,177 @@
+//! The connection of the watchdog thread, for renewals and undos.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::requests;
+use super::server::{end_backends, into_error, unknowns_of};
+use super::wire::{Answer, Connection, Connector, Failure, Pool, Request, UnknownOutcome};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::resolve::Resolution;
+use crate::store::{Renewal, Renewed, Undo};
+
+/// Holds renewed by one statement: more make others wait for longer, and save nothing.
+const CHUNK: usize = 500;
+/// How often holds are asked for again whose rows are locked at that moment.
+const TRIES: u32 = 4;
+
+/// A connection apart from the pool: renewals must not queue behind calls of locks.
+pub(super) struct Background {
+    pub(super) connector: Connector,
+    idle: Mutex<Idle>,
+}
+
+/// The connection while nobody uses it.
+#[derive(Default)]
+struct Idle {
+    connection: Option<Connection>,
+    /// No connection is put back any more.
+    closed: bool,
+}
+
+impl std::fmt::Debug for Background {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Background").field("hosts", &self.connector.server.url).finish_non_exhaustive()
+    }
+}
+
+impl Background {
+    pub(super) fn new(connector: Connector) -> Self {
+        Self { connector, idle: Mutex::default() }
+    }
+
+    pub(super) fn close(&self) {
+        // The connection of a renewal under way is not here: the watchdog thread drops it after the
+        // answer.
+        let mut idle = self.idle.lock();
+        idle.closed = true;
+        idle.connection = None;
+    }
+
+    /// Renews all holds. A row that is locked just now is asked for again: an acquire that finds it
+    /// taken holds it for no longer than one transaction.
+    pub(super) fn renew(&self, holds: &[Renewal], locks: &Pool) -> Vec<Renewed> {
+        let mut outcomes: Vec<Option<Renewed>> = holds.iter().map(|_| None).collect();
+        for attempt in 0..TRIES {
+            let left: Vec<usize> = (0..holds.len()).filter(|&place| outcomes[place].is_none()).collect();
+            if left.is_empty() {
+                break;
+            }
+            if attempt > 0 {
+                std::thread::sleep(Duration::from_millis(u64::from(attempt)));
+            }
+            if let Err(error) = self.renew_once(holds, &left, &mut outcomes, locks) {
+                outcomes.iter_mut().filter(|outcome| outcome.is_none()).for_each(|outcome| {
+                    *outcome = Some(Renewed::Failed(error.clone()));
+                });
+            }
+        }
+        let locked = || Renewed::Failed(Error::new(ErrorKind::NotReady, "another transaction has locked the row"));
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(locked)).collect()
+    }
+
+    fn renew_once(
+        &self,
+        holds: &[Renewal],
+        places: &[usize],
+        outcomes: &mut [Option<Renewed>],
+        locks: &Pool,
+    ) -> Result<()> {
+        let chunks: Vec<&[usize]> = places.chunks(CHUNK).collect();
+        let request = |chunk: &&[usize]| requests::renew(chunk.iter().map(|&place| &holds[place]));
+        let sent: Vec<Request> = chunks.iter().map(request).collect();
+        for (chunk, answer) in chunks.iter().zip(self.exchange(&sent, locks)?) {
+            let renewed = answer.rows.map_err(|e| e.to_error());
+            match renewed.and_then(|rows| requests::renew_answers(&rows, chunk.len(), answer.sent_at)) {
+                Ok(renewed) => chunk.iter().zip(renewed).for_each(|(&place, outcome)| outcomes[place] = outcome),
+                Err(error) => {
+                    chunk.iter().for_each(|&place| outcomes[place] = Some(Renewed::Failed(error.clone())));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Uses a connection of the pool if no other can be opened (`max_connections`): a hold must not
+    /// be lost while its client has a connection that works.
+    fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<Vec<Answer>> {
+        let started = Instant::now();
+        match self.exchange_alone(requests) {
+            Ok(answers) => Ok(answers),
+            // Not after a connect that timed out: the server hangs, and would hang there too.
+            Err(Failure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
+                log::debug!("renewing over a connection of the locks: {}", error.chain());
+                let answers = requests.iter().map(|request| locks.call_over_open(request).ok());
+                answers.collect::<Option<_>>().ok_or(error)
+            }
+            Err(failure) => Err(into_error(failure)),
+        }
+    }
+
+    fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<Vec<Answer>, Failure> {
+        let idle = self.idle.lock().connection.take();
+        let idle = idle.filter(|connection| self.connector.leads_to_the_primary(connection));
+        let mut connection = match idle.and_then(Connection::if_alive) {
+            Some(connection) => connection,
+            None => self.connector.connect().map_err(Failure::NotSent)?,
+        };
+        let answers = connection.ask_all(requests)?;
+        let is_over_with =
+            |answer: &Answer| answer.rows.as_ref().is_err_and(super::wire::ServerError::wants_new_connection);
+        if !answers.iter().any(is_over_with) {
+            self.put_back(connection);
+        }
+        Ok(answers)
+    }
+
+    fn put_back(&self, connection: Connection) {
+        let mut idle = self.idle.lock();
+        if !idle.closed {
+            idle.connection = Some(connection);
+        }
+    }
+
+    /// Ends the backends of requests with unknown outcome, then releases.
+    pub(super) fn resolve(&self, undos: &[Undo], place_of: impl Fn(&Undo) -> i64) -> Result<Vec<Resolution>> {
+        // Always a new connection: its handshake shows which server process answers now.
+        drop(self.idle.lock().connection.take());
+        let mut connection = self.connector.connect()?;
+        let all: Vec<UnknownOutcome> = undos.iter().flat_map(|undo| unknowns_of(&undo.unknowns)).cloned().collect();
+        // Not longer: renewals wait for this.
+        let patience = self.connector.io_timeout / 2;
+        let mut ended = end_backends(&mut connection, &all, patience).map_err(into_error)?.into_iter();
+        let mut ready = Vec::with_capacity(undos.len());
+        for undo in undos {
+            let own: Vec<bool> = ended.by_ref().take(unknowns_of(&undo.unknowns).len()).collect();
+            ready.push(!own.contains(&false));
+        }
+        let is_ready = undos.iter().zip(&ready).filter(|(_, ready)| **ready);
+        let releases: Vec<Request> =
+            is_ready.map(|(undo, _)| requests::release(&undo.release(), place_of(undo), true)).collect();
+        let mut answers = match connection.ask_all(&releases) {
+            Ok(answers) => answers.into_iter(),
+            Err(Failure::Unknown { error, .. }) => {
+                log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
+                let resolution = |&ready: &bool| if ready { Resolution::MayHaveRun } else { Resolution::NotYet };
+                return Ok(ready.iter().map(resolution).collect());
+            }
+            Err(failure) => return Err(into_error(failure)),
+        };
+        self.put_back(connection);
+        let resolution = |(undo, ready): (&Undo, &bool)| {
+            if !*ready {
+                return Resolution::NotYet;
+            }
+            let rows = answers.next().expect("an answer for every request").rows;
+            match rows.map_err(|e| e.to_error()).and_then(|rows| requests::release_answer(&rows, &undo.release(), true))
+            {
+                Ok(_) => Resolution::Done,
+                // Rolled back, because its row was locked for too long.
+                Err(error) if error.kind().is_outage() => Resolution::NotYet,
+                Err(_) => Resolution::Refused,
+            }
+        };
+        Ok(undos.iter().zip(&ready).map(resolution).collect())
+    }
+}

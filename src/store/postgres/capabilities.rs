@@ -1,0 +1,161 @@
+//! The capabilities that not every store has: several locks as one, queues, counts.
+
+use super::PostgresStore;
+use super::requests::{self, TOLD, another_kind, channel_of, hint, integer, integers, letter, millis, one, unexpected};
+use super::server::unknowns_of;
+use super::sql::{COUNTED, MULTI_ACQUIRE, MULTI_RELEASE, QUEUE};
+use super::wire::Request;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::IDEMPOTENCY_TTL;
+use crate::base::lock_name::LockName;
+use crate::store::{
+    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, HoldCounts, MultiStore, QueueStore, Release, Released,
+    TokenRule, UnknownOutcomes,
+};
+
+/// The places of the names in the order of their bytes, in which their rows are locked.
+fn sorted<'n>(names: impl Iterator<Item = &'n LockName>) -> Vec<usize> {
+    let keys: Vec<&str> = names.map(|name| &*name.key).collect();
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by_key(|&place| keys[place]);
+    order
+}
+
+impl MultiStore for PostgresStore {
+    fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
+        let AcquireAll { parts, lease, token } = acquire;
+        let order = sorted(parts.iter().map(|part| part.name));
+        let request = Request::new(&MULTI_ACQUIRE)
+            .list(order.iter().map(|&place| &*parts[place].name.key))
+            .list(order.iter().map(|&place| parts[place].holder.as_str()))
+            .numbers(order.iter().map(|&place| i64::from(parts[place].held)))
+            .number(millis(*lease))
+            .number(millis(TOLD))
+            .arg(if unknowns_of(unknowns).is_empty() { "false" } else { "true" });
+        let answer = self.server.ask(&request, unknowns)?;
+        let rows = match answer.rows {
+            Ok(rows) => rows,
+            // Which row is locked is not said, so the pause is short.
+            Err(error) if error.is_lock_timeout() => return Ok(AcquiredAll::Busy { at: 0, ttl: Some(super::LOCKED) }),
+            Err(error) => return Err(error.to_error()),
+        };
+        let row = one(&rows, "a multi-lock")?;
+        // The first is 1.
+        let at = integer(row, 2).and_then(|at| usize::try_from(at - 1).ok()).and_then(|at| order.get(at).copied());
+        let at = || at.ok_or_else(|| unexpected("a multi-lock", None));
+        let acquired = match integer(row, 0) {
+            Some(1) => {
+                let granted = integers(row, 3, "a multi-lock")?;
+                if granted.len() != order.len() {
+                    return Err(unexpected("a multi-lock", Some(1)));
+                }
+                let mut tokens = vec![0; order.len()];
+                if *token != TokenRule::Off {
+                    order.iter().zip(granted).for_each(|(&place, token)| tokens[place] = token.unsigned_abs());
+                }
+                AcquiredAll::Granted { tokens, sent_at: answer.sent_at }
+            }
+            Some(0) => AcquiredAll::Busy { at: at()?, ttl: hint(integer(row, 1).unwrap_or(0)) },
+            Some(2) => AcquiredAll::Gone { at: at()? },
+            Some(5) => return Err(another_kind().for_name(&parts[at()?].name.name)),
+            other => return Err(unexpected("a multi-lock", other)),
+        };
+        // Not after an error: earlier attempts may still have taken the locks.
+        unknowns.clear();
+        Ok(acquired)
+    }
+
+    fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
+        let order = sorted(releases.iter().map(|release| release.name));
+        let wakes: Vec<String> = order.iter().map(|&place| channel_of(&releases[place].name.key)).collect();
+        let request = |wakes: &[String]| {
+            Request::new(&MULTI_RELEASE)
+                .list(order.iter().map(|&place| &*releases[place].name.key))
+                .list(order.iter().map(|&place| releases[place].holder.as_str()))
+                .numbers(order.iter().map(|&place| i64::from(releases[place].left.main)))
+                .list(wakes.iter().map(String::as_str))
+        };
+        let repeated = !unknowns.is_empty();
+        let mut answer = self.server.ask(&request(&wakes), unknowns)?;
+        if answer.rows.as_ref().is_err_and(super::wire::ServerError::is_full_of_messages) {
+            let silent = vec![String::new(); wakes.len()];
+            answer = self.server.ask(&request(&silent), unknowns)?;
+        }
+        let rows = answer.rows.map_err(|e| e.to_error())?;
+        let answers = integers(one(&rows, "a release")?, 0, "a release")?;
+        if answers.len() != order.len() {
+            return Err(unexpected("a release", None));
+        }
+        unknowns.clear();
+        let mut outcomes: Vec<Result<Released>> = releases.iter().map(|_| Ok(Released::NotHeld)).collect();
+        for (&place, answer) in order.iter().zip(answers) {
+            outcomes[place] = match answer {
+                0 if repeated && releases[place].left == HoldCounts::NONE => {
+                    Ok(Released::Freed { listeners: None, next: None })
+                }
+                0 => Ok(Released::NotHeld),
+                1 => Ok(Released::StillHeld),
+                2 => Ok(Released::Freed { listeners: None, next: None }),
+                other => Err(unexpected("a release", Some(other))),
+            };
+        }
+        Ok(outcomes)
+    }
+}
+
+impl QueueStore for PostgresStore {
+    fn queue_of(&self, name: &LockName, _client: &str) -> Result<(usize, Option<usize>)> {
+        let request = Request::new(&QUEUE).arg(&*name.key).arg(&*self.channel);
+        let rows = self.server.ask_freely(&request)?.rows.map_err(|e| e.to_error())?;
+        let row = one(&rows, "a look at a queue")?;
+        let number = |column| integer(row, column).and_then(|number| usize::try_from(number).ok());
+        Ok((number(0).unwrap_or(0), number(1)))
+    }
+}
+
+impl CountStore for PostgresStore {
+    fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer> {
+        let (what, number) = match change {
+            Count::Set(count) => ("begin", count.into()),
+            Count::Add(more) => ("add", more),
+            Count::Down => ("down", 1),
+            Count::Delete => ("drop", 0),
+        };
+        let wake = channel_of(&name.key);
+        let request = |wake: &str| requests::count(name, what, number, id, IDEMPOTENCY_TTL, 0, wake);
+        let mut answer = self.server.ask(&request(&wake), unknowns)?;
+        if answer.rows.as_ref().is_err_and(super::wire::ServerError::is_full_of_messages) {
+            answer = self.server.ask(&request(""), unknowns)?;
+        }
+        let rows = answer.rows.map_err(|e| e.to_error())?;
+        let row = one(&rows, "a count")?;
+        let value = integer(row, 1).unwrap_or(0);
+        let answer = match integer(row, 0) {
+            Some(status @ (0 | 1)) => CountAnswer { done: status == 1, value },
+            Some(2) => {
+                // An undo has marked the id as used: what was asked must not run any more.
+                let why = "the change was given up before: it did not run";
+                return Err(Error::new(ErrorKind::Unreachable, why));
+            }
+            Some(5) => return Err(another_kind()),
+            Some(7) => {
+                let why = format!("with {value} permits free now, the result would not be within 2^31 - 1");
+                return Err(Error::new(ErrorKind::InvalidInput, why));
+            }
+            other => return Err(unexpected("a count", other)),
+        };
+        unknowns.clear();
+        Ok(answer)
+    }
+
+    fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
+        let request = Request::new(&COUNTED).arg(&*name.key).arg(letter(name.kind));
+        let rows = self.server.ask_freely(&request)?.rows.map_err(|e| e.to_error())?;
+        let row = one(&rows, "a count")?;
+        match integer(row, 0) {
+            Some(1) => Ok((integer(row, 1).unwrap_or(0), integer(row, 2).unwrap_or(0))),
+            Some(5) => Err(another_kind()),
+            other => Err(unexpected("a count", other)),
+        }
+    }
+}

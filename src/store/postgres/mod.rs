@@ -1,0 +1,289 @@
+//! Leases in a PostgreSQL database: rows that end by the server's clock. Each request is one call
+//! of a function in the database, which is one transaction and one round trip.
+
+mod background;
+mod capabilities;
+mod places;
+mod requests;
+mod schema;
+mod server;
+mod sql;
+mod subscription;
+pub(crate) mod url;
+pub(crate) mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::background::Background;
+use self::places::Places;
+use self::requests::{Waiter, channel_of_client};
+pub use self::schema::POSTGRES_SCHEMA;
+use self::server::{Server, known};
+use self::sql::SWEEP;
+use self::subscription::subscribe_to;
+use self::wire::{Answer, Connector, Failure, Outcome, Request, ServerError};
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
+use crate::base::lock_name::{Kind, LockName};
+use crate::base::node_status::{NodeState, NodeStatus};
+use crate::store::resolve::resolve_first;
+use crate::store::{
+    Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, QueueStore,
+    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+};
+
+/// When to try again whose row another transaction has locked: it was fenced, mostly.
+const LOCKED: Duration = Duration::from_millis(20);
+
+/// How often a client removes rows that nobody uses.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+/// How long a row must have been at rest.
+const AT_REST_SECONDS: u32 = 3600;
+/// How many rows of each table one sweep removes at most.
+const SWEPT: u32 = 1000;
+
+/// The settings of a client.
+pub(crate) struct PostgresSettings {
+    pub(crate) server: wire::Server,
+    pub(crate) connections: usize,
+    pub(crate) io_timeout: Duration,
+    /// Of renewals: one slow server must not eat up the lease that a renewal is to save.
+    pub(crate) background_timeout: Duration,
+    pub(crate) waiter_timeout: Duration,
+    pub(crate) client_id: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct PostgresStore {
+    server: Server,
+    background: Background,
+    places: Places,
+    clock: Arc<dyn Clock>,
+    waiter_timeout: Duration,
+    /// Of this client, for its waiters in queues.
+    channel: String,
+    address: String,
+    next_sweep: Mutex<Moment>,
+}
+
+impl PostgresStore {
+    pub(crate) fn new(settings: PostgresSettings) -> Self {
+        let PostgresSettings { server, connections, io_timeout, background_timeout, waiter_timeout, client_id } =
+            settings;
+        let (clock, address) = (server.clock.clone(), format!("{:?}", server.url));
+        let server = Arc::new(server);
+        let foreground = Connector { server: server.clone(), io_timeout };
+        let background = Connector { server, io_timeout: background_timeout };
+        Self {
+            server: Server::new(foreground, connections),
+            background: Background::new(background),
+            places: Places::default(),
+            waiter_timeout,
+            channel: channel_of_client(&client_id),
+            address,
+            next_sweep: Mutex::new(clock.now().plus(SWEEP_EVERY)),
+            clock,
+        }
+    }
+
+    /// Connects once, which also checks the server and the role's rights, and installs the schema.
+    pub(crate) fn connect_now(&self) -> Result<()> {
+        let connection = self.server.pool.connect()?;
+        self.server.pool.adopt(connection);
+        Ok(())
+    }
+
+    fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
+        let place = if acquire.name.kind == Kind::Fair { self.places.of(acquire.holder) } else { 0 };
+        let waiter = Waiter { timeout: self.waiter_timeout, place, channel: &self.channel };
+        requests::acquire(acquire, &waiter)
+    }
+
+    fn release_request(&self, release: &Release<'_>, told: bool) -> Request {
+        let place = if release.name.kind == Kind::Fair { self.places.of(release.holder) } else { 0 };
+        requests::release(release, place, told)
+    }
+
+    fn read_acquired(&self, acquire: &Acquire<'_>, answer: Answer, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+        let rows = match answer.rows {
+            Ok(rows) => rows,
+            // What an earlier attempt did is still not known.
+            Err(error) if error.is_lock_timeout() => return Ok(Acquired::Busy { ttl: Some(LOCKED) }),
+            Err(error) => return Err(error.to_error()),
+        };
+        let acquired = requests::acquire_answer(&rows, acquire, answer.sent_at)?;
+        if acquire.name.kind == Kind::Fair {
+            match acquired {
+                Acquired::Busy { .. } => self.places.keep(acquire.holder, requests::place_of(&rows)),
+                _ => self.places.forget(acquire.holder),
+            }
+        }
+        // Only an answer about the lock resolves the earlier attempts: after an error (a full disk,
+        // say) their effects remain.
+        unknowns.clear();
+        Ok(acquired)
+    }
+
+    fn read_released(&self, release: &Release<'_>, answer: Answer, repeated: bool) -> Result<Released> {
+        let rows = answer.rows.map_err(|e| e.to_error())?;
+        let released = requests::release_answer(&rows, release, repeated)?;
+        if release.name.kind == Kind::Fair && release.left == HoldCounts::NONE {
+            self.places.forget(release.holder);
+        }
+        Ok(released)
+    }
+
+    fn sweep(&self) {
+        let request = Request::new(&SWEEP).number(AT_REST_SECONDS).number(SWEPT);
+        match self.server.pool.call_over_open(&request) {
+            Ok(Answer { rows: Ok(_), .. }) => {}
+            Ok(Answer { rows: Err(error), .. }) => log::debug!("rows at rest stay: {}", error.to_error().chain()),
+            Err(failure) => log::debug!("rows at rest stay: {}", server::into_error(failure).chain()),
+        }
+    }
+}
+
+impl LockStore for PostgresStore {
+    fn check(&self, name: &LockName) -> Result<()> {
+        if name.key.contains('\0') {
+            return Err(Error::named(ErrorKind::InvalidInput, &name.name, "a lock name must not contain a zero byte"));
+        }
+        Ok(())
+    }
+
+    fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+        let answer = self.server.ask(&self.acquire_request(acquire), unknowns)?;
+        self.read_acquired(acquire, answer, unknowns)
+    }
+
+    fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
+        let repeated = !unknowns.is_empty();
+        let mut answer = self.server.ask(&self.release_request(release, true), unknowns)?;
+        if answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages) {
+            // Nobody can be told; the waiters have their timers.
+            answer = self.server.ask(&self.release_request(release, false), unknowns)?;
+        }
+        let released = self.read_released(release, answer, repeated)?;
+        unknowns.clear();
+        Ok(released)
+    }
+
+    fn hand_over(
+        &self,
+        release: &Release<'_>,
+        next: &Acquire<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Option<HandedOver> {
+        // Nobody else is told: if another client gets in between, its own release tells them.
+        let (first, second) = (self.release_request(release, false), self.acquire_request(next));
+        let (first, second) = self.server.pool.call_two(&first, &second)?;
+        let released = known(first, unknowns).and_then(|answer| self.read_released(release, answer, false));
+        let mut next_unknowns = UnknownOutcomes::default();
+        let acquired =
+            known(second, &mut next_unknowns).and_then(|answer| self.read_acquired(next, answer, &mut next_unknowns));
+        Some(HandedOver { released, acquired, unknowns: next_unknowns })
+    }
+
+    fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
+        self.background.renew(batch, &self.server.pool)
+    }
+
+    fn resolve(&self, undos: &mut Vec<Undo>) {
+        resolve_first(undos, &*self.clock, |chunk| {
+            let resolved = self.background.resolve(chunk, |undo| self.places.of(&undo.holder))?;
+            for (undo, resolution) in chunk.iter().zip(&resolved) {
+                if matches!(resolution, crate::store::resolve::Resolution::Done) {
+                    self.places.forget(&undo.holder);
+                }
+            }
+            Ok(resolved)
+        });
+    }
+
+    fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        let mut outcomes = Vec::with_capacity(renewals.len());
+        let answer = self.server.ask_freely(&requests::renew(renewals.iter()))?;
+        let rows = answer.rows.map_err(|e| e.to_error())?;
+        for (renewed, one) in requests::renew_answers(&rows, renewals.len(), answer.sent_at)?.into_iter().zip(renewals)
+        {
+            outcomes.push(match renewed {
+                Some(renewed) => renewed,
+                // Its row is locked just now, by one who asks for the lock, mostly.
+                None => self.background.renew(std::slice::from_ref(one), &self.server.pool).remove(0),
+            });
+        }
+        Ok(outcomes)
+    }
+
+    fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
+        let answer = self.server.ask_freely(&requests::inspect(name))?;
+        requests::inspect_answer(&answer.rows.map_err(|e| e.to_error())?)
+    }
+
+    fn force_unlock(&self, name: &LockName) -> Result<bool> {
+        let outcome: Outcome = self.server.pool.call(requests::force(name));
+        let answer = outcome.map_err(|failure| match failure {
+            Failure::Unknown { error, .. } => {
+                error.and_also("the lock may have been freed; look at it before a repeat")
+            }
+            other => server::into_error(other),
+        })?;
+        requests::force_answer(&answer.rows.map_err(|e| e.to_error())?)
+    }
+
+    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+        Ok(subscribe_to(self.background.connector.listen(read_timeout)?, &self.channel))
+    }
+
+    fn maintain(&self) -> Option<Moment> {
+        let now = self.clock.now();
+        let mut next = self.next_sweep.lock();
+        if now < *next {
+            return Some(*next);
+        }
+        *next = now.plus(SWEEP_EVERY);
+        let next_sweep = *next;
+        drop(next);
+        self.sweep();
+        Some(next_sweep)
+    }
+
+    fn moves(&self) -> u64 {
+        self.background.connector.moves()
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        let (reached, last_error) = self.server.pool.reached();
+        // Without a connection and without a failure, it has not been asked yet.
+        let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
+        vec![NodeStatus { address: self.address.clone(), state, latency: None, last_error, slots: Vec::new() }]
+    }
+
+    fn multi(&self) -> Result<&dyn MultiStore> {
+        Ok(self)
+    }
+
+    fn queue(&self) -> Result<&dyn QueueStore> {
+        Ok(self)
+    }
+
+    fn counts(&self) -> Result<&dyn CountStore> {
+        Ok(self)
+    }
+
+    fn fence(&self) -> Result<&dyn FenceStore> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "fenced values are kept in Redis; in PostgreSQL the transaction itself is fenced, see guide::postgres",
+        ))
+    }
+
+    fn close(&self) {
+        self.server.pool.close();
+        self.background.close();
+    }
+}

@@ -1,0 +1,254 @@
+//! Requests about one lock, and what their answers mean.
+
+use std::time::Duration;
+
+use super::sql::{
+    ACQUIRE, ACQUIRE_NOW, COUNT, FAIR_ACQUIRE, FAIR_RELEASE, FORCE, INSPECT, PERMIT_ACQUIRE, PERMIT_RELEASE,
+    READ_ACQUIRE, RELEASE, RENEW, RW_RELEASE, WRITE_ACQUIRE,
+};
+use super::wire::{Batching, Request, Row};
+use crate::base::deadline::ceil_millis;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
+use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{
+    Acquire, Acquired, Granted, HoldCounts, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Waiting,
+};
+
+/// How long a release is told to waiters after one has said that it waits. A waiter asks again
+/// within half of it.
+pub(super) const TOLD: Duration = Duration::from_secs(20);
+
+/// The channel of a name. Two names that share one cost a needless try.
+pub(super) fn channel_of(key: &str) -> String {
+    format!("leasehold_{:016x}", fnv(key))
+}
+
+/// The channel of a client, for its waiters in queues.
+pub(super) fn channel_of_client(client_id: &str) -> String {
+    format!("leasehold_client_{:016x}", fnv(client_id))
+}
+
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The letter in the column `kind`.
+pub(super) fn letter(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mutex | Kind::Fair => "x",
+        Kind::Read | Kind::Write => "r",
+        Kind::Semaphore => "s",
+        Kind::CountingSemaphore => "c",
+        Kind::Latch => "l",
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(ceil_millis(duration)).unwrap_or(i64::MAX)
+}
+
+/// What an acquire needs to know beside what is asked.
+pub(super) struct Waiter<'a> {
+    /// How long a place in a queue, or the sign of a waiting writer, is kept without another try.
+    pub(super) timeout: Duration,
+    /// Its place in the queue, if it has one.
+    pub(super) place: i64,
+    /// The channel of the client.
+    pub(super) channel: &'a str,
+}
+
+pub(super) fn acquire(request: &Acquire<'_>, waiter: &Waiter<'_>) -> Request {
+    let Acquire { name, holder, permits, lease, held, waiting, .. } = *request;
+    let waits = waiting != Waiting::No;
+    let told = if waits { millis(TOLD) } else { 0 };
+    let kept = if waits { millis(waiter.timeout) } else { 0 };
+    let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
+    match name.kind {
+        Kind::Mutex => {
+            lock(&ACQUIRE).number(millis(lease)).number(held).number(told).batched(Batching::Acquire(&ACQUIRE_NOW))
+        }
+        Kind::Fair => {
+            lock(&FAIR_ACQUIRE).number(millis(lease)).number(held).number(kept).number(waiter.place).arg(waiter.channel)
+        }
+        Kind::Write => lock(&WRITE_ACQUIRE).number(millis(lease)).number(held).number(kept),
+        Kind::Read => lock(&READ_ACQUIRE).number(millis(lease)).number(held).number(told),
+        Kind::Semaphore => lock(&PERMIT_ACQUIRE).number(permits).number(millis(lease)).number(told),
+        Kind::CountingSemaphore => {
+            count(name, "take", permits.into(), holder.as_str(), TAKEN_TTL, told, &channel_of(&name.key))
+        }
+        Kind::Latch => unreachable!("a latch has no holders"),
+    }
+}
+
+/// A change of a count; `id` is that of the change, and its mark is kept for `keep`.
+pub(super) fn count(
+    name: &LockName,
+    what: &str,
+    number: i64,
+    id: &str,
+    keep: Duration,
+    told: i64,
+    wake: &str,
+) -> Request {
+    let request = Request::new(&COUNT).arg(&*name.key).arg(letter(name.kind)).arg(what).number(number).arg(id);
+    request.number(millis(keep)).number(told).arg(wake)
+}
+
+pub(super) fn acquire_answer(rows: &[Row], request: &Acquire<'_>, sent_at: Moment) -> Result<Acquired> {
+    let row = one(rows, "an acquire")?;
+    let value = integer(row, 1).unwrap_or(0);
+    match integer(row, 0) {
+        Some(1) => {
+            let token = if request.token == TokenRule::Off { 0 } else { value.unsigned_abs() };
+            let token = if request.name.kind.is_exclusive() { token } else { 0 };
+            let next = if request.name.kind == Kind::Fair { text(row, 3).map(str::to_owned) } else { None };
+            Ok(Acquired::Granted(Granted { token, sent_at, next }))
+        }
+        Some(0) => Ok(Acquired::Busy { ttl: hint(value) }),
+        Some(2) => Ok(Acquired::Gone),
+        Some(4) => Ok(Acquired::TooFew { permits: u64::try_from(value).unwrap_or(0) }),
+        Some(5) => Err(another_kind()),
+        other => Err(unexpected("an acquire", other)),
+    }
+}
+
+/// How long the lock stays taken; at most until the waiter must say again that it waits.
+pub(super) fn hint(millis: i64) -> Option<Duration> {
+    let millis = u64::try_from(millis).ok().filter(|millis| *millis > 0)?;
+    Some(Duration::from_millis(millis).min(TOLD / 2))
+}
+
+/// The place in the queue that a waiter was given; 0 for none.
+pub(super) fn place_of(rows: &[Row]) -> i64 {
+    rows.first().and_then(|row| integer(row, 2)).unwrap_or(0)
+}
+
+/// `told`: whether waiters of other clients shall hear of it.
+pub(super) fn release(request: &Release<'_>, place: i64, told: bool) -> Request {
+    let Release { name, holder, permits, left, granted } = *request;
+    let wake = if told { channel_of(&name.key) } else { String::new() };
+    let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
+    match name.kind {
+        Kind::Mutex => lock(&RELEASE).number(left.main).arg(wake).batched(Batching::Release),
+        Kind::Fair => lock(&FAIR_RELEASE).number(left.main).number(place).arg(wake),
+        Kind::Read | Kind::Write => lock(&RW_RELEASE).number(left.main).number(left.reads).arg(wake),
+        Kind::Semaphore => lock(&PERMIT_RELEASE).arg(wake),
+        Kind::CountingSemaphore => {
+            let what = if granted { "return" } else { "back" };
+            count(name, what, permits.into(), holder.as_str(), IDEMPOTENCY_TTL, 0, &wake)
+        }
+        Kind::Latch => unreachable!("a latch has no holders"),
+    }
+}
+
+/// `repeated`: an earlier attempt of the same release may have run.
+pub(super) fn release_answer(rows: &[Row], request: &Release<'_>, repeated: bool) -> Result<Released> {
+    let row = one(rows, "a release")?;
+    let freed = |next| Ok(Released::Freed { listeners: None, next });
+    match integer(row, 0) {
+        // Permits without leases that were given back before.
+        Some(0) if request.name.kind == Kind::CountingSemaphore && request.granted => freed(None),
+        // The attempt whose answer was lost has freed it. A release that leaves counts removes no
+        // holder: if that is missing, no earlier attempt is the reason.
+        Some(0) if repeated && request.left == HoldCounts::NONE => freed(None),
+        Some(0) => Ok(Released::NotHeld),
+        Some(1) => Ok(Released::StillHeld),
+        Some(2) if request.name.kind == Kind::Fair => freed(text(row, 2).map(str::to_owned)),
+        Some(2) => freed(None),
+        Some(5) => Err(another_kind()),
+        other => Err(unexpected("a release", other)),
+    }
+}
+
+/// Renews holds of any kinds. A lease of zero only checks whether the holder is still there.
+pub(super) fn renew<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
+    let lease = |hold: &Renewal| if hold.lease.is_zero() { 0 } else { millis(hold.lease) };
+    Request::new(&RENEW)
+        .list(holds.clone().map(|hold| &*hold.name.key))
+        .list(holds.clone().map(|hold| hold.holder.as_str()))
+        .numbers(holds.map(lease))
+}
+
+/// One answer for each hold; `None`: its row is locked just now.
+pub(super) fn renew_answers(rows: &[Row], count: usize, sent_at: Moment) -> Result<Vec<Option<Renewed>>> {
+    let answers = integers(one(rows, "a renewal")?, 0, "a renewal")?;
+    if answers.len() != count {
+        return Err(unexpected("a renewal", None));
+    }
+    let outcome = |answer| match answer {
+        1 => Ok(Some(Renewed::Held { sent_at, again: false, beside: None })),
+        0 => Ok(Some(Renewed::Gone)),
+        2 => Ok(None),
+        other => Err(unexpected("a renewal", Some(other))),
+    };
+    answers.into_iter().map(outcome).collect()
+}
+
+pub(super) fn inspect(name: &LockName) -> Request {
+    Request::new(&INSPECT).arg(&*name.key)
+}
+
+pub(super) fn inspect_answer(rows: &[Row]) -> Result<Option<LockStatus>> {
+    let (mut holders, mut longest) = (Vec::new(), 0);
+    for row in rows {
+        let kind = text(row, 0).ok_or_else(|| unexpected("an inspection", None))?;
+        let (Some(holder), "x" | "r") = (text(row, 1), kind) else { return Err(another_kind()) };
+        let level = integer(row, 2).unwrap_or(0);
+        longest = integer(row, 3).unwrap_or(0).max(longest);
+        holders.push((holder.to_owned(), level.unsigned_abs()));
+    }
+    let ttl = Some(Duration::from_millis(longest.unsigned_abs()));
+    Ok((!holders.is_empty()).then_some(LockStatus { ttl, holders }))
+}
+
+pub(super) fn force(name: &LockName) -> Request {
+    Request::new(&FORCE).arg(&*name.key).arg(letter(name.kind)).arg(channel_of(&name.key))
+}
+
+pub(super) fn force_answer(rows: &[Row]) -> Result<bool> {
+    match integer(one(rows, "a forced release")?, 0) {
+        Some(1) => Ok(true),
+        Some(0) => Ok(false),
+        Some(5) => Err(another_kind()),
+        other => Err(unexpected("a forced release", other)),
+    }
+}
+
+pub(super) fn one<'r>(rows: &'r [Row], what: &str) -> Result<&'r Row> {
+    match rows {
+        [row] => Ok(row),
+        _ => Err(unexpected(what, None)),
+    }
+}
+
+pub(super) fn text(row: &Row, column: usize) -> Option<&str> {
+    row.get(column)?.as_deref()
+}
+
+pub(super) fn integer(row: &Row, column: usize) -> Option<i64> {
+    text(row, column)?.parse().ok()
+}
+
+/// An array of numbers in its text form.
+pub(super) fn integers(row: &Row, column: usize, what: &str) -> Result<Vec<i64>> {
+    let inner = text(row, column).and_then(|text| text.strip_prefix('{')?.strip_suffix('}'));
+    let inner = inner.ok_or_else(|| unexpected(what, None))?;
+    let numbers = inner.split(',').filter(|number| !number.is_empty());
+    numbers.map(|number| number.parse().map_err(|_| unexpected(what, None))).collect()
+}
+
+#[cold]
+pub(super) fn another_kind() -> Error {
+    Error::new(ErrorKind::WrongType, "something of another kind stands under this name; take another name")
+}
+
+#[cold]
+pub(super) fn unexpected(what: &str, status: Option<i64>) -> Error {
+    let status = status.map_or_else(|| "nothing that fits".to_owned(), |status| status.to_string());
+    Error::new(
+        ErrorKind::Protocol,
+        format!("the functions in leasehold_v1 are of another release: {what} answered {status}"),
+    )
+}

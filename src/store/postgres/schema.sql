@@ -1,0 +1,721 @@
+-- leasehold on PostgreSQL, schema 1. Run as a whole, in one transaction; again does no harm.
+-- Tables in `leasehold`; functions in `leasehold_v1`, so that those of a later version stand beside them.
+BEGIN;
+SET LOCAL lock_timeout = '10s';
+SET LOCAL statement_timeout = '10s';
+SELECT pg_advisory_xact_lock(7811887140951745381);   -- two that install at once
+
+CREATE SCHEMA IF NOT EXISTS leasehold;
+CREATE SCHEMA IF NOT EXISTS leasehold_v1;
+
+CREATE TABLE IF NOT EXISTS leasehold.meta (
+  one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+  tables  int NOT NULL,                 -- version of the tables
+  floor   bigint NOT NULL DEFAULT 0     -- no token of a swept name was higher
+);
+INSERT INTO leasehold.meta (tables) VALUES (1) ON CONFLICT DO NOTHING;
+
+-- One row a name: everything about the name happens under the lock of its row.
+-- No index but the key: every update is a HOT update.
+CREATE TABLE IF NOT EXISTS leasehold.lock (
+  name    text COLLATE "C" PRIMARY KEY,
+  kind    "char" NOT NULL,              -- x exclusive (plain, fair, multi), r read-write, s semaphore, c count, l latch
+  holder  text COLLATE "C",             -- of the exclusive hold, of the writer
+  level   int NOT NULL DEFAULT 0,
+  ends    timestamptz NOT NULL DEFAULT '-infinity',   -- of the exclusive hold, by this server's clock
+  token   bigint NOT NULL DEFAULT 0,    -- given last
+  number  bigint,                       -- permits in all; the count of a latch or counting semaphore
+  wanted  timestamptz NOT NULL DEFAULT '-infinity',   -- until then a release is told
+  barred  timestamptz NOT NULL DEFAULT '-infinity',   -- until then no new readers: a writer waits
+  bars    text COLLATE "C"              -- that writer
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_cost_delay = 0);
+
+-- Readers, and permits.
+CREATE TABLE IF NOT EXISTS leasehold.share (
+  name    text COLLATE "C" NOT NULL,
+  holder  text COLLATE "C" NOT NULL,
+  level   int NOT NULL,                 -- read levels, or how many permits
+  ends    timestamptz NOT NULL,
+  PRIMARY KEY (name, holder)
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_cost_delay = 0);
+
+-- Who waits for a fair lock.
+CREATE TABLE IF NOT EXISTS leasehold.waiter (
+  name     text COLLATE "C" NOT NULL,
+  place    bigint NOT NULL,
+  holder   text COLLATE "C" NOT NULL,
+  wake     text NOT NULL,               -- the channel of its client
+  deadline timestamptz NOT NULL,        -- after that it counts as dead
+  PRIMARY KEY (name, place)
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+CREATE SEQUENCE IF NOT EXISTS leasehold.place;
+
+-- What a change of a count was answered, in case it is repeated.
+CREATE TABLE IF NOT EXISTS leasehold.once (
+  id      text COLLATE "C" PRIMARY KEY,
+  status  int NOT NULL,
+  value   bigint NOT NULL,
+  ends    timestamptz NOT NULL
+);
+
+-- Checked at the end of a transaction: see fence_at_commit.
+CREATE TABLE IF NOT EXISTS leasehold.fenced (
+  id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name    text NOT NULL,
+  token   bigint NOT NULL
+);
+
+CREATE OR REPLACE FUNCTION leasehold_v1.ms(p interval) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  AS 'SELECT greatest(ceil(extract(epoch FROM p) * 1000), 1)::bigint';
+
+-- The row of a name, made if there is none, locked against everybody. Its token starts above all that were swept: read
+-- after the row is ours, because a sweep that removed it has raised the floor in the same transaction.
+CREATE OR REPLACE FUNCTION leasehold_v1.row_of(p_name text, p_kind "char") RETURNS leasehold.lock LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock;
+BEGIN
+  LOOP
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
+    IF FOUND THEN RETURN r; END IF;
+    INSERT INTO leasehold.lock (name, kind) VALUES (p_name, p_kind) ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+      UPDATE leasehold.lock SET token = (SELECT floor FROM leasehold.meta) WHERE name = p_name RETURNING * INTO r;
+      RETURN r;
+    END IF;
+  END LOOP;
+END $$;
+
+-- Whether the row stands for something of another kind. A row that is at rest can become anything.
+CREATE OR REPLACE FUNCTION leasehold_v1.is_other(r leasehold.lock, p_kind "char") RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN r.kind <> p_kind AND ((r.holder IS NOT NULL AND r.ends > clock_timestamp()) OR r.number IS NOT NULL
+    OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = r.name AND s.ends > clock_timestamp()));
+END $$;
+
+-- acquire: take a lock for a holder, or say how long it stays taken.
+-- p_held: the levels it has, 0 for an outermost acquire. p_wait: for how many ms a release shall be told, 0 for one who
+-- does not wait. p_late: server time after which an outermost acquire must not run any more, null for none.
+-- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 3 too late | 5 another kind stands there.
+-- Repeat-safe: levels are set, not added to, and the holder is fresh for every outermost call.
+CREATE OR REPLACE FUNCTION leasehold_v1.acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
+    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz;
+BEGIN
+  -- One level more takes nothing from anybody: it passes a fence, and needs no look.
+  IF p_held > 0 THEN
+    UPDATE leasehold.lock SET level = p_held + 1,
+        ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
+      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
+    IF NOT FOUND THEN status := 2; value := 0; END IF;
+    RETURN;
+  END IF;
+  -- Without a lock first: "busy" writes nothing, and waits for nobody.
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  now := clock_timestamp();
+  IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x'
+     AND (p_wait = 0 OR r.wanted > now + p_wait * interval '0.5 ms') THEN
+    status := 0; value := leasehold_v1.ms(r.ends - now);
+    RETURN;
+  END IF;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
+  IF NOT FOUND THEN r := leasehold_v1.row_of(p_name, 'x'); END IF;
+  now := clock_timestamp();
+  IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
+    status := 5; value := 0;
+  ELSIF r.holder <> p_holder AND r.ends > now THEN
+    IF p_wait > 0 THEN
+      UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
+    END IF;
+    status := 0; value := leasehold_v1.ms(r.ends - now);
+  ELSIF now > p_late THEN
+    status := 3; value := 0;
+  ELSE
+    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint)
+      WHERE name = p_name RETURNING 1, token INTO status, value;
+  END IF;
+END $$;
+
+-- acquire_now: acquire for a batch, several requests in one transaction: it waits for no row, or one name would hold up
+-- all the others. Answers also 6: its row is locked just now, ask alone.
+CREATE OR REPLACE FUNCTION leasehold_v1.acquire_now(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
+    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE taken boolean;
+BEGIN
+  SELECT coalesce(p_held = 0 AND holder <> p_holder AND ends > clock_timestamp(), false) INTO taken
+    FROM leasehold.lock WHERE name = p_name;
+  IF FOUND AND (NOT taken OR p_wait > 0) THEN
+    IF p_held > 0 OR taken THEN
+      PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+    ELSE
+      PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+    END IF;
+    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
+  END IF;
+  SELECT a.status, a.value INTO status, value
+    FROM leasehold_v1.acquire(p_name, p_holder, p_lease, p_held, p_wait, p_late) a;
+END $$;
+
+-- release: leave a hold with p_left levels, with 0 free it and tell who waits.
+-- Answers 0 not held | 1 levels stay | 2 freed, value 1 when somebody was told.
+-- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock for the rest of its lease, no longer.
+CREATE OR REPLACE FUNCTION leasehold_v1.release(p_name text, p_holder text, p_left int, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE told boolean; was text := set_config('synchronous_commit', 'off', true);
+BEGIN
+  status := 0; value := 0;
+  IF p_left > 0 THEN
+    UPDATE leasehold.lock SET level = p_left WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp();
+    IF FOUND THEN status := 1; END IF;
+    RETURN;
+  END IF;
+  UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name AND holder = p_holder
+    RETURNING wanted > clock_timestamp() INTO told;
+  IF FOUND THEN
+    status := 2;
+    IF told AND p_wake <> '' THEN
+      PERFORM pg_notify(p_wake, ''); value := 1;
+    END IF;
+  END IF;
+END $$;
+
+-- renew: lengthen many leases, each only where its holder stands. A lease of 0 only looks.
+-- Answers one number each: 1 held | 0 gone | 2 its row is locked just now: ask again.
+-- Rows in the order of names, and none is waited for: no deadlock, and one row holds up no other.
+CREATE OR REPLACE FUNCTION leasehold_v1.renew(p_names text[], p_holders text[], p_leases bigint[]) RETURNS int[]
+    LANGUAGE plpgsql AS $$
+DECLARE answer int[];
+BEGIN
+  WITH ask AS MATERIALIZED (
+    SELECT * FROM unnest(p_names, p_holders, p_leases) WITH ORDINALITY AS a(n, h, l, i)
+  ), mine AS MATERIALIZED (
+    SELECT k.name, k.holder, a.l FROM ask a JOIN leasehold.lock k ON k.name = a.n AND k.holder = a.h
+      WHERE k.ends > clock_timestamp() ORDER BY k.name FOR NO KEY UPDATE OF k SKIP LOCKED
+  ), raised AS (
+    UPDATE leasehold.lock k SET ends = clock_timestamp() + m.l * interval '1 ms' FROM mine m
+      WHERE k.name = m.name AND m.l > 0 AND k.ends < clock_timestamp() + m.l * interval '1 ms'
+  ), shared AS MATERIALIZED (
+    SELECT s.name, s.holder, a.l FROM ask a JOIN leasehold.share s ON s.name = a.n AND s.holder = a.h
+      WHERE s.ends > clock_timestamp() ORDER BY s.name, s.holder FOR NO KEY UPDATE OF s SKIP LOCKED
+  ), lifted AS (
+    UPDATE leasehold.share s SET ends = clock_timestamp() + m.l * interval '1 ms' FROM shared m
+      WHERE s.name = m.name AND s.holder = m.holder AND m.l > 0 AND s.ends < clock_timestamp() + m.l * interval '1 ms'
+  )
+  SELECT array_agg(CASE WHEN m.name IS NOT NULL OR s.name IS NOT NULL THEN 1
+      WHEN EXISTS (SELECT FROM leasehold.lock k WHERE k.name = a.n AND k.holder = a.h AND k.ends > clock_timestamp())
+        OR EXISTS (SELECT FROM leasehold.share k WHERE k.name = a.n AND k.holder = a.h AND k.ends > clock_timestamp())
+      THEN 2 ELSE 0 END ORDER BY a.i)
+    INTO answer
+    FROM ask a LEFT JOIN mine m ON m.name = a.n AND m.holder = a.h
+               LEFT JOIN shared s ON s.name = a.n AND s.holder = a.h;
+  RETURN answer;
+END $$;
+
+-- fair_acquire: as acquire, in the order of the queue.
+-- p_keeps: how long in ms its place is kept without another try, 0 for one who does not wait. p_place: the place it was
+-- given, 0 for none yet or unknown: one that lost it (it slept too long) gets the same place back.
+-- Answers as acquire, and: place, when it waits; next and wake, who waits next and on what channel it listens.
+CREATE OR REPLACE FUNCTION leasehold_v1.fair_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_keeps int,
+    p_place bigint, p_wake text, p_late timestamptz, OUT status int, OUT value bigint, OUT place bigint, OUT next text)
+    LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter; free boolean; hint bigint;
+BEGIN
+  -- One level more takes nothing from anybody: it passes a fence, and needs no look.
+  IF p_held > 0 THEN
+    UPDATE leasehold.lock SET level = p_held + 1,
+        ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
+      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
+    IF NOT FOUND THEN status := 2; value := 0; END IF;
+    RETURN;
+  END IF;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
+  IF NOT FOUND THEN r := leasehold_v1.row_of(p_name, 'x'); END IF;
+  now := clock_timestamp(); value := 0; place := 0;
+  IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN status := 5; RETURN; END IF;
+  IF now > p_late THEN status := 3; RETURN; END IF;
+  -- One whose answer was lost does not know its place.
+  SELECT * INTO own FROM leasehold.waiter w WHERE w.name = p_name
+    AND CASE WHEN p_place > 0 THEN w.place = p_place ELSE w.holder = p_holder END;
+  p_place := coalesce(own.place, p_place);
+  -- Those whose time is over are dead. Where it is over for the one who asks too, the server stood still and nobody could
+  -- keep a place: all have one try more.
+  IF own.deadline IS NULL OR own.deadline > now THEN
+    DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline <= now
+      AND (p_place = 0 OR w.place < p_place);
+  END IF;
+  SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+  free := r.holder IS NULL OR r.ends <= now OR r.holder = p_holder;
+  IF free AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
+               OR (p_place > 0 AND p_place < head.place)) THEN
+    DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
+    SELECT w.holder INTO next FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint)
+      WHERE name = p_name RETURNING 1, token INTO status, value;
+    RETURN;
+  END IF;
+  status := 0;
+  hint := leasehold_v1.ms(CASE WHEN free THEN head.deadline ELSE r.ends END - now);
+  IF p_keeps = 0 THEN value := hint; RETURN; END IF;
+  IF own.place IS NOT NULL THEN
+    UPDATE leasehold.waiter w SET deadline = now + p_keeps * interval '1 ms' WHERE w.name = p_name AND w.place = p_place;
+    place := p_place;
+  ELSE
+    place := CASE WHEN p_place > 0 THEN p_place ELSE nextval('leasehold.place') END;
+    INSERT INTO leasehold.waiter VALUES (p_name, place, p_holder, p_wake, now + p_keeps * interval '1 ms');
+  END IF;
+  value := least(hint, p_keeps / 3);
+END $$;
+
+-- fair_release: as release, waking the head of the queue; or leave the queue.
+CREATE OR REPLACE FUNCTION leasehold_v1.fair_release(p_name text, p_holder text, p_left int, p_place bigint,
+    p_wake text, OUT status int, OUT value bigint, OUT next text) LANGUAGE plpgsql AS $$
+DECLARE now timestamptz; head leasehold.waiter; was boolean; r leasehold.lock;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  status := 0; value := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN; END IF;
+  now := clock_timestamp();
+  IF p_left > 0 THEN
+    UPDATE leasehold.lock SET level = p_left WHERE name = p_name AND holder = p_holder AND ends > now;
+    IF FOUND THEN status := 1; END IF;
+    RETURN;
+  END IF;
+  IF r.holder = p_holder THEN
+    UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
+    status := 2;
+    IF r.wanted > now AND p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;   -- plain waiters of the same name
+  ELSE
+    DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.holder = p_holder
+      AND (p_place = 0 OR w.place = p_place);
+    -- One who leaves the queue may have been woken already: it passes that on.
+    IF NOT FOUND OR (r.holder IS NOT NULL AND r.ends > now) THEN RETURN; END IF;
+  END IF;
+  SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline > now ORDER BY w.place LIMIT 1;
+  IF NOT FOUND THEN
+    SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+  END IF;
+  IF FOUND THEN
+    next := head.holder; value := 1;
+    PERFORM pg_notify(head.wake, head.holder);
+  END IF;
+END $$;
+
+-- multi_acquire: several plain locks, all or none. Names sorted by bytes, each once: rows are locked in that order.
+-- Answers 1 and one token each, 0 for a part held already | 0 ms, at | 2 at | 3 | 5 at.
+CREATE OR REPLACE FUNCTION leasehold_v1.multi_acquire(p_names text[], p_holders text[], p_held int[], p_lease bigint,
+    p_wait int, p_again boolean, p_late timestamptz, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
+    LANGUAGE plpgsql AS $$
+DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; fresh boolean := false; t bigint;
+BEGIN
+  status := 1; value := 0; at := 0;
+  -- Without a lock first, as acquire.
+  IF p_wait = 0 AND NOT p_again THEN
+    SELECT 0, leasehold_v1.ms(k.ends - clock_timestamp()), a.i INTO status, value, at
+      FROM unnest(p_names, p_holders, p_held) WITH ORDINALITY AS a(n, h, c, i) JOIN leasehold.lock k ON k.name = a.n
+      WHERE a.c = 0 AND k.kind = 'x' AND k.holder <> a.h AND k.ends > clock_timestamp() ORDER BY a.i LIMIT 1;
+    IF FOUND THEN RETURN; END IF;
+    status := 1; value := 0; at := 0;
+  END IF;
+  FOR i IN 1 .. cardinality(p_names) LOOP
+    IF p_held[i] > 0 THEN
+      SELECT * INTO r FROM leasehold.lock WHERE name = p_names[i] FOR NO KEY UPDATE;
+    ELSE
+      r := leasehold_v1.row_of(p_names[i], 'x');
+    END IF;
+    now := clock_timestamp(); at := i;
+    IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
+      status := 5; EXIT;
+    ELSIF p_held[i] > 0 AND (r.holder IS DISTINCT FROM p_holders[i] OR r.ends <= now) THEN
+      status := 2; EXIT;
+    ELSIF p_held[i] = 0 AND r.holder <> p_holders[i] AND r.ends > now THEN
+      IF p_wait > 0 THEN
+        UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_names[i];
+      END IF;
+      status := 0; value := leasehold_v1.ms(r.ends - now); EXIT;
+    END IF;
+    fresh := fresh OR p_held[i] = 0;
+    rows[i] := r;
+  END LOOP;
+  now := clock_timestamp();
+  IF status = 1 AND fresh AND now > p_late THEN status := 3; END IF;
+  IF status <> 1 THEN
+    -- What an earlier run of the same request took must not stay: somebody may have forced one of its locks open.
+    IF p_again THEN
+      UPDATE leasehold.lock k SET holder = NULL, level = 0 FROM unnest(p_names, p_holders, p_held) AS a(n, h, c)
+        WHERE k.name = a.n AND k.holder = a.h AND a.c = 0;
+    END IF;
+    RETURN;
+  END IF;
+  at := 0;
+  FOR i IN 1 .. cardinality(p_names) LOOP
+    r := rows[i];
+    t := CASE WHEN p_held[i] = 0 THEN greatest(r.token + 1, (extract(epoch FROM now) * 1000000)::bigint) ELSE r.token END;
+    UPDATE leasehold.lock SET kind = 'x', holder = p_holders[i], level = p_held[i] + 1, token = t,
+        ends = CASE WHEN p_held[i] = 0 THEN now + p_lease * interval '1 ms'
+                    ELSE greatest(r.ends, now + p_lease * interval '1 ms') END
+      WHERE name = p_names[i];
+    tokens[i] := CASE WHEN p_held[i] = 0 THEN t ELSE 0 END;
+  END LOOP;
+END $$;
+
+-- multi_release: leaves several holds at once. Answers one number each, as release; told: how many names were told.
+CREATE OR REPLACE FUNCTION leasehold_v1.multi_release(p_names text[], p_holders text[], p_left int[], p_wakes text[])
+    RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE answer int[]; one record;
+BEGIN
+  FOR i IN 1 .. cardinality(p_names) LOOP
+    SELECT * INTO one FROM leasehold_v1.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
+    answer[i] := one.status;
+  END LOOP;
+  RETURN answer;
+END $$;
+
+-- read_acquire, write_acquire. Levels of a reader stand in share, those of the writer in lock. Readers lock the row only
+-- against writers: any number of them get in side by side.
+CREATE OR REPLACE FUNCTION leasehold_v1.read_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
+    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; own leasehold.share; writing boolean;
+BEGIN
+  value := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR KEY SHARE;
+  -- At rest as something else, or to be told: under the whole lock.
+  IF NOT FOUND OR r.kind <> 'r' OR (p_wait > 0 AND (r.ends > clock_timestamp() OR r.barred > clock_timestamp())) THEN
+    r := leasehold_v1.row_of(p_name, 'r');
+  END IF;
+  now := clock_timestamp();
+  IF r.kind <> 'r' THEN
+    IF leasehold_v1.is_other(r, 'r') THEN status := 5; RETURN; END IF;
+    UPDATE leasehold.lock SET kind = 'r', holder = NULL, level = 0 WHERE name = p_name;
+    r.holder := NULL;
+  END IF;
+  SELECT * INTO own FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder AND s.ends > now;
+  writing := r.holder IS NOT NULL AND r.ends > now;
+  IF own.name IS NULL THEN
+    IF p_held > 0 THEN
+      -- A downgrade in doubt: it may still stand there as the writer, which excludes more than it needs.
+      status := CASE WHEN writing AND r.holder = p_holder THEN 1 ELSE 2 END;
+      RETURN;
+    END IF;
+    IF writing OR r.barred > now THEN
+      IF p_wait > 0 AND r.wanted < now + p_wait * interval '0.5 ms' THEN
+        UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
+      END IF;
+      status := 0; value := leasehold_v1.ms(CASE WHEN writing THEN r.ends ELSE r.barred END - now);
+      RETURN;
+    END IF;
+    IF now > p_late THEN status := 3; RETURN; END IF;
+  END IF;
+  INSERT INTO leasehold.share AS s VALUES (p_name, p_holder, p_held + 1, now + p_lease * interval '1 ms')
+    ON CONFLICT (name, holder) DO UPDATE SET level = p_held + 1, ends = greatest(s.ends, EXCLUDED.ends);
+  status := 1;
+END $$;
+
+CREATE OR REPLACE FUNCTION leasehold_v1.write_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
+    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; last timestamptz;
+BEGIN
+  -- One level more takes nothing from anybody: it passes a fence, and needs no look.
+  IF p_held > 0 THEN
+    UPDATE leasehold.lock SET level = p_held + 1,
+        ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
+      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
+    IF NOT FOUND THEN status := 2; value := 0; END IF;
+    RETURN;
+  END IF;
+  r := leasehold_v1.row_of(p_name, 'r');
+  now := clock_timestamp(); value := 0;
+  IF r.kind <> 'r' AND leasehold_v1.is_other(r, 'r') THEN status := 5; RETURN; END IF;
+  IF now > p_late THEN status := 3; RETURN; END IF;
+  IF r.holder <> p_holder AND r.ends > now THEN
+    last := r.ends;
+  ELSE
+    SELECT max(s.ends) INTO last FROM leasehold.share s WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
+    IF last IS NOT NULL AND p_wait > 0 THEN
+      -- Only while readers hold: else writers would starve readers.
+      UPDATE leasehold.lock SET kind = 'r', barred = now + p_wait * interval '1 ms', bars = p_holder WHERE name = p_name;
+    END IF;
+  END IF;
+  IF last IS NOT NULL THEN
+    IF p_wait > 0 THEN
+      UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
+    END IF;
+    status := 0; value := leasehold_v1.ms(least(last, CASE WHEN p_wait > 0 THEN now + p_wait * interval '0.33 ms' END) - now);
+    RETURN;
+  END IF;
+  DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
+  UPDATE leasehold.lock SET kind = 'r', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+      barred = '-infinity', bars = NULL, token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint)
+    WHERE name = p_name RETURNING 1, token INTO status, value;
+END $$;
+
+-- rw_release: leaves a holder p_writes and p_reads levels; also a downgrade, and a writer who only waited.
+CREATE OR REPLACE FUNCTION leasehold_v1.rw_release(p_name text, p_holder text, p_writes int, p_reads int, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; writing boolean; own leasehold.share;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  status := 0; value := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
+  IF NOT FOUND THEN RETURN; END IF;
+  now := clock_timestamp();
+  writing := r.holder IS NOT DISTINCT FROM p_holder;
+  SELECT * INTO own FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder;
+  IF NOT writing AND (own.name IS NULL OR p_writes > 0) THEN
+    IF r.bars = p_holder THEN
+      UPDATE leasehold.lock SET barred = '-infinity', bars = NULL WHERE name = p_name;
+      IF r.wanted > now THEN PERFORM pg_notify(p_wake, ''); END IF;
+    END IF;
+    RETURN;
+  END IF;
+  IF p_writes > 0 THEN
+    UPDATE leasehold.lock SET level = p_writes WHERE name = p_name;
+    status := 1; RETURN;
+  END IF;
+  IF p_reads > 0 THEN
+    INSERT INTO leasehold.share AS s VALUES (p_name, p_holder, p_reads, r.ends)
+      ON CONFLICT (name, holder) DO UPDATE SET level = p_reads,
+        ends = CASE WHEN writing THEN greatest(s.ends, EXCLUDED.ends) ELSE s.ends END;
+    status := 1;
+    IF NOT writing THEN RETURN; END IF;
+  ELSE
+    DELETE FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder;
+  END IF;
+  IF writing THEN
+    UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
+  END IF;
+  IF p_reads = 0 AND EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
+    status := 1; RETURN;
+  END IF;
+  status := 2;
+  IF r.wanted > now AND p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); value := 1; END IF;
+END $$;
+
+-- Permits with leases. A semaphore is a row of kind s with the number of its permits; those held stand in share.
+CREATE OR REPLACE FUNCTION leasehold_v1.permit_acquire(p_name text, p_holder text, p_permits int, p_lease bigint, p_wait int,
+    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz;
+BEGIN
+  value := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
+  IF NOT FOUND OR (r.kind <> 's' AND NOT leasehold_v1.is_other(r, 's')) THEN status := 4; RETURN; END IF;
+  IF r.kind <> 's' THEN status := 5; RETURN; END IF;
+  IF r.number IS NULL THEN status := 4; RETURN; END IF;
+  now := clock_timestamp();
+  UPDATE leasehold.share SET ends = greatest(ends, now + p_lease * interval '1 ms')
+    WHERE name = p_name AND holder = p_holder AND ends > now;
+  IF FOUND THEN status := 1; RETURN; END IF;
+  IF now > p_late THEN status := 3; RETURN; END IF;
+  IF r.number < p_permits THEN status := 4; value := r.number; RETURN; END IF;
+  DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
+  SELECT coalesce(sum(s.level), 0), min(s.ends) INTO held, first FROM leasehold.share s WHERE s.name = p_name;
+  IF held + p_permits > r.number THEN
+    IF p_wait > 0 AND r.wanted < now + p_wait * interval '0.5 ms' THEN
+      UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
+    END IF;
+    status := 0; value := leasehold_v1.ms(first - now); RETURN;
+  END IF;
+  INSERT INTO leasehold.share VALUES (p_name, p_holder, p_permits, now + p_lease * interval '1 ms');
+  status := 1;
+END $$;
+
+CREATE OR REPLACE FUNCTION leasehold_v1.permit_release(p_name text, p_holder text, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE was timestamptz; told boolean;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  status := 0; value := 0;
+  SELECT wanted > clock_timestamp() INTO told FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  DELETE FROM leasehold.share WHERE name = p_name AND holder = p_holder RETURNING ends INTO was;
+  IF NOT FOUND THEN RETURN; END IF;
+  IF told AND p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); value := 1; END IF;
+  IF was > clock_timestamp() THEN status := 2; END IF;
+END $$;
+
+-- Counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if there is none),
+-- add, take (as a hold: answers 0 when too few are left), back (of such a hold, if it was taken), return (of one that is
+-- known to be taken, also when its mark is gone), down (to 0: the row is at rest), drop.
+-- Answers 1 value | 0 | 2 void | 3 too late | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id is kept.
+-- A latch that opens takes a new token, which tells one who looks later that it was open in between.
+CREATE OR REPLACE FUNCTION leasehold_v1.count(p_name text, p_kind "char", p_what text, p_number bigint, p_id text,
+    p_keep int, p_wait int, p_wake text, p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; m leasehold.once; now timestamptz; n bigint; held bigint := 0;
+  told boolean := false; mark boolean := true; opens boolean := false;
+BEGIN
+  r := leasehold_v1.row_of(p_name, p_kind);
+  now := clock_timestamp();
+  SELECT * INTO m FROM leasehold.once WHERE id = p_id AND ends > now;
+  IF FOUND AND p_what NOT IN ('back', 'return') THEN status := m.status; value := m.value; RETURN; END IF;
+  value := coalesce(r.number, 0);
+  IF now > p_late THEN status := 3; RETURN; END IF;
+  IF r.kind <> p_kind AND leasehold_v1.is_other(r, p_kind) AND (p_what <> 'back' OR m.status = 1) THEN
+    status := 5; RETURN;
+  END IF;
+  n := r.number;
+  CASE p_what
+  WHEN 'begin' THEN
+    IF n IS NOT NULL THEN status := 0; RETURN; END IF;
+    n := p_number; told := true; status := 1; value := n;
+  WHEN 'add' THEN
+    IF p_kind = 's' THEN
+      SELECT coalesce(sum(s.level), 0) INTO held FROM leasehold.share s WHERE s.name = p_name AND s.ends > now;
+    END IF;
+    IF abs(value - held + p_number) > 2147483647 THEN status := 7; value := value - held; RETURN; END IF;
+    n := value + p_number; told := p_number > 0; status := 1; value := n - held;
+  WHEN 'take' THEN
+    IF value < p_number THEN
+      IF p_wait > 0 AND r.wanted < now + p_wait * interval '0.5 ms' THEN
+        UPDATE leasehold.lock SET kind = p_kind, wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
+      END IF;
+      status := 0; value := -1; RETURN;
+    END IF;
+    n := value - p_number; status := 1; value := 0;
+  WHEN 'back', 'return' THEN
+    -- A mark in advance too: the original, should it come late, is answered 2 and takes nothing.
+    IF m.status = 1 OR (p_what = 'return' AND m.id IS NULL) THEN
+      n := value + p_number; told := true; status := 2;
+    ELSE
+      status := 0;
+    END IF;
+    value := 0;
+  WHEN 'down' THEN
+    IF n IS NULL THEN status := 0; value := 0; mark := true;
+    ELSE n := nullif(n - 1, 0); status := 1; value := coalesce(n, 0); told := n IS NULL; opens := n IS NULL; END IF;
+  WHEN 'drop' THEN
+    status := (n IS NOT NULL)::int; value := 0; told := n IS NOT NULL; opens := told; n := NULL; mark := status = 1;
+    IF p_kind = 's' AND told THEN DELETE FROM leasehold.share s WHERE s.name = p_name; END IF;
+  END CASE;
+  IF n IS DISTINCT FROM r.number THEN
+    UPDATE leasehold.lock SET kind = p_kind, number = n, holder = NULL,
+        token = CASE WHEN opens AND p_kind = 'l' THEN greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint)
+                     ELSE token END
+      WHERE name = p_name;
+  END IF;
+  IF mark THEN
+    INSERT INTO leasehold.once VALUES (p_id, CASE WHEN p_what IN ('back', 'return') THEN 2 ELSE status END, value,
+        now + p_keep * interval '1 ms')
+      ON CONFLICT (id) DO UPDATE SET status = EXCLUDED.status, value = EXCLUDED.value, ends = EXCLUDED.ends;
+  END IF;
+  -- Who waits for a latch only reads, and leaves no mark.
+  IF told AND p_wake <> '' AND (r.wanted > now OR p_kind = 'l') THEN PERFORM pg_notify(p_wake, ''); END IF;
+END $$;
+
+-- Who holds what stands under a name, and whether that is a count (a row without holder). No row: it is at rest.
+CREATE OR REPLACE FUNCTION leasehold_v1.inspect(p_name text) RETURNS TABLE (kind text, holder text, level int, ms bigint)
+    LANGUAGE sql AS $$
+  SELECT kind::text, holder || CASE kind WHEN 'r' THEN ':write' ELSE '' END, level,
+      leasehold_v1.ms(ends - clock_timestamp()) FROM leasehold.lock
+    WHERE name = p_name AND holder IS NOT NULL AND ends > clock_timestamp()
+  UNION ALL
+  SELECT k.kind::text, s.holder, s.level, leasehold_v1.ms(s.ends - clock_timestamp())
+    FROM leasehold.share s JOIN leasehold.lock k USING (name) WHERE s.name = p_name AND s.ends > clock_timestamp()
+  UNION ALL
+  SELECT kind::text, NULL, 0, 0 FROM leasehold.lock WHERE name = p_name AND number IS NOT NULL
+$$;
+
+-- A count: of a semaphore the permits that are free and those that are held, of a latch what is left and the token of its
+-- last opening. Answers 1 | 5 another kind stands there.
+CREATE OR REPLACE FUNCTION leasehold_v1.counted(p_name text, p_kind "char", OUT status int, OUT number bigint,
+    OUT more bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock;
+BEGIN
+  status := 1; number := 0; more := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  IF NOT FOUND THEN RETURN; END IF;
+  IF r.kind <> p_kind THEN
+    IF leasehold_v1.is_other(r, p_kind) THEN status := 5; END IF;
+    RETURN;
+  END IF;
+  number := coalesce(r.number, 0);
+  IF p_kind = 'l' THEN more := r.token; END IF;
+  IF p_kind = 's' AND r.number IS NOT NULL THEN
+    SELECT coalesce(sum(level), 0) INTO more FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp();
+    number := number - more;
+  END IF;
+END $$;
+
+-- Frees a lock whoever holds it. Sent once: a repeat could force out the next holder.
+-- Answers 1 it was held | 0 it was free | 5 another kind stands there.
+CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char", p_wake text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; was boolean; head leasehold.waiter;
+BEGIN
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN 0; END IF;
+  IF r.kind <> p_kind THEN RETURN CASE WHEN leasehold_v1.is_other(r, p_kind) THEN 5 ELSE 0 END; END IF;
+  was := (r.holder IS NOT NULL AND r.ends > clock_timestamp())
+    OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp());
+  DELETE FROM leasehold.share s WHERE s.name = p_name;
+  UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
+  IF was THEN
+    IF p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
+    SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY (w.deadline <= clock_timestamp()), w.place LIMIT 1;
+    IF FOUND THEN PERFORM pg_notify(head.wake, head.holder); END IF;
+  END IF;
+  RETURN was::int;
+END $$;
+
+CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT length bigint, OUT ahead bigint)
+    LANGUAGE sql AS $$
+  SELECT count(*), (SELECT count(*) FROM leasehold.waiter b WHERE b.name = p_name AND b.place <
+      (SELECT min(place) FROM leasehold.waiter m WHERE m.name = p_name AND m.wake = p_wake))
+    * CASE WHEN bool_or(wake = p_wake) THEN 1 ELSE NULL END
+    FROM leasehold.waiter WHERE name = p_name
+$$;
+
+-- fence: inside the user's own transaction. From here to its end nobody else is given the lock; renewals and the release
+-- pass. Raises LH001 when the token is not the one that holds. A transaction that idles longer than p_idle is ended by
+-- the server, so that a holder which is suspended inside it keeps nobody waiting for ever.
+CREATE OR REPLACE FUNCTION leasehold_v1.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE now_idle int := (SELECT setting::int FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout');
+BEGIN
+  IF now_idle = 0 OR now_idle > p_idle THEN
+    PERFORM set_config('idle_in_transaction_session_timeout', p_idle::text, true);
+  END IF;
+  PERFORM FROM leasehold.lock WHERE name = p_name AND token = p_token AND holder IS NOT NULL FOR KEY SHARE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the lock % is not held with fencing token % any more', p_name, p_token USING ERRCODE = 'LH001';
+  END IF;
+END $$;
+
+-- fence_at_commit: the same check when the transaction commits. Until then nobody is kept waiting.
+CREATE OR REPLACE FUNCTION leasehold_v1.fence_at_commit(p_name text, p_token bigint) RETURNS void LANGUAGE sql AS $$
+  INSERT INTO leasehold.fenced (name, token) VALUES (p_name, p_token)
+$$;
+CREATE OR REPLACE FUNCTION leasehold_v1.check_fenced() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM leasehold_v1.fence(NEW.name, NEW.token);
+  DELETE FROM leasehold.fenced WHERE id = NEW.id;
+  RETURN NULL;
+END $$;
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'leasehold_v1' AND tgrelid = 'leasehold.fenced'::regclass) THEN
+    CREATE CONSTRAINT TRIGGER leasehold_v1 AFTER INSERT ON leasehold.fenced DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW EXECUTE FUNCTION leasehold_v1.check_fenced();
+  END IF;
+END $$;
+
+-- sweep: removes what has been at rest for p_age seconds, p_most rows of each table at most; never waits for a row.
+-- The floor keeps the tokens of removed names growing.
+CREATE OR REPLACE FUNCTION leasehold_v1.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE n bigint; m bigint; most bigint; past timestamptz := clock_timestamp() - p_age * interval '1 second';
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  DELETE FROM leasehold.share s WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.share WHERE ends < past LIMIT p_most FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS n = ROW_COUNT;
+  DELETE FROM leasehold.waiter w WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.waiter WHERE deadline < past LIMIT p_most FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
+  DELETE FROM leasehold.once o WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.once WHERE ends < clock_timestamp() LIMIT p_most FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
+  WITH gone AS (
+    DELETE FROM leasehold.lock k WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.lock l WHERE number IS NULL AND ends < past
+        AND wanted < past AND NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = l.name)
+        AND NOT EXISTS (SELECT FROM leasehold.waiter w WHERE w.name = l.name) LIMIT p_most FOR UPDATE SKIP LOCKED))
+      RETURNING token)
+  SELECT count(*), max(token) INTO m, most FROM gone;
+  IF most IS NOT NULL THEN UPDATE leasehold.meta SET floor = greatest(floor, most); END IF;
+  RETURN n + m;
+END $$;
+COMMIT;

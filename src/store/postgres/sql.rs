@@ -1,0 +1,54 @@
+//! The statements: each is one call of a function in the schema `leasehold_v1`.
+
+use super::wire::Statement;
+
+/// Gives each statement its number.
+macro_rules! statements {
+    ($($name:ident = $id:literal: $sql:literal;)*) => {
+        $(pub(super) static $name: Statement = Statement { id: $id, sql: $sql };)*
+
+        #[cfg(test)]
+        static ALL: &[&Statement] = &[$(&$name),*];
+    };
+}
+
+// The null is the not-after: a connection that has failed is ended at the server instead.
+statements! {
+    ACQUIRE = 0: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, NULL)";
+    ACQUIRE_NOW = 1: "SELECT status, value FROM leasehold_v1.acquire_now($1, $2, $3, $4, $5, NULL)";
+    RELEASE = 2: "SELECT status, value FROM leasehold_v1.release($1, $2, $3, $4)";
+    RENEW = 3: "SELECT leasehold_v1.renew($1, $2, $3)";
+    FAIR_ACQUIRE = 4: "SELECT status, value, place, next FROM leasehold_v1.fair_acquire($1, $2, $3, $4, $5, $6, $7, NULL)";
+    FAIR_RELEASE = 5: "SELECT status, value, next FROM leasehold_v1.fair_release($1, $2, $3, $4, $5)";
+    MULTI_ACQUIRE = 6: "SELECT status, value, at, tokens FROM leasehold_v1.multi_acquire($1, $2, $3, $4, $5, $6, NULL)";
+    MULTI_RELEASE = 7: "SELECT leasehold_v1.multi_release($1, $2, $3, $4)";
+    READ_ACQUIRE = 8: "SELECT status, value FROM leasehold_v1.read_acquire($1, $2, $3, $4, $5, NULL)";
+    WRITE_ACQUIRE = 9: "SELECT status, value FROM leasehold_v1.write_acquire($1, $2, $3, $4, $5, NULL)";
+    RW_RELEASE = 10: "SELECT status, value FROM leasehold_v1.rw_release($1, $2, $3, $4, $5)";
+    PERMIT_ACQUIRE = 11: "SELECT status, value FROM leasehold_v1.permit_acquire($1, $2, $3, $4, $5, NULL)";
+    PERMIT_RELEASE = 12: "SELECT status, value FROM leasehold_v1.permit_release($1, $2, $3)";
+    COUNT = 13: "SELECT status, value FROM leasehold_v1.count($1, $2, $3, $4, $5, $6, $7, $8, NULL)";
+    INSPECT = 14: "SELECT kind, holder, level, ms FROM leasehold_v1.inspect($1)";
+    COUNTED = 15: "SELECT status, number, more FROM leasehold_v1.counted($1, $2)";
+    QUEUE = 16: "SELECT length, ahead FROM leasehold_v1.queue($1, $2)";
+    FORCE = 17: "SELECT leasehold_v1.force($1, $2, $3)";
+    SWEEP = 18: "SELECT leasehold_v1.sweep($1, $2)";
+    // Process ids are used again; the start says whose one is.
+    KILL = 19: "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2::bigint";
+    IS_THERE = 20: "SELECT count(*) FROM pg_stat_activity \
+                    WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2::bigint";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_statement_has_its_number() {
+        for (place, statement) in ALL.iter().enumerate() {
+            assert_eq!(usize::from(statement.id), place, "{}", statement.sql);
+        }
+        assert!(ALL.len() <= 64);
+    }
+}

@@ -1,0 +1,355 @@
+//! Parses URLs as libpq does. Every part is understood or refused: a part that is silently ignored
+//! would mean no encryption, or locks in another database.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::net::Address;
+
+const PORT: u16 = 5432;
+
+const SHAPE: &str = "the URL is not postgres://user[:password]@host[:port][,host[:port]..]/database[?parameter=..&..]; \
+                     a unix socket is a host that is the path of its directory, with %2F for each '/'";
+
+const PARAMETERS: &str = "user, password, passfile, host, port, dbname, application_name, options, connect_timeout, \
+                          target_session_attrs, sslmode, sslrootcert, sslcert, sslkey and channel_binding";
+
+/// A URL, taken apart and checked; nothing is connected.
+#[derive(Clone)]
+pub(crate) struct PostgresUrl {
+    pub(super) hosts: Vec<Address>,
+    pub(super) user: String,
+    pub(super) password: Option<String>,
+    pub(super) passfile: Option<PathBuf>,
+    pub(super) database: String,
+    pub(super) application_name: Option<String>,
+    pub(super) options: Option<String>,
+    pub(super) connect_timeout: Option<Duration>,
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS it was only checked"))]
+    pub(crate) ssl: Ssl,
+    pub(super) binding: Binding,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ssl {
+    pub(crate) mode: SslMode,
+    /// Whether the URL says the mode.
+    pub(crate) said: bool,
+    /// `None`: the authorities of the system.
+    pub(crate) root: Option<PathBuf>,
+    /// Certificate and key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SslMode {
+    Disable,
+    /// With TLS if the server has it; its certificate is not checked.
+    Prefer,
+    /// With TLS; its certificate is not checked.
+    Require,
+    VerifyFull,
+}
+
+/// Whether SCRAM is bound to the TLS connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Binding {
+    Disable,
+    Prefer,
+    Require,
+}
+
+impl fmt::Debug for PostgresUrl {
+    /// The addresses only: the rest has the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, host) in self.hosts.iter().enumerate() {
+            if place > 0 {
+                f.write_str(",")?;
+            }
+            host.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a URL says so far.
+#[derive(Default)]
+struct Said {
+    values: Vec<(String, String)>,
+}
+
+impl Said {
+    fn add(&mut self, name: &str, value: String) -> Result<()> {
+        if self.get(name).is_some() {
+            return Err(invalid(format!("the URL says {name} twice")));
+        }
+        self.values.push((name.to_owned(), value));
+        Ok(())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.values.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn own(&self, name: &str) -> Option<String> {
+        self.get(name).map(str::to_owned)
+    }
+}
+
+impl PostgresUrl {
+    /// Whether one of its hosts is not a unix socket. Those have no TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) fn is_over_network(&self) -> bool {
+        self.hosts.iter().any(|host| matches!(host, Address::Tcp { .. }))
+    }
+
+    /// No message quotes the URL, which may hold a password.
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        let (_, rest) = url.split_once("://").ok_or_else(|| invalid(SHAPE))?;
+        if rest.contains('#') {
+            return Err(invalid(
+                "nothing behind a '#' in a URL is understood; in a user or password it is written %23",
+            ));
+        }
+        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = address.split_once('/').unwrap_or((address, ""));
+        let mut said = Said::default();
+        let hosts = match authority.rsplit_once('@') {
+            Some((user, hosts)) => {
+                let (user, password) = user.split_once(':').map_or((user, None), |(user, rest)| (user, Some(rest)));
+                if !user.is_empty() {
+                    said.add("user", decode(user)?)?;
+                }
+                if let Some(password) = password {
+                    said.add("password", decode(password)?)?;
+                }
+                hosts
+            }
+            None => authority,
+        };
+        if path.contains(['/', '@']) {
+            return Err(invalid(format!("{SHAPE}; a '/' or '@' in a user or password is written %2F or %40")));
+        }
+        if !path.is_empty() {
+            said.add("dbname", decode(path)?)?;
+        }
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').ok_or_else(|| invalid(SHAPE))?;
+            if !PARAMETERS.split([',', ' ']).any(|known| known == name && known != "and") {
+                // The name could be part of a password, so it is not quoted.
+                return Err(invalid(format!("the URL has a parameter that is not understood; there are {PARAMETERS}")));
+            }
+            said.add(name, decode(value)?)?;
+        }
+        Self::of(&said, hosts)
+    }
+
+    fn of(said: &Said, authority: &str) -> Result<Self> {
+        let user = said.own("user").ok_or_else(|| invalid("the URL names no user: postgres://user@host/database"))?;
+        check_session_attrs(said.get("target_session_attrs"))?;
+        let connect_timeout = match said.get("connect_timeout").map(str::parse::<u64>) {
+            None | Some(Ok(0)) => None,
+            Some(Ok(seconds)) => Some(Duration::from_secs(seconds)),
+            Some(Err(_)) => return Err(invalid("connect_timeout is a number of seconds")),
+        };
+        let binding = match said.get("channel_binding") {
+            None | Some("prefer") => Binding::Prefer,
+            Some("disable") => Binding::Disable,
+            Some("require") => Binding::Require,
+            Some(_) => return Err(invalid("channel_binding is one of disable, prefer and require")),
+        };
+        let texts = said.values.iter().map(|(_, value)| value);
+        if texts.clone().any(|value| value.contains('\0')) {
+            return Err(invalid("no part of the URL may contain a zero byte"));
+        }
+        Ok(Self {
+            hosts: hosts(said, authority)?,
+            database: said.own("dbname").unwrap_or_else(|| user.clone()),
+            user,
+            password: said.own("password"),
+            passfile: said.get("passfile").map(PathBuf::from),
+            application_name: said.own("application_name"),
+            options: said.own("options"),
+            connect_timeout,
+            ssl: ssl(said)?,
+            binding,
+        })
+    }
+}
+
+/// Locks need the server that writes, so that one is taken whatever is said.
+fn check_session_attrs(said: Option<&str>) -> Result<()> {
+    match said {
+        None | Some("any" | "read-write" | "primary") => Ok(()),
+        Some(_) => Err(invalid(
+            "target_session_attrs is one of any, read-write and primary: a standby cannot give locks, so of several \
+             hosts the one that takes writes is used",
+        )),
+    }
+}
+
+fn hosts(said: &Said, authority: &str) -> Result<Vec<Address>> {
+    let mut pairs: Vec<(String, Option<u16>)> = Vec::new();
+    if authority.is_empty() {
+        let names = said.get("host").ok_or_else(|| {
+            invalid(
+                "the URL names no host; that of a unix socket is the path of its directory: ?host=/var/run/postgresql",
+            )
+        })?;
+        pairs.extend(names.split(',').map(|name| (name.to_owned(), None)));
+        if let Some(ports) = said.get("port") {
+            let ports: Vec<u16> = ports.split(',').map(port).collect::<Result<_>>()?;
+            if ports.len() != 1 && ports.len() != pairs.len() {
+                return Err(invalid("the URL has another number of ports than of hosts"));
+            }
+            pairs.iter_mut().zip(ports.iter().cycle()).for_each(|(pair, port)| pair.1 = Some(*port));
+        }
+    } else {
+        if said.get("host").is_some() || said.get("port").is_some() {
+            return Err(invalid("the URL says host or port twice"));
+        }
+        for part in authority.split(',') {
+            pairs.push(host_and_port(part)?);
+        }
+    }
+    pairs.into_iter().map(|(name, port)| address(&name, port.unwrap_or(PORT))).collect()
+}
+
+fn host_and_port(text: &str) -> Result<(String, Option<u16>)> {
+    let (host, said) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or_else(|| invalid(SHAPE))?;
+            let said = match rest.strip_prefix(':') {
+                Some(said) => Some(said),
+                None if rest.is_empty() => None,
+                None => return Err(invalid(SHAPE)),
+            };
+            (host, said)
+        }
+        None => text.split_once(':').map_or((text, None), |(host, said)| (host, Some(said))),
+    };
+    Ok((decode(host)?, said.filter(|said| !said.is_empty()).map(port).transpose()?))
+}
+
+fn port(text: &str) -> Result<u16> {
+    text.parse().ok().filter(|port| *port > 0).ok_or_else(|| invalid("a port is a number from 1 to 65535"))
+}
+
+fn address(host: &str, port: u16) -> Result<Address> {
+    if host.is_empty() || host.starts_with('@') {
+        return Err(invalid(SHAPE));
+    }
+    #[cfg(unix)]
+    if host.starts_with('/') {
+        return Ok(Address::Unix(PathBuf::from(host).join(format!(".s.PGSQL.{port}"))));
+    }
+    Ok(Address::Tcp { host: host.to_owned(), port })
+}
+
+fn ssl(said: &Said) -> Result<Ssl> {
+    let mode = match said.get("sslmode") {
+        None | Some("prefer") => SslMode::Prefer,
+        Some("disable") => SslMode::Disable,
+        Some("require") => SslMode::Require,
+        Some("verify-full") => SslMode::VerifyFull,
+        Some("verify-ca") => {
+            return Err(invalid("sslmode=verify-ca takes any server of the authority; use verify-full"));
+        }
+        Some("allow") => {
+            return Err(invalid("sslmode=allow encrypts only if the server insists; use prefer or require"));
+        }
+        Some(_) => return Err(invalid("sslmode is one of disable, prefer, require and verify-full")),
+    };
+    let path = |name: &str| said.get(name).map(PathBuf::from);
+    let identity = match (path("sslcert"), path("sslkey")) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => return Err(invalid("sslcert and sslkey belong together")),
+    };
+    let root = path("sslrootcert").filter(|root| root.as_os_str() != "system");
+    let wants = mode == SslMode::Require || mode == SslMode::VerifyFull || identity.is_some() || root.is_some();
+    if wants && !cfg!(feature = "tls") {
+        return Err(invalid("the URL asks for TLS, which needs leasehold's cargo feature \"tls\", which is off here"));
+    }
+    if said.get("sslrootcert").is_some() && mode != SslMode::VerifyFull {
+        return Err(invalid("sslrootcert is for sslmode=verify-full; with the other modes no certificate is checked"));
+    }
+    if identity.is_some() && mode == SslMode::Disable {
+        return Err(invalid("sslcert and sslkey are for TLS, and the URL says sslmode=disable"));
+    }
+    Ok(Ssl { mode, said: said.get("sslmode").is_some(), root, identity })
+}
+
+fn decode(text: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(invalid("a '%' in the URL is followed by two hexadecimal digits; itself it is written %25"));
+        };
+        bytes.push(u8::try_from(high * 16 + low).expect("two digits are one byte"));
+    }
+    String::from_utf8(bytes).map_err(|_| invalid("the URL is not UTF-8 behind its %-escapes"))
+}
+
+#[cold]
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts_of(url: &str) -> String {
+        format!("{:?}", PostgresUrl::parse(url).unwrap())
+    }
+
+    #[test]
+    fn urls_are_those_of_libpq() {
+        let full = "postgresql://us%40er:p%3Aw%2F@db1:6000,[::1]:6001,%2Ftmp%2Fpg/my%20db?application_name=jobs\
+                    &connect_timeout=3&target_session_attrs=read-write&options=-c%20work_mem%3D1MB";
+        let url = PostgresUrl::parse(full).unwrap();
+        assert_eq!(format!("{url:?}"), "db1:6000,[::1]:6001,/tmp/pg/.s.PGSQL.5432");
+        assert_eq!((&*url.user, url.password.as_deref(), &*url.database), ("us@er", Some("p:w/"), "my db"));
+        assert_eq!(url.connect_timeout, Some(Duration::from_secs(3)));
+        assert_eq!(url.options.as_deref(), Some("-c work_mem=1MB"));
+        assert_eq!(hosts_of("postgres://u@h"), "h:5432");
+        assert_eq!(hosts_of("postgres:///d?user=u&host=/s,h&port=7"), "/s/.s.PGSQL.7,h:7");
+        assert_eq!(hosts_of("postgres:///d?user=u&host=a,b&port=7,8"), "a:7,b:8");
+        assert_eq!(PostgresUrl::parse("postgres://u@h").unwrap().database, "u");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_without_quoting_it() {
+        for url in [
+            "postgres://u:secret@h/d?sslmod=require",
+            "postgres://u:secret@h/d?sslmode=verify-ca",
+            "postgres://u:secret@h/d?target_session_attrs=standby",
+            "postgres://u:secret@h/d#x",
+            "postgres://u:secret@h/d?user=v",
+            "postgres://u:secret@h/d?host=i",
+            "postgres://u:secret@h:0/d",
+            "postgres://u:secret@h:x/d",
+            "postgres://u:secret@/d",
+            "postgres://h/d?password=secret",
+            "postgres://u:sec/ret@h/secret",
+            "postgres://u:secret%zz@h/d",
+            "postgres://u:secret@h/d?sslcert=c",
+            "postgres://u:secret@h/d?sslrootcert=c",
+            "postgres://u:secret%00@h/d",
+            "postgres:///d?user=u&host=a,b&port=1,2,3&password=secret",
+        ] {
+            let error = PostgresUrl::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+            assert!(!error.to_string().contains("secret"), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! One connection, and its requests in transactions.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::message::backend::{DataRowBody, Message};
+use postgres_protocol::message::frontend;
+
+use super::answer::Answer;
+use super::request::{Request, Row, Statement};
+use super::server_error::ServerError;
+use super::transport::{ENDED, MessageReader, Transport, malformed};
+use super::unknown_outcome::{Boot, Facts, Failure, UnknownOutcome};
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
+use crate::store::net::{Address, Stream};
+
+/// A live connection. Any error is final: after a timeout the next answer could belong to an
+/// earlier request.
+pub(in crate::store::postgres) struct Connection {
+    transport: Transport,
+    facts: Arc<Facts>,
+    out: BytesMut,
+    /// The statements that the server has prepared, by their ids.
+    prepared: u64,
+    clock: Arc<dyn Clock>,
+}
+
+/// Sent, not yet answered.
+pub(super) struct InFlight {
+    pub(super) sent_at: Moment,
+    pub(super) unknown: UnknownOutcome,
+    /// The statements that are being prepared.
+    parses: VecDeque<u8>,
+}
+
+/// Requests of one transaction, each with the statement that it is sent as.
+pub(super) type Section<'r> = Vec<(&'r Request, &'static Statement)>;
+
+/// The answers of one transaction that was committed, or why it was rolled back.
+type Answers = std::result::Result<Vec<Vec<Row>>, ServerError>;
+
+impl Connection {
+    /// After the handshake, in which `facts` were learned.
+    pub(super) fn new(transport: Transport, facts: Facts, clock: Arc<dyn Clock>) -> Self {
+        Self { transport, facts: Arc::new(facts), out: BytesMut::new(), prepared: 0, clock }
+    }
+
+    pub(super) fn boot(&self) -> Boot {
+        self.facts.boot
+    }
+
+    /// Whether a request of unknown outcome was sent to the server process that answers here. What
+    /// runs in another one never reaches this one: it has ended, or is a primary that was replaced.
+    pub(in crate::store::postgres) fn may_have_run(&self, unknown: &UnknownOutcome) -> bool {
+        unknown.backend.boot == self.facts.boot
+    }
+
+    pub(in crate::store::postgres) fn backend(unknown: &UnknownOutcome) -> (i32, i64) {
+        (unknown.backend.pid, unknown.backend.started)
+    }
+
+    /// Whether an idle connection can still be used. It reads what has come meanwhile: the server
+    /// may send notices and changed settings at any time.
+    pub(super) fn is_alive(&mut self) -> bool {
+        if !self.transport.stream.has_input() {
+            return true;
+        }
+        loop {
+            match self.transport.recv_now() {
+                Ok(None) => return true,
+                Ok(Some(Message::NoticeResponse(_) | Message::ParameterStatus(_))) => {}
+                Ok(Some(_)) | Err(_) => {
+                    log::debug!("an idle connection has ended, or has received a message that nobody asked for");
+                    return false;
+                }
+            }
+        }
+    }
+
+    pub(in crate::store::postgres) fn if_alive(mut self) -> Option<Self> {
+        self.is_alive().then_some(self)
+    }
+
+    /// Writes all sections in one go.
+    pub(super) fn send(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, Failure> {
+        let unknown = UnknownOutcome { backend: self.facts.clone() };
+        let mut flight = InFlight { sent_at: self.clock.now(), unknown, parses: VecDeque::new() };
+        self.out.clear();
+        for section in sections {
+            for (request, statement) in section {
+                let is_new = self.prepared & (1 << statement.id) == 0 && !flight.parses.contains(&statement.id);
+                request.write(statement, is_new, &mut self.out).map_err(Failure::NotSent)?;
+                if is_new {
+                    flight.parses.push_back(statement.id);
+                }
+            }
+            frontend::sync(&mut self.out);
+        }
+        match self.transport.send(&self.out) {
+            Ok(()) => Ok(flight),
+            Err(error) => Err(Self::as_unknown(self.last_words().unwrap_or(error), &flight)),
+        }
+    }
+
+    /// After a failed write: mostly the server said why before it closed the connection.
+    #[cold]
+    fn last_words(&mut self) -> Option<Error> {
+        while let Ok(Some(message)) = self.transport.recv_now() {
+            if let Message::ErrorResponse(body) = message {
+                return ServerError::read(&body).ok().map(|e| e.to_error());
+            }
+        }
+        None
+    }
+
+    /// The answers of the next section. They count only after the server has said that it is ready
+    /// again: rows come before the commit.
+    pub(super) fn recv(&mut self, flight: &mut InFlight, requests: usize) -> std::result::Result<Answers, Failure> {
+        self.read_section(flight, requests).map_err(|error| Self::as_unknown(error, flight))
+    }
+
+    fn read_section(&mut self, flight: &mut InFlight, requests: usize) -> Result<Answers> {
+        let deadline = self.transport.deadline();
+        let (mut answers, mut rows, mut refused) = (Vec::with_capacity(requests), Vec::new(), None);
+        loop {
+            match self.transport.recv(deadline)? {
+                Message::ParseComplete => {
+                    let id = flight.parses.pop_front().ok_or_else(|| malformed(&self.transport.address))?;
+                    self.prepared |= 1 << id;
+                }
+                Message::DataRow(row) => {
+                    rows.push(read_row(&row).ok_or_else(|| malformed(&self.transport.address))?);
+                }
+                Message::CommandComplete(_) | Message::EmptyQueryResponse => answers.push(std::mem::take(&mut rows)),
+                Message::ErrorResponse(body) => {
+                    let error = ServerError::read(&body).map_err(|_| malformed(&self.transport.address))?;
+                    if error.fatal {
+                        return Err(ended(&error));
+                    }
+                    refused = Some(error);
+                }
+                Message::ReadyForQuery(state) if state.status() == b'I' => break,
+                Message::BindComplete
+                | Message::NoticeResponse(_)
+                | Message::ParameterStatus(_)
+                | Message::NotificationResponse(_) => {}
+                _ => return Err(malformed(&self.transport.address)),
+            }
+        }
+        match refused {
+            Some(error) => Ok(Err(error)),
+            None if answers.len() == requests => Ok(Ok(answers)),
+            None => Err(malformed(&self.transport.address)),
+        }
+    }
+
+    #[cold]
+    fn as_unknown(error: Error, flight: &InFlight) -> Failure {
+        Failure::Unknown { error, unknown: flight.unknown.clone() }
+    }
+
+    /// One request in a transaction of its own.
+    pub(in crate::store::postgres) fn ask(&mut self, request: &Request) -> std::result::Result<Answer, Failure> {
+        let mut flight = self.send(&[vec![(request, request.statement)]])?;
+        let answers = self.recv(&mut flight, 1)?;
+        Ok(Answer { rows: only(answers), sent_at: flight.sent_at })
+    }
+
+    /// All requests in one write, each in a transaction of its own.
+    pub(in crate::store::postgres) fn ask_all(
+        &mut self,
+        requests: &[Request],
+    ) -> std::result::Result<Vec<Answer>, Failure> {
+        let sections: Vec<Section<'_>> = requests.iter().map(|request| vec![(request, request.statement)]).collect();
+        let mut flight = self.send(&sections)?;
+        let mut answers = Vec::with_capacity(requests.len());
+        for _ in requests {
+            let rows = only(self.recv(&mut flight, 1)?);
+            answers.push(Answer { rows, sent_at: flight.sent_at });
+        }
+        Ok(answers)
+    }
+
+    /// The socket, and the bytes that were read ahead.
+    pub(super) fn into_parts(self) -> (Stream, Address, MessageReader) {
+        self.transport.into_parts()
+    }
+
+    /// Several statements without parameters. The rows of the last one.
+    pub(super) fn simple(transport: &mut Transport, sql: &str) -> Result<std::result::Result<Vec<Row>, ServerError>> {
+        let mut out = BytesMut::new();
+        frontend::query(sql, &mut out).map_err(|_| malformed(&transport.address))?;
+        transport.send(&out)?;
+        let deadline = transport.deadline();
+        let (mut rows, mut refused) = (Vec::new(), None);
+        loop {
+            match transport.recv(deadline)? {
+                Message::RowDescription(_) => rows.clear(),
+                Message::DataRow(row) => rows.push(read_row(&row).ok_or_else(|| malformed(&transport.address))?),
+                Message::ErrorResponse(body) => {
+                    let error = ServerError::read(&body).map_err(|_| malformed(&transport.address))?;
+                    if error.fatal {
+                        return Err(ended(&error));
+                    }
+                    refused = Some(error);
+                }
+                Message::ReadyForQuery(_) => break,
+                Message::CommandComplete(_)
+                | Message::EmptyQueryResponse
+                | Message::NoticeResponse(_)
+                | Message::ParameterStatus(_) => {}
+                _ => return Err(malformed(&transport.address)),
+            }
+        }
+        Ok(refused.map_or(Ok(rows), Err))
+    }
+}
+
+/// The server closes the connection, and says why.
+#[cold]
+fn ended(error: &ServerError) -> Error {
+    match error.to_error() {
+        said if said.kind() == ErrorKind::Unreachable => said,
+        said => Error::new(ErrorKind::Unreachable, ENDED).caused_by(said),
+    }
+}
+
+fn only(answers: Answers) -> std::result::Result<Vec<Row>, ServerError> {
+    answers.map(|mut answers| answers.pop().unwrap_or_default())
+}
+
+fn read_row(row: &DataRowBody) -> Option<Row> {
+    let bytes = row.buffer();
+    let mut columns = Vec::new();
+    let mut ranges = row.ranges();
+    while let Some(range) = ranges.next().ok()? {
+        columns.push(match range {
+            Some(range) => Some(std::str::from_utf8(bytes.get(range)?).ok()?.to_owned()),
+            None => None,
+        });
+    }
+    Some(columns)
+}

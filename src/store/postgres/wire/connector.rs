@@ -1,0 +1,256 @@
+//! How to connect: which of the hosts, with TLS or without, and the checks of the server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::connection::Connection;
+use super::install::install;
+use super::listener::{ListenReader, ListenWriter, listen};
+use super::request::Row;
+use super::startup::log_in;
+use super::transport::{Transport, malformed, to_error};
+use super::unknown_outcome::{Boot, Facts};
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::net::{Address, Stream};
+use crate::store::postgres::url::PostgresUrl;
+#[cfg(feature = "tls")]
+use crate::store::postgres::url::SslMode;
+#[cfg(feature = "tls")]
+use crate::store::tls::TlsClient;
+
+const OLDEST: u32 = 140_000;
+
+/// The hosts of one client, and what is known of them.
+pub(crate) struct Server {
+    pub(crate) url: PostgresUrl,
+    pub(crate) client_name: String,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Whether a schema that is not there is installed.
+    pub(crate) create_schema: bool,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Arc<TlsClient>>,
+    pub(crate) known: Known,
+}
+
+/// What the last connections have shown.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// The host that took writes last.
+    host: AtomicUsize,
+    /// The process that took writes last.
+    boot: Mutex<Option<Boot>>,
+    /// How often that was another one than before.
+    moves: AtomicU64,
+    schema: AtomicBool,
+}
+
+/// Connects to the server, and waits for each step no longer than its I/O timeout.
+#[derive(Clone)]
+pub(in crate::store::postgres) struct Connector {
+    pub(in crate::store::postgres) server: Arc<Server>,
+    pub(in crate::store::postgres) io_timeout: Duration,
+}
+
+impl Connector {
+    pub(in crate::store::postgres) fn moves(&self) -> u64 {
+        self.server.known.moves.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection's server is the one that took writes last.
+    pub(in crate::store::postgres) fn leads_to_the_primary(&self, connection: &Connection) -> bool {
+        self.server.known.boot.lock().is_none_or(|boot| boot == connection.boot())
+    }
+
+    /// A connection to the host that takes writes. All hosts share the I/O timeout; looking up
+    /// their names is not bounded.
+    pub(in crate::store::postgres) fn connect(&self) -> Result<Connection> {
+        let hosts = &self.server.url.hosts;
+        let first = self.server.known.host.load(Ordering::Relaxed);
+        let deadline = Instant::now() + self.io_timeout;
+        let mut failed: Vec<Error> = Vec::new();
+        for untried in (1..=hosts.len()).rev() {
+            let place = (first + hosts.len() - untried) % hosts.len();
+            let left = deadline.saturating_duration_since(Instant::now());
+            // With a single host, the look-up of its name must not use up the time.
+            let share = if hosts.len() == 1 { self.io_timeout } else { left / u32::try_from(untried).unwrap_or(1) };
+            match self.connect_to(&hosts[place], share.max(Duration::from_millis(1))) {
+                Ok(connection) => {
+                    self.note(place, &connection);
+                    return Ok(connection);
+                }
+                Err(error) => failed.push(error),
+            }
+        }
+        Err(summary(&self.server.url, failed))
+    }
+
+    /// A connection for messages, apart from all others.
+    pub(in crate::store::postgres) fn listen(&self, read_timeout: Duration) -> Result<(ListenReader, ListenWriter)> {
+        listen(self.connect()?, read_timeout, self.io_timeout)
+    }
+
+    fn note(&self, place: usize, connection: &Connection) {
+        let known = &self.server.known;
+        known.host.store(place, Ordering::Relaxed);
+        let before = known.boot.lock().replace(connection.boot());
+        if before.is_some_and(|before| before != connection.boot()) {
+            known.moves.fetch_add(1, Ordering::Relaxed);
+            log::info!("{:?} is another process of the server than before", self.server.url.hosts[place]);
+        }
+    }
+
+    fn connect_to(&self, address: &Address, timeout: Duration) -> Result<Connection> {
+        let url = &self.server.url;
+        let timeout = url.connect_timeout.map_or(timeout, |own| own.min(timeout));
+        let (stream, deadline) = Stream::connect(address, timeout).map_err(|e| to_error(e, address))?;
+        let stream = self.secure(stream, address, deadline)?;
+        let mut transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
+        let pid = log_in(&mut transport, url, &self.server.client_name).map_err(|e| handshake_failed(address, e))?;
+        let facts = self.check(&mut transport, pid).map_err(|e| handshake_failed(address, e))?;
+        transport.handshake_done()?;
+        Ok(Connection::new(transport, facts, self.server.clock.clone()))
+    }
+
+    /// Begins TLS where the URL wants it.
+    #[cfg(feature = "tls")]
+    fn secure(&self, mut stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
+        use std::io::{Read, Write};
+        let (Some(tls), Address::Tcp { host, .. }) = (&self.server.tls, address) else { return Ok(stream) };
+        let mut question = bytes::BytesMut::new();
+        postgres_protocol::message::frontend::ssl_request(&mut question);
+        // One byte and no more: what came with it unencrypted must not be read as the beginning of
+        // what is encrypted.
+        let mut answer = [0];
+        let asked =
+            stream.within(deadline).write_all(&question).and_then(|()| stream.within(deadline).read_exact(&mut answer));
+        asked.map_err(|e| to_error(e, address))?;
+        match answer[0] {
+            b'S' => stream.secure(tls, host, deadline).map_err(|e| to_error(e, address)),
+            b'N' if self.server.url.ssl.mode == SslMode::Prefer => Ok(stream),
+            b'N' => Err(Error::new(
+                ErrorKind::Tls,
+                format!("{address:?} has no TLS, and sslmode asks for it: turn ssl on in the server's configuration"),
+            )),
+            _ => Err(malformed(address)),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it is needed")]
+    fn secure(&self, stream: Stream, _address: &Address, _deadline: Instant) -> Result<Stream> {
+        Ok(stream)
+    }
+
+    /// Sets up the session, and asks who answers. `pid`: what the start of the connection said.
+    fn check(&self, transport: &mut Transport, pid: i32) -> Result<Facts> {
+        let rows = Connection::simple(transport, &self.session())?;
+        let rows = rows.map_err(|e| e.to_error())?;
+        let Some(asked) = rows.first().and_then(|row| Asked::read(row)) else {
+            return Err(malformed(&transport.address));
+        };
+        if asked.pid != pid {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "a pooler stands between the client and the server, and gives each transaction another backend: \
+                 messages would be lost and kills would hit others; name the server itself",
+            ));
+        }
+        if asked.version < OLDEST {
+            let why = format!("the server is PostgreSQL {}; 14 or later is needed", asked.version / 10_000);
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
+        if asked.read_only {
+            let why = "the server is a standby or read-only; name the primary, or all hosts";
+            return Err(Error::new(ErrorKind::ReadOnly, why));
+        }
+        // Once for each process of the server, and again when it is gone.
+        let is_known = self.server.known.schema.load(Ordering::Acquire)
+            && self.server.known.boot.lock().is_some_and(|boot| boot == asked.boot);
+        if !is_known || !asked.has_schema {
+            install(transport, asked.has_schema, self.server.create_schema)?;
+            self.server.known.schema.store(true, Ordering::Release);
+        }
+        Ok(Facts { pid, started: asked.started, boot: asked.boot })
+    }
+
+    fn session(&self) -> String {
+        let millis = |part: Duration| part.as_millis().max(1);
+        let timeout = self.io_timeout;
+        let settings = [
+            ("default_transaction_isolation", "read committed".to_owned()),
+            // An answer that says that nothing was done is better than none.
+            ("statement_timeout", millis(timeout * 3 / 4).to_string()),
+            ("lock_timeout", millis(timeout / 4).to_string()),
+            ("idle_in_transaction_session_timeout", millis(timeout).to_string()),
+            ("idle_session_timeout", "0".to_owned()),
+            ("jit", "off".to_owned()),
+            ("plan_cache_mode", "force_generic_plan".to_owned()),
+            ("client_min_messages", "warning".to_owned()),
+        ];
+        let set = settings.map(|(name, value)| format!("set_config('{name}', '{value}', false)"));
+        format!("SELECT {}; {WHO}", set.join(", "))
+    }
+}
+
+const WHO: &str = "SELECT pg_backend_pid(), \
+    (SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
+    (SELECT system_identifier FROM pg_control_system()), \
+    (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, \
+    pg_is_in_recovery() OR current_setting('transaction_read_only')::bool, \
+    current_setting('server_version_num'), to_regnamespace('leasehold_v1') IS NOT NULL";
+
+/// The answer to [`WHO`].
+struct Asked {
+    pid: i32,
+    started: i64,
+    boot: Boot,
+    read_only: bool,
+    version: u32,
+    has_schema: bool,
+}
+
+impl Asked {
+    fn read(row: &Row) -> Option<Self> {
+        let text = |place: usize| row.get(place)?.as_deref();
+        Some(Self {
+            pid: text(0)?.parse().ok()?,
+            started: text(1)?.parse().ok()?,
+            boot: Boot { system: text(2)?.parse().ok()?, started: text(3)?.parse().ok()? },
+            read_only: text(4)? == "t",
+            version: text(5)?.parse().ok()?,
+            has_schema: text(6)? == "t",
+        })
+    }
+}
+
+#[cold]
+fn handshake_failed(address: &Address, e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::Unreachable | ErrorKind::Protocol => {
+            let message = format!("{address:?} did not complete the handshake: {}", e.message());
+            Error::new(e.kind(), message).caused_by(e)
+        }
+        _ => e,
+    }
+}
+
+/// One error for all hosts: of the kind of the one that says most.
+#[cold]
+fn summary(url: &PostgresUrl, mut failed: Vec<Error>) -> Error {
+    if failed.len() == 1 {
+        return failed.swap_remove(0);
+    }
+    let rank = |error: &Error| match error.kind() {
+        ErrorKind::Unreachable => 0,
+        ErrorKind::ReadOnly => 1,
+        ErrorKind::NotReady => 2,
+        _ => 3,
+    };
+    let texts: Vec<String> = failed.iter().map(|error| error.message().to_owned()).collect();
+    let kind = failed.iter().max_by_key(|error| rank(error)).map_or(ErrorKind::Unreachable, Error::kind);
+    Error::new(kind, format!("none of the hosts {url:?} takes writes: {}", texts.join("; ")))
+}

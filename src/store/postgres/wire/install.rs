@@ -1,0 +1,55 @@
+//! Tables and functions in the database: whether they are there, and making them.
+
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::server_error::ServerError;
+use super::transport::Transport;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::postgres::schema::{POSTGRES_SCHEMA, TABLES};
+
+/// For the first connection of all: another client may be installing, and a busy server takes its
+/// time for so many statements.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Installs the schema if it is not there, and checks its version.
+pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: bool) -> Result<()> {
+    if !is_there {
+        if !may_create {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the schema leasehold_v1 is not in the database, and Builder::create_schema is off: have an \
+                 administrator run leasehold::POSTGRES_SCHEMA",
+            ));
+        }
+        let usual = transport.handshake.replace(Instant::now() + PATIENCE);
+        let installed = Connection::simple(transport, POSTGRES_SCHEMA)?;
+        transport.handshake = usual.map(|usual| usual.max(Instant::now() + Duration::from_millis(500)));
+        installed.map_err(|e| refused(&e))?;
+        log::info!("the schema leasehold_v1 was installed");
+    }
+    let rows = Connection::simple(transport, "SELECT tables FROM leasehold.meta")?.map_err(|e| e.to_error())?;
+    let version = rows.first().and_then(|row| row.first()?.as_deref()?.parse::<u32>().ok());
+    if version == Some(TABLES) {
+        return Ok(());
+    }
+    let version = version.map_or_else(|| "none".to_owned(), |version| version.to_string());
+    let why = format!("the tables in the schema leasehold have version {version}, and this release knows {TABLES}");
+    Err(Error::new(ErrorKind::Unsupported, why))
+}
+
+#[cold]
+fn refused(error: &ServerError) -> Error {
+    let said = error.to_error();
+    match said.kind() {
+        ErrorKind::Denied => Error::new(
+            ErrorKind::Denied,
+            format!(
+                "the schema leasehold_v1 is not in the database, and the role may not create it: have an administrator \
+                 run leasehold::POSTGRES_SCHEMA and grant the rights of the chapter guide::postgres ({})",
+                said.message()
+            ),
+        ),
+        _ => said.and_also("while installing leasehold::POSTGRES_SCHEMA"),
+    }
+}

@@ -1,0 +1,139 @@
+//! Messages: one thread reads them while other threads subscribe, on one connection.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use postgres_protocol::message::backend::Message;
+use postgres_protocol::message::frontend;
+
+use super::connection::Connection;
+use super::server_error::ServerError;
+use super::transport::{MessageReader, malformed, to_error};
+use crate::base::error::Result;
+use crate::store::net::{Address, Stream, is_timeout};
+
+/// What a read received.
+#[derive(Debug)]
+pub(in crate::store::postgres) enum Frame {
+    Message {
+        channel: String,
+        payload: String,
+    },
+    /// From here on messages of the channel are received.
+    Listening {
+        channel: String,
+    },
+    /// Anything else that shows that the server answers.
+    Alive,
+    Timeout,
+}
+
+/// A statement that was sent and not answered yet.
+enum Asked {
+    Listen(String),
+    Other,
+}
+
+/// The statements under way, in the order in which they were sent.
+type UnderWay = Arc<Mutex<VecDeque<Asked>>>;
+
+pub(in crate::store::postgres) struct ListenReader {
+    stream: Stream,
+    address: Address,
+    reader: MessageReader,
+    under_way: UnderWay,
+}
+
+pub(in crate::store::postgres) struct ListenWriter {
+    stream: Stream,
+    address: Address,
+    under_way: UnderWay,
+}
+
+/// Turns a new connection into a subscription. A read waits for at most `read_timeout`, a write for
+/// at most `write_timeout`.
+pub(super) fn listen(
+    connection: Connection,
+    read_timeout: Duration,
+    write_timeout: Duration,
+) -> Result<(ListenReader, ListenWriter)> {
+    let (stream, address, reader) = connection.into_parts();
+    stream.set_timeouts(read_timeout, write_timeout).map_err(|e| to_error(e, &address))?;
+    let writing = stream.try_clone().map_err(|e| to_error(e, &address))?;
+    let under_way = UnderWay::default();
+    let writer = ListenWriter { stream: writing, address: address.clone(), under_way: under_way.clone() };
+    Ok((ListenReader { stream, address, reader, under_way }, writer))
+}
+
+impl ListenReader {
+    pub(in crate::store::postgres) fn receive(&mut self) -> Result<Frame> {
+        loop {
+            let message = match self.reader.next().map_err(|_| malformed(&self.address))? {
+                Some(message) => message,
+                None => match self.reader.fill(&mut self.stream) {
+                    // The part of a message that has arrived is kept.
+                    Err(e) if is_timeout(&e) => return Ok(Frame::Timeout),
+                    filled => {
+                        filled.map_err(|e| to_error(e, &self.address))?;
+                        continue;
+                    }
+                },
+            };
+            match message {
+                Message::NotificationResponse(body) => {
+                    let read = || Some((body.channel().ok()?.to_owned(), body.message().ok()?.to_owned()));
+                    let (channel, payload) = read().ok_or_else(|| malformed(&self.address))?;
+                    return Ok(Frame::Message { channel, payload });
+                }
+                // Only now the statement is committed.
+                Message::ReadyForQuery(_) => {
+                    return match self.under_way.lock().pop_front() {
+                        Some(Asked::Listen(channel)) => Ok(Frame::Listening { channel }),
+                        Some(Asked::Other) => Ok(Frame::Alive),
+                        None => Err(malformed(&self.address)),
+                    };
+                }
+                Message::ErrorResponse(body) => {
+                    return Err(ServerError::read(&body).map_err(|_| malformed(&self.address))?.to_error());
+                }
+                Message::CommandComplete(_)
+                | Message::EmptyQueryResponse
+                | Message::NoticeResponse(_)
+                | Message::ParameterStatus(_) => {}
+                _ => return Err(malformed(&self.address)),
+            }
+        }
+    }
+}
+
+impl ListenWriter {
+    /// Channels are made of letters, digits and underscores.
+    pub(in crate::store::postgres) fn listen(&mut self, channel: &str) -> Result<()> {
+        self.send(&format!("LISTEN {channel}"), Asked::Listen(channel.to_owned()))
+    }
+
+    pub(in crate::store::postgres) fn unlisten(&mut self, channel: &str) -> Result<()> {
+        self.send(&format!("UNLISTEN {channel}"), Asked::Other)
+    }
+
+    pub(in crate::store::postgres) fn ping(&mut self) -> Result<()> {
+        self.send("", Asked::Other)
+    }
+
+    /// Also ends the read of the other half.
+    pub(in crate::store::postgres) fn close(&self) {
+        self.stream.shutdown();
+    }
+
+    fn send(&mut self, sql: &str, asked: Asked) -> Result<()> {
+        let mut out = BytesMut::new();
+        frontend::query(sql, &mut out).map_err(|e| to_error(e, &self.address))?;
+        // Noted before it is sent: the answer may be read at once.
+        self.under_way.lock().push_back(asked);
+        self.stream.write_all(&out).map_err(|e| to_error(e, &self.address))
+    }
+}

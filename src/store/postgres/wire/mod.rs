@@ -1,0 +1,28 @@
+//! Connections and one round trip: what travels, over what, and what is known when it fails.
+//!
+//! Nothing is retried here. A failure says whether the request can have run ([`Failure`]); the
+//! store decides what to do.
+
+mod answer;
+mod batch;
+mod connection;
+mod connector;
+mod install;
+mod listener;
+mod password;
+mod pool;
+mod request;
+mod server_error;
+mod startup;
+mod transport;
+mod unknown_outcome;
+
+pub(super) use answer::{Answer, Outcome};
+pub(super) use connection::Connection;
+pub(super) use connector::Connector;
+pub(crate) use connector::{Known, Server};
+pub(super) use listener::{Frame, ListenReader, ListenWriter};
+pub(super) use pool::Pool;
+pub(super) use request::{Batching, Request, Row, Statement};
+pub(super) use server_error::ServerError;
+pub(super) use unknown_outcome::{Failure, UnknownOutcome};

@@ -1,0 +1,97 @@
+//! Where passwords come from, in the order of libpq: the URL, `PGPASSWORD`, the password file.
+
+use std::path::PathBuf;
+
+use crate::store::net::Address;
+use crate::store::postgres::url::PostgresUrl;
+
+/// Looked up for each connection: the file may have changed.
+pub(super) fn password_for(url: &PostgresUrl, address: &Address) -> Option<String> {
+    if let Some(password) = &url.password {
+        return Some(password.clone());
+    }
+    if let Some(password) = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty()) {
+        return Some(password);
+    }
+    let file = url.passfile.clone().or_else(|| std::env::var_os("PGPASSFILE").map(PathBuf::from));
+    let file = file.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(&file).ok()?.permissions().mode();
+        if mode & 0o077 != 0 {
+            log::warn!(
+                "the password file {} is ignored, because others may read it; set its mode to 0600",
+                file.display()
+            );
+            return None;
+        }
+    }
+    let text = std::fs::read_to_string(&file).ok()?;
+    let (host, port) = match address {
+        Address::Tcp { host, port } => (host.clone(), port.to_string()),
+        #[cfg(unix)]
+        Address::Unix(path) => {
+            let directory = path.parent().map(|directory| directory.display().to_string()).unwrap_or_default();
+            let port = path.extension().map(|port| port.to_string_lossy().into_owned()).unwrap_or_default();
+            // The directory of most systems stands in the file as this.
+            let is_usual = ["/var/run/postgresql", "/tmp"].contains(&&*directory);
+            let found = find(&text, [&directory, &port, &url.database, &url.user]);
+            return found.or_else(|| find(&text, ["localhost", &port, &url.database, &url.user]).filter(|_| is_usual));
+        }
+    };
+    find(&text, [&host, &port, &url.database, &url.user])
+}
+
+/// The first line `host:port:database:user:password` that fits; `*` fits anything.
+fn find(text: &str, wanted: [&str; 4]) -> Option<String> {
+    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let mut fields = fields(line).into_iter();
+        let fits = wanted.iter().all(|wanted| fields.next().is_some_and(|field| field == "*" || field == *wanted));
+        fields.next().filter(|_| fits)
+    })
+}
+
+/// A backslash takes the meaning from a colon and from itself.
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut characters) = (vec![String::new()], line.chars());
+    while let Some(c) = characters.next() {
+        match c {
+            ':' if fields.len() < 5 => fields.push(String::new()),
+            '\\' => fields.last_mut().expect("there is one").extend(characters.next()),
+            c => fields.last_mut().expect("there is one").push(c),
+        }
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_fits_counts() {
+        let text = "# db:1:d:u:no\nother:*:*:*:no\ndb:1:d\\:x:u:p\\:a\\\\b\n*:*:*:u:last:one";
+        assert_eq!(find(text, ["db", "1", "d:x", "u"]).as_deref(), Some("p:a\\b"));
+        assert_eq!(find(text, ["db", "2", "d", "u"]).as_deref(), Some("last:one"));
+        assert_eq!(find(text, ["db", "2", "d", "v"]), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_others_may_read_is_ignored() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("lh-pgpass-{}", std::process::id()));
+        std::fs::write(&path, "h:5432:d:u:secret\n").unwrap();
+        let url = PostgresUrl::parse(&format!("postgres://u@h/d?passfile={}", path.display())).unwrap();
+        let found = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            password_for(&url, &url.hosts[0])
+        };
+        if std::env::var_os("PGPASSWORD").is_none() {
+            assert_eq!(found(0o600).as_deref(), Some("secret"));
+            assert_eq!(found(0o644), None);
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+}

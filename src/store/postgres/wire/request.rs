@@ -1,0 +1,124 @@
+//! A request: one prepared statement with its parameters, which is one call of a function and one
+//! transaction.
+
+use bytes::{BufMut, BytesMut};
+use postgres_protocol::IsNull;
+use postgres_protocol::message::frontend;
+
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// Parsed once on each connection.
+#[derive(Debug)]
+pub(in crate::store::postgres) struct Statement {
+    /// Its number among all statements, below 64.
+    pub(in crate::store::postgres) id: u8,
+    pub(in crate::store::postgres) sql: &'static str,
+}
+
+/// How a request travels with those of other threads in one transaction.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::store::postgres) enum Batching {
+    /// By itself.
+    Alone,
+    /// With other acquires. In a batch this statement is sent, which waits for no row: one name
+    /// would hold up all others.
+    Acquire(&'static Statement),
+    /// With other releases only: a release makes its transaction asynchronous, and a grant must
+    /// not be.
+    Release,
+}
+
+/// The first parameter is the name of the lock: a batch locks its rows in the order of names, so
+/// that no two batches wait for each other.
+#[derive(Debug, Clone)]
+pub(in crate::store::postgres) struct Request {
+    pub(super) statement: &'static Statement,
+    pub(super) batching: Batching,
+    params: Vec<String>,
+}
+
+/// One row of an answer: the text of each column, `None` for null.
+pub(in crate::store::postgres) type Row = Vec<Option<String>>;
+
+impl Request {
+    pub(in crate::store::postgres) fn new(statement: &'static Statement) -> Self {
+        Self { statement, batching: Batching::Alone, params: Vec::new() }
+    }
+
+    pub(in crate::store::postgres) fn batched(mut self, batching: Batching) -> Self {
+        self.batching = batching;
+        self
+    }
+
+    pub(in crate::store::postgres) fn arg(mut self, value: impl Into<String>) -> Self {
+        self.params.push(value.into());
+        self
+    }
+
+    pub(in crate::store::postgres) fn number(self, value: impl Into<i64>) -> Self {
+        let value: i64 = value.into();
+        self.arg(value.to_string())
+    }
+
+    /// An array in its text form.
+    pub(in crate::store::postgres) fn list<'a>(self, values: impl Iterator<Item = &'a str>) -> Self {
+        let mut text = String::from("{");
+        for (place, value) in values.enumerate() {
+            if place > 0 {
+                text.push(',');
+            }
+            text.push('"');
+            for c in value.chars() {
+                if matches!(c, '"' | '\\') {
+                    text.push('\\');
+                }
+                text.push(c);
+            }
+            text.push('"');
+        }
+        text.push('}');
+        self.arg(text)
+    }
+
+    pub(in crate::store::postgres) fn numbers(self, values: impl Iterator<Item = i64>) -> Self {
+        let text: Vec<String> = values.map(|value| value.to_string()).collect();
+        self.arg(format!("{{{}}}", text.join(",")))
+    }
+
+    /// What batches are sorted by.
+    pub(super) fn key(&self) -> &str {
+        self.params.first().map_or("", String::as_str)
+    }
+
+    /// The messages of one run, without the end of the transaction. `parses`: the statement is new
+    /// to the connection.
+    pub(super) fn write(&self, statement: &Statement, parses: bool, out: &mut BytesMut) -> Result<()> {
+        let name = format!("s{}", statement.id);
+        let text = |value: &String, out: &mut BytesMut| {
+            out.put_slice(value.as_bytes());
+            Ok(IsNull::No)
+        };
+        let mut write = || -> std::io::Result<()> {
+            if parses {
+                frontend::parse(&name, statement.sql, None, out)?;
+            }
+            frontend::bind("", &name, None, &self.params, text, None, out)
+                .map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
+            frontend::execute("", 0, out)
+        };
+        write().map_err(|e| Error::new(ErrorKind::InvalidInput, "the request is too long").caused_by(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_are_quoted() {
+        static NONE: Statement = Statement { id: 0, sql: "" };
+        let request = Request::new(&NONE).list([r#"a"b\c"#, "", "{,}"].into_iter()).numbers([1, -2].into_iter());
+        assert_eq!(request.params, [r#"{"a\"b\\c","","{,}"}"#, "{1,-2}"]);
+        assert_eq!(Request::new(&NONE).list(std::iter::empty()).key(), "{}");
+    }
+}

@@ -1,0 +1,89 @@
+//! Errors that the server answers, and what each means for a caller.
+
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::message::backend::ErrorResponseBody;
+
+use crate::base::error::{Error, ErrorKind};
+
+/// An error of the server. Unless it is fatal, the transaction was rolled back.
+#[derive(Debug, Clone)]
+pub(in crate::store::postgres) struct ServerError {
+    /// The five characters of its SQLSTATE.
+    pub(in crate::store::postgres) state: String,
+    /// The server closes the connection.
+    pub(in crate::store::postgres) fatal: bool,
+    text: String,
+}
+
+/// What this store's functions raise for a stale fencing token.
+const STALE: &str = "LH001";
+
+impl ServerError {
+    pub(super) fn read(body: &ErrorResponseBody) -> std::io::Result<Self> {
+        let (mut state, mut severity, mut text, mut detail) = (String::new(), String::new(), String::new(), None);
+        let mut fields = body.fields();
+        while let Some(field) = fields.next()? {
+            let value = String::from_utf8_lossy(field.value_bytes()).into_owned();
+            match field.type_() {
+                b'C' => state = value,
+                // Not translated, unlike the field S.
+                b'V' => severity = value,
+                b'M' => text = value,
+                b'D' => detail = Some(value),
+                _ => {}
+            }
+        }
+        if let Some(detail) = detail {
+            text = format!("{text} ({detail})");
+        }
+        Ok(Self { state, fatal: matches!(&*severity, "FATAL" | "PANIC"), text })
+    }
+
+    /// The row is locked by another transaction.
+    pub(in crate::store::postgres) fn is_lock_timeout(&self) -> bool {
+        self.state == "55P03"
+    }
+
+    /// The queue of messages is full: a listener of the database is stuck.
+    pub(in crate::store::postgres) fn is_full_of_messages(&self) -> bool {
+        self.state == "54000"
+    }
+
+    /// A new connection may do better: the functions were replaced, and a statement that was
+    /// prepared no longer fits; or they are gone, and a new connection installs them.
+    pub(in crate::store::postgres) fn wants_new_connection(&self) -> bool {
+        matches!(&*self.state, "0A000" | "26000" | "3F000" | "42883" | "42P01")
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match &*self.state {
+            "28P01" | "28000" | "42501" => ErrorKind::Denied,
+            "3D000" => ErrorKind::InvalidInput,
+            "3F000" | "42883" | "42P01" | "0A000" => ErrorKind::Unsupported,
+            // Too many connections; starting up; a lock, a statement or a transaction that was
+            // given up.
+            "53300" | "57P03" | "55P03" | "57014" | "40P01" | "40001" => ErrorKind::NotReady,
+            "53100" | "53200" | "53400" | "54000" => ErrorKind::Full,
+            "25006" => ErrorKind::ReadOnly,
+            STALE => ErrorKind::Stale,
+            state if state.starts_with("08") || state.starts_with("57P") || state == "25P03" => ErrorKind::Unreachable,
+            _ => ErrorKind::Server,
+        }
+    }
+
+    #[cold]
+    pub(in crate::store::postgres) fn to_error(&self) -> Error {
+        let (state, text) = (&self.state, &self.text);
+        let hint = match &**state {
+            "3F000" | "42883" | "42P01" => {
+                "; the schema of leasehold is not there or not whole: a client with create_schema installs it when \
+                 it connects, or have an administrator run leasehold::POSTGRES_SCHEMA"
+            }
+            "42501" => "; the chapter guide::postgres has the rights that a role needs",
+            "53300" => "; raise max_connections, or lower Builder::connections",
+            "25006" => "; name the primary, or all hosts",
+            _ => "",
+        };
+        Error::new(self.kind(), format!("the server refused: {text} (SQLSTATE {state}){hint}"))
+    }
+}

@@ -1,0 +1,158 @@
+//! The beginning of a connection: TLS, log-in, and the number of the backend.
+
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256};
+use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
+use postgres_protocol::message::frontend;
+
+use super::password::password_for;
+use super::server_error::ServerError;
+use super::transport::{Transport, malformed};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::postgres::url::{Binding, PostgresUrl};
+
+/// Logs in. Returns the process id that the other end says the backend has.
+pub(super) fn log_in(transport: &mut Transport, url: &PostgresUrl, client_name: &str) -> Result<i32> {
+    let application = url.application_name.as_deref().unwrap_or(client_name);
+    let mut parameters = vec![("user", &*url.user), ("database", &*url.database), ("client_encoding", "UTF8")];
+    parameters.push(("application_name", application));
+    parameters.extend(url.options.as_deref().map(|options| ("options", options)));
+    send(transport, |out| frontend::startup_message(parameters, out))?;
+    let mut log_in = LogIn { url, scram: None, done: false, proven: false };
+    let mut pid = None;
+    loop {
+        let deadline = transport.deadline();
+        match transport.recv(deadline)? {
+            Message::AuthenticationOk => log_in.done(transport)?,
+            Message::BackendKeyData(body) => pid = Some(body.process_id()),
+            Message::ReadyForQuery(_) if log_in.done => break,
+            Message::ErrorResponse(body) => {
+                return Err(ServerError::read(&body).map_err(|_| malformed(&transport.address))?.to_error());
+            }
+            Message::NoticeResponse(_) | Message::ParameterStatus(_) => {}
+            message => log_in.answer(transport, message)?,
+        }
+    }
+    pid.ok_or_else(|| malformed(&transport.address))
+}
+
+fn send(transport: &mut Transport, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<()> {
+    let mut out = BytesMut::new();
+    write(&mut out).map_err(|e| Error::new(ErrorKind::InvalidInput, "the URL cannot be sent").caused_by(e))?;
+    transport.send(&out)
+}
+
+struct LogIn<'u> {
+    url: &'u PostgresUrl,
+    scram: Option<ScramSha256>,
+    done: bool,
+    /// The server has shown that it knows the password too.
+    proven: bool,
+}
+
+impl LogIn<'_> {
+    fn done(&mut self, transport: &Transport) -> Result<()> {
+        // A server in the middle could leave out what shows that it is the right one.
+        if self.scram.is_some() && !self.proven {
+            return Err(malformed(&transport.address));
+        }
+        if self.url.binding == Binding::Require && self.scram.is_none() {
+            return Err(denied("the server did not ask for SCRAM, which channel_binding=require needs"));
+        }
+        self.done = true;
+        Ok(())
+    }
+
+    fn password(&self, transport: &Transport) -> Result<String> {
+        password_for(self.url, &transport.address).ok_or_else(|| {
+            denied(
+                "the server asks for a password, and there is none in the URL, in PGPASSWORD and in the password \
+                 file (PGPASSFILE, ~/.pgpass)",
+            )
+        })
+    }
+
+    fn answer(&mut self, transport: &mut Transport, message: Message) -> Result<()> {
+        if self.done {
+            return Err(malformed(&transport.address));
+        }
+        match message {
+            Message::AuthenticationCleartextPassword => {
+                let password = self.password(transport)?;
+                send(transport, |out| frontend::password_message(password.as_bytes(), out))
+            }
+            Message::AuthenticationMd5Password(body) => {
+                let password = self.password(transport)?;
+                let hash = md5_hash(self.url.user.as_bytes(), password.as_bytes(), body.salt());
+                send(transport, |out| frontend::password_message(hash.as_bytes(), out))
+            }
+            Message::AuthenticationSasl(body) => self.begin_scram(transport, &body),
+            Message::AuthenticationSaslContinue(body) => {
+                let address = transport.address.clone();
+                let scram = self.scram.as_mut().ok_or_else(|| malformed(&address))?;
+                scram.update(body.data()).map_err(|e| malformed(&address).caused_by(e))?;
+                let reply = scram.message().to_vec();
+                send(transport, |out| frontend::sasl_response(&reply, out))
+            }
+            Message::AuthenticationSaslFinal(body) => {
+                let scram = self.scram.as_mut().ok_or_else(|| malformed(&transport.address))?;
+                scram.finish(body.data()).map_err(|e| {
+                    denied("the server could not prove that it knows the password: it may be another one").caused_by(e)
+                })?;
+                self.proven = true;
+                Ok(())
+            }
+            Message::AuthenticationGss | Message::AuthenticationSspi | Message::AuthenticationKerberosV5 => {
+                Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "the server asks for Kerberos, GSSAPI or SSPI; use SCRAM, a password or a client certificate",
+                ))
+            }
+            _ => Err(malformed(&transport.address)),
+        }
+    }
+
+    fn begin_scram(&mut self, transport: &mut Transport, body: &AuthenticationSaslBody) -> Result<()> {
+        let offered: Vec<&str> = body.mechanisms().collect().map_err(|_| malformed(&transport.address))?;
+        let hash = match self.url.binding {
+            Binding::Disable => None,
+            Binding::Prefer | Binding::Require => end_point_hash(transport),
+        };
+        let offers_binding = offered.contains(&SCRAM_SHA_256_PLUS);
+        let (mechanism, binding) = match hash {
+            Some(hash) if offers_binding => (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(hash)),
+            _ if self.url.binding == Binding::Require => {
+                return Err(denied("channel_binding=require needs TLS and a server that offers SCRAM-SHA-256-PLUS"));
+            }
+            // A server that does offer it notices that somebody has taken the offer away.
+            Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
+            None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
+        };
+        if !offered.contains(&mechanism) {
+            let why = "the server offers no kind of log-in that is known here: SCRAM-SHA-256";
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
+        let scram = ScramSha256::new(self.password(transport)?.as_bytes(), binding);
+        send(transport, |out| frontend::sasl_initial_response(mechanism, scram.message(), out))?;
+        self.scram = Some(scram);
+        Ok(())
+    }
+}
+
+/// What binds a log-in to the TLS connection: a hash of the server's certificate.
+fn end_point_hash(transport: &Transport) -> Option<Vec<u8>> {
+    #[cfg(feature = "tls")]
+    return transport.stream.server_certificate().and_then(|der| crate::store::tls::end_point_hash(&der));
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = transport;
+        None
+    }
+}
+
+#[cold]
+fn denied(why: &str) -> Error {
+    Error::new(ErrorKind::Denied, why)
+}

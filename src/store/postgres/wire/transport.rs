@@ -1,0 +1,154 @@
+//! Bytes and messages over one socket.
+
+use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use postgres_protocol::message::backend::{Header, Message};
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::net::{Address, Stream, is_timeout};
+#[cfg(feature = "tls")]
+use crate::store::tls::TlsFailure;
+
+/// The message of an [`ErrorKind::Unreachable`] that means: the other end closed the connection.
+pub(super) const ENDED: &str = "the connection to the server ended";
+
+/// The size of one read.
+const CHUNK: usize = 4096;
+/// No answer to a request of this crate is longer, nor is an error message.
+const LONGEST_MESSAGE: usize = 16 << 20;
+
+/// A socket with the messages that were read from it. Any error ends its life.
+pub(super) struct Transport {
+    pub(super) stream: Stream,
+    pub(super) address: Address,
+    reader: MessageReader,
+    io_timeout: Duration,
+    /// During the handshake: its deadline.
+    pub(super) handshake: Option<Instant>,
+}
+
+/// Bytes that have been read but not parsed.
+#[derive(Default)]
+pub(super) struct MessageReader {
+    bytes: BytesMut,
+}
+
+/// Not PostgreSQL's protocol.
+pub(super) struct Malformed;
+
+impl MessageReader {
+    /// The next message, if it is complete.
+    pub(super) fn next(&mut self) -> std::result::Result<Option<Message>, Malformed> {
+        // Checked before the parser reserves so much.
+        match Header::parse(&self.bytes) {
+            Ok(None) => return Ok(None),
+            Ok(Some(header)) if usize::try_from(header.len()).is_ok_and(|length| length <= LONGEST_MESSAGE) => {}
+            _ => return Err(Malformed),
+        }
+        Message::parse(&mut self.bytes).map_err(|_| Malformed)
+    }
+
+    /// One read. What was read before an error is kept.
+    pub(super) fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
+        let length = self.bytes.len();
+        self.bytes.resize(length + CHUNK, 0);
+        let read = source.read(&mut self.bytes[length..]);
+        self.bytes.truncate(length + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            other => other.map(|_| ()),
+        }
+    }
+}
+
+impl Transport {
+    pub(super) fn new(stream: Stream, address: Address, io_timeout: Duration, handshake: Instant) -> Self {
+        Self { stream, address, reader: MessageReader::default(), io_timeout, handshake: Some(handshake) }
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = match self.handshake {
+            Some(deadline) => self.stream.within(deadline).write_all(bytes),
+            None => self.stream.write_all(bytes),
+        };
+        written.map_err(|e| to_error(e, &self.address))
+    }
+
+    /// When an answer that is waited for from now on must be complete.
+    pub(super) fn deadline(&self) -> Instant {
+        self.handshake.unwrap_or_else(|| Instant::now() + self.io_timeout)
+    }
+
+    /// The next message of an answer. After the deadline only what has come is read: a process that
+    /// was stopped meanwhile finds the deadline over, but the answer there.
+    pub(super) fn recv(&mut self, deadline: Instant) -> Result<Message> {
+        loop {
+            if let Some(message) = self.reader.next().map_err(|_| malformed(&self.address))? {
+                return Ok(message);
+            }
+            let filled = match self.handshake {
+                Some(deadline) => self.reader.fill(&mut self.stream.within(deadline)),
+                // A server that sends something at all times must not keep the caller.
+                None if Instant::now() >= deadline && !self.stream.has_input() => Err(io::ErrorKind::TimedOut.into()),
+                None => self.reader.fill(&mut self.stream.until(deadline)),
+            };
+            filled.map_err(|e| to_error(e, &self.address))?;
+        }
+    }
+
+    /// A message that has come already, without waiting.
+    pub(super) fn recv_now(&mut self) -> Result<Option<Message>> {
+        loop {
+            if let Some(message) = self.reader.next().map_err(|_| malformed(&self.address))? {
+                return Ok(Some(message));
+            }
+            match self.reader.fill(&mut Now(&mut self.stream)) {
+                Err(e) if is_timeout(&e) => return Ok(None),
+                filled => filled.map_err(|e| to_error(e, &self.address))?,
+            }
+        }
+    }
+
+    /// From here on every read and write has the I/O timeout.
+    pub(super) fn handshake_done(&mut self) -> Result<()> {
+        self.handshake = None;
+        let timeout = self.io_timeout;
+        self.stream.set_timeouts(timeout, timeout).map_err(|e| to_error(e, &self.address))
+    }
+
+    /// The socket, and the bytes that were read ahead.
+    pub(super) fn into_parts(self) -> (Stream, Address, MessageReader) {
+        (self.stream, self.address, self.reader)
+    }
+}
+
+struct Now<'s>(&'s mut Stream);
+
+impl Read for Now<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read_now(buffer)
+    }
+}
+
+#[cold]
+pub(super) fn malformed(address: &Address) -> Error {
+    Error::new(ErrorKind::Protocol, format!("{address:?} does not speak PostgreSQL's protocol"))
+}
+
+#[cold]
+pub(super) fn to_error(e: io::Error, address: &Address) -> Error {
+    use io::ErrorKind as Io;
+    #[cfg(feature = "tls")]
+    if let Some(failure) = TlsFailure::in_error(&e) {
+        return Error::new(failure.kind, format!("{address:?} {}", failure.what)).caused_by(e);
+    }
+    let message = match e.kind() {
+        Io::WouldBlock | Io::TimedOut => format!("{address:?} did not answer within the I/O timeout (io_timeout)"),
+        Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
+        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
+        _ => format!("{address:?} cannot be reached"),
+    };
+    Error::new(ErrorKind::Unreachable, message).caused_by(e)
+}

@@ -1,0 +1,48 @@
+//! Requests whose connection failed before the reply: whether they can have run, or can still run.
+
+use std::sync::Arc;
+
+use crate::base::error::Error;
+
+/// A server process. After a restart, the numbers of its backends start again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::postgres) struct Boot {
+    /// Of the database cluster: a standby has that of its primary.
+    pub(super) system: u64,
+    /// When the process started, in microseconds since 1970.
+    pub(super) started: i64,
+}
+
+/// The backend at the other end of a connection.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) pid: i32,
+    /// When it started, in microseconds since 1970. Process ids are used again.
+    pub(super) started: i64,
+    pub(super) boot: Boot,
+}
+
+/// A request was sent on a connection that then failed. It can still run until its backend has
+/// ended.
+#[derive(Debug, Clone)]
+pub(in crate::store::postgres) struct UnknownOutcome {
+    pub(super) backend: Arc<Facts>,
+}
+
+impl UnknownOutcome {
+    /// Whether both were sent on one connection: then one kill resolves both.
+    pub(in crate::store::postgres) fn same_backend(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.backend, &other.backend)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(in crate::store::postgres) enum Failure {
+    /// No byte of it has reached the server.
+    NotSent(Error),
+    /// The transaction that it was a part of was rolled back, or its row was locked. By itself it
+    /// may succeed.
+    NotTogether,
+    /// It may have run, or may still run.
+    Unknown { error: Error, unknown: UnknownOutcome },
+}

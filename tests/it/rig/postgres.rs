@@ -1,0 +1,312 @@
+//! A private PostgreSQL on a Unix socket. It ends when the test ends.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use leasehold::{Builder, LockClient};
+
+use super::{free_port, fresh_dir, signal, wait_until};
+
+/// PostgreSQL refuses to run as root: this is who it runs as then (nobody).
+const NOBODY: u32 = 65534;
+
+pub(crate) struct Postgres {
+    dir: PathBuf,
+    /// On 127.0.0.1; 0 if there is only the Unix socket.
+    port: u16,
+    settings: String,
+}
+
+/// The directory of `initdb` and `pg_ctl`: that of the variable `LEASEHOLD_POSTGRES`, of the path,
+/// or of Debian's package.
+fn binaries() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let named = std::env::var_os("LEASEHOLD_POSTGRES").map(PathBuf::from);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+        let debian = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
+        let all = named.into_iter().chain(std::env::split_paths(&path)).chain(debian);
+        let found = all.into_iter().find(|dir| dir.join("initdb").exists() && dir.join("pg_ctl").exists());
+        // A link may lead there, and the programs look for each other beside themselves.
+        let found = found.and_then(|dir| Some(fs::canonicalize(dir.join("pg_ctl")).ok()?.parent()?.to_owned()));
+        if found.is_none() {
+            eprintln!(
+                "NO POSTGRESQL: its tests do nothing. Install it (Debian: apt-get install postgresql), or name the \
+                 directory of initdb and pg_ctl in LEASEHOLD_POSTGRES."
+            );
+        }
+        found
+    };
+    FOUND.get_or_init(find).as_deref()
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// A command as the user that the server runs as.
+fn command(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
+    command.args(ids).arg(program);
+    command
+}
+
+#[track_caller]
+fn run(command: &mut Command) {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+impl Postgres {
+    /// `None` if there is no PostgreSQL, which is said on standard error.
+    pub(crate) fn start() -> Option<Self> {
+        Self::start_with("")
+    }
+
+    /// On a free TCP port of 127.0.0.1 as well.
+    pub(crate) fn start_tcp(settings: &str) -> Option<Self> {
+        let mut server = Self::prepare(settings)?;
+        server.port = free_port();
+        server.run();
+        Some(server)
+    }
+
+    /// `settings`: lines of its configuration.
+    pub(crate) fn start_with(settings: &str) -> Option<Self> {
+        let server = Self::prepare(settings)?;
+        server.run();
+        Some(server)
+    }
+
+    /// A server that does not run yet.
+    pub(crate) fn prepare(settings: &str) -> Option<Self> {
+        let server = Self::empty(settings)?;
+        let mut initdb = command(&binaries()?.join("initdb"));
+        initdb.arg("-D").arg(server.data()).args([
+            "-U",
+            "leasehold",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "--no-sync",
+        ]);
+        run(&mut initdb);
+        Some(server)
+    }
+
+    fn empty(settings: &str) -> Option<Self> {
+        binaries()?;
+        let dir = fresh_dir();
+        if is_root() {
+            std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        Some(Self { dir, port: 0, settings: settings.to_owned() })
+    }
+
+    /// A standby that streams from this server. It does not run yet.
+    pub(crate) fn standby(&self, settings: &str) -> Self {
+        let standby = Self::empty(settings).unwrap();
+        let mut backup = command(&binaries().unwrap().join("pg_basebackup"));
+        let source = format!("host={} port=5432 user=leasehold", self.dir.display());
+        backup.arg("-D").arg(standby.data()).args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", &source]);
+        run(&mut backup);
+        standby
+    }
+
+    pub(crate) fn run(&self) {
+        let mut text = format!(
+            "listen_addresses = '{}'\nunix_socket_directories = '{}'\nfsync = off\nshared_buffers = 16MB\n\
+             max_connections = 60\nmax_wal_senders = 4\nlog_min_messages = warning\n{}\n",
+            if self.port > 0 { "127.0.0.1" } else { "" },
+            self.dir.display(),
+            self.settings
+        );
+        text += &format!("port = {}\n", if self.port > 0 { self.port } else { 5432 });
+        fs::write(self.data().join("postgresql.auto.conf.test"), &text).unwrap();
+        let main = self.data().join("postgresql.conf");
+        let own = "include_if_exists = 'postgresql.auto.conf.test'\n";
+        let before = fs::read_to_string(&main).unwrap();
+        if !before.contains(own) {
+            fs::write(&main, before + own).unwrap();
+        }
+        let mut start = command(&binaries().unwrap().join("pg_ctl"));
+        start.arg("-D").arg(self.data()).arg("-l").arg(self.dir.join("log")).args(["-w", "-t", "60", "start"]);
+        // Not read to its end: the server keeps the output open.
+        let status = start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        assert!(status.success(), "{}", fs::read_to_string(self.dir.join("log")).unwrap_or_default());
+    }
+
+    /// `mode`: smart, fast or immediate, which is as a crash.
+    pub(crate) fn stop(&self, mode: &str) {
+        run(command(&binaries().unwrap().join("pg_ctl")).arg("-D").arg(self.data()).args(["-m", mode, "-w", "stop"]));
+    }
+
+    pub(crate) fn promote(&self) {
+        run(command(&binaries().unwrap().join("pg_ctl")).arg("-D").arg(self.data()).args(["-w", "promote"]));
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// The port in the name of its Unix socket.
+    pub(crate) fn number(&self) -> u16 {
+        if self.port > 0 { self.port } else { 5432 }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join(format!(".s.PGSQL.{}", self.number()))
+    }
+
+    /// A number for another socket in its directory.
+    pub(crate) fn fresh_number() -> u16 {
+        static NEXT: AtomicU16 = AtomicU16::new(6000);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_at(self.number())
+    }
+
+    /// Of the socket with this number in its directory.
+    pub(crate) fn url_at(&self, number: u16) -> String {
+        format!("postgres://leasehold@/postgres?host={}&port={number}", self.dir.display())
+    }
+
+    /// Over TCP.
+    pub(crate) fn tcp_url(&self, user: &str, parameters: &str) -> String {
+        assert!(self.port > 0);
+        format!("postgres://{user}@127.0.0.1:{}/postgres?{parameters}", self.port)
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        LockClient::builder().url(self.url())
+    }
+
+    pub(crate) fn client(&self) -> LockClient {
+        self.builder().build().unwrap()
+    }
+
+    /// A connection of the crate `postgres`.
+    pub(crate) fn connect(&self) -> postgres::Client {
+        self.try_connect().unwrap()
+    }
+
+    pub(crate) fn try_connect(&self) -> Result<postgres::Client, postgres::Error> {
+        let mut config = postgres::Config::new();
+        config.host_path(&self.dir).port(self.number()).user("leasehold").dbname("postgres");
+        config.connect_timeout(Duration::from_secs(5)).connect(postgres::NoTls)
+    }
+
+    pub(crate) fn run_sql(&self, sql: &str) {
+        self.connect().batch_execute(sql).unwrap();
+    }
+
+    /// The number in the first column of the first row.
+    pub(crate) fn number_of(&self, sql: &str) -> i64 {
+        self.connect().query_one(sql, &[]).unwrap().get(0)
+    }
+
+    pub(crate) fn texts(&self, sql: &str) -> Vec<String> {
+        self.connect().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+    }
+
+    /// How many backends serve clients of leasehold.
+    pub(crate) fn backends(&self) -> i64 {
+        self.number_of(
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        )
+    }
+
+    /// What stands in the tables: holds, permits, places in queues.
+    pub(crate) fn held(&self) -> Vec<String> {
+        self.texts(
+            "SELECT name FROM leasehold.lock WHERE holder IS NOT NULL AND ends > clock_timestamp() \
+             UNION ALL SELECT name || ' shared' FROM leasehold.share WHERE ends > clock_timestamp() \
+             UNION ALL SELECT name || ' waits' FROM leasehold.waiter \
+             UNION ALL SELECT name || ' barred' FROM leasehold.lock WHERE barred > clock_timestamp() ORDER BY 1",
+        )
+    }
+
+    fn pid(&self) -> u32 {
+        let text = fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
+        text.lines().next().unwrap().parse().unwrap()
+    }
+
+    /// The server process and its children.
+    fn processes(&self) -> Vec<u32> {
+        let main = self.pid();
+        let parent = |pid: u32| -> Option<u32> {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+        };
+        let all = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        std::iter::once(main).chain(all.filter(|pid| parent(*pid) == Some(main))).collect()
+    }
+
+    /// Stops it without ending it.
+    pub(crate) fn suspend(&self) {
+        // The first makes no more of the others then.
+        signal(self.pid(), "STOP");
+        self.processes().into_iter().skip(1).for_each(|pid| signal(pid, "STOP"));
+    }
+
+    pub(crate) fn resume(&self) {
+        assert!(self.try_resume());
+    }
+
+    fn try_resume(&self) -> bool {
+        let resume = |pid: u32| Command::new("kill").args(["-CONT", &pid.to_string()]).status();
+        self.processes().into_iter().map(resume).all(|done| done.is_ok_and(|status| status.success()))
+    }
+
+    /// Ends all backends of clients but that of the caller.
+    pub(crate) fn end_backends(&self) {
+        self.run_sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        );
+    }
+
+    /// After its clients are gone: no hold, no place in a queue, no backend.
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        wait_until("nothing is held", || self.held().is_empty());
+        wait_until("no backend is left", || self.backends() == 0);
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if self.data().join("postmaster.pid").exists() {
+            if std::thread::panicking() {
+                let _ = self.try_resume();
+                eprintln!("{}", fs::read_to_string(self.dir.join("log")).unwrap_or_default());
+            }
+            let mut stop = command(&binaries().unwrap().join("pg_ctl"));
+            let _ = stop.arg("-D").arg(self.data()).args(["-m", "immediate", "-w", "stop"]).output();
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
