@@ -11,7 +11,7 @@ pub(crate) use crate::session::hold_table::Side;
 use crate::session::hold_table::{HoldEntry, Owner};
 use crate::session::shared::{Shared, closed};
 use crate::session::thread_exit::notify_at_thread_exit;
-use crate::store::{HoldCounts, Renewal, Renewed, UnknownOutcomes};
+use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcomes};
 
 /// One holder's possession of one lock, shared by the guards of all its levels: the entry in the
 /// client's hold table, with the client that acts on it.
@@ -51,6 +51,10 @@ impl Hold {
 
     pub(super) fn of(shared: &Arc<Shared>, entry: Arc<HoldEntry>) -> Self {
         Self { shared: shared.clone(), entry }
+    }
+
+    pub(crate) fn fence_statements(&self) -> Result<FenceStatements> {
+        self.shared.store.fence_statements()
     }
 
     /// The hold that a method of this thread re-enters.

@@ -14,12 +14,17 @@ pub(crate) mod redlock;
 mod resolve;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
+mod topic;
+mod unknown_outcomes;
+
+pub(crate) use topic::Topic;
+pub(crate) use unknown_outcomes::UnknownOutcomes;
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
@@ -155,29 +160,6 @@ pub(crate) enum Renewed {
     Failed(Error),
 }
 
-/// The requests of one call that may have run, or may still run, because no reply came. Only the
-/// store that wrote this value can read it. Empty: the outcome of every request is known.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct UnknownOutcomes(Option<Arc<dyn Any + Send + Sync>>);
-
-impl UnknownOutcomes {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.0 = None;
-    }
-
-    pub(crate) fn set<T: Any + Send + Sync>(&mut self, unknown: T) {
-        self.0 = Some(Arc::new(unknown));
-    }
-
-    pub(crate) fn get<T: Any>(&self) -> Option<&T> {
-        self.0.as_deref()?.downcast_ref()
-    }
-}
-
 /// A hold that may exist although nobody uses it. The store reduces it to `left` (mostly nothing)
 /// once none of the requests in `unknowns` can run any more.
 #[derive(Debug, Clone)]
@@ -261,28 +243,6 @@ pub(crate) struct LockStatus {
     pub(crate) ttl: Option<Duration>,
     /// Each holder id with its hold count.
     pub(crate) holders: Vec<(String, u64)>,
-}
-
-/// What a waiter waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Topic {
-    pub(crate) kind: Kind,
-    pub(crate) key: Arc<str>,
-    /// `Some`: this holder waits for its turn in a queue in the store. `None`: the topic is any
-    /// release under the name.
-    pub(crate) turn_of: Option<Arc<str>>,
-}
-
-impl Topic {
-    pub(crate) fn freed(name: &LockName) -> Self {
-        // Readers and writers wait for each other.
-        let kind = if name.kind == Kind::Read { Kind::Write } else { name.kind };
-        Self { kind, key: name.key.clone(), turn_of: None }
-    }
-
-    pub(crate) fn turn(name: &LockName, holder: &str) -> Self {
-        Self { kind: name.kind, key: name.key.clone(), turn_of: Some(holder.into()) }
-    }
 }
 
 /// What a subscriber received.
@@ -411,9 +371,18 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Values that reject stale holders.
     fn fence(&self) -> Result<&dyn FenceStore>;
 
+    /// The statements with which a transaction of the user is fenced, where the locks live in the
+    /// user's own database.
+    fn fence_statements(&self) -> Result<FenceStatements> {
+        Err(Error::new(ErrorKind::Unsupported, NO_TRANSACTIONS))
+    }
+
     /// Ends all connections; later calls fail with `Closed`.
     fn close(&self);
 }
+
+const NO_TRANSACTIONS: &str = "these locks are not in a database, so no transaction can be fenced by them; compare the \
+                               fencing token at the resource, see the module fencing";
 
 /// One of several locks that are acquired as one, outermost (`held` = 0) or re-entrant.
 #[derive(Debug, Clone)]
@@ -500,4 +469,14 @@ pub(crate) trait FenceStore {
 
     /// `unknowns`: of earlier writes of the same claim, which must not run after this one.
     fn write(&self, key: &str, token: u64, value: &[u8], unknowns: &mut UnknownOutcomes) -> Result<FenceAnswer>;
+}
+
+/// Statements for the transaction of a user. Each takes the key of the lock and the token of the
+/// hold, and fails if another holder has got the lock since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FenceStatements {
+    /// From here to the end of the transaction nobody else gets the lock.
+    pub(crate) at_once: &'static str,
+    /// Checked when the transaction commits.
+    pub(crate) at_commit: &'static str,
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::background::grant::{Callbacks, OnLost};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
-use crate::fencing::FencingToken;
+use crate::fencing::{FencingToken, TransactionFence};
 use crate::session::hold::{Hold, Side};
 
 /// What a guard gives up when it ends: one hold, or the holds of several locks taken as one.
@@ -130,6 +130,18 @@ impl<H: HeldLock, B> Guard<H, B> {
         (token > 0).then(|| FencingToken::new(token))
     }
 
+    /// The fence of the hold of `name` for a transaction.
+    pub(crate) fn fence_of(&self, name: &str) -> Result<TransactionFence> {
+        let named = |e: Error| e.for_name(name);
+        let statements = self.parts()[0].fence_statements().map_err(named)?;
+        let no_token =
+            "the hold has no fencing token: build the client with fencing(true), and name a lock that is held";
+        let token = self.fencing_token_of(name).ok_or_else(|| named(Error::new(ErrorKind::InvalidInput, no_token)))?;
+        let hold = self.parts().iter().find(|hold| hold.name() == name);
+        let key = &hold.expect("it has a token").grant.name.key;
+        Ok(TransactionFence::new(statements, key, token))
+    }
+
     /// Ends the guard by `end`. Takes the callbacks back first: they run if and only if `end`
     /// reports a loss.
     fn end(&mut self, end: impl FnOnce(&H, Side) -> Result<()>) -> Result<()> {
@@ -153,6 +165,10 @@ impl<H: HeldLock, B> Guard<H, B> {
 impl<B> Guard<Arc<Hold>, B> {
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
         self.fencing_token_of(self.name())
+    }
+
+    pub(crate) fn fence_sql(&self) -> Result<TransactionFence> {
+        self.fence_of(self.name())
     }
 
     /// Ends the guard and leaves the lock taken at the store until its lease ends. Returns the
@@ -208,6 +224,17 @@ macro_rules! guard_methods {
             #[must_use]
             pub fn fencing_token(&self) -> Option<crate::fencing::FencingToken> {
                 self.0.fencing_token()
+            }
+
+            /// A statement that fences a transaction of your own by this hold, where the locks
+            /// live in your PostgreSQL database: a holder that is late cannot commit. No I/O.
+            ///
+            /// # Errors
+            /// [`Unsupported`](crate::ErrorKind::Unsupported) where the locks are not in a
+            /// database. [`InvalidInput`](crate::ErrorKind::InvalidInput) without a token, when
+            /// the client was built with `fencing(false)`.
+            pub fn fence_sql(&self) -> crate::Result<crate::fencing::TransactionFence> {
+                self.0.fence_sql()
             }
         }
     };

@@ -32,8 +32,8 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::resolve::resolve_first;
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, QueueStore,
-    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, FenceStatements, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore,
+    MultiStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// When to try again whose row another transaction has locked: it was fenced, mostly.
@@ -280,6 +280,10 @@ impl LockStore for PostgresStore {
             ErrorKind::Unsupported,
             "fenced values are kept in Redis; in PostgreSQL the transaction itself is fenced, see guide::postgres",
         ))
+    }
+
+    fn fence_statements(&self) -> Result<FenceStatements> {
+        Ok(sql::FENCE)
     }
 
     fn close(&self) {

@@ -70,14 +70,23 @@ CREATE TABLE IF NOT EXISTS leasehold.fenced (
 CREATE OR REPLACE FUNCTION leasehold_v1.ms(p interval) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
   AS 'SELECT greatest(ceil(extract(epoch FROM p) * 1000), 1)::bigint';
 
--- The row of a name, made if there is none, locked against everybody. Its token starts above all that were swept: read
--- after the row is ours, because a sweep that removed it has raised the floor in the same transaction.
+-- The row of a name, made if there is none, locked against everybody. Null when a transaction is fenced by it: nobody waits
+-- for that, because a fence may stand for seconds and each who waits takes a connection from others; 20 ms is the answer.
+-- Its token starts above all that were swept: read after the row is ours, because a sweep that removed it has raised the
+-- floor in the same transaction.
 CREATE OR REPLACE FUNCTION leasehold_v1.row_of(p_name text, p_kind "char") RETURNS leasehold.lock LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock;
 BEGIN
   LOOP
-    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
     IF FOUND THEN RETURN r; END IF;
+    -- Behind those who have it for one request, which are told from a fence that way: a fence does not stop this.
+    PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+    IF FOUND THEN
+      SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+      IF FOUND THEN RETURN r; END IF;
+      RETURN NULL;
+    END IF;
     INSERT INTO leasehold.lock (name, kind) VALUES (p_name, p_kind) ON CONFLICT DO NOTHING;
     IF FOUND THEN
       UPDATE leasehold.lock SET token = (SELECT floor FROM leasehold.meta) WHERE name = p_name RETURNING * INTO r;
@@ -118,8 +127,18 @@ BEGIN
     status := 0; value := leasehold_v1.ms(r.ends - now);
     RETURN;
   END IF;
-  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
-  IF NOT FOUND THEN r := leasehold_v1.row_of(p_name, 'x'); END IF;
+  IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x' THEN
+    -- To say that somebody waits: a fence of the holder does not stop this.
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+    now := clock_timestamp();
+    IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x' THEN
+      UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
+      status := 0; value := leasehold_v1.ms(r.ends - now);
+      RETURN;
+    END IF;
+  END IF;
+  r := leasehold_v1.row_of(p_name, 'x');
+  IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
   now := clock_timestamp();
   IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
     status := 5; value := 0;
@@ -141,16 +160,11 @@ END $$;
 -- all the others. Answers also 6: its row is locked just now, ask alone.
 CREATE OR REPLACE FUNCTION leasehold_v1.acquire_now(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
-DECLARE taken boolean;
+DECLARE r leasehold.lock;
 BEGIN
-  SELECT coalesce(p_held = 0 AND holder <> p_holder AND ends > clock_timestamp(), false) INTO taken
-    FROM leasehold.lock WHERE name = p_name;
-  IF FOUND AND (NOT taken OR p_wait > 0) THEN
-    IF p_held > 0 OR taken THEN
-      PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
-    ELSE
-      PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
-    END IF;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  IF FOUND AND (p_held > 0 OR p_wait > 0 OR r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
   END IF;
   SELECT a.status, a.value INTO status, value
@@ -219,7 +233,8 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold_v1.fair_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_keeps int,
     p_place bigint, p_wake text, p_late timestamptz, OUT status int, OUT value bigint, OUT place bigint, OUT next text)
     LANGUAGE plpgsql AS $$
-DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter; free boolean; hint bigint;
+DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter; free boolean;
+  fenced boolean := false; hint bigint;
 BEGIN
   -- One level more takes nothing from anybody: it passes a fence, and needs no look.
   IF p_held > 0 THEN
@@ -229,8 +244,12 @@ BEGIN
     IF NOT FOUND THEN status := 2; value := 0; END IF;
     RETURN;
   END IF;
-  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
-  IF NOT FOUND THEN r := leasehold_v1.row_of(p_name, 'x'); END IF;
+  -- A fence of the holder does not stop the queue; only who is granted the lock needs the whole row.
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    r := leasehold_v1.row_of(p_name, 'x');
+    IF r.name IS NULL THEN RAISE EXCEPTION 'the row of % came and is fenced', p_name USING ERRCODE = '55P03'; END IF;
+  END IF;
   now := clock_timestamp(); value := 0; place := 0;
   IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN status := 5; RETURN; END IF;
   IF now > p_late THEN status := 3; RETURN; END IF;
@@ -248,6 +267,11 @@ BEGIN
   free := r.holder IS NULL OR r.ends <= now OR r.holder = p_holder;
   IF free AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
                OR (p_place > 0 AND p_place < head.place)) THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+    fenced := NOT FOUND;
+  END IF;
+  IF free AND NOT fenced AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
+               OR (p_place > 0 AND p_place < head.place)) THEN
     DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
     SELECT w.holder INTO next FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
     UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
@@ -256,7 +280,7 @@ BEGIN
     RETURN;
   END IF;
   status := 0;
-  hint := leasehold_v1.ms(CASE WHEN free THEN head.deadline ELSE r.ends END - now);
+  hint := CASE WHEN fenced THEN 20 ELSE leasehold_v1.ms(CASE WHEN free THEN head.deadline ELSE r.ends END - now) END;
   IF p_keeps = 0 THEN value := hint; RETURN; END IF;
   IF own.place IS NOT NULL THEN
     UPDATE leasehold.waiter w SET deadline = now + p_keeps * interval '1 ms' WHERE w.name = p_name AND w.place = p_place;
@@ -326,7 +350,9 @@ BEGIN
       r := leasehold_v1.row_of(p_names[i], 'x');
     END IF;
     now := clock_timestamp(); at := i;
-    IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
+    IF p_held[i] = 0 AND r.name IS NULL THEN
+      status := 0; value := 20; EXIT;
+    ELSIF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
       status := 5; EXIT;
     ELSIF p_held[i] > 0 AND (r.holder IS DISTINCT FROM p_holders[i] OR r.ends <= now) THEN
       status := 2; EXIT;
@@ -377,16 +403,26 @@ END $$;
 -- against writers: any number of them get in side by side.
 CREATE OR REPLACE FUNCTION leasehold_v1.read_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
-DECLARE r leasehold.lock; now timestamptz; own leasehold.share; writing boolean;
+DECLARE r leasehold.lock; now timestamptz; own leasehold.share; writing boolean; all_of_it boolean;
 BEGIN
   value := 0;
-  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR KEY SHARE;
-  -- At rest as something else, or to be told: under the whole lock.
-  IF NOT FOUND OR r.kind <> 'r' OR (p_wait > 0 AND (r.ends > clock_timestamp() OR r.barred > clock_timestamp())) THEN
+  -- The whole row where it is at rest as something else, where the reader is to be told, and for the first reader, whom a
+  -- fence of the last writer stops. Looked at without a lock first: two who have a share of it could not both take it all.
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  all_of_it := NOT FOUND OR r.kind <> 'r' OR r.ends > clock_timestamp() OR r.barred > clock_timestamp()
+    OR NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp());
+  IF NOT all_of_it THEN
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR KEY SHARE;
+    all_of_it := NOT FOUND OR r.kind <> 'r' OR (p_wait > 0 AND (r.ends > clock_timestamp() OR r.barred > clock_timestamp()))
+      OR NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp());
+  END IF;
+  IF all_of_it AND p_held = 0 THEN
     r := leasehold_v1.row_of(p_name, 'r');
+    IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
   END IF;
   now := clock_timestamp();
-  IF r.kind <> 'r' THEN
+  IF r.kind IS DISTINCT FROM 'r' THEN
+    IF p_held > 0 THEN status := 2; RETURN; END IF;
     IF leasehold_v1.is_other(r, 'r') THEN status := 5; RETURN; END IF;
     UPDATE leasehold.lock SET kind = 'r', holder = NULL, level = 0 WHERE name = p_name;
     r.holder := NULL;
@@ -427,6 +463,7 @@ BEGIN
   END IF;
   r := leasehold_v1.row_of(p_name, 'r');
   now := clock_timestamp(); value := 0;
+  IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
   IF r.kind <> 'r' AND leasehold_v1.is_other(r, 'r') THEN status := 5; RETURN; END IF;
   IF now > p_late THEN status := 3; RETURN; END IF;
   IF r.holder <> p_holder AND r.ends > now THEN
@@ -458,7 +495,7 @@ DECLARE r leasehold.lock; now timestamptz; writing boolean; own leasehold.share;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   status := 0; value := 0;
-  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND THEN RETURN; END IF;
   now := clock_timestamp();
   writing := r.holder IS NOT DISTINCT FROM p_holder;
@@ -466,7 +503,7 @@ BEGIN
   IF NOT writing AND (own.name IS NULL OR p_writes > 0) THEN
     IF r.bars = p_holder THEN
       UPDATE leasehold.lock SET barred = '-infinity', bars = NULL WHERE name = p_name;
-      IF r.wanted > now THEN PERFORM pg_notify(p_wake, ''); END IF;
+      IF r.wanted > now AND p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
     END IF;
     RETURN;
   END IF;
@@ -499,7 +536,7 @@ CREATE OR REPLACE FUNCTION leasehold_v1.permit_acquire(p_name text, p_holder tex
 DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz;
 BEGIN
   value := 0;
-  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND OR (r.kind <> 's' AND NOT leasehold_v1.is_other(r, 's')) THEN status := 4; RETURN; END IF;
   IF r.kind <> 's' THEN status := 5; RETURN; END IF;
   IF r.number IS NULL THEN status := 4; RETURN; END IF;
@@ -545,6 +582,7 @@ DECLARE r leasehold.lock; m leasehold.once; now timestamptz; n bigint; held bigi
   told boolean := false; mark boolean := true; opens boolean := false;
 BEGIN
   r := leasehold_v1.row_of(p_name, p_kind);
+  IF r.name IS NULL THEN RAISE EXCEPTION '% was a lock, and a transaction is fenced by it', p_name USING ERRCODE = '55P03'; END IF;
   now := clock_timestamp();
   SELECT * INTO m FROM leasehold.once WHERE id = p_id AND ends > now;
   IF FOUND AND p_what NOT IN ('back', 'return') THEN status := m.status; value := m.value; RETURN; END IF;

@@ -1,6 +1,13 @@
 //! The statements: each is one call of a function in the schema `leasehold_v1`.
 
 use super::wire::Statement;
+use crate::store::FenceStatements;
+
+/// For transactions of users.
+pub(super) const FENCE: FenceStatements = FenceStatements {
+    at_once: "SELECT leasehold_v1.fence($1, $2)",
+    at_commit: "SELECT leasehold_v1.fence_at_commit($1, $2)",
+};
 
 /// Gives each statement its number.
 macro_rules! statements {

@@ -11,7 +11,7 @@ use self::names::{label, names_of};
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::LockName;
-use crate::fencing::FencingToken;
+use crate::fencing::{FencingToken, TransactionFence};
 use crate::session::hold::Side;
 use crate::session::{Owner, Shared};
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
@@ -168,6 +168,17 @@ impl MultiLockGuard {
     pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
         self.0.fencing_token_of(name)
     }
+
+    /// A statement that fences a transaction of your own by the hold of one of the names, where the
+    /// locks live in your PostgreSQL database; of several names, run one for each. No I/O.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the locks are not in a database.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is not among them, and when
+    /// the client was built with `fencing(false)`.
+    pub fn fence_sql(&self, name: &str) -> Result<TransactionFence> {
+        self.0.fence_of(name)
+    }
 }
 
 /// All of the locks are held while this guard lives. The guard can go to another thread and be
@@ -188,5 +199,13 @@ impl OwnedMultiLockGuard {
     #[must_use]
     pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
         self.0.fencing_token_of(name)
+    }
+
+    /// As [`MultiLockGuard::fence_sql`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fence_sql(&self, name: &str) -> Result<TransactionFence> {
+        self.0.fence_of(name)
     }
 }

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use leasehold::ErrorKind;
 
 use super::primitives::{Exclusive, PRIMITIVES};
-use super::{Case, LONG, Network, SHORT, SOON, assert_lost, builder, count_losses, everywhere, for_all, short};
+use super::{
+    Case, LONG, Network, SHORT, SOON, assert_lost, builder, count_losses, everywhere, for_all, for_all_with_own_server,
+    short,
+};
 use crate::rig::{CAP, Child, Server, ms};
 
 #[test]
@@ -90,7 +93,7 @@ fn lost_by_time(case: &Case, client: &dyn Exclusive, cut: impl Fn(), mend: impl 
 
 #[test]
 fn a_lease_ends_in_time_while_the_server_is_suspended() {
-    for_all(|case| {
+    for_all_with_own_server(|case| {
         let client = case.open_with(short);
         let all = |each: fn(&Server)| case.servers.0.iter().for_each(each);
         lost_by_time(case, &*client, || all(Server::suspend), || all(Server::resume));
@@ -173,7 +176,7 @@ fn a_suspended_holder_knows_of_its_loss_when_it_resumes() {
 /// The waiter knows of a lease of two minutes, and the holder that could release it is gone.
 #[test]
 fn a_waiter_gets_in_when_the_server_comes_back_empty() {
-    for_all(|case| {
+    for_all_with_own_server(|case| {
         let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let guard = a.lock().unwrap();

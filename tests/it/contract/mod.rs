@@ -8,6 +8,7 @@ mod exclusion;
 mod in_memory;
 mod leases;
 mod lost_replies;
+mod on_postgres;
 pub(crate) mod primitives;
 
 use std::collections::BTreeSet;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use leasehold::{Builder, ErrorKind, LockClient};
 
 use self::in_memory::Memory;
+use self::on_postgres::Database;
 use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
 use crate::rig::{
     CAP, Certificates, Cluster, ClusterOptions, Fault, Masters, Proxy, Server, ms, sentinel_of, wait_until,
@@ -38,6 +40,8 @@ struct Case {
     /// None for a primitive in memory. In a cluster the owner of the name comes first.
     servers: Masters,
     memory: Option<Memory>,
+    /// None unless it is in a PostgreSQL database.
+    database: Option<Database>,
     /// Of servers with TLS.
     certificates: Option<Certificates>,
     /// Names the server.
@@ -58,6 +62,9 @@ struct Network {
 
 impl Network {
     fn start(case: &Case) -> Self {
+        if let Some(database) = &case.database {
+            return database.network();
+        }
         let start = if case.primitive.by_sentinel { Proxy::before } else { Proxy::start };
         let in_cluster = case.primitive.in_cluster;
         let proxies: Vec<Arc<Proxy>> = match in_cluster {
@@ -149,7 +156,7 @@ impl Case {
         };
         let sentinel = primitive.by_sentinel.then(|| sentinel_of(servers.0[0].port()));
         let name = format!("the-{}", primitive.label);
-        let case = Self { primitive, name, servers, memory: None, certificates, sentinel };
+        let case = Self { primitive, name, servers, memory: None, database: None, certificates, sentinel };
         case.prepare();
         case
     }
@@ -157,7 +164,15 @@ impl Case {
     fn in_memory(primitive: &'static Primitive) -> Self {
         let (servers, memory) = (Masters(Vec::new()), Some(Memory::new()));
         let name = format!("the-{}", primitive.label);
-        let case = Self { primitive, name, servers, memory, certificates: None, sentinel: None };
+        let case = Self { primitive, name, servers, memory, database: None, certificates: None, sentinel: None };
+        case.prepare();
+        case
+    }
+
+    fn in_database(primitive: &'static Primitive, database: Database) -> Self {
+        let (servers, database) = (Masters(Vec::new()), Some(database));
+        let name = format!("the-{}", primitive.label);
+        let case = Self { primitive, name, servers, memory: None, database, certificates: None, sentinel: None };
         case.prepare();
         case
     }
@@ -186,6 +201,9 @@ impl Case {
     }
 
     fn urls(&self) -> Vec<String> {
+        if let Some(database) = &self.database {
+            return vec![database.url()];
+        }
         if self.primitive.in_cluster {
             return self.servers.0.iter().map(Server::announced_url).collect();
         }
@@ -193,7 +211,7 @@ impl Case {
     }
 
     fn builder(&self, urls: &[String]) -> Builder {
-        builder(self.primitive, urls, self.ca_file().as_deref())
+        builder(self.primitive, urls, self.ca_file().as_deref()).client_name(self.primitive.label)
     }
 
     fn ca_file(&self) -> Option<PathBuf> {
@@ -218,6 +236,9 @@ impl Case {
         if let Some(memory) = &self.memory {
             return memory.held();
         }
+        if let Some(database) = &self.database {
+            return database.held(&self.name);
+        }
         let stays: Vec<_> = self.primitive.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
         let mut keys: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
         keys.retain(|key| !stays.contains(key));
@@ -227,6 +248,9 @@ impl Case {
     }
 
     fn delete_keys(&self) {
+        if let Some(database) = &self.database {
+            database.delete(&self.name);
+        }
         for server in &self.servers.0 {
             for key in server.lock_keys() {
                 server.cmd::<u32>(&["DEL", &key]);
@@ -240,7 +264,7 @@ impl Case {
         if let Some(memory) = &self.memory {
             return memory.lose_all();
         }
-        if all {
+        if all && self.database.is_none() {
             self.servers.0.iter().for_each(|server| server.cmd::<()>(&["FLUSHALL"]));
         } else {
             self.delete_keys();
@@ -253,6 +277,9 @@ impl Case {
         wait_until(&format!("{}: a waiter is subscribed", self.primitive.label), || {
             if let Some(memory) = &self.memory {
                 return memory.is_waited_for(&self.name);
+            }
+            if let Some(database) = &self.database {
+                return database.is_waited_for(self.primitive.label);
             }
             !crate::cluster::channels(self.server()).is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
         });
@@ -279,16 +306,37 @@ impl Case {
 
 /// Runs a test over all primitives on servers in parallel, and checks that nothing is left behind.
 fn for_all(point: impl Fn(&mut Case) + Sync) {
-    run_all(false, point);
+    run_all(false, true, point);
 }
 
-/// Over all primitives on servers and in memory.
+/// The same without those in a database, which all rows share: the test stops the server, or empties
+/// it by a restart.
+fn for_all_with_own_server(point: impl Fn(&mut Case) + Sync) {
+    run_all(false, false, point);
+}
+
+/// Over all primitives on servers, in a database and in memory.
 fn everywhere(point: impl Fn(&mut Case) + Sync) {
-    run_all(cfg!(feature = "testing"), point);
+    run_all(cfg!(feature = "testing"), true, point);
 }
 
-fn run_all(in_memory: bool, point: impl Fn(&mut Case) + Sync) {
-    let run = |primitive: &'static Primitive| {
+fn run_all(in_memory: bool, in_database: bool, point: impl Fn(&mut Case) + Sync) {
+    let database = if in_database { Database::start() } else { None };
+    if let Some(database) = &database {
+        let plain: Vec<_> = PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()).collect();
+        // A few at once: they share the server, and each has a backend for each connection.
+        for rows in plain.chunks(3) {
+            let failed = run_rows(rows, |primitive| {
+                let mut case = Case::in_database(primitive, database.clone());
+                point(&mut case);
+                case.end();
+            });
+            assert!(failed.is_empty(), "in a database not kept by {failed:?}");
+        }
+    }
+    let has_tls = cfg!(feature = "tls") && Server::has_tls();
+    let rows: Vec<_> = PRIMITIVES.iter().filter(|primitive| has_tls || !primitive.over_tls).collect();
+    let failed = run_rows(&rows, |primitive| {
         if in_memory && primitive.is_plain_row() {
             println!("{} in memory", primitive.label);
             let mut case = Case::in_memory(primitive);
@@ -298,20 +346,22 @@ fn run_all(in_memory: bool, point: impl Fn(&mut Case) + Sync) {
         let mut case = Case::new(primitive);
         point(&mut case);
         case.end();
-    };
-    let failed: Vec<_> = std::thread::scope(|s| {
-        let spawn = |primitive: &'static Primitive| {
-            let run = &run;
+    });
+    assert!(failed.is_empty(), "not kept by {failed:?}");
+}
+
+/// The rows in which the test failed.
+fn run_rows(rows: &[&'static Primitive], run: impl Fn(&'static Primitive) + Sync) -> Vec<&'static str> {
+    std::thread::scope(|s| {
+        let spawn = |primitive: &&'static Primitive| {
+            let (run, primitive) = (&run, *primitive);
             // A panic message begins with the name of its thread.
             let thread = std::thread::Builder::new().name(primitive.label.into());
             (primitive.label, thread.spawn_scoped(s, move || run(primitive)).unwrap())
         };
-        let has_tls = cfg!(feature = "tls") && Server::has_tls();
-        let rows = PRIMITIVES.iter().filter(|primitive| has_tls || !primitive.over_tls);
-        let threads: Vec<_> = rows.map(spawn).collect();
+        let threads: Vec<_> = rows.iter().map(spawn).collect();
         threads.into_iter().filter_map(|(label, thread)| thread.join().is_err().then_some(label)).collect()
-    });
-    assert!(failed.is_empty(), "not kept by {failed:?}");
+    })
 }
 
 /// With a longer I/O timeout than the default of a quarter of the lease: the lease must be the

@@ -1,5 +1,6 @@
 //! Locks in a PostgreSQL database.
 
+mod fence;
 mod primitives;
 
 use crate::rig::Postgres;

@@ -57,6 +57,7 @@ fn send_and_sync_are_promised() {
     both::<FencedValue>();
     both::<ValueClaim>();
     both::<SqlFence>();
+    both::<TransactionFence>();
     both::<Placeholders>();
     both::<FenceGate<u8>>();
     borrowing::<Claim<'_, u8>>();
@@ -75,7 +76,9 @@ fn send_and_sync_are_promised() {
     <RwLockWriteGuard as NotSend<_>>::holds();
 
     let asserted = include_str!("interface.rs");
-    for name in exports("src/lib.rs").keys().chain(exports("src/fencing/mod.rs").keys()) {
+    let all = exports("src/lib.rs").into_keys().chain(exports("src/fencing/mod.rs").into_keys());
+    let is_constant = |name: &String| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    for name in all.filter(|name| !is_constant(name)) {
         let listed = ["both", "sync", "borrowing"].iter().any(|list| {
             // The second is that of a trait.
             let marks = [format!("    {list}::<{name}"), format!("    {list}::<Box<dyn {name}")];

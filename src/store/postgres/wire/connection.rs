@@ -20,7 +20,7 @@ use crate::store::net::{Address, Stream};
 
 /// A live connection. Any error is final: after a timeout the next answer could belong to an
 /// earlier request.
-pub(in crate::store::postgres) struct Connection {
+pub(crate) struct Connection {
     transport: Transport,
     facts: Arc<Facts>,
     out: BytesMut,
@@ -55,11 +55,11 @@ impl Connection {
 
     /// Whether a request of unknown outcome was sent to the server process that answers here. What
     /// runs in another one never reaches this one: it has ended, or is a primary that was replaced.
-    pub(in crate::store::postgres) fn may_have_run(&self, unknown: &UnknownOutcome) -> bool {
+    pub(crate) fn may_have_run(&self, unknown: &UnknownOutcome) -> bool {
         unknown.backend.boot == self.facts.boot
     }
 
-    pub(in crate::store::postgres) fn backend(unknown: &UnknownOutcome) -> (i32, i64) {
+    pub(crate) fn backend(unknown: &UnknownOutcome) -> (i32, i64) {
         (unknown.backend.pid, unknown.backend.started)
     }
 
@@ -81,7 +81,7 @@ impl Connection {
         }
     }
 
-    pub(in crate::store::postgres) fn if_alive(mut self) -> Option<Self> {
+    pub(crate) fn if_alive(mut self) -> Option<Self> {
         self.is_alive().then_some(self)
     }
 
@@ -164,17 +164,14 @@ impl Connection {
     }
 
     /// One request in a transaction of its own.
-    pub(in crate::store::postgres) fn ask(&mut self, request: &Request) -> std::result::Result<Answer, Failure> {
+    pub(crate) fn ask(&mut self, request: &Request) -> std::result::Result<Answer, Failure> {
         let mut flight = self.send(&[vec![(request, request.statement)]])?;
         let answers = self.recv(&mut flight, 1)?;
         Ok(Answer { rows: only(answers), sent_at: flight.sent_at })
     }
 
     /// All requests in one write, each in a transaction of its own.
-    pub(in crate::store::postgres) fn ask_all(
-        &mut self,
-        requests: &[Request],
-    ) -> std::result::Result<Vec<Answer>, Failure> {
+    pub(crate) fn ask_all(&mut self, requests: &[Request]) -> std::result::Result<Vec<Answer>, Failure> {
         let sections: Vec<Section<'_>> = requests.iter().map(|request| vec![(request, request.statement)]).collect();
         let mut flight = self.send(&sections)?;
         let mut answers = Vec::with_capacity(requests.len());

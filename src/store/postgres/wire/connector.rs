@@ -50,24 +50,24 @@ pub(crate) struct Known {
 
 /// Connects to the server, and waits for each step no longer than its I/O timeout.
 #[derive(Clone)]
-pub(in crate::store::postgres) struct Connector {
-    pub(in crate::store::postgres) server: Arc<Server>,
-    pub(in crate::store::postgres) io_timeout: Duration,
+pub(crate) struct Connector {
+    pub(crate) server: Arc<Server>,
+    pub(crate) io_timeout: Duration,
 }
 
 impl Connector {
-    pub(in crate::store::postgres) fn moves(&self) -> u64 {
+    pub(crate) fn moves(&self) -> u64 {
         self.server.known.moves.load(Ordering::Relaxed)
     }
 
     /// Whether the connection's server is the one that took writes last.
-    pub(in crate::store::postgres) fn leads_to_the_primary(&self, connection: &Connection) -> bool {
+    pub(crate) fn leads_to_the_primary(&self, connection: &Connection) -> bool {
         self.server.known.boot.lock().is_none_or(|boot| boot == connection.boot())
     }
 
     /// A connection to the host that takes writes. All hosts share the I/O timeout; looking up
     /// their names is not bounded.
-    pub(in crate::store::postgres) fn connect(&self) -> Result<Connection> {
+    pub(crate) fn connect(&self) -> Result<Connection> {
         let hosts = &self.server.url.hosts;
         let first = self.server.known.host.load(Ordering::Relaxed);
         let deadline = Instant::now() + self.io_timeout;
@@ -89,7 +89,7 @@ impl Connector {
     }
 
     /// A connection for messages, apart from all others.
-    pub(in crate::store::postgres) fn listen(&self, read_timeout: Duration) -> Result<(ListenReader, ListenWriter)> {
+    pub(crate) fn listen(&self, read_timeout: Duration) -> Result<(ListenReader, ListenWriter)> {
         listen(self.connect()?, read_timeout, self.io_timeout)
     }
 
@@ -149,7 +149,7 @@ impl Connector {
     fn check(&self, transport: &mut Transport, pid: i32) -> Result<Facts> {
         let rows = Connection::simple(transport, &self.session())?;
         let rows = rows.map_err(|e| e.to_error())?;
-        let Some(asked) = rows.first().and_then(|row| Asked::read(row)) else {
+        let Some(asked) = rows.first().and_then(Asked::read) else {
             return Err(malformed(&transport.address));
         };
         if asked.pid != pid {

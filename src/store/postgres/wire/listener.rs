@@ -18,7 +18,7 @@ use crate::store::net::{Address, Stream, is_timeout};
 
 /// What a read received.
 #[derive(Debug)]
-pub(in crate::store::postgres) enum Frame {
+pub(crate) enum Frame {
     Message {
         channel: String,
         payload: String,
@@ -41,14 +41,14 @@ enum Asked {
 /// The statements under way, in the order in which they were sent.
 type UnderWay = Arc<Mutex<VecDeque<Asked>>>;
 
-pub(in crate::store::postgres) struct ListenReader {
+pub(crate) struct ListenReader {
     stream: Stream,
     address: Address,
     reader: MessageReader,
     under_way: UnderWay,
 }
 
-pub(in crate::store::postgres) struct ListenWriter {
+pub(crate) struct ListenWriter {
     stream: Stream,
     address: Address,
     under_way: UnderWay,
@@ -70,7 +70,7 @@ pub(super) fn listen(
 }
 
 impl ListenReader {
-    pub(in crate::store::postgres) fn receive(&mut self) -> Result<Frame> {
+    pub(crate) fn receive(&mut self) -> Result<Frame> {
         loop {
             let message = match self.reader.next().map_err(|_| malformed(&self.address))? {
                 Some(message) => message,
@@ -112,20 +112,20 @@ impl ListenReader {
 
 impl ListenWriter {
     /// Channels are made of letters, digits and underscores.
-    pub(in crate::store::postgres) fn listen(&mut self, channel: &str) -> Result<()> {
+    pub(crate) fn listen(&mut self, channel: &str) -> Result<()> {
         self.send(&format!("LISTEN {channel}"), Asked::Listen(channel.to_owned()))
     }
 
-    pub(in crate::store::postgres) fn unlisten(&mut self, channel: &str) -> Result<()> {
+    pub(crate) fn unlisten(&mut self, channel: &str) -> Result<()> {
         self.send(&format!("UNLISTEN {channel}"), Asked::Other)
     }
 
-    pub(in crate::store::postgres) fn ping(&mut self) -> Result<()> {
+    pub(crate) fn ping(&mut self) -> Result<()> {
         self.send("", Asked::Other)
     }
 
     /// Also ends the read of the other half.
-    pub(in crate::store::postgres) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.stream.shutdown();
     }
 

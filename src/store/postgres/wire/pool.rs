@@ -27,7 +27,7 @@ const AFTER_A_STOP: Duration = Duration::from_millis(10);
 /// Limits how long the last request of a batch waits for the first.
 const BATCH: usize = 128;
 
-pub(in crate::store::postgres) struct Pool {
+pub(crate) struct Pool {
     connector: Connector,
     most: usize,
     state: Mutex<State>,
@@ -46,13 +46,13 @@ struct State {
 }
 
 impl Pool {
-    pub(in crate::store::postgres) fn new(connector: Connector, most: usize) -> Self {
+    pub(crate) fn new(connector: Connector, most: usize) -> Self {
         let state = State { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
         Self { connector, most, state: Mutex::new(state) }
     }
 
     /// Whether it has connections, and why the last connect failed if it has none.
-    pub(in crate::store::postgres) fn reached(&self) -> (bool, Option<Error>) {
+    pub(crate) fn reached(&self) -> (bool, Option<Error>) {
         let state = self.state.lock();
         (state.open > 0, state.trouble.clone())
     }
@@ -62,7 +62,7 @@ impl Pool {
     /// # Errors
     /// The failure says whether the request can have run. Blocks at most the I/O timeout for a
     /// connection, and the I/O timeout for the answer.
-    pub(in crate::store::postgres) fn call(&self, request: Request) -> Outcome {
+    pub(crate) fn call(&self, request: Request) -> Outcome {
         let again = request.clone().batched(Batching::Alone);
         match self.call_among(request, self.most) {
             Err(Failure::NotTogether) => self.call_among(again, self.most),
@@ -71,7 +71,7 @@ impl Pool {
     }
 
     /// As [`call`](Self::call), but makes a connection only if there is none.
-    pub(in crate::store::postgres) fn call_over_open(&self, request: &Request) -> Outcome {
+    pub(crate) fn call_over_open(&self, request: &Request) -> Outcome {
         self.call_among(request.clone().batched(Batching::Alone), 1)
     }
 
@@ -121,7 +121,7 @@ impl Pool {
 
     /// Sends two requests in one write, each in a transaction of its own, if a connection is free
     /// now. The second answer may be lost after the first has come.
-    pub(in crate::store::postgres) fn call_two(&self, first: &Request, second: &Request) -> Option<(Outcome, Outcome)> {
+    pub(crate) fn call_two(&self, first: &Request, second: &Request) -> Option<(Outcome, Outcome)> {
         let mut connection = self.take_free().ok()??;
         connection.in_flight = true;
         let sections: [Section<'_>; 2] = [first, second].map(|request| vec![(request, request.statement)]);
@@ -148,7 +148,7 @@ impl Pool {
     }
 
     /// Makes a connection outside of the pool.
-    pub(in crate::store::postgres) fn connect(&self) -> Result<Connection> {
+    pub(crate) fn connect(&self) -> Result<Connection> {
         if self.state.lock().closed {
             return Err(closed());
         }
@@ -158,7 +158,7 @@ impl Pool {
     }
 
     /// Puts a connection made by [`connect`](Self::connect) into the pool, if there is a place.
-    pub(in crate::store::postgres) fn adopt(&self, connection: Connection) {
+    pub(crate) fn adopt(&self, connection: Connection) {
         let mut state = self.state.lock();
         if !state.closed && state.open < self.most {
             state.open += 1;
@@ -169,7 +169,7 @@ impl Pool {
 
     /// Closes every idle connection; the others are closed when they are returned. Later calls fail
     /// with `Closed`.
-    pub(in crate::store::postgres) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         let free = std::mem::take(&mut state.free);

@@ -9,15 +9,15 @@ use crate::base::error::{Error, ErrorKind, Result};
 
 /// Parsed once on each connection.
 #[derive(Debug)]
-pub(in crate::store::postgres) struct Statement {
+pub(crate) struct Statement {
     /// Its number among all statements, below 64.
-    pub(in crate::store::postgres) id: u8,
-    pub(in crate::store::postgres) sql: &'static str,
+    pub(crate) id: u8,
+    pub(crate) sql: &'static str,
 }
 
 /// How a request travels with those of other threads in one transaction.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::store::postgres) enum Batching {
+pub(crate) enum Batching {
     /// By itself.
     Alone,
     /// With other acquires. In a batch this statement is sent, which waits for no row: one name
@@ -31,37 +31,37 @@ pub(in crate::store::postgres) enum Batching {
 /// The first parameter is the name of the lock: a batch locks its rows in the order of names, so
 /// that no two batches wait for each other.
 #[derive(Debug, Clone)]
-pub(in crate::store::postgres) struct Request {
+pub(crate) struct Request {
     pub(super) statement: &'static Statement,
     pub(super) batching: Batching,
     params: Vec<String>,
 }
 
 /// One row of an answer: the text of each column, `None` for null.
-pub(in crate::store::postgres) type Row = Vec<Option<String>>;
+pub(crate) type Row = Vec<Option<String>>;
 
 impl Request {
-    pub(in crate::store::postgres) fn new(statement: &'static Statement) -> Self {
+    pub(crate) fn new(statement: &'static Statement) -> Self {
         Self { statement, batching: Batching::Alone, params: Vec::new() }
     }
 
-    pub(in crate::store::postgres) fn batched(mut self, batching: Batching) -> Self {
+    pub(crate) fn batched(mut self, batching: Batching) -> Self {
         self.batching = batching;
         self
     }
 
-    pub(in crate::store::postgres) fn arg(mut self, value: impl Into<String>) -> Self {
+    pub(crate) fn arg(mut self, value: impl Into<String>) -> Self {
         self.params.push(value.into());
         self
     }
 
-    pub(in crate::store::postgres) fn number(self, value: impl Into<i64>) -> Self {
+    pub(crate) fn number(self, value: impl Into<i64>) -> Self {
         let value: i64 = value.into();
         self.arg(value.to_string())
     }
 
     /// An array in its text form.
-    pub(in crate::store::postgres) fn list<'a>(self, values: impl Iterator<Item = &'a str>) -> Self {
+    pub(crate) fn list<'a>(self, values: impl Iterator<Item = &'a str>) -> Self {
         let mut text = String::from("{");
         for (place, value) in values.enumerate() {
             if place > 0 {
@@ -80,7 +80,7 @@ impl Request {
         self.arg(text)
     }
 
-    pub(in crate::store::postgres) fn numbers(self, values: impl Iterator<Item = i64>) -> Self {
+    pub(crate) fn numbers(self, values: impl Iterator<Item = i64>) -> Self {
         let text: Vec<String> = values.map(|value| value.to_string()).collect();
         self.arg(format!("{{{}}}", text.join(",")))
     }

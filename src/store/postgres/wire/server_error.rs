@@ -7,11 +7,11 @@ use crate::base::error::{Error, ErrorKind};
 
 /// An error of the server. Unless it is fatal, the transaction was rolled back.
 #[derive(Debug, Clone)]
-pub(in crate::store::postgres) struct ServerError {
+pub(crate) struct ServerError {
     /// The five characters of its SQLSTATE.
-    pub(in crate::store::postgres) state: String,
+    pub(crate) state: String,
     /// The server closes the connection.
-    pub(in crate::store::postgres) fatal: bool,
+    pub(crate) fatal: bool,
     text: String,
 }
 
@@ -40,18 +40,18 @@ impl ServerError {
     }
 
     /// The row is locked by another transaction.
-    pub(in crate::store::postgres) fn is_lock_timeout(&self) -> bool {
+    pub(crate) fn is_lock_timeout(&self) -> bool {
         self.state == "55P03"
     }
 
     /// The queue of messages is full: a listener of the database is stuck.
-    pub(in crate::store::postgres) fn is_full_of_messages(&self) -> bool {
+    pub(crate) fn is_full_of_messages(&self) -> bool {
         self.state == "54000"
     }
 
     /// A new connection may do better: the functions were replaced, and a statement that was
     /// prepared no longer fits; or they are gone, and a new connection installs them.
-    pub(in crate::store::postgres) fn wants_new_connection(&self) -> bool {
+    pub(crate) fn wants_new_connection(&self) -> bool {
         matches!(&*self.state, "0A000" | "26000" | "3F000" | "42883" | "42P01")
     }
 
@@ -72,7 +72,7 @@ impl ServerError {
     }
 
     #[cold]
-    pub(in crate::store::postgres) fn to_error(&self) -> Error {
+    pub(crate) fn to_error(&self) -> Error {
         let (state, text) = (&self.state, &self.text);
         let hint = match &**state {
             "3F000" | "42883" | "42P01" => {

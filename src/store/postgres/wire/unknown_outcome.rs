@@ -6,7 +6,7 @@ use crate::base::error::Error;
 
 /// A server process. After a restart, the numbers of its backends start again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store::postgres) struct Boot {
+pub(crate) struct Boot {
     /// Of the database cluster: a standby has that of its primary.
     pub(super) system: u64,
     /// When the process started, in microseconds since 1970.
@@ -25,19 +25,19 @@ pub(super) struct Facts {
 /// A request was sent on a connection that then failed. It can still run until its backend has
 /// ended.
 #[derive(Debug, Clone)]
-pub(in crate::store::postgres) struct UnknownOutcome {
+pub(crate) struct UnknownOutcome {
     pub(super) backend: Arc<Facts>,
 }
 
 impl UnknownOutcome {
     /// Whether both were sent on one connection: then one kill resolves both.
-    pub(in crate::store::postgres) fn same_backend(&self, other: &Self) -> bool {
+    pub(crate) fn same_backend(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.backend, &other.backend)
     }
 }
 
 #[derive(Debug, Clone)]
-pub(in crate::store::postgres) enum Failure {
+pub(crate) enum Failure {
     /// No byte of it has reached the server.
     NotSent(Error),
     /// The transaction that it was a part of was rolled back, or its row was locked. By itself it

@@ -1,0 +1,88 @@
+//! The statement that fences a transaction in the database that has the locks.
+
+use std::sync::Arc;
+
+use super::FencingToken;
+use crate::store::FenceStatements;
+
+/// Fences a transaction of your own, where the locks live in the same database (`postgres://`): a
+/// holder that is late cannot commit. From `guard.fence_sql()`.
+///
+/// This type has no connection and does no I/O: it gives a statement and its two parameters for
+/// your database library. Run **one** of the two statements inside your transaction, on your own
+/// connection:
+///
+/// | statement | promises | cost |
+/// |---|---|---|
+/// | [`sql`](Self::sql), first in the transaction | from here to its end nobody else gets the lock, whatever happens to the lease | who waits for the lock waits for the transaction |
+/// | [`sql_at_commit`](Self::sql_at_commit), anywhere in it | if somebody else got the lock, nothing of the transaction is committed | one row more |
+///
+/// Both fail with the SQLSTATE [`STALE`](Self::STALE) if another holder has got the lock since, or
+/// it was given up: `sql` at once, `sql_at_commit` at `COMMIT`. The transaction is rolled back
+/// then, as after every error. They do not compare the lease: a hold that has expired and that
+/// nobody has taken over may still commit, which harms nobody.
+///
+/// A transaction that was fenced by `sql` and then idles for 10 s is ended by the server (SQLSTATE
+/// 25P03), so that a holder that is suspended inside it keeps nobody waiting for ever. Your own
+/// `idle_in_transaction_session_timeout` counts if it is shorter.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use std::error::Error;
+/// # use leasehold::LockClient;
+/// # fn example(client: &LockClient, db: &mut postgres::Client) -> Result<(), Box<dyn Error>> {
+/// let guard = client.lock("account 17")?;
+/// let fence = guard.fence_sql()?;
+///
+/// let mut transaction = db.transaction()?;
+/// transaction.execute(fence.sql(), &[&fence.name(), &fence.token()])?;
+/// transaction.execute("UPDATE account SET balance = balance - 5 WHERE id = 17", &[])?;
+/// transaction.commit()?; // fails if the lock was lost and taken before the fence
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransactionFence {
+    statements: FenceStatements,
+    key: Arc<str>,
+    token: FencingToken,
+}
+
+impl TransactionFence {
+    /// The SQLSTATE of the error when the token is stale.
+    pub const STALE: &'static str = "LH001";
+
+    pub(crate) fn new(statements: FenceStatements, key: &Arc<str>, token: FencingToken) -> Self {
+        Self { statements, key: key.clone(), token }
+    }
+
+    /// The statement that keeps everybody else from the lock until the transaction ends, with `$1`
+    /// for the [name](Self::name) and `$2` for the [token](Self::token). Run it before what it
+    /// protects is read.
+    ///
+    /// Renewing, re-entering and giving up the lock pass it; the next holder waits.
+    #[must_use]
+    pub fn sql(&self) -> &'static str {
+        self.statements.at_once
+    }
+
+    /// The statement that checks the token when the transaction commits, with `$1` for the
+    /// [name](Self::name) and `$2` for the [token](Self::token). Meanwhile it keeps nobody waiting.
+    #[must_use]
+    pub fn sql_at_commit(&self) -> &'static str {
+        self.statements.at_commit
+    }
+
+    /// The name of the lock in the database (the client's prefix included): a `TEXT`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.key
+    }
+
+    /// The fencing token of the hold: a `BIGINT`.
+    #[must_use]
+    pub fn token(&self) -> i64 {
+        self.token.as_i64()
+    }
+}

@@ -1,0 +1,256 @@
+//! The data and the lock in one transaction: a holder that is late cannot commit.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::fencing::TransactionFence;
+use leasehold::{ErrorKind, LockClient};
+
+use super::{Postgres, server};
+use crate::rig::{CAP, ms, wait_until};
+
+fn state_of(error: &postgres::Error) -> String {
+    error.code().map_or_else(|| format!("{error:?}"), |code| code.code().to_owned())
+}
+
+fn run(db: &mut impl postgres::GenericClient, sql: &str, fence: &TransactionFence) -> Result<(), postgres::Error> {
+    db.execute(sql, &[&fence.name(), &fence.token()]).map(drop)
+}
+
+fn accounts(server: &Postgres) {
+    server.run_sql("CREATE TABLE account (id int PRIMARY KEY, balance bigint); INSERT INTO account VALUES (1, 100)");
+}
+
+fn balance(server: &Postgres) -> i64 {
+    server.number_of("SELECT balance FROM account")
+}
+
+/// As after a lease that has ended while its holder was suspended: the guard does not know it yet.
+fn expire(server: &Postgres, name: &str) {
+    server.run_sql(&format!("UPDATE leasehold.lock SET ends = now() - interval '1 ms' WHERE name = '{name}'"));
+}
+
+/// Every guard that has a token has a fence.
+fn each_kind(client: &LockClient, mut test: impl FnMut(&str, TransactionFence, Box<dyn FnOnce()>, &dyn Fn() -> bool)) {
+    {
+        let guard = client.mutex("plain").lock_owned().unwrap();
+        let fence = guard.fence_sql().unwrap();
+        let other = client.clone();
+        let free = move || other.mutex("plain").try_lock_owned().unwrap().is_some();
+        test("plain", fence, Box::new(move || guard.unlock().unwrap()), &free);
+    }
+    {
+        let guard = client.fair("fair").lock_owned().unwrap();
+        let fence = guard.fence_sql().unwrap();
+        let other = client.clone();
+        let free = move || other.fair("fair").try_lock_owned().unwrap().is_some();
+        test("fair", fence, Box::new(move || guard.unlock().unwrap()), &free);
+    }
+    {
+        let guard = client.multi(["multi", "more"]).lock_owned().unwrap();
+        let fence = guard.fence_sql("multi").unwrap();
+        let other = client.clone();
+        let free = move || other.multi(["multi", "less"]).try_lock_owned().unwrap().is_some();
+        test("multi", fence, Box::new(move || guard.unlock().unwrap()), &free);
+    }
+    for mode in ["write", "read"] {
+        let guard = client.rw_lock("data").write_owned().unwrap();
+        let fence = guard.fence_sql().unwrap();
+        let other = client.clone();
+        let free = move || match mode {
+            "write" => other.rw_lock("data").try_write_owned().unwrap().is_some(),
+            _ => other.rw_lock("data").try_read_owned().unwrap().is_some(),
+        };
+        test("data", fence, Box::new(move || guard.unlock().unwrap()), &free);
+    }
+}
+
+/// Interleavings 2 and 3: the fence finds a newer holder; nobody gets it before the transaction is
+/// through, also after the release and after the end of the lease.
+#[test]
+fn nobody_gets_it_before_the_transaction_is_through() {
+    let server = server!();
+    accounts(&server);
+    let client = server.client();
+    let mut db = server.connect();
+    each_kind(&client, |name, fence, unlock, is_free| {
+        let mut other = server.connect();
+        let mut transaction = other.transaction().unwrap();
+        run(&mut transaction, fence.sql(), &fence).unwrap();
+        transaction.execute("UPDATE account SET balance = balance - 1", &[]).unwrap();
+        expire(&server, name);
+        assert!(!is_free(), "{name}: its lease has ended, and the transaction has not");
+        transaction.commit().unwrap();
+        server.run_sql(&format!("UPDATE leasehold.lock SET ends = now() + interval '1 minute' WHERE name = '{name}'"));
+        let mut transaction = other.transaction().unwrap();
+        run(&mut transaction, fence.sql(), &fence).unwrap();
+        // The release passes the fence.
+        unlock();
+        assert!(!is_free(), "{name}: it was given up, and the transaction goes on");
+        transaction.commit().unwrap();
+        assert!(is_free(), "{name}: the transaction is over");
+        // And a stale holder is refused.
+        let error = run(&mut db, fence.sql(), &fence).unwrap_err();
+        assert_eq!(state_of(&error), TransactionFence::STALE, "{name}");
+    });
+    assert_eq!(balance(&server), 95);
+    drop((client, db));
+    server.assert_clean();
+}
+
+/// Interleaving 1: A was suspended in its transaction before the fence, and B has the lock.
+#[test]
+fn a_late_holder_cannot_commit() {
+    let server = server!();
+    accounts(&server);
+    let (a, b) = (server.client(), server.client());
+    let mut db = server.connect();
+    for at_commit in [false, true] {
+        let late = a.lock("account").unwrap();
+        let fence = late.fence_sql().unwrap();
+        let mut transaction = db.transaction().unwrap();
+        if at_commit {
+            run(&mut transaction, fence.sql_at_commit(), &fence).unwrap();
+        }
+        transaction.execute("UPDATE account SET balance = balance - 10 WHERE id = 1", &[]).unwrap();
+        expire(&server, "account");
+        let next = b.try_lock("account").unwrap().expect("it keeps nobody waiting");
+        let refused = match at_commit {
+            false => run(&mut transaction, fence.sql(), &fence).and_then(|()| transaction.commit()),
+            true => transaction.commit(),
+        };
+        assert_eq!(state_of(&refused.unwrap_err()), TransactionFence::STALE);
+        assert_eq!(balance(&server), 100, "nothing of it is committed");
+        let own = next.fence_sql().unwrap();
+        let mut transaction = db.transaction().unwrap();
+        run(&mut transaction, own.sql_at_commit(), &own).unwrap();
+        transaction.commit().unwrap();
+        next.unlock().unwrap();
+        assert_eq!(late.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    }
+    assert_eq!(server.number_of("SELECT count(*) FROM leasehold.fenced"), 0);
+    drop((a, b, db));
+    server.assert_clean();
+}
+
+/// Interleaving 3: while the transaction is open, the holder renews and re-enters, and a waiter of
+/// any kind takes no connection from others.
+#[test]
+fn renewals_pass_and_waiters_wait_for_the_end() {
+    let server = server!();
+    let a = server.builder().lease(ms(900)).io_timeout(ms(800)).build().unwrap();
+    let b = server.builder().connections(1).build().unwrap();
+    let guard = a.lock("k").unwrap();
+    let fence = guard.fence_sql().unwrap();
+    let mut db = server.connect();
+    let mut transaction = db.transaction().unwrap();
+    run(&mut transaction, fence.sql(), &fence).unwrap();
+    let committed = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let waits = [
+            s.spawn(|| {
+                let guard = b.lock("k").unwrap();
+                assert!(committed.load(Ordering::SeqCst));
+                guard.unlock().unwrap();
+            }),
+            s.spawn(|| {
+                let guard = b.fair("k").lock().unwrap();
+                assert!(committed.load(Ordering::SeqCst));
+                guard.unlock().unwrap();
+            }),
+        ];
+        wait_until("both wait", || {
+            server.number_of("SELECT (SELECT count(*) FROM leasehold.waiter) + (SELECT count(*) FROM leasehold.lock WHERE wanted > now())") == 2
+        });
+        let start = std::time::Instant::now();
+        while start.elapsed() < ms(1500) {
+            assert!(guard.is_held(), "it is renewed");
+            a.lock("k").unwrap().unlock().unwrap();
+            b.lock("another").unwrap().unlock().unwrap();
+            std::thread::sleep(ms(50));
+        }
+        guard.unlock().unwrap();
+        std::thread::sleep(ms(300));
+        committed.store(true, Ordering::SeqCst);
+        transaction.commit().unwrap();
+        waits.into_iter().for_each(|waits| waits.join().unwrap());
+    });
+    drop((a, b, db));
+    server.assert_clean();
+}
+
+/// Interleaving 4: A is suspended behind its fence. The server ends its transaction.
+#[test]
+fn a_suspended_transaction_keeps_nobody_waiting_for_ever() {
+    let server = server!();
+    accounts(&server);
+    let (a, b) = (server.client(), server.client());
+    let guard = a.lock("k").unwrap();
+    let fence = guard.fence_sql().unwrap();
+    let mut db = server.connect();
+    db.batch_execute("SET idle_in_transaction_session_timeout = 300").unwrap();
+    let mut transaction = db.transaction().unwrap();
+    run(&mut transaction, fence.sql(), &fence).unwrap();
+    transaction.execute("UPDATE account SET balance = 0", &[]).unwrap();
+    expire(&server, "k");
+    let next = b.try_lock_for("k", CAP).unwrap().expect("the server has ended it");
+    assert!(transaction.commit().is_err());
+    assert_eq!(balance(&server), 100);
+    next.unlock().unwrap();
+    drop((guard, a, b, db));
+    server.assert_clean();
+}
+
+/// Many holders with leases that are too short, and a read-modify-write that nothing else protects.
+#[test]
+fn no_update_is_lost_under_leases_that_are_too_short() {
+    let server = server!();
+    accounts(&server);
+    let (done, refused) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|s| {
+        for n in 0..4 {
+            let (client, done, refused, server) = (server.client(), &done, &refused, &server);
+            s.spawn(move || {
+                let mut db = server.connect();
+                let lock = client.mutex("k").with_lease(ms(40));
+                for turn in 0..12_u64 {
+                    let Ok(guard) = lock.lock() else { continue };
+                    let fence = guard.fence_sql().unwrap();
+                    let at_commit = (n + turn) % 2 == 0;
+                    let mut write = || -> Result<(), postgres::Error> {
+                        let mut transaction = db.transaction()?;
+                        let sql = if at_commit { fence.sql_at_commit() } else { fence.sql() };
+                        run(&mut transaction, sql, &fence)?;
+                        let old: i64 = transaction.query_one("SELECT balance FROM account", &[])?.get(0);
+                        std::thread::sleep(Duration::from_millis(turn * 5));
+                        transaction.execute("UPDATE account SET balance = $1", &[&(old + 1)])?;
+                        transaction.commit()
+                    };
+                    // Late on purpose, now and then.
+                    std::thread::sleep(Duration::from_millis(turn * 7 % 60));
+                    match write() {
+                        Ok(()) => done.fetch_add(1, Ordering::SeqCst),
+                        Err(error) => {
+                            assert_eq!(state_of(&error), TransactionFence::STALE);
+                            refused.fetch_add(1, Ordering::SeqCst)
+                        }
+                    };
+                    drop(guard);
+                }
+            });
+        }
+    });
+    let (done, refused) = (done.into_inner(), refused.into_inner());
+    assert!(done > 0, "{refused} refused");
+    assert_eq!(balance(&server), 100 + i64::from(done), "{done} done, {refused} refused");
+}
+
+#[test]
+fn only_a_database_has_transactions() {
+    let client = LockClient::in_memory();
+    let guard = client.lock("k").unwrap();
+    assert_eq!(guard.fence_sql().unwrap_err().kind(), ErrorKind::Unsupported);
+    let server = server!();
+    let client = server.builder().fencing(false).build().unwrap();
+    assert_eq!(client.lock("k").unwrap().fence_sql().unwrap_err().kind(), ErrorKind::InvalidInput);
+}
