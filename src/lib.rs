@@ -14,11 +14,12 @@
 //! [sentinels](Builder::sentinel), a [cluster](Builder::cluster), or [several independent
 //! servers](Builder::redlock). See [`guide::servers`].
 //!
-//! Both cargo features are off by default:
+//! All cargo features are off by default:
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `tls` | `rediss://` URLs and `Tls`, by rustls. 13 crates more, three of which only build ring, for which they need a C compiler |
+//! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock
@@ -121,6 +122,7 @@
 //! | [`guide::losing_a_lock`] | How do I learn that a lock is lost, and what happens then? |
 //! | [`guide::choosing_a_lease`] | How long should the lease and the timeouts be? |
 //! | [`guide::servers`] | Which servers work, and what happens when one fails? |
+//! | [`guide::postgres`] | How do I keep locks in my PostgreSQL, and fence a transaction? |
 //! | [`guide::redlock`] | How do locks survive the loss of a server? |
 //! | [`guide::fencing`] | How do I stop a holder that is late? |
 //! | [`guide::worker_pools`] | Which guard fits a thread pool, rayon, clones and forks? |

@@ -8,6 +8,7 @@
 #   LEASEHOLD_VALKEY=path
 #   LEASEHOLD_NO_INSTALL=1       install and download no server
 #   LEASEHOLD_MSRV_CARGO=path    the cargo of a Rust 1.88, when rustup has none
+#   LEASEHOLD_POSTGRES=dir       the directory of PostgreSQL's initdb and pg_ctl
 #   LEASEHOLD_INTEROP=0          do not run against a live Redisson, which is done
 #                                where a JDK 17 and Maven are; 1: fail if it can't
 #   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
@@ -90,9 +91,26 @@ test_on() { # test_on NAME SERVER
     if [ -n "$2" ]; then
         # Without the tests for which it makes no difference which server runs.
         step "$1" env LEASEHOLD_SERVER="$2" cargo test --all-features --test it -- \
-            --skip examples:: --skip memory:: --skip tidy::
+            --skip examples:: --skip memory:: --skip on_postgres:: --skip tidy::
     else
         skip "$1" 'no such server here'
+    fi
+}
+
+# The tests with the feature start a PostgreSQL of their own, and say so when there is none: here it counts.
+find_postgres() {
+    for dir in "${LEASEHOLD_POSTGRES:-}" $(printf '%s' "$PATH" | tr ':' ' ') /usr/lib/postgresql/*/bin; do
+        [ -n "$dir" ] && [ -x "$dir/initdb" ] && [ -x "$dir/pg_ctl" ] && return 0
+    done
+    return 1
+}
+
+test_on_postgres() {
+    step 'unit tests with PostgreSQL alone' cargo test --features postgres --lib
+    if find_postgres; then
+        step 'tests on PostgreSQL' cargo test --features postgres --test it -- on_postgres
+    else
+        skip 'tests on PostgreSQL' 'no initdb and pg_ctl (Debian: apt-get install postgresql; or LEASEHOLD_POSTGRES)'
     fi
 }
 
@@ -264,6 +282,7 @@ step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 
 # Three steps, because cargo stops at the first of them that fails.
 step 'unit tests' cargo test --all-features --lib
 step 'unit tests with TLS alone' cargo test --features tls --lib
+test_on_postgres
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
     step 'tests' cargo test --all-features --test it
     step 'doc tests' cargo test --all-features --doc

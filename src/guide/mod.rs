@@ -3,7 +3,8 @@
 //! Start with the [first page](crate). Then read what you need:
 //!
 //! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`].
-//! - Setting it up: [`choosing_a_lease`], [`servers`], [`redlock`], [`redisson`].
+//! - Setting it up: [`choosing_a_lease`], [`servers`], [`postgres`], [`redlock`],
+//!   [`redisson`].
 //! - Fitting it into a program: [`worker_pools`], [`shutdown`], [`testing`].
 //! - Running it: [`operations`].
 
@@ -11,6 +12,7 @@ pub mod choosing_a_lease;
 pub mod fencing;
 pub mod losing_a_lock;
 pub mod operations;
+pub mod postgres;
 pub mod redisson;
 pub mod redlock;
 pub mod servers;

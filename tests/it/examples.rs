@@ -6,13 +6,16 @@ use std::sync::OnceLock;
 
 use crate::rig::Server;
 
+const TLS: &str = if cfg!(feature = "tls") { "tls" } else { "testing" };
+const POSTGRES: &str = if cfg!(feature = "postgres") { "postgres" } else { "testing" };
+
 /// The directory of the built examples; `cargo test --test it` alone does not build them.
 fn examples() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let built = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--examples", "--features"])
-            .arg(if cfg!(feature = "tls") { "testing,tls" } else { "testing" })
+            .arg(["testing", TLS, POSTGRES].join(","))
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();
@@ -71,6 +74,15 @@ fn only_the_right_certificates_are_served() {
     }
 }
 
+#[cfg(feature = "postgres")]
+#[test]
+fn a_late_holder_cannot_commit() {
+    if let Some(server) = crate::rig::Postgres::start() {
+        let last_line = run("postgres", Some(&server.url_of_libpq()));
+        assert_eq!(last_line, "no late commit, and no money lost");
+    }
+}
+
 #[test]
 fn the_pool_goes_on_when_sentinels_replace_the_master() {
     assert_eq!(run("sentinel", None), "exact on two masters, one after the other");
@@ -98,6 +110,7 @@ fn no_example_is_left_out() {
         "leader",
         "lost_lease",
         "owned_pool",
+        "postgres",
         "quickstart",
         "rate_limit",
         "rayon_pool",

@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS leasehold.waiter (
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 CREATE SEQUENCE IF NOT EXISTS leasehold.place;
 
--- What a change of a count was answered, in case it is repeated.
+-- What a change of a count was answered, in case it is repeated; 2: it was undone, or must not run; 3: permits were taken.
 CREATE TABLE IF NOT EXISTS leasehold.once (
   id      text COLLATE "C" PRIMARY KEY,
   status  int NOT NULL,
@@ -371,7 +371,7 @@ BEGIN
     -- What an earlier run of the same request took must not stay: somebody may have forced one of its locks open.
     IF p_again THEN
       UPDATE leasehold.lock k SET holder = NULL, level = 0 FROM unnest(p_names, p_holders, p_held) AS a(n, h, c)
-        WHERE k.name = a.n AND k.holder = a.h AND a.c = 0;
+        WHERE k.name = a.n AND k.kind = 'x' AND k.holder = a.h AND a.c = 0;
     END IF;
     RETURN;
   END IF;
@@ -585,10 +585,13 @@ BEGIN
   IF r.name IS NULL THEN RAISE EXCEPTION '% was a lock, and a transaction is fenced by it', p_name USING ERRCODE = '55P03'; END IF;
   now := clock_timestamp();
   SELECT * INTO m FROM leasehold.once WHERE id = p_id AND ends > now;
-  IF FOUND AND p_what NOT IN ('back', 'return') THEN status := m.status; value := m.value; RETURN; END IF;
+  IF FOUND AND p_what NOT IN ('back', 'return') THEN
+    status := CASE m.status WHEN 3 THEN 1 ELSE m.status END; value := m.value;
+    RETURN;
+  END IF;
   value := coalesce(r.number, 0);
   IF now > p_late THEN status := 3; RETURN; END IF;
-  IF r.kind <> p_kind AND leasehold_v1.is_other(r, p_kind) AND (p_what <> 'back' OR m.status = 1) THEN
+  IF r.kind <> p_kind AND leasehold_v1.is_other(r, p_kind) AND (p_what <> 'back' OR m.status = 3) THEN
     status := 5; RETURN;
   END IF;
   n := r.number;
@@ -612,7 +615,7 @@ BEGIN
     n := value - p_number; status := 1; value := 0;
   WHEN 'back', 'return' THEN
     -- A mark in advance too: the original, should it come late, is answered 2 and takes nothing.
-    IF m.status = 1 OR (p_what = 'return' AND m.id IS NULL) THEN
+    IF m.status = 3 OR (p_what = 'return' AND m.id IS NULL) THEN
       n := value + p_number; told := true; status := 2;
     ELSE
       status := 0;
@@ -632,7 +635,7 @@ BEGIN
       WHERE name = p_name;
   END IF;
   IF mark THEN
-    INSERT INTO leasehold.once VALUES (p_id, CASE WHEN p_what IN ('back', 'return') THEN 2 ELSE status END, value,
+    INSERT INTO leasehold.once VALUES (p_id, CASE WHEN p_what IN ('back', 'return') THEN 2 WHEN p_what = 'take' THEN 3 ELSE status END, value,
         now + p_keep * interval '1 ms')
       ON CONFLICT (id) DO UPDATE SET status = EXCLUDED.status, value = EXCLUDED.value, ends = EXCLUDED.ends;
   END IF;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold::fencing::TransactionFence;
 use leasehold::{ErrorKind, LockClient};
 
-use super::{Postgres, server};
+use super::server;
+use crate::rig::Postgres;
 use crate::rig::{CAP, ms, wait_until};
 
 fn state_of(error: &postgres::Error) -> String {
@@ -188,7 +189,7 @@ fn a_suspended_transaction_keeps_nobody_waiting_for_ever() {
     let guard = a.lock("k").unwrap();
     let fence = guard.fence_sql().unwrap();
     let mut db = server.connect();
-    db.batch_execute("SET idle_in_transaction_session_timeout = 300").unwrap();
+    db.batch_execute("SET idle_in_transaction_session_timeout = 3000").unwrap();
     let mut transaction = db.transaction().unwrap();
     run(&mut transaction, fence.sql(), &fence).unwrap();
     transaction.execute("UPDATE account SET balance = 0", &[]).unwrap();

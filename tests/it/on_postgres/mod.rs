@@ -1,14 +1,16 @@
 //! Locks in a PostgreSQL database.
 
+mod connecting;
+mod faults;
 mod fence;
+mod functions;
+mod load;
 mod primitives;
-
-use crate::rig::Postgres;
 
 /// A server, or nothing to test: then the rig has said so.
 macro_rules! server {
     () => {
-        server!(Postgres::start())
+        server!(crate::rig::Postgres::start())
     };
     ($started:expr) => {
         match $started {

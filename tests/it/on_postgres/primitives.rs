@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 
-use super::{Postgres, server};
+use super::server;
 use crate::rig::{PROMPT, ms, wait_until};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -168,4 +168,23 @@ fn a_latch_opens_for_all() {
     assert!(latch.delete().unwrap());
     drop((latch, a, b));
     server.assert_clean();
+}
+
+/// A change of a latch whose outcome stays unknown is only marked as used: it returns no permits.
+#[test]
+fn a_change_that_is_given_up_gives_nothing_back() {
+    let server = server!();
+    server.run_sql(leasehold::POSTGRES_SCHEMA);
+    let count = |kind: &str, what: &str, id: &str| {
+        server
+            .texts(&format!("SELECT leasehold_v1.count('l', '{kind}', '{what}', 1, '{id}', 60000, 0, '', null)::text"))
+            [0]
+        .clone()
+    };
+    assert_eq!(count("l", "begin", "a"), "(1,1)");
+    assert_eq!(count("l", "down", "b"), "(1,0)");
+    assert_eq!(count("c", "back", "b"), "(0,0)", "it has run: nothing to undo");
+    assert_eq!(count("c", "back", "late"), "(0,0)");
+    assert_eq!(count("l", "begin", "late"), "(2,0)", "it comes late, and does not run");
+    assert_eq!(server.number_of("SELECT count(*) FROM leasehold.lock WHERE number IS NOT NULL"), 0);
 }

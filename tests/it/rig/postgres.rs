@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use leasehold::{Builder, LockClient};
 
-use super::{free_port, fresh_dir, signal, wait_until};
+#[cfg(feature = "tls")]
+use super::free_port;
+use super::{fresh_dir, signal, wait_until};
 
 /// PostgreSQL refuses to run as root: this is who it runs as then (nobody).
 const NOBODY: u32 = 65534;
@@ -78,14 +80,6 @@ impl Postgres {
         Self::start_with("")
     }
 
-    /// On a free TCP port of 127.0.0.1 as well.
-    pub(crate) fn start_tcp(settings: &str) -> Option<Self> {
-        let mut server = Self::prepare(settings)?;
-        server.port = free_port();
-        server.run();
-        Some(server)
-    }
-
     /// `settings`: lines of its configuration.
     pub(crate) fn start_with(settings: &str) -> Option<Self> {
         let server = Self::prepare(settings)?;
@@ -109,6 +103,23 @@ impl Postgres {
         ]);
         run(&mut initdb);
         Some(server)
+    }
+
+    /// Runs it on a free TCP port of 127.0.0.1 as well, with this certificate.
+    #[cfg(feature = "tls")]
+    pub(crate) fn listening_with(mut self, identity: &super::Identity) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        for (from, name) in [(&identity.certificate, "server.crt"), (&identity.key, "server.key")] {
+            let to = self.data().join(name);
+            fs::copy(from, &to).unwrap();
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).unwrap();
+            if is_root() {
+                std::os::unix::fs::chown(&to, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        self.port = free_port();
+        self.run();
+        self
     }
 
     fn empty(settings: &str) -> Option<Self> {
@@ -189,12 +200,19 @@ impl Postgres {
         self.url_at(self.number())
     }
 
+    /// As the crate `postgres` understands it too, which takes no directory as a parameter.
+    pub(crate) fn url_of_libpq(&self) -> String {
+        let directory = self.dir.display().to_string().replace('/', "%2F");
+        format!("postgres://leasehold@{directory}:{}/postgres", self.number())
+    }
+
     /// Of the socket with this number in its directory.
     pub(crate) fn url_at(&self, number: u16) -> String {
         format!("postgres://leasehold@/postgres?host={}&port={number}", self.dir.display())
     }
 
     /// Over TCP.
+    #[cfg(feature = "tls")]
     pub(crate) fn tcp_url(&self, user: &str, parameters: &str) -> String {
         assert!(self.port > 0);
         format!("postgres://{user}@127.0.0.1:{}/postgres?{parameters}", self.port)

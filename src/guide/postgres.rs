@@ -1,0 +1,148 @@
+//! The same locks in a PostgreSQL database.
+//!
+//! Cargo feature `postgres`. Open a client with a URL of PostgreSQL; everything else stays as it
+//! is: guards, renewal, losses, waiting, errors, tokens.
+//!
+//! ```no_run
+//! # #[cfg(feature = "postgres")] {
+//! let client = leasehold::LockClient::open("postgres://app:secret@db.internal/shop")?;
+//! let guard = client.lock("nightly report")?;
+//! # drop(guard); }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! # What you get over `SELECT … FOR UPDATE`
+//!
+//! A row lock lives as long as its transaction: it takes a connection for each lock that is held,
+//! has no lease, is not re-entrant, and is gone without a word when the connection breaks. Here a
+//! lock is a row with a lease, renewed in the background over one connection, however many locks
+//! are held; the guard tells when it is lost; waiters are woken by `NOTIFY` and do not poll. And a
+//! transaction of yours can be *fenced* by a lock, so that a holder that is late cannot commit.
+//!
+//! # What works
+//!
+//! All primitives: mutexes, fair locks, read-write locks with downgrade, several locks as one,
+//! semaphores, counting semaphores, latches. Refused with the reason: [`fenced
+//! values`](crate::LockClient::fenced_value) (fence the transaction instead),
+//! [`replicas`](crate::Builder::replicas) (PostgreSQL waits for its standbys itself),
+//! [`redlock`](crate::Builder::redlock), [`cluster`](crate::Builder::cluster),
+//! [`sentinel`](crate::Builder::sentinel) and [`credentials`](crate::Builder::credentials).
+//!
+//! Clients of PostgreSQL and of Redis do not see each other's locks. One name stands for one kind
+//! of thing: a second kind under it is refused with [`WrongType`](crate::ErrorKind::WrongType)
+//! while anything of the first is there. Names may be any text without a zero byte.
+//!
+//! # The URL
+//!
+//! As libpq's: `postgres://user[:password]@host[:port][,host[:port]..]/database[?parameter=..]`. A
+//! unix socket is a host that is the path of its directory:
+//! `postgres://app@/shop?host=/run/postgresql`. The URL names the user and a host; the database is the user's name if it is left out. The
+//! password may also stand in `PGPASSWORD` or in the password file (`PGPASSFILE`, `~/.pgpass`, of
+//! mode 0600), which is read for each connection. Parameters that are not in this table are
+//! refused.
+//!
+//! | parameter | |
+//! |---|---|
+//! | `user`, `password`, `host`, `port`, `dbname` | what the front of the URL does not say |
+//! | `passfile` | another password file |
+//! | `application_name` | shown in `pg_stat_activity`; else [`client_name`](crate::Builder::client_name) |
+//! | `options` | settings for the session, as `-c name=value` |
+//! | `connect_timeout` | seconds for each host; never more than the [I/O timeout](crate::Builder::io_timeout) |
+//! | `target_session_attrs` | `any`, `read-write`, `primary`: of several hosts always the one that takes writes is used |
+//! | `sslmode` | `disable`; `prefer` (the default) and `require`, which check no certificate; `verify-full`. Over unix sockets there is no TLS |
+//! | `sslrootcert`, `sslcert`, `sslkey` | files for TLS; without `sslrootcert` the authorities of the system. [`Builder::tls`](crate::Builder) says the same and means `verify-full` |
+//! | `channel_binding` | `prefer`, `require`, `disable`: SCRAM bound to the TLS connection |
+//!
+//! TLS needs the cargo feature `tls` too; without it, `prefer` connects without TLS. Log-in is by
+//! SCRAM-SHA-256 (with channel binding where there is TLS), MD5, a password, a client certificate,
+//! or trust.
+//!
+//! # Tables and rights
+//!
+//! The first connection installs what is missing: the schema `leasehold` with the tables, and
+//! `leasehold_v1` with the functions. A later release with other functions puts them beside these,
+//! so that old and new clients work together. Where the role may not create schemas, or
+//! `Builder::create_schema(false)` says so, an administrator runs `leasehold::POSTGRES_SCHEMA`
+//! once. A role `app` then needs these rights and no others:
+//!
+//! ```sql
+//! GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO app;
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share, leasehold.waiter TO app;
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.once, leasehold.fenced TO app;
+//! GRANT SELECT, UPDATE ON leasehold.meta TO app;
+//! GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold TO app;
+//! ```
+//!
+//! All clients that share locks use one role, or roles that may end each other's backends
+//! (`pg_signal_backend`): a client ends its own. Rows that have been at rest for an hour are removed
+//! by the clients, a thousand every ten minutes; their tokens go on.
+//!
+//! # Connections
+//!
+//! A client has at most [`connections`](crate::Builder::connections) (4) for calls, one for
+//! renewals and one for messages, whatever the number of threads and of locks that are held. When
+//! all are busy, requests of several threads travel together in one transaction.
+//!
+//! **No pooler in between** (PgBouncer, pgcat, RDS Proxy): messages would be lost, and ending a
+//! backend would hit others. A client recognizes one that gives each transaction another backend
+//! and fails with [`Unsupported`](crate::ErrorKind::Unsupported): name the server itself.
+//!
+//! PostgreSQL 14 or later. Grants and renewals are as durable as the server's
+//! `synchronous_commit` makes them; a release is asynchronous, because a release that a crash
+//! forgets costs one lease and no more.
+//!
+//! # Fencing your transaction
+//!
+//! A lease is not proof: a holder can be suspended past its lease and wake up in the middle of its
+//! work. Where lock and data are in one database, the transaction itself can check. `fence_sql` of
+//! a guard gives a [`TransactionFence`](crate::fencing::TransactionFence): two statements, of which
+//! you run one on your own connection, with any library.
+//!
+//! ```text
+//! holder A (its lease ends)           others                         then
+//! ──────────────────────────────      ───────────────────────────    ─────────────────────────────────────
+//! BEGIN; UPDATE account …
+//!   … suspended …                     B gets the lock: token + 1
+//! fence(k, old token)                                                LH001: nothing of A is committed
+//!
+//! BEGIN; fence(k, token): it holds    C asks and waits
+//! UPDATE account …                    A renews, releases: passes
+//! COMMIT                                                             C gets it
+//!
+//! BEGIN; fence(k, token): it holds    C asks and waits
+//!   … suspended …                                                    after 10 s the server ends A's
+//! COMMIT fails                                                       transaction (25P03), and C gets it
+//!
+//! BEGIN; fence_at_commit(k, token)    B asks and gets it at once
+//! UPDATE account …
+//! COMMIT                                                             LH001: nothing of A is committed
+//! ```
+//!
+//! `sql` says: *nobody gets it before I am through*. `sql_at_commit` says: *if somebody got it, I
+//! did nothing*, and keeps nobody waiting. Run either before you read what you will write. With the
+//! first, a waiter asks again every 20 ms until the transaction ends. A write hold that is
+//! downgraded lets readers in at once, also before the commit.
+//!
+//! # Fail-over
+//!
+//! Name all hosts in one URL. When a standby is promoted, clients find it, and renew all holds
+//! there at once. **With an asynchronous standby a fail-over may forget the last grants**: what the
+//! standby had is respected, what it had not is free for others, and its holder learns that at
+//! its next renewal. Tokens grow all the same, so a fence refuses the late one. With a synchronous
+//! standby (`synchronous_standby_names`, `synchronous_commit` at `on` or more) that is the one
+//! promoted, none is forgotten. A restart or a crash of the server forgets no lock.
+//!
+//! Leases end by the clock of the server that answers: keep the clocks of the hosts together, or
+//! fence.
+//!
+//! # Errors
+//!
+//! | the server says | [`ErrorKind`](crate::ErrorKind) |
+//! |---|---|
+//! | wrong password, no such role, no right | `Denied` |
+//! | no such database | `InvalidInput` |
+//! | no schema, and it may not be made; too old; a pooler | `Unsupported` |
+//! | too many connections, starting up, a timeout of a lock or a statement | `NotReady`: waiters ride it out |
+//! | a standby, or read-only | `ReadOnly` |
+//! | disk full, out of memory | `Full` |
+//! | the backend was ended, the connection broke | `Unreachable` |

@@ -1,0 +1,319 @@
+//! Log-in, TLS, rights, the installation of the schema, and servers that are none.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA};
+
+use super::server;
+use crate::rig::Postgres;
+use crate::rig::{Child, Fault, Proxy, ms, wait_until};
+
+/// With time enough for the log-in, which takes long without optimizations.
+fn open(url: &str) -> leasehold::Result<LockClient> {
+    LockClient::builder().url(url).io_timeout(ms(9000)).lease(Duration::from_secs(60)).build()
+}
+
+#[track_caller]
+fn refused(url: &str) -> leasehold::Error {
+    let error = open(url).unwrap_err();
+    assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    error
+}
+
+fn ask_for_passwords(server: &Postgres, method: &str) {
+    std::fs::write(
+        server.data().join("pg_hba.conf"),
+        format!("local all leasehold trust\nlocal all all {method}\nhost all all all {method}\n"),
+    )
+    .unwrap();
+    server.run_sql("SELECT pg_reload_conf()");
+}
+
+#[test]
+fn passwords_are_checked_both_ways() {
+    let server = server!();
+    server.run_sql(&format!(
+        "{POSTGRES_SCHEMA}; SET password_encryption = 'md5'; CREATE ROLE old SUPERUSER LOGIN PASSWORD 'secret: 1'; \
+        SET password_encryption = 'scram-sha-256'; CREATE ROLE app SUPERUSER LOGIN PASSWORD 'secret: 1'"
+    ));
+    let url =
+        |user: &str, password: &str| format!("postgres://{user}{password}@/postgres?host={}", server.dir().display());
+    for (method, user) in [("scram-sha-256", "app"), ("md5", "old"), ("md5", "app"), ("password", "old")] {
+        ask_for_passwords(&server, method);
+        wait_until("the configuration is read", || open(&url(user, ":wrong")).is_err());
+        let client = open(&url(user, ":secret%3A%201")).unwrap();
+        client.lock("k").unwrap().unlock().unwrap();
+        for wrong in [":secret", ":", ""] {
+            let error = refused(&url(user, wrong));
+            assert_eq!(error.kind(), ErrorKind::Denied, "{method} {wrong:?}: {error:?}");
+        }
+    }
+    assert_eq!(refused(&url("nobody", ":secret")).kind(), ErrorKind::Denied);
+    let other = url("app", ":secret%3A%201").replace("/postgres?", "/missing?");
+    assert_eq!(refused(&other).kind(), ErrorKind::InvalidInput);
+    // The bound log-in needs TLS.
+    let bound = url("app", ":secret%3A%201") + "&channel_binding=require";
+    ask_for_passwords(&server, "scram-sha-256");
+    wait_until("the configuration is read", || open(&url("old", ":secret%3A%201")).is_err());
+    assert_eq!(refused(&bound).kind(), ErrorKind::Denied);
+
+    // From the variable, and from the password file.
+    let file = server.dir().join("pgpass");
+    std::fs::write(&file, "*:*:*:app:secret\\: 1\n").unwrap();
+    std::os::unix::fs::chown(&file, None, None).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    for (name, value) in [("PGPASSWORD", "secret: 1"), ("PGPASSFILE", file.to_str().unwrap())] {
+        let url = url("app", "");
+        let mut child = Child::spawn(
+            "on_postgres::connecting::a_client_without_a_password",
+            &[("LEASEHOLD_TEST_URL", &url), (name, value)],
+        );
+        child.expect("connected");
+        child.wait();
+    }
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn a_client_without_a_password() {
+    LockClient::open(&std::env::var("LEASEHOLD_TEST_URL").unwrap()).unwrap();
+    println!("@@connected");
+}
+
+/// What the chapter says is enough, and the role cannot do more.
+#[test]
+fn a_role_needs_few_rights() {
+    let server = server!();
+    server.run_sql("CREATE ROLE app LOGIN");
+    let url = server.url().replace("leasehold@", "app@");
+    let error = refused(&url);
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains("POSTGRES_SCHEMA"), "{error}");
+    let error = LockClient::builder().url(&url).create_schema(false).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("POSTGRES_SCHEMA"), "{error}");
+
+    server.run_sql(POSTGRES_SCHEMA);
+    let error = refused(&url);
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let chapter = include_str!("../../../src/guide/postgres.rs");
+    let lines = chapter.lines().map(|line| line.trim_start_matches("//!").trim());
+    let grants: String = lines.skip_while(|line| *line != "```sql").skip(1).take_while(|line| *line != "```").collect();
+    assert!(grants.contains("GRANT"), "{grants}");
+    server.run_sql(&grants);
+
+    let client = LockClient::builder().url(&url).create_schema(false).lease(ms(900)).build().unwrap();
+    let guard = client.lock("k").unwrap();
+    assert!(!guard.wait_lost(ms(1200)), "it is renewed");
+    let mut db = server.connect();
+    db.batch_execute("SET ROLE app").unwrap();
+    let fence = guard.fence_sql().unwrap();
+    for sql in [fence.sql(), fence.sql_at_commit()] {
+        db.execute(sql, &[&fence.name(), &fence.token()]).unwrap();
+    }
+    guard.unlock().unwrap();
+    let fair = client.fair("f").lock().unwrap();
+    assert!(client.fair("f").try_lock_owned().is_ok_and(|won| won.is_none()));
+    let other = client.clone();
+    assert!(std::thread::spawn(move || other.fair("f").try_lock_for(ms(50)).unwrap().is_none()).join().unwrap());
+    fair.unlock().unwrap();
+    client.rw_lock("r").read().unwrap().unlock().unwrap();
+    client.rw_lock("r").write().unwrap().unlock().unwrap();
+    client.multi(["a", "b"]).lock().unwrap().unlock().unwrap();
+    client.semaphore("s").try_set_permits(1).unwrap();
+    client.semaphore("s").acquire().unwrap().unlock().unwrap();
+    client.counting_semaphore("c").try_set_permits(1).unwrap();
+    drop(client.counting_semaphore("c").acquire().unwrap());
+    client.latch("l").set_count(1).unwrap();
+    client.latch("l").count_down().unwrap();
+    db.batch_execute("RESET ROLE; SET ROLE app; SELECT leasehold_v1.sweep(0, 100)").unwrap();
+    assert!(client.mutex("k").force_unlock().is_ok());
+    // A lost reply is settled with the same rights.
+    let proxy = Proxy::before_postgres(&server);
+    let lossy = LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).build().unwrap();
+    proxy.inject("lost", Fault::CutAfterApplied);
+    assert!(lossy.try_lock("lost").is_err());
+    wait_until("nothing is held", || server.held().is_empty());
+    assert!(db.batch_execute("DROP TABLE leasehold.lock").is_err());
+}
+
+#[test]
+fn the_schema_is_installed_once_and_known_by_its_version() {
+    let server = server!();
+    std::thread::scope(|s| {
+        let installs: Vec<_> =
+            (0..6).map(|_| s.spawn(|| server.client().lock("k").map(|guard| guard.unlock()))).collect();
+        installs.into_iter().for_each(|install| install.join().unwrap().unwrap().unwrap());
+    });
+    server.run_sql(POSTGRES_SCHEMA);
+    let client = server.client();
+    let guard = client.lock("k").unwrap();
+    // Functions that are replaced under a client that has prepared them.
+    server.run_sql(POSTGRES_SCHEMA);
+    client.lock("j").unwrap().unlock().unwrap();
+    guard.unlock().unwrap();
+    // As after the restore of a database without it.
+    server.run_sql("DROP SCHEMA leasehold_v1 CASCADE; DROP SCHEMA leasehold CASCADE");
+    client.lock("j").unwrap().unlock().unwrap();
+    server.run_sql("UPDATE leasehold.meta SET tables = 2");
+    assert_eq!(LockClient::open(&server.url()).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+/// A pooler answers with another process id than that of the backend.
+#[test]
+fn a_pooler_is_recognized() {
+    let server = server!();
+    let number = Postgres::fresh_number();
+    let listener = std::os::unix::net::UnixListener::bind(server.dir().join(format!(".s.PGSQL.{number}"))).unwrap();
+    let upstream = server.socket();
+    let pooler = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut backend = std::os::unix::net::UnixStream::connect(upstream).unwrap();
+        let (mut from, mut to) = (client.try_clone().unwrap(), backend.try_clone().unwrap());
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                let _ = std::io::copy(&mut from, &mut to);
+                to.shutdown(std::net::Shutdown::Both)
+            });
+            let mut bytes = [0; 8192];
+            let mut changed = false;
+            while let Ok(length @ 1..) = backend.read(&mut bytes) {
+                // The message K: its length, 12, and the process id.
+                let key = bytes[..length].windows(5).position(|part| part == [b'K', 0, 0, 0, 12]);
+                if let Some(at) = key.filter(|_| !std::mem::replace(&mut changed, true)) {
+                    bytes[at + 8] ^= 1;
+                }
+                if client.write_all(&bytes[..length]).is_err() {
+                    break;
+                }
+            }
+            let _ = backend.shutdown(std::net::Shutdown::Both);
+        });
+    });
+    let error = LockClient::open(&server.url_at(number)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("pooler"), "{error}");
+    pooler.join().unwrap();
+}
+
+#[test]
+fn servers_that_are_none_are_told_as_that() {
+    let dir = crate::rig::fresh_dir();
+    let socket = dir.join(".s.PGSQL.5432");
+    let url = format!("postgres://u:secret@/d?host={}", dir.display());
+    assert_eq!(refused(&url).kind(), ErrorKind::Unreachable);
+    // Huge lengths, tags that are none, the end at once, an endless rain of notices, and silence.
+    let notice = [&b"N"[..], &16_u32.to_be_bytes(), b"SNOTICE\0Mx\0\0"].concat();
+    assert_eq!(notice.len(), 17);
+    let cases: [(&[u8], bool, ErrorKind); 6] = [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", false, ErrorKind::Protocol),
+        (b"R\xff\xff\xff\xff\0\0\0\0", false, ErrorKind::Protocol),
+        (b"Z\0\0\0\x05I", false, ErrorKind::Protocol),
+        (b"", true, ErrorKind::Unreachable),
+        (&notice, false, ErrorKind::Unreachable),
+        (b"", false, ErrorKind::Unreachable),
+    ];
+    for (answer, closes, kind) in cases {
+        let _ = std::fs::remove_file(&socket);
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let rains = answer.first() == Some(&b'N');
+        let server = std::thread::spawn({
+            let answer = answer.to_vec();
+            move || {
+                let (mut client, _) = listener.accept().unwrap();
+                let mut bytes = [0; 512];
+                let _ = client.read(&mut bytes);
+                let _ = client.write_all(&answer);
+                while rains && client.write_all(&answer).is_ok() {
+                    std::thread::sleep(ms(5));
+                }
+                while !closes && matches!(client.read(&mut bytes), Ok(1..)) {}
+            }
+        });
+        let error = LockClient::builder().url(&url).io_timeout(ms(300)).build().unwrap_err();
+        assert_eq!(error.kind(), kind, "{answer:?}: {error:?}");
+        server.join().unwrap();
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn what_only_redis_has_is_refused_with_the_reason() {
+    let url = "postgres://u:secret@localhost/d";
+    let with = |settings: &dyn Fn(leasehold::Builder) -> leasehold::Builder| {
+        let error = settings(LockClient::builder().url(url)).connect_lazily().build().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        error.to_string()
+    };
+    assert!(with(&|builder| builder.replicas(1)).contains("synchronous_standby_names"));
+    assert!(with(&|builder| builder.redlock()).contains("leave redlock out"));
+    assert!(with(&|builder| builder.cluster()).contains("all hosts in one URL"));
+    assert!(with(&|builder| builder.sentinel("m")).contains("all hosts in one URL"));
+    assert!(with(&|builder| builder.urls([url, url])).contains("one URL"));
+    let builder = LockClient::builder().url(url);
+    assert!(!format!("{builder:?}").contains("secret") && format!("{builder:?}").contains("localhost:5432"));
+    let client = LockClient::builder().url(url).connect_lazily().build().unwrap();
+    assert_eq!(client.lock("zero\0byte").unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        client.fenced_value("k").claim(leasehold::fencing::FencingToken::new(1)).unwrap_err().kind(),
+        ErrorKind::Unsupported
+    );
+    client.close(Duration::from_secs(1)).unwrap();
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls_is_checked_and_bound_to_the_log_in() {
+    use crate::rig::Certificates;
+    let certificates = Certificates::new();
+    let server = server!(Postgres::prepare("ssl = on"));
+    let server = server.listening_with(certificates.server());
+    server.run_sql(&format!("{POSTGRES_SCHEMA}; CREATE ROLE app SUPERUSER LOGIN PASSWORD 'secret'"));
+    ask_for_passwords(&server, "scram-sha-256");
+    let ca = certificates.ca_file();
+    let url = |parameters: &str| server.tcp_url("app:secret", parameters);
+    wait_until("the configuration is read", || open(&server.tcp_url("app:wrong", "")).is_err());
+    let is_secure = |client: &LockClient| {
+        client.lock("k").unwrap().unlock().unwrap();
+        server.number_of(
+            "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND usename = 'app'",
+        ) > 0
+    };
+    for parameters in ["", "sslmode=require", "sslmode=require&channel_binding=require"] {
+        assert!(is_secure(&open(&url(parameters)).unwrap()), "{parameters}");
+        wait_until("its backends are gone", || server.backends() == 0);
+    }
+    let full = format!("sslmode=verify-full&sslrootcert={}&channel_binding=require", ca.display());
+    assert!(is_secure(&open(&url(&full)).unwrap()));
+    wait_until("its backends are gone", || server.backends() == 0);
+    let by_builder = LockClient::builder()
+        .url(url(""))
+        .io_timeout(ms(9000))
+        .lease(Duration::from_secs(60))
+        .tls(leasehold::Tls::new().ca_file(&ca))
+        .build()
+        .unwrap();
+    assert!(is_secure(&by_builder));
+    // Another authority, and a waiter over TLS.
+    let other = Certificates::new();
+    let wrong = format!("sslmode=verify-full&sslrootcert={}", other.ca_file().display());
+    assert_eq!(refused(&url(&wrong)).kind(), ErrorKind::Tls);
+    let plain = open(&url("sslmode=disable")).unwrap();
+    let guard = plain.lock("k").unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| by_builder.lock("k").unwrap().unlock().unwrap());
+        wait_until("it waits", || {
+            server.number_of("SELECT count(*) FROM leasehold.lock WHERE wanted > clock_timestamp()") > 0
+        });
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+    drop((plain, by_builder));
+    server.assert_clean();
+    // A server without TLS.
+    server.run_sql("ALTER SYSTEM SET ssl = off");
+    server.run_sql("SELECT pg_reload_conf()");
+    wait_until("TLS is off", || open(&url("sslmode=require")).is_err_and(|e| e.kind() == ErrorKind::Tls));
+    open(&url("")).unwrap();
+}

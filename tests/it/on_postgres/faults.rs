@@ -1,0 +1,312 @@
+//! What the server does to its clients: ended backends, restarts, crashes, suspension, fail-over.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{ErrorKind, LockClient};
+
+use super::server;
+use crate::rig::Postgres;
+use crate::rig::{CAP, Fault, PROMPT, Proxy, ms, wait_until};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Every reply is lost at some byte: nothing stays, whatever was asked.
+#[test]
+fn a_reply_that_is_lost_at_any_byte_leaves_nothing() {
+    let server = server!();
+    let proxy = Proxy::before_postgres(&server);
+    let patient = |builder: leasehold::Builder| builder.lease(LONG).io_timeout(ms(1500));
+    let direct = patient(server.builder()).build().unwrap();
+    // The acquire's answer has about 60 bytes: parse, bind, row, command, ready.
+    let faults = (0..72).step_by(3).map(Fault::CutReplyAt).chain((5..200).step_by(45).map(Fault::CutRequestAt));
+    for (n, fault) in faults.enumerate() {
+        let client = patient(LockClient::builder().url(proxy.url())).build().unwrap();
+        proxy.inject("lost", fault);
+        match client.try_lock("lost") {
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {error:?}")
+            }
+            // The whole answer has arrived, and then the connection ended.
+            Ok(Some(guard)) => drop(guard),
+            Ok(None) => panic!("{fault:?}: nobody else has it"),
+        }
+        proxy.wait_hits(u32::try_from(n).unwrap() + 1);
+        wait_until(&format!("{fault:?} leaves nothing"), || server.held().is_empty());
+        direct.try_lock("lost").unwrap().unwrap().unlock().unwrap();
+    }
+    drop(direct);
+    server.assert_clean();
+}
+
+/// A call that waits repeats after the loss, as one holder: it gets the lock, and once.
+#[test]
+fn a_waiter_whose_reply_is_lost_gets_in() {
+    let server = server!();
+    let proxy = Proxy::before_postgres(&server);
+    let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1500)).build().unwrap();
+    let direct = server.client();
+    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::Garbage, Fault::CutReplyAt(20)] {
+        for fair in [false, true] {
+            let guard = direct.lock("k").unwrap();
+            std::thread::scope(|s| {
+                let waits = s.spawn(|| match fair {
+                    false => client.lock("k").unwrap().unlock().unwrap(),
+                    true => client.fair("k").lock().unwrap().unlock().unwrap(),
+                });
+                let (waiters, wanted) = ("leasehold.waiter", "leasehold.lock WHERE wanted > clock_timestamp()");
+                let sql = format!("SELECT count(*) FROM {}", if fair { waiters } else { wanted });
+                wait_until("it waits", || server.number_of(&sql) > 0);
+                // The try that the release leads to.
+                proxy.inject("k", fault);
+                guard.unlock().unwrap();
+                waits.join().unwrap();
+            });
+            proxy.disarm();
+            wait_until("nothing is held", || server.held().is_empty());
+            server.run_sql("UPDATE leasehold.lock SET wanted = '-infinity'");
+        }
+    }
+}
+
+/// Backends are ended while they are idle, while they wait for a row, and with the process id of
+/// another one.
+#[test]
+fn ended_backends_are_replaced() {
+    let server = server!();
+    let client = server.builder().lease(ms(3000)).build().unwrap();
+    let guard = client.lock("kept").unwrap();
+    for _ in 0..3 {
+        server.end_backends();
+        client.lock("k").unwrap().unlock().unwrap();
+        assert!(!guard.wait_lost(ms(1200)), "renewals go on");
+    }
+    // The listener too: the waiter hears of the release again.
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| server.builder().build().unwrap().lock("kept").unwrap().unlock().unwrap());
+        let waits_now = "SELECT count(*) FROM leasehold.lock WHERE wanted > clock_timestamp()";
+        wait_until("it waits", || server.number_of(waits_now) > 0);
+        let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'";
+        wait_until("it listens", || server.number_of(listens) > 0);
+        server.end_backends();
+        wait_until("it listens again", || server.number_of(listens) > 0);
+        let start = Instant::now();
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+        assert!(start.elapsed() < PROMPT);
+    });
+    drop(client);
+    server.assert_clean();
+}
+
+/// An unknown outcome is settled although the backend waits for a row, and its session ends.
+#[test]
+fn a_request_that_waits_for_a_row_is_ended() {
+    let server = server!();
+    let proxy = Proxy::before_postgres(&server);
+    let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1000)).build().unwrap();
+    client.lock("k").unwrap().unlock().unwrap();
+    let mut other = server.connect();
+    let mut transaction = other.transaction().unwrap();
+    transaction.execute("SELECT FROM leasehold.lock FOR UPDATE", &[]).unwrap();
+    assert!(client.try_lock("k").unwrap().is_none(), "another transaction has it");
+    proxy.inject("k", Fault::CutBeforeSend);
+    let _ = client.try_lock("k");
+    transaction.commit().unwrap();
+    wait_until("nothing is left", || server.held().is_empty());
+    client.lock("k").unwrap().unlock().unwrap();
+}
+
+#[test]
+fn locks_outlive_a_restart_and_a_crash() {
+    let server = server!();
+    let client = server.builder().lease(LONG).build().unwrap();
+    let guard = client.lock("kept").unwrap();
+    let permit = {
+        client.semaphore("pool").try_set_permits(1).unwrap();
+        client.semaphore("pool").acquire().unwrap()
+    };
+    for mode in ["fast", "immediate"] {
+        server.stop(mode);
+        let error = client.try_lock("other").unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NotReady), "{error:?}");
+        server.run();
+        wait_until("it serves again", || client.try_lock("other").is_ok());
+        guard.extend(LONG).unwrap();
+        let other = server.client();
+        assert!(other.try_lock("kept").unwrap().is_none() && other.semaphore("pool").try_acquire().unwrap().is_none());
+    }
+    // One backend dies, and with it all.
+    let mut victim = server.connect();
+    let pid: i32 = victim.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    crate::rig::signal(u32::try_from(pid).unwrap(), "KILL");
+    wait_until("it serves again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
+    guard.extend(LONG).unwrap();
+    guard.unlock().unwrap();
+    permit.unlock().unwrap();
+    drop(client);
+    server.assert_clean();
+}
+
+/// A waiter rides out a restart; the data are there, so the holder keeps its lock.
+#[test]
+fn a_waiter_rides_out_a_restart() {
+    let server = server!();
+    let (a, b) = (server.builder().lease(LONG).build().unwrap(), server.builder().lease(LONG).build().unwrap());
+    let guard = a.lock("k").unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| b.lock("k").map(|guard| guard.is_held()));
+        let waits_now = "SELECT count(*) FROM leasehold.lock WHERE wanted > clock_timestamp()";
+        wait_until("it waits", || server.number_of(waits_now) > 0);
+        server.stop("immediate");
+        server.run();
+        assert!(guard.is_held());
+        wait_until("the holder is served", || guard.extend(LONG).is_ok());
+        guard.unlock().unwrap();
+        assert!(waits.join().unwrap().unwrap());
+    });
+}
+
+/// The lease ends by the clock of the holder, and what it sent is not believed.
+#[test]
+fn a_suspended_server_costs_the_lease_and_nothing_stays() {
+    let server = server!();
+    let client = server.builder().lease(ms(900)).io_timeout(ms(400)).build().unwrap();
+    let guard = client.lock("k").unwrap();
+    server.suspend();
+    let error = client.try_lock("other").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
+    assert!(guard.wait_lost(CAP) && !guard.is_held());
+    server.resume();
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    wait_until("nothing is held", || server.held().is_empty());
+    wait_until("it serves again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
+    drop(client);
+    server.assert_clean();
+}
+
+/// Each connection is refused, then served again: too many, starting up.
+#[test]
+fn a_server_that_is_full_is_ridden_out() {
+    let server = server!(Postgres::start_with("max_connections = 8\nsuperuser_reserved_connections = 1"));
+    server.run_sql("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app");
+    let url = server.url().replace("leasehold@", "app@");
+    let client = LockClient::builder().url(&url).lease(ms(1500)).connections(2).build().unwrap();
+    let guard = client.lock("k").unwrap();
+    wait_until("it has been renewed", || server.backends() >= 2);
+    let others: Vec<_> = std::iter::from_fn(|| {
+        let mut config = postgres::Config::new();
+        config.host_path(server.dir()).user("app").dbname("postgres").connect(postgres::NoTls).ok()
+    })
+    .collect();
+    let full = LockClient::open(&url).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::NotReady, "{full:?}");
+    assert!(!guard.wait_lost(ms(3000)), "its connections still serve");
+    drop(others);
+    wait_until("a new client is served", || LockClient::open(&url).is_ok());
+    guard.unlock().unwrap();
+}
+
+/// With an asynchronous standby a fail-over may forget the last grants, and no more.
+#[test]
+fn a_promoted_standby_goes_on() {
+    let primary = server!(Postgres::start_with("wal_level = replica"));
+    drop(primary.client());
+    let standby = primary.standby("hot_standby = on");
+    standby.run();
+    let both = format!("postgres://leasehold@/postgres?host={},{}", standby.dir().display(), primary.dir().display());
+    let client = LockClient::builder().url(&both).lease(ms(1500)).build().unwrap();
+    let only = LockClient::open(&standby.url()).unwrap_err();
+    assert_eq!(only.kind(), ErrorKind::ReadOnly, "{only:?}");
+
+    let kept = client.lock("kept").unwrap();
+    let token = kept.fencing_token();
+    wait_until("the standby has it", || standby.held().contains(&"kept".to_owned()));
+    primary.stop("immediate");
+    standby.promote();
+    wait_until("the hold is renewed there", || client.try_lock("other").is_ok_and(|won| won.is_some()));
+    assert!(!kept.wait_lost(ms(2500)), "what the standby had is respected");
+    let other = standby.client();
+    assert!(other.try_lock("kept").unwrap().is_none());
+    kept.unlock().unwrap();
+    assert!(other.try_lock("kept").unwrap().unwrap().fencing_token() > token);
+
+    // What it had not: a hold of which it knows nothing is told as lost.
+    let forgotten = client.lock("forgotten").unwrap();
+    let token = forgotten.fencing_token();
+    standby.run_sql("DELETE FROM leasehold.lock WHERE name = 'forgotten'");
+    assert!(forgotten.wait_lost(CAP));
+    assert!(other.try_lock("forgotten").unwrap().unwrap().fencing_token() > token);
+}
+
+/// A synchronous standby that is away: the commit waits, our I/O timeout does not, and nothing
+/// stays.
+#[test]
+fn a_synchronous_standby_that_is_away_leaves_nothing() {
+    let server = server!();
+    let client = server.builder().lease(LONG).io_timeout(ms(600)).build().unwrap();
+    client.lock("k").unwrap().unlock().unwrap();
+    server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    server.run_sql("SELECT pg_reload_conf()");
+    wait_until("commits wait", || client.try_lock("k").is_err_and(|e| e.kind() == ErrorKind::Unreachable));
+    let held = "SELECT count(*) FROM leasehold.lock WHERE holder IS NOT NULL AND ends > clock_timestamp()";
+    wait_until("it was taken back", || server.number_of(held) == 0);
+    let mut db = server.connect();
+    let reset =
+        ["SET synchronous_commit = off", "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"];
+    reset.iter().for_each(|sql| db.batch_execute(sql).unwrap());
+    wait_until("it serves again", || client.try_lock("k").is_ok_and(|won| won.is_some()));
+}
+
+/// The counter is protected by nothing but the lock, while backends end all the time.
+#[test]
+fn a_counter_stays_exact_while_backends_are_ended() {
+    let server = server!();
+    server.run_sql("CREATE TABLE counter (n bigint); INSERT INTO counter VALUES (0)");
+    let over = AtomicBool::new(false);
+    let clients = [server.client(), server.client()];
+    let counted: u32 = std::thread::scope(|s| {
+        s.spawn(|| {
+            let (mut killer, start) = (server.connect(), Instant::now());
+            while !over.load(Ordering::SeqCst) && start.elapsed() < LONG {
+                // Not those of the counters' own connections.
+                let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                            WHERE application_name = 'leasehold' AND random() < 0.3";
+                killer.execute(kill, &[]).unwrap();
+                std::thread::sleep(ms(40));
+            }
+        });
+        let workers: Vec<_> = (0..6)
+            .map(|n| {
+                let (client, server) = (clients[n % 2].clone(), &server);
+                s.spawn(move || {
+                    let (mut db, mut done) = (server.connect(), 0);
+                    for turn in 0..25 {
+                        let guard = match (n + turn) % 3 {
+                            0 => client.mutex("k").lock_owned().map(drop_after),
+                            1 => client.fair("k").lock_owned().map(drop_after),
+                            _ => client.multi(["k", "l"]).lock_owned().map(drop_after),
+                        };
+                        let Ok(guard) = guard else { continue };
+                        let n: i64 = db.query_one("SELECT n FROM counter", &[]).unwrap().get(0);
+                        db.execute("UPDATE counter SET n = $1", &[&(n + 1)]).unwrap();
+                        done += 1;
+                        drop(guard);
+                    }
+                    done
+                })
+            })
+            .collect();
+        let counted = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+        over.store(true, Ordering::SeqCst);
+        counted
+    });
+    assert_eq!(server.number_of("SELECT n FROM counter"), i64::from(counted));
+    assert!(counted > 50, "{counted}");
+    drop(clients);
+    server.assert_clean();
+}
+
+fn drop_after<G: Send + 'static>(guard: G) -> Box<dyn std::any::Any> {
+    Box::new(guard)
+}

@@ -1,0 +1,92 @@
+//! Many threads over few connections, and many holds.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::server;
+use crate::rig::{ms, wait_until};
+
+/// 64 threads send their requests together over four connections.
+#[test]
+fn many_threads_share_few_connections() {
+    let server = server!();
+    let client = server.client();
+    let most = AtomicU32::new(0);
+    std::thread::scope(|s| {
+        for n in 0..64 {
+            let (client, most) = (&client, &most);
+            s.spawn(move || {
+                for turn in 0..8 {
+                    // A name of its own, and one that all want.
+                    let guard = client.lock(&format!("own-{n}")).unwrap();
+                    assert!(guard.fencing_token().is_some());
+                    if turn % 4 == 0 {
+                        let shared = client.lock("shared").unwrap();
+                        assert_eq!(most.fetch_add(1, Ordering::SeqCst), 0);
+                        most.fetch_sub(1, Ordering::SeqCst);
+                        shared.unlock().unwrap();
+                    }
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    // Four for calls, one for renewals, one for messages.
+    assert!(server.backends() <= 6, "{}", server.backends());
+    drop(client);
+    server.assert_clean();
+}
+
+/// An acquire whose row another transaction has locked does not hold up those that travel with it.
+#[test]
+fn a_locked_row_holds_up_no_batch() {
+    let server = server!();
+    let client = server.builder().connections(2).build().unwrap();
+    client.lock("locked").unwrap().unlock().unwrap();
+    let mut other = server.connect();
+    let mut transaction = other.transaction().unwrap();
+    transaction.execute("SELECT FROM leasehold.lock FOR UPDATE", &[]).unwrap();
+    std::thread::scope(|s| {
+        let waits =
+            s.spawn(|| client.try_lock_for("locked", Duration::from_secs(30)).unwrap().unwrap().unlock().unwrap());
+        for n in 0..12 {
+            let client = &client;
+            s.spawn(move || (0..10).for_each(|_| client.lock(&format!("own-{n}")).unwrap().unlock().unwrap()));
+        }
+        std::thread::sleep(ms(700));
+        transaction.commit().unwrap();
+        waits.join().unwrap();
+    });
+    drop((client, other));
+    server.assert_clean();
+}
+
+/// Renewed in batches; the table does not grow by it, and sweeping leaves nothing.
+#[test]
+fn ten_thousand_holds_are_renewed() {
+    let server = server!();
+    let client = server.builder().lease(Duration::from_secs(24)).build().unwrap();
+    let names: Vec<String> = (0..10_000).map(|n| format!("hold-{n:05}")).collect();
+    let sets: Vec<_> = names.chunks(500).map(|names| client.multi(names).lock_owned().unwrap()).collect();
+    let size = || server.number_of("SELECT pg_total_relation_size('leasehold.lock')");
+    let (before, first) =
+        (size(), server.number_of("SELECT (extract(epoch FROM min(ends)) * 1000)::bigint FROM leasehold.lock"));
+    wait_until("all are renewed", || {
+        server.number_of("SELECT (extract(epoch FROM min(ends)) * 1000)::bigint FROM leasehold.lock") > first
+    });
+    assert!(sets.iter().all(|set| set.is_held()));
+    assert!(size() < before * 2, "{before} {}", size());
+    for set in sets {
+        set.unlock().unwrap();
+    }
+    let floor = server.number_of("SELECT max(token) FROM leasehold.lock");
+    server.run_sql("SELECT leasehold_v1.sweep(-60, 20000)");
+    assert_eq!(server.number_of("SELECT count(*) FROM leasehold.lock"), 0);
+    // Tokens of a swept name go on.
+    let guard = client.lock("hold-00000").unwrap();
+    assert!(guard.fencing_token().unwrap().as_i64() > floor);
+    assert_eq!(server.number_of("SELECT floor FROM leasehold.meta"), floor);
+    guard.unlock().unwrap();
+    drop(client);
+    server.assert_clean();
+}
