@@ -36,10 +36,10 @@
 //!
 //! As libpq's: `postgres://user[:password]@host[:port][,host[:port]..]/database[?parameter=..]`. A
 //! unix socket is a host that is the path of its directory:
-//! `postgres://app@/shop?host=/run/postgresql`. The URL names the user and a host; the database is the user's name if it is left out. The
-//! password may also stand in `PGPASSWORD` or in the password file (`PGPASSFILE`, `~/.pgpass`, of
-//! mode 0600), which is read for each connection. Parameters that are not in this table are
-//! refused.
+//! `postgres://app@/shop?host=/run/postgresql`. The URL names the user and a host; the database is
+//! the user's name if it is left out. The password may also stand in `PGPASSWORD` or in the
+//! password file (`PGPASSFILE`, `~/.pgpass`, of mode 0600), which is read for each connection.
+//! Parameters that are not in this table are refused.
 //!
 //! | parameter | |
 //! |---|---|
@@ -67,15 +67,16 @@
 //!
 //! ```sql
 //! GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO app;
-//! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share, leasehold.waiter TO app;
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share TO app;
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.waiter TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.once, leasehold.fenced TO app;
 //! GRANT SELECT, UPDATE ON leasehold.meta TO app;
 //! GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold TO app;
 //! ```
 //!
 //! All clients that share locks use one role, or roles that may end each other's backends
-//! (`pg_signal_backend`): a client ends its own. Rows that have been at rest for an hour are removed
-//! by the clients, a thousand every ten minutes; their tokens go on.
+//! (`pg_signal_backend`): a client ends its own. Rows that have been at rest for an hour are
+//! removed by the clients, a thousand every ten minutes; their tokens go on.
 //!
 //! # Connections
 //!
@@ -99,23 +100,23 @@
 //! you run one on your own connection, with any library.
 //!
 //! ```text
-//! holder A (its lease ends)           others                         then
-//! ──────────────────────────────      ───────────────────────────    ─────────────────────────────────────
+//! holder A (its lease ends)         others                        then
+//! ────────────────────────────      ──────────────────────────    ───────────────────────────────
 //! BEGIN; UPDATE account …
-//!   … suspended …                     B gets the lock: token + 1
-//! fence(k, old token)                                                LH001: nothing of A is committed
+//!   … suspended …                   B gets the lock: token + 1
+//! fence(k, old token)                                             LH001: nothing of A is committed
 //!
-//! BEGIN; fence(k, token): it holds    C asks and waits
-//! UPDATE account …                    A renews, releases: passes
-//! COMMIT                                                             C gets it
+//! BEGIN; fence(k, token): holds     C asks and waits
+//! UPDATE account …                  A renews, releases: passes
+//! COMMIT                                                          C gets it
 //!
-//! BEGIN; fence(k, token): it holds    C asks and waits
-//!   … suspended …                                                    after 10 s the server ends A's
-//! COMMIT fails                                                       transaction (25P03), and C gets it
+//! BEGIN; fence(k, token): holds     C asks and waits
+//!   … suspended …                                                 after 10 s the server ends A's
+//! COMMIT fails                                                    transaction; C gets the lock
 //!
-//! BEGIN; fence_at_commit(k, token)    B asks and gets it at once
+//! BEGIN; fence_at_commit(k, token)  B asks and gets it at once
 //! UPDATE account …
-//! COMMIT                                                             LH001: nothing of A is committed
+//! COMMIT                                                          LH001: nothing of A is committed
 //! ```
 //!
 //! `sql` says: *nobody gets it before I am through*. `sql_at_commit` says: *if somebody got it, I

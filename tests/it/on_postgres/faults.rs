@@ -25,7 +25,7 @@ fn a_reply_that_is_lost_at_any_byte_leaves_nothing() {
         proxy.inject("lost", fault);
         match client.try_lock("lost") {
             Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {error:?}")
+                assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {error:?}");
             }
             // The whole answer has arrived, and then the connection ended.
             Ok(Some(guard)) => drop(guard),
