@@ -327,9 +327,7 @@ fn run_all(in_memory: bool, in_database: bool, point: impl Fn(&mut Case) + Sync)
         // A few at once: they share the server, and each has a backend for each connection.
         for rows in plain.chunks(3) {
             let failed = run_rows(rows, |primitive| {
-                let mut case = Case::in_database(primitive, database.clone());
-                point(&mut case);
-                case.end();
+                run_case(Case::in_database(primitive, database.clone()), &point);
             });
             assert!(failed.is_empty(), "in a database not kept by {failed:?}");
         }
@@ -339,15 +337,16 @@ fn run_all(in_memory: bool, in_database: bool, point: impl Fn(&mut Case) + Sync)
     let failed = run_rows(&rows, |primitive| {
         if in_memory && primitive.is_plain_row() {
             println!("{} in memory", primitive.label);
-            let mut case = Case::in_memory(primitive);
-            point(&mut case);
-            case.end();
+            run_case(Case::in_memory(primitive), &point);
         }
-        let mut case = Case::new(primitive);
-        point(&mut case);
-        case.end();
+        run_case(Case::new(primitive), &point);
     });
     assert!(failed.is_empty(), "not kept by {failed:?}");
+}
+
+fn run_case(mut case: Case, point: &impl Fn(&mut Case)) {
+    point(&mut case);
+    case.end();
 }
 
 /// The rows in which the test failed.

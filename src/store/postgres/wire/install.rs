@@ -22,9 +22,11 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
                  administrator run leasehold::POSTGRES_SCHEMA",
             ));
         }
-        let usual = transport.handshake.replace(Instant::now() + PATIENCE);
+        transport.handshake = Some(Instant::now() + PATIENCE);
         let installed = Connection::simple(transport, POSTGRES_SCHEMA)?;
-        transport.handshake = usual.map(|usual| usual.max(Instant::now() + Duration::from_millis(500)));
+        // The time of the handshake may be over: the rest has an I/O timeout of its own.
+        transport.handshake = None;
+        transport.handshake = Some(transport.deadline());
         installed.map_err(|e| refused(&e))?;
         log::info!("the schema leasehold_v1 was installed");
     }
