@@ -156,7 +156,9 @@ fn a_latch_opens_for_all() {
     assert!(!latch.try_wait().unwrap());
     std::thread::scope(|s| {
         let waits = [&a, &b].map(|client| s.spawn(|| client.latch("start").wait_for(LONG).unwrap()));
-        std::thread::sleep(ms(50));
+        // One that comes later would wait for the next opening.
+        let listening = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'";
+        wait_until("both wait", || server.number_of(listening) == 2);
         assert_eq!((b.latch("start").count_down().unwrap(), b.latch("start").count().unwrap()), (1, 1));
         let start = std::time::Instant::now();
         assert_eq!(b.latch("start").count_down().unwrap(), 0);
