@@ -54,12 +54,15 @@ pub(crate) struct Acquire<'a> {
     /// so that a repeated request changes nothing more.
     pub(crate) held: u32,
     pub(crate) token: TokenRule,
+    /// How many fencing tokens in a row it draws, 1 or more: the first is granted, and the others
+    /// are for the turns of other threads at the same hold. Only a plain lock may draw more than 1.
+    pub(crate) tokens: u32,
     pub(crate) waiting: Waiting,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Granted {
-    /// 0 if there is none.
+    /// 0 if there is none; of several, the first.
     pub(crate) token: u64,
     /// When the lease began: the instant before the request was sent. In a store whose holds share
     /// one session, the instant from which the session is known to live.
@@ -286,6 +289,13 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         next: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver>;
+
+    /// Whether the hold of a plain lock may pass from one thread of this client to another without
+    /// a request, under the same holder. Not where a renewal may take a hold anew after its
+    /// release: undoing that would end the turn of the next thread.
+    fn passes_on(&self) -> bool {
+        true
+    }
 
     /// Called in the background, beside calls of locks. One outcome for each hold, in order.
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed>;
