@@ -319,8 +319,7 @@ impl LocalQueues {
                 return;
             }
         } else {
-            state.fairness.released_beside_others(run, waiters);
-            state.fairness.messages = messages;
+            state.fairness.released_beside(others, run, waiters, messages);
         }
         drop(state);
         drop(map);
@@ -420,11 +419,26 @@ impl Leader<'_> {
         self.membership.local_queue.state.lock().fairness.is_yield_due()
     }
 
-    /// Waits until another client has released the lock, or for [`LONGEST_YIELD`].
-    pub(crate) fn yield_to_others(&self, patience: Duration) {
-        let messages = self.membership.local_queue.state.lock().fairness.messages;
-        let taken = self.membership.local_queue.event.wait_for_message(messages + 1, LONGEST_YIELD.min(patience));
-        self.membership.local_queue.state.lock().fairness.yielded(taken);
+    /// Whether clients that have waited longer are to come first.
+    pub(crate) fn comes_last(&self) -> bool {
+        self.must_yield() || self.courtesy().is_some()
+    }
+
+    fn courtesy(&self) -> Option<Duration> {
+        let messages = self.event().messages();
+        self.membership.local_queue.state.lock().fairness.courtesy(messages)
+    }
+
+    /// If this client must yield, waits until another has released the lock, or for
+    /// [`LONGEST_YIELD`]; and then for as long as others may still need to come first. `patience`:
+    /// the part of a pause that the caller has time for.
+    pub(crate) fn let_others_first(&self, patience: impl Fn(Duration) -> Duration) {
+        if self.must_yield() {
+            let messages = self.membership.local_queue.state.lock().fairness.messages;
+            let taken = self.event().wait_for_message(messages + 1, patience(LONGEST_YIELD));
+            self.membership.local_queue.state.lock().fairness.yielded(taken);
+        }
+        std::thread::sleep(patience(self.courtesy().unwrap_or_default()));
     }
 }
 
@@ -547,7 +561,7 @@ mod tests {
             panic!()
         };
         assert!(leader.must_yield());
-        leader.yield_to_others(Duration::from_millis(1));
+        leader.let_others_first(|_| Duration::from_millis(1));
         assert!(!leader.must_yield());
         assert_eq!(leader.membership.local_queue.state.lock().fairness.bound, 2 * FIRST_BOUND);
         local_queues.released(&name, RunLength::ONE, 0, 0);

@@ -41,6 +41,10 @@ const LAST_BOUND: u32 = 1024;
 const LONGEST_ALONE: Duration = Duration::from_millis(16);
 /// How long a fairness counter is remembered.
 pub(super) const MEMORY: Duration = Duration::from_secs(1);
+/// How much later than the others a client tries, for each of them that may not have had the lock
+/// since: about what a message and an attempt take.
+const COURTESY: Duration = Duration::from_micros(150);
+const MOST_COURTESIES: u32 = 8;
 /// The most tokens drawn at once.
 const MOST_TOKENS: u32 = 1024;
 
@@ -84,6 +88,10 @@ pub(super) struct FairnessCounter {
     /// How many messages will have been received when the one of this client's own last release has
     /// arrived.
     pub(super) messages: u64,
+    /// How many other clients the last release reached.
+    others: u64,
+    /// Until how many messages have been received this client comes after the others.
+    last_until: u64,
     /// When the first of them began.
     first: Option<Instant>,
     /// When a release last found others.
@@ -96,7 +104,17 @@ pub(super) struct FairnessCounter {
 
 impl Default for FairnessCounter {
     fn default() -> Self {
-        Self { in_a_row: 0, bound: FIRST_BOUND, messages: 0, first: None, last: None, alone: FIRST_SPAN, tokens: 1 }
+        Self {
+            in_a_row: 0,
+            bound: FIRST_BOUND,
+            messages: 0,
+            others: 0,
+            last_until: 0,
+            first: None,
+            last: None,
+            alone: FIRST_SPAN,
+            tokens: 1,
+        }
     }
 }
 
@@ -136,9 +154,11 @@ impl FairnessCounter {
         self.tokens = tokens_after(run, waiters);
     }
 
-    /// A run has ended with a release that found others.
-    pub(super) fn released_beside_others(&mut self, run: RunLength, waiters: bool) {
+    /// A run has ended with a release that found others. `messages`: how many will have been
+    /// received when its own has arrived.
+    pub(super) fn released_beside(&mut self, others: u64, run: RunLength, waiters: bool, messages: u64) {
         let now = Instant::now();
+        (self.others, self.messages) = (others, messages);
         if self.in_a_row == 0 {
             self.first = now.checked_sub(run.lasted).or(Some(now));
         }
@@ -151,6 +171,16 @@ impl FairnessCounter {
     pub(super) fn yielded(&mut self, taken: bool) {
         self.in_a_row = 0;
         self.bound = if taken { FIRST_BOUND } else { (self.bound * 2).min(LAST_BOUND) };
+        self.last_until = if taken { self.messages + self.others } else { 0 };
+    }
+
+    /// How long this client lets others go first, now that it has received so many messages. A
+    /// message reaches the clients always in the same order, so after a run the first two would
+    /// take turns and the others starve: whoever has seen fewer releases since its own last run
+    /// waits longer.
+    pub(super) fn courtesy(&self, messages: u64) -> Option<Duration> {
+        let before = self.last_until.checked_sub(messages).filter(|before| *before > 0 && self.knows_others())?;
+        Some(COURTESY * u32::try_from(before).map_or(MOST_COURTESIES, |before| before.min(MOST_COURTESIES)))
     }
 }
 

@@ -162,14 +162,14 @@ fn lead<'a, C: Contender<'a>>(
     loop {
         // Left in the queue, perhaps before this thread was the leader.
         sent = sent.or_else(|| leader.collect_piggyback());
-        if sent.is_none() && leader.must_yield() && shared.holds.blocks(name).is_none() {
+        if sent.is_none() && leader.comes_last() && shared.holds.blocks(name).is_none() {
             sent = leader.withdraw_piggyback();
-        }
-        if sent.is_none() && leader.must_yield() && shared.holds.blocks(name).is_none() {
-            listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
-            leader.yield_to_others(patience(Duration::MAX));
-            // This reply predates the yield, and the notification that is cleared below.
-            first = None;
+            if sent.is_none() {
+                listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
+                leader.let_others_first(patience);
+                // This reply predates the yield, and the notification that is cleared below.
+                first = None;
+            }
         }
         // Before the request is sent: a message that arrives while it is under way may be of a
         // release after it.
