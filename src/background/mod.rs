@@ -7,5 +7,6 @@ pub(crate) mod notifications;
 pub(crate) mod piggyback;
 mod renewal_thread;
 pub(crate) mod renewal_trouble;
+pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod watchdog;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::grant::Grant;
 use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
@@ -22,6 +23,8 @@ pub(crate) struct Piggyback {
     lease: Duration,
     token: TokenRule,
     waiting: Waiting,
+    /// Its owner can also take the next turn of a [run](crate::background::run).
+    takes_turns: bool,
     outcome: Mutex<Option<PiggybackOutcome>>,
     delivered: Condvar,
     taken: AtomicBool,
@@ -31,11 +34,19 @@ pub(crate) struct Piggyback {
 #[derive(Debug)]
 pub(crate) enum PiggybackOutcome {
     NotSent,
-    Sent { acquired: Result<Acquired>, unknowns: UnknownOutcomes },
+    /// `tokens`: how many fencing tokens it drew.
+    Sent {
+        acquired: Result<Acquired>,
+        unknowns: UnknownOutcomes,
+        tokens: u32,
+    },
+    /// Not sent: the owner has the next turn at the hold of this grant. Whoever takes this out must
+    /// begin that turn, because nobody else gives up the hold.
+    Passed(Arc<Grant>),
 }
 
 impl Piggyback {
-    pub(crate) fn new(request: &Acquire<'_>) -> Self {
+    pub(crate) fn new(request: &Acquire<'_>, takes_turns: bool) -> Self {
         Self {
             name: request.name.clone(),
             holder: request.holder.clone(),
@@ -43,15 +54,24 @@ impl Piggyback {
             lease: request.lease,
             token: request.token,
             waiting: request.waiting,
+            takes_turns,
             outcome: Mutex::new(None),
             delivered: Condvar::new(),
             taken: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn request(&self) -> Acquire<'_> {
+    /// `tokens`: how many fencing tokens it draws, if it takes turns.
+    pub(crate) fn request(&self, tokens: u32) -> Acquire<'_> {
         let Self { name, holder, permits, lease, token, waiting, .. } = self;
-        Acquire { name, holder, permits: *permits, lease: *lease, held: 0, token: *token, waiting: *waiting }
+        let (permits, lease, token, waiting) = (*permits, *lease, *token, *waiting);
+        let tokens = if self.takes_turns && token == TokenRule::On { tokens } else { 1 };
+        Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
+    }
+
+    /// Whether the hold of this grant can pass to the owner without a request.
+    pub(crate) fn takes_turn_after(&self, grant: &Grant) -> bool {
+        self.takes_turns && grant.passes_to(self.lease, self.token)
     }
 
     /// Called under the mutex of the local queue, when a releasing thread takes it out of there.
@@ -63,7 +83,7 @@ impl Piggyback {
         self.taken.load(Ordering::Acquire)
     }
 
-    fn deliver(&self, outcome: PiggybackOutcome) {
+    pub(super) fn deliver(&self, outcome: PiggybackOutcome) {
         self.outcome.lock().get_or_insert(outcome);
         self.delivered.notify_one();
     }
@@ -85,25 +105,24 @@ impl Piggyback {
 #[derive(Debug)]
 pub(crate) struct TakenPiggyback {
     piggyback: Arc<Piggyback>,
+    /// How many fencing tokens it draws.
+    tokens: u32,
     /// Set if the release itself does not notify the owner.
     event: Option<Arc<Event>>,
 }
 
 impl TakenPiggyback {
-    pub(crate) fn new(piggyback: Arc<Piggyback>, event: Option<Arc<Event>>) -> Self {
-        Self { piggyback, event }
+    pub(crate) fn new(piggyback: Arc<Piggyback>, tokens: u32, event: Option<Arc<Event>>) -> Self {
+        Self { piggyback, tokens, event }
+    }
+
+    pub(crate) fn request(&self) -> Acquire<'_> {
+        self.piggyback.request(self.tokens)
     }
 
     pub(crate) fn deliver(self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) {
-        self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns });
-    }
-}
-
-impl std::ops::Deref for TakenPiggyback {
-    type Target = Piggyback;
-
-    fn deref(&self) -> &Piggyback {
-        &self.piggyback
+        let tokens = self.tokens;
+        self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns, tokens });
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::background::grant::{Grant, RenewalPolicy};
 use crate::background::piggyback::Piggyback;
+use crate::background::run::Turn;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
@@ -188,7 +189,7 @@ fn reenter_once(
     held: u32,
 ) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.grant.holder, terms.lease, TokenRule::Off);
-    let request = Acquire { name, holder, permits: 1, lease, held, token, waiting: Waiting::No };
+    let request = Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting: Waiting::No };
     match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
         Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
         Acquired::Gone | Acquired::Busy { .. } | Acquired::TooFew { .. } => Ok(None),
@@ -228,8 +229,18 @@ impl<'a> Contender<'a> for LockCall<'a> {
         }
     }
 
+    fn draw_tokens(&mut self, tokens: u32) {
+        self.attempt.tokens = if self.takes_turns() && self.terms.token == TokenRule::On { tokens } else { 1 };
+    }
+
     fn piggyback(&mut self) -> Option<Piggyback> {
-        Some(Piggyback::new(&self.attempt.request(true)))
+        Some(Piggyback::new(&self.attempt.request(true), self.takes_turns()))
+    }
+
+    fn take_turn(&mut self, previous: &Arc<Grant>) -> Result<Option<Arc<Hold>>> {
+        let Self { attempt, terms, owner } = self;
+        let grant = previous.next_turn(|now| terms.renewal_policy(now));
+        Hold::take_turn(attempt.shared, previous, grant, *owner, terms.reentrant)
     }
 
     fn on_piggyback_reply(
@@ -245,14 +256,21 @@ impl<'a> Contender<'a> for LockCall<'a> {
 }
 
 impl LockCall<'_> {
+    /// Whether its hold may pass on to other threads of the client, and theirs to it.
+    fn takes_turns(&self) -> bool {
+        let Self { attempt, terms, .. } = self;
+        attempt.name.kind == Kind::Mutex && terms.renewed && attempt.shared.store.passes_on()
+    }
+
     /// Makes a hold of a grant, unless its lease ended before the reply arrived.
     fn begin(&mut self, granted: Granted) -> Result<Arc<Hold>> {
-        let Self { attempt, terms, owner } = self;
         let Granted { token, sent_at, next } = granted;
+        let turn = self.takes_turns().then(|| Turn::first(self.attempt.tokens));
+        let Self { attempt, terms, owner } = self;
         let renewal_policy = terms.renewal_policy(sent_at);
         let (name, clock) = (attempt.name.clone(), attempt.shared.clock.clone());
         let mut grant = Grant::new(name, attempt.holder.clone(), token, sent_at, terms.lease, renewal_policy, clock);
-        (grant.next, grant.permits) = (next, attempt.permits);
+        (grant.next, grant.permits, grant.turn) = (next, attempt.permits, turn);
         if grant.state() == State::Lost {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));

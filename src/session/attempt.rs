@@ -23,6 +23,8 @@ pub(crate) struct AcquireAttempt<'a> {
     pub(crate) permits: u32,
     lease: Duration,
     token: TokenRule,
+    /// How many fencing tokens a request draws.
+    pub(crate) tokens: u32,
     unknowns: UnknownOutcomes,
     /// Since when there are unknown outcomes.
     unknown_since: Option<Moment>,
@@ -74,6 +76,7 @@ impl<'a> AcquireAttempt<'a> {
             permits: 1,
             lease,
             token,
+            tokens: 1,
             unknowns,
             unknown_since: None,
             has_marker: false,
@@ -90,7 +93,8 @@ impl<'a> AcquireAttempt<'a> {
             (true, false) => Waiting::Yes,
             (true, true) => Waiting::Again,
         };
-        Acquire { name, holder, permits: *permits, lease: *lease, held: 0, token: *token, waiting }
+        let (permits, lease, token, tokens) = (*permits, *lease, *token, self.tokens);
+        Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {

@@ -49,6 +49,44 @@ impl Hold {
         Ok(hold)
     }
 
+    /// [`begin`](Self::begin) for the next turn of a run, whose hold was passed on by the turn
+    /// before. `None`: it has ended since then.
+    ///
+    /// Until here the hold is in the table and in the watchdog's schedule under the turn before, so
+    /// that neither a close nor a forced release nor a jump of the clock can miss it.
+    pub(crate) fn take_turn(
+        shared: &Arc<Shared>,
+        previous: &Grant,
+        grant: Grant,
+        owner: Owner,
+        reentrant: bool,
+    ) -> Result<Option<Arc<Self>>> {
+        let hold = Arc::new(Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant))));
+        if matches!(owner, Owner::Thread(_)) {
+            notify_at_thread_exit(shared);
+        }
+        shared.holds.replace(previous, hold.entry.clone());
+        if let Err(e) = shared.watchdog.watch_next(previous, &hold.grant) {
+            let _ = hold.release_all();
+            return Err(e.for_name(hold.name()));
+        }
+        // As in `begin`.
+        if shared.is_closed() {
+            let _ = hold.release_all();
+            return Err(closed().for_name(hold.name()));
+        }
+        // Checked after it is in the table: whoever learns of the loss later finds it there.
+        if previous.is_gone() {
+            hold.grant.lose();
+        }
+        if hold.is_held() {
+            return Ok(Some(hold));
+        }
+        // Its lease ended while this thread was waking up, or somebody forced it out.
+        let _ = hold.release_all();
+        Ok(None)
+    }
+
     pub(super) fn of(shared: &Arc<Shared>, entry: Arc<HoldEntry>) -> Self {
         Self { shared: shared.clone(), entry }
     }

@@ -60,6 +60,12 @@ impl HoldEntry {
         Self { grant: Arc::new(grant), owner, reentrant, counts: AtomicU64::new(side.one()) }
     }
 
+    /// Whether the thread has it. Not so if it was passed on and only keeps its place here for the
+    /// next turn.
+    fn is_of(&self, thread: ThreadId) -> bool {
+        self.owner == Owner::Thread(thread) && self.grant.state() != State::Released
+    }
+
     pub(crate) fn counts(&self) -> HoldCounts {
         let word = self.counts.load(Ordering::Acquire);
         HoldCounts { main: word as u32, reads: (word >> 32) as u32 }
@@ -102,6 +108,17 @@ impl Holds {
         Self { map: Mutex::default(), io_timeout }
     }
 
+    /// Puts the hold of the next turn in the place of the one before.
+    pub(crate) fn replace(&self, previous: &Grant, hold: Arc<HoldEntry>) {
+        let mut map = self.map.lock();
+        let holds = map.entry(hold.grant.name.key.clone()).or_default();
+        match holds.iter_mut().find(|other| std::ptr::eq(&*other.grant, previous)) {
+            Some(place) => *place = hold,
+            // A close has taken it out.
+            None => holds.push(hold),
+        }
+    }
+
     pub(crate) fn insert(&self, hold: Arc<HoldEntry>) {
         self.map.lock().entry(hold.grant.name.key.clone()).or_default().push(hold);
     }
@@ -119,7 +136,7 @@ impl Holds {
     /// The hold that a method of this thread re-enters.
     pub(crate) fn of_thread(&self, key: &str, thread: ThreadId) -> Option<Arc<HoldEntry>> {
         let map = self.map.lock();
-        map.get(key)?.iter().find(|hold| hold.owner == Owner::Thread(thread)).cloned()
+        map.get(key)?.iter().find(|hold| hold.is_of(thread)).cloned()
     }
 
     /// How long a thread of this client has the lock for itself, or is still giving it up: during
@@ -143,7 +160,7 @@ impl Holds {
         let mut taken = Vec::new();
         self.map.lock().retain(|_, holds| {
             holds.retain(|hold| {
-                let theirs = hold.owner == Owner::Thread(thread);
+                let theirs = hold.is_of(thread);
                 if theirs {
                     taken.push(hold.clone());
                 }

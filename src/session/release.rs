@@ -64,7 +64,21 @@ impl Hold {
     /// sent. A renewal that runs after the release then finds no hold to renew, and a reply to a
     /// renewal that arrives late finds a lease that nothing revives.
     fn leave_all(&self) -> Result<Option<Left>> {
-        self.left_all(self.grant.lease.release(self.grant.now()))
+        let before = self.grant.lease.release(self.grant.now());
+        if before == State::Held && self.pass_on() {
+            self.grant.wake();
+            return Ok(None);
+        }
+        self.left_all(before)
+    }
+
+    /// Passes the hold to a thread of this client that waits for it: nothing is sent, and the turn
+    /// of that thread begins. See [`run`](crate::background::run).
+    ///
+    /// Called after the lease has left its live states: of all that may end this hold now, only one
+    /// sees it live. A suspect one is released: the store has not confirmed its last renewal.
+    fn pass_on(&self) -> bool {
+        self.grant.turn.is_some() && !self.shared.is_closed() && self.shared.local_queues.pass_on(&self.grant)
     }
 
     /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a
@@ -131,7 +145,7 @@ impl Hold {
         }
         let Grant { name, next, .. } = &*self.grant;
         match (name.kind, next) {
-            (Kind::Mutex | Kind::Write, _) => self.shared.local_queues.take_piggyback(&name.key),
+            (Kind::Mutex | Kind::Write, _) => self.shared.local_queues.take_piggyback(&self.grant),
             (Kind::Fair, Some(next)) => self.shared.local_queues.take_piggyback_of(next),
             _ => None,
         }
@@ -183,7 +197,7 @@ impl Hold {
                     // The fairness counter does not count reads: readers keep no reader out, and a
                     // waiting writer leaves a wait marker that keeps new readers out.
                     (Kind::Read, _) => self.shared.local_queues.notify(&name.key),
-                    _ => self.shared.notify_freed(name, listeners, received_before),
+                    _ => self.shared.notify_freed(name, self.grant.run(), listeners, received_before),
                 }
                 Ok(())
             }

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::background::local_queue::LocalQueues;
 use crate::background::loss_callbacks::LossCallbacks;
 use crate::background::notifications::Notifications;
+use crate::background::run::RunLength;
 use crate::background::watchdog::Watchdog;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -133,12 +134,12 @@ impl Shared {
     /// Wakes this client's own waiters after one of its threads freed `name`: they need not wait
     /// for the message, which reached `listeners` subscribers. `received_before`: how many messages
     /// the waiters had received before it was sent.
-    pub(crate) fn notify_freed(&self, name: &LockName, listeners: Option<u64>, received_before: u64) {
+    pub(crate) fn notify_freed(&self, name: &LockName, run: RunLength, listeners: Option<u64>, received_before: u64) {
         let listeners = listeners.unwrap_or(0);
         // Few others publish on this topic in between, so the next message is mostly this client's.
         let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
         let messages = received_before + own * self.store.messages_per_release();
-        self.local_queues.released(&name.key, listeners - own, messages);
+        self.local_queues.released(&name.key, run, listeners - own, messages);
     }
 
     /// Counts an acquiring call, until the returned value is dropped.

@@ -109,6 +109,11 @@ impl Handle {
         let freed = self.shared.store.force_unlock(name).map_err(|e| e.for_name(&name.name))?;
         if freed {
             ours.iter().for_each(Hold::report_loss);
+            // It may have passed on meanwhile: every later turn has the same holder. One that is
+            // not in the table yet sees what was just reported.
+            let is_forced = |hold: &Hold| ours.iter().any(|one| one.grant.holder == hold.grant.holder);
+            let later = Hold::all_under(&self.shared, &name.key);
+            later.iter().filter(|hold| is_forced(hold)).for_each(Hold::report_loss);
             self.shared.local_queues.notify(&name.key);
         }
         Ok(freed)

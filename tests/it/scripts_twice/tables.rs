@@ -2,6 +2,23 @@
 
 use super::Primitive;
 
+/// A plain lock whose hold passes between the threads of a client; `scripts` has the rest of it.
+pub(super) const RUN: Primitive = Primitive {
+    calls: &[
+        "mutex_acquire_run L token | $A 2ks 0 -1 5 0 0",
+        "mutex_acquire_run L token | $A 2ks 0 0 5 0 0",
+        "mutex_acquire_run L token | $A 2ks 0 9ks 5 0 0",
+        "mutex_acquire_run L token | $A 2ks 0 9ks 5 0 1",
+    ],
+    states: &[
+        ("", "1,0 1,1 1,1 3,0"),
+        ("SET token 7", "1,0 1,8 1,8 3,0"),
+        ("SET token abc", "1,0 !INT !INT 3,0"),
+        ("HSET L $A 2; PEXPIRE L 2ks", "1,0 1,1 1,1 3,0"),
+        ("HSET L $B 1; PEXPIRE L 2ks", "0,2ks 0,2ks 0,2ks 0,2ks"),
+    ],
+};
+
 pub(super) const FAIR: Primitive = Primitive {
     calls: &[
         "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks channel 0 0",

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::{
-    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_RELEASE, LEASE_RENEW, MUTEX_ACQUIRE, MUTEX_RELEASE,
-    PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error,
-    pair, too_late, unexpected,
+    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_RELEASE, LEASE_RENEW, MUTEX_ACQUIRE, MUTEX_ACQUIRE_RUN,
+    MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE,
+    fail_on_error, pair, too_late, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
@@ -29,11 +29,16 @@ pub(crate) struct WaiterTimeouts {
 }
 
 pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Request {
-    let Acquire { name, holder, permits, lease, held, token, waiting } = *request;
+    let Acquire { name, holder, permits, lease, held, token, tokens, waiting } = *request;
     let keys = RedisKeys::of(name);
     let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
     let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
     let request = match name.kind {
+        Kind::Mutex if tokens > 1 => {
+            let request = Request::script(&MUTEX_ACQUIRE_RUN, &[lock, keys.token.as_bytes()]);
+            let request = with_token(request.arg(holder.as_str()).number(lease).number(held), token);
+            request.number(u64::from(tokens)).with_floor_and_limit()
+        }
         Kind::Mutex => {
             let request = Request::script(&MUTEX_ACQUIRE, &[lock, keys.token.as_bytes()]);
             with_token(request.arg(holder.as_str()).number(lease).number(held), token).with_floor_and_limit()

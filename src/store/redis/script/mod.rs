@@ -47,7 +47,7 @@ for_each_script!(statics);
 /// Loaded by the handshake of every connection: the scripts of the plain lock, and the probe. The
 /// others are sent with their source when a server does not know them: all of them would be tens of
 /// kilobytes for each connection of each client after a failover.
-static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
+static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_ACQUIRE_RUN, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
 
 fn pair(reply: Reply, asked: &str) -> Result<(i64, i64)> {
     match fail_on_error(reply)? {
