@@ -4,8 +4,8 @@
 //! ```text
 //! cargo bench --bench budget                           the whole table, about a minute and a half
 //! cargo bench --bench budget -- --quick                a check that everything works, 20 s; its numbers mean little
-//! cargo bench --bench budget -- cycle hand-off         some of: cycle threads one-lock processes hand-off kill
-//!                                                      commands holds is-held tls (--features tls)
+//! cargo bench --bench budget -- cycle hand-off         some of: cycle threads cpu allocations one-lock processes
+//!                                                      hand-off kill commands holds is-held tls (--features tls)
 //! cargo bench --bench budget -- --tcp                  over TCP on the loopback interface, not a unix socket
 //! cargo bench --bench budget -- --markdown             the table as in BENCHMARKS.md
 //! ```
@@ -19,6 +19,7 @@
 mod common;
 #[cfg(feature = "tls")]
 mod tls;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -36,6 +37,8 @@ use common::{Bench, Part};
 const PARTS: &[Part] = &[
     ("cycle", cycle),
     ("threads", threads),
+    ("cpu", usage::cpu),
+    ("allocations", usage::allocations),
     ("one-lock", |bench, table| parts::one_lock(bench, table, Primitive::Mutex, 1.0, 0.95)),
     ("processes", |bench, table| parts::processes(bench, table, Primitive::Mutex, 0.9)),
     ("hand-off", hand_off),
@@ -46,6 +49,10 @@ const PARTS: &[Part] = &[
     #[cfg(feature = "tls")]
     ("tls", tls::cycle),
 ];
+
+/// For the part `allocations`.
+#[global_allocator]
+static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
 
 fn main() {
     common::run(PARTS, |role| match *role {

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::batch::{Answer, Batch, Outcome, QueuedRequest, RequestState, copy};
+use super::busy_poll::CallUnderWay;
 use super::connection::{Connection, InFlight};
 use super::connector::Connector;
+use super::reply::Reply;
 use super::request::Request;
 use super::unknown_outcome::Failure;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -47,6 +49,7 @@ struct State {
 pub(crate) struct Pending<'p> {
     pool: &'p Pool,
     stage: Stage<'p>,
+    _call: CallUnderWay<'p>,
 }
 
 // Not boxed, because a box would be one allocation for each call.
@@ -98,38 +101,42 @@ impl Pool {
 
     /// Makes a connection if none is free and there are fewer than `most`.
     fn begin_among(&self, request: Request, most: usize) -> Pending<'_> {
+        let call = self.connector.busy_poll.begin_call();
+        Pending { pool: self, stage: self.send_or_queue(request, most), _call: call }
+    }
+
+    fn send_or_queue(&self, request: Request, most: usize) -> Stage<'_> {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            return Pending { pool: self, stage: Stage::Failed(Failure::NotSent(closed())) };
+            return Stage::Failed(Failure::NotSent(closed()));
         }
         if let Some(connection) = state.free.pop() {
             drop(state);
-            return self.send(Borrowed::new(self, connection), request);
+            return Self::send(Borrowed::new(self, connection), request);
         }
         if state.open < most {
             state.open += 1;
             drop(state);
             return match self.make() {
-                Ok(connection) => self.send(connection, request),
-                Err(error) => Pending { pool: self, stage: Stage::Failed(Failure::NotSent(error)) },
+                Ok(connection) => Self::send(connection, request),
+                Err(error) => Stage::Failed(Failure::NotSent(error)),
             };
         }
         let queued_request = Arc::new(QueuedRequest::new(request));
         state.queue.push_back(queued_request.clone());
-        Pending { pool: self, stage: Stage::Queued(queued_request) }
+        Stage::Queued(queued_request)
     }
 
-    fn send<'p>(&'p self, mut connection: Borrowed<'p>, request: Request) -> Pending<'p> {
+    fn send(mut connection: Borrowed<'_>, request: Request) -> Stage<'_> {
         connection.in_flight = true;
-        let stage = match connection.get().send(std::iter::once(&request)) {
+        match connection.get().send(std::iter::once(&request)) {
             Ok(flight) => Stage::Sent { connection, flight, request },
             Err(failure) => {
                 connection.broken();
                 Stage::Failed(failure)
             }
-        };
-        Pending { pool: self, stage }
+        }
     }
 
     /// Sends two requests in one write if a connection is free now. Each has its own outcome: the
@@ -145,8 +152,9 @@ impl Pool {
                 return Some((Err(copy(&failure)), Err(failure)));
             }
         };
+        let _call = self.connector.busy_poll.begin_call();
         let mut receive = || {
-            let reply = connection.get().recv(&flight)?;
+            let reply = connection.recv(&flight)?;
             Ok(Answer { reply, sent_at: flight.sent_at })
         };
         let first_outcome: Outcome = receive();
@@ -300,7 +308,7 @@ impl Pool {
         };
         batch.unknown = Some(flight.unknown.clone());
         let sent_at = flight.sent_at;
-        let own_outcome = match connection.get().recv(&flight) {
+        let own_outcome = match connection.recv(&flight) {
             Ok(reply) => Ok(Answer { reply, sent_at }),
             Err(failure) => {
                 connection.broken();
@@ -308,7 +316,7 @@ impl Pool {
             }
         };
         for _ in 0..batch.followers.len() {
-            match connection.get().recv(&flight) {
+            match connection.recv(&flight) {
                 Ok(reply) => batch.outcomes.push_back(Ok(Answer { reply, sent_at })),
                 Err(failure) => {
                     connection.broken();
@@ -337,7 +345,7 @@ impl Pending<'_> {
     pub(crate) fn finish(self) -> Outcome {
         match self.stage {
             Stage::Failed(failure) => Err(failure),
-            Stage::Sent { mut connection, flight, request } => match connection.get().recv(&flight) {
+            Stage::Sent { mut connection, flight, request } => match connection.recv(&flight) {
                 Ok(reply) => {
                     connection.in_flight = false;
                     if reply.is_demotion() {
@@ -433,6 +441,11 @@ impl<'p> Borrowed<'p> {
 
     fn get(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("a borrowed connection is there until it is given back or broken")
+    }
+
+    fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
+        let busy_poll = &self.pool.connector.busy_poll;
+        self.get().recv_soon(flight, busy_poll)
     }
 
     /// Closes the connection after an error.
