@@ -7,6 +7,7 @@ mod again;
 mod ask;
 mod batch;
 mod busy_poll;
+mod combine;
 mod connection;
 mod connector;
 mod endpoint;
