@@ -6,7 +6,7 @@
 //! within the [window](WINDOW), and while no other thread wants the core. Both are seen by trying,
 //! and a try that fails is not repeated for a while, which grows with every failure.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a reply is looked for. One that takes longer is waited for asleep: waking up adds
@@ -22,6 +22,11 @@ const AFTER_AN_INTERRUPTION: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A failure this many pauses after the last one is the first of a new row.
 const ROW: u64 = 16;
+/// What a miss counts for, where a reply within the window counts for one: with fewer than a fourth
+/// of misses, looking saves more than it costs.
+const MISS: u32 = 3;
+/// This many misses in a row lead to a pause; after a pause, the first one does.
+const MOST_MISSES: u32 = 3;
 
 /// Whether threads of one client look for their replies now. All of it is advice: threads that read
 /// it at the same time as others write it do no harm.
@@ -35,6 +40,8 @@ pub(crate) struct BusyPoll {
     resume_at: AtomicU64,
     /// The last pause, in nanoseconds.
     pause: AtomicU64,
+    /// How much looking has been in vain lately.
+    in_vain: AtomicU32,
 }
 
 /// A call under way.
@@ -55,6 +62,7 @@ impl BusyPoll {
             calls: AtomicUsize::new(0),
             resume_at: AtomicU64::new(0),
             pause: AtomicU64::new(0),
+            in_vain: AtomicU32::new(0),
         }
     }
 
@@ -80,16 +88,37 @@ impl BusyPoll {
                 self.pause_from(now - since, AFTER_AN_INTERRUPTION);
                 return found;
             }
-            if found.is_some() || self.calls.load(Ordering::Relaxed) > 1 {
+            if found.is_some() {
+                self.note_success();
                 return found;
             }
+            if self.calls.load(Ordering::Relaxed) > 1 {
+                return None;
+            }
             if now - began >= WINDOW {
-                self.pause_from(now - since, AFTER_A_MISS);
+                self.note_miss(now - since);
                 return None;
             }
             last = now;
             std::hint::spin_loop();
         }
+    }
+
+    fn note_success(&self) {
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        if in_vain > 0 {
+            self.in_vain.store(in_vain - 1, Ordering::Relaxed);
+        }
+    }
+
+    fn note_miss(&self, now: Duration) {
+        let in_vain = self.in_vain.load(Ordering::Relaxed) + MISS;
+        if in_vain < MOST_MISSES * MISS {
+            self.in_vain.store(in_vain, Ordering::Relaxed);
+            return;
+        }
+        self.in_vain.store((MOST_MISSES - 1) * MISS, Ordering::Relaxed);
+        self.pause_from(now, AFTER_A_MISS);
     }
 
     /// `now`: since `since`.
@@ -168,7 +197,15 @@ mod tests {
     #[test]
     fn misses_are_retried_ever_more_rarely() {
         let busy_poll = BusyPoll::new(true);
-        assert!(looks(&busy_poll) > 0);
+        // One in vain between many that are not is no reason to stop.
+        for _ in 0..100 {
+            busy_poll.note_miss(Duration::ZERO);
+            (0..4).for_each(|_| busy_poll.note_success());
+        }
+        assert_eq!(pause(&busy_poll), Duration::ZERO);
+        for _ in 0..MOST_MISSES {
+            assert!(looks(&busy_poll) > 0);
+        }
         let first = pause(&busy_poll);
         assert!(first >= AFTER_A_MISS);
         assert_eq!(looks(&busy_poll), 0, "during the pause");
