@@ -10,13 +10,9 @@ use std::time::{Duration, Instant};
 /// parser has read ahead do not count.
 #[cfg(unix)]
 pub(super) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::event::{PollFd, PollFlags, poll};
     let mut fds: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
-    let timeout = Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    match poll(&mut fds, Some(&timeout)) {
+    match poll(&mut fds, Some(&timespec(timeout))) {
         Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
         // A signal; the caller checks its deadline and polls again.
         Err(_) => vec![false; streams.len()],
@@ -31,6 +27,38 @@ pub(super) fn is_readable(stream: &impl AsFd) -> bool {
     let peeked = rustix::io::retry_on_intr(|| rustix::net::recv(stream, &mut [0; 1][..], flags));
     // After another error its state is unknown, so the connection must not be used.
     !matches!(peeked, Err(rustix::io::Errno::AGAIN))
+}
+
+/// One read that waits for input until `deadline`, and not at all after it: a process that was
+/// stopped meanwhile finds what has come.
+///
+/// For unix sockets, where a read with a timeout costs more on Linux although it is one system call
+/// and not two: each time the other end takes what was sent to it, the kernel wakes a thread that
+/// sleeps in a read of the socket, in vain. One that sleeps in poll is woken by input only.
+#[cfg(unix)]
+pub(super) fn read_until(stream: &impl AsFd, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timespec(left))) {
+            Ok(0) if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
+            // A signal, such as the one that continues a process that was stopped.
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => match read_now(stream, buffer) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            },
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn timespec(timeout: Duration) -> rustix::event::Timespec {
+    rustix::event::Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    }
 }
 
 /// Without poll, the caller tries each in turn, without waiting, every millisecond.
