@@ -4,8 +4,8 @@
 //! ```text
 //! cargo bench --bench budget                           the whole table, about two minutes
 //! cargo bench --bench budget -- --quick                a check that everything works, 20 s; its numbers mean little
-//! cargo bench --bench budget -- cycle hand-off         some of: cycle threads one-lock processes hand-off kill
-//!                                                      commands holds is-held tls (--features tls)
+//! cargo bench --bench budget -- cycle hand-off         some of: cycle threads cpu allocations one-lock processes
+//!                                                      hand-off kill commands holds is-held tls (--features tls)
 //! cargo bench --bench budget -- --hogs                 only beside two processes that want the processor all the time;
 //!                                                      --delayed: only 0.2 ms away; --quiet: neither
 //! cargo bench --bench budget -- --tcp                  over TCP on the loopback interface, not a unix socket
@@ -21,6 +21,7 @@
 mod common;
 #[cfg(feature = "tls")]
 mod tls;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -38,6 +39,8 @@ use common::{Bench, Part};
 const PARTS: &[Part] = &[
     ("cycle", cycle),
     ("threads", threads),
+    ("cpu", usage::cpu),
+    ("allocations", usage::allocations),
     ("one-lock", |bench, table| parts::one_lock(bench, table, Primitive::Mutex, 8.0, 0.95)),
     ("processes", |bench, table| parts::processes(bench, table, Primitive::Mutex, 4.0, 0.95)),
     ("hand-off", hand_off),
@@ -51,6 +54,10 @@ const PARTS: &[Part] = &[
 
 /// The parts that are also measured beside hogs and through a slow network.
 const EVERYWHERE: &[&str] = &["cycle", "threads", "one-lock"];
+
+/// For the part `allocations`.
+#[global_allocator]
+static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
 
 fn main() {
     common::run(PARTS, EVERYWHERE, |role| {

@@ -74,6 +74,7 @@ pub struct Builder {
     outage_timeout: Option<Duration>,
     waiter_timeout: Duration,
     java_waiter_timeout: Duration,
+    busy_poll: bool,
     lazy: bool,
 }
 
@@ -105,6 +106,7 @@ impl Builder {
             outage_timeout: None,
             waiter_timeout: DEFAULT_WAITER_TIMEOUT,
             java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT,
+            busy_poll: true,
             lazy: false,
         }
     }
@@ -244,6 +246,21 @@ impl Builder {
     /// own. Without Java it has no effect.
     pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {
         self.java_waiter_timeout = timeout;
+        self
+    }
+
+    /// Whether a thread that waits for a reply may look for it for up to 50 µs before it falls
+    /// asleep (busy polling). On an idle machine, with the server nearby, that more than doubles
+    /// the rate of one thread that takes and frees locks, because falling asleep and waking up
+    /// takes longer than the server needs. Meanwhile the thread uses its core.
+    ///
+    /// It looks only while no other call of the client is under way, and stops by itself, for up
+    /// to 2 s at a time, where replies take longer than that or other threads want the core. It
+    /// never lengthens a wait. Turn it off where CPU time counts more than speed: on a battery,
+    /// under a CPU quota, or where cores are paid for by use. No effect on
+    /// [`redlock`](Self::redlock). Defaults to true.
+    pub fn busy_poll(mut self, on: bool) -> Self {
+        self.busy_poll = on;
         self
     }
 
@@ -400,6 +417,7 @@ impl std::fmt::Debug for Builder {
             .field("outage_timeout", &self.outage_timeout)
             .field("waiter_timeout", &self.waiter_timeout)
             .field("java_waiter_timeout", &self.java_waiter_timeout)
+            .field("busy_poll", &self.busy_poll)
             .field("connect_lazily", &self.lazy)
             .finish()
     }

@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::base::holder::ClientId;
 use crate::store::redis::script::WaiterTimeouts;
 use crate::store::redis::sentinel::Sentinels;
-use crate::store::redis::wire::{Connector, Endpoint, Target};
+use crate::store::redis::wire::{BusyPoll, Connector, Endpoint, Target};
 use crate::store::redis::{RedisSettings, RedisStore, script};
 
 impl Builder {
@@ -20,6 +20,7 @@ impl Builder {
             handshake: script::handshake(&self.key_prefix),
             io_timeout,
             clock: clock.clone(),
+            busy_poll: Arc::new(BusyPoll::new(self.busy_poll)),
             memory_seen: Arc::default(),
             cluster: None,
         }

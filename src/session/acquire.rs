@@ -68,7 +68,7 @@ pub(crate) fn acquire_for_thread(
     name: &Arc<LockName>,
     terms: &Terms,
     deadline: Deadline,
-) -> Result<Option<Arc<Hold>>> {
+) -> Result<Option<Hold>> {
     shared.check_usable().map_err(|e| e.for_name(&name.name))?;
     let thread = std::thread::current().id();
     match Hold::of_thread(shared, &name.key, thread) {
@@ -85,7 +85,7 @@ pub(crate) fn acquire_owned(
     permits: u32,
     terms: &Terms,
     deadline: Deadline,
-) -> Result<Option<Arc<Hold>>> {
+) -> Result<Option<Hold>> {
     shared.check_usable().map_err(|e| e.for_name(&name.name))?;
     let thread = std::thread::current().id();
     if name.kind == Kind::Write {
@@ -203,7 +203,7 @@ fn acquire(
     terms: &Terms,
     deadline: Deadline,
     owner: Owner,
-) -> Result<Option<Arc<Hold>>> {
+) -> Result<Option<Hold>> {
     let attempt = AcquireAttempt::new(shared, name, permits, terms.lease, terms.token)?;
     contend(&mut LockCall { attempt, terms, owner }, deadline)
 }
@@ -216,13 +216,13 @@ struct LockCall<'a> {
 }
 
 impl<'a> Contender<'a> for LockCall<'a> {
-    type Won = Arc<Hold>;
+    type Won = Hold;
 
     fn attempt(&mut self) -> &mut AcquireAttempt<'a> {
         &mut self.attempt
     }
 
-    fn try_once(&mut self, waits: bool) -> Result<Tried<Arc<Hold>>> {
+    fn try_once(&mut self, waits: bool) -> Result<Tried<Hold>> {
         match self.attempt.ask(waits)? {
             Tried::Won(granted) => self.begin(granted).map(Tried::Won),
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
@@ -237,17 +237,13 @@ impl<'a> Contender<'a> for LockCall<'a> {
         Some(Piggyback::new(&self.attempt.request(true), self.takes_turns()))
     }
 
-    fn take_turn(&mut self, previous: &Arc<Grant>) -> Result<Option<Arc<Hold>>> {
+    fn take_turn(&mut self, previous: &Arc<Grant>) -> Result<Option<Hold>> {
         let Self { attempt, terms, owner } = self;
         let grant = previous.next_turn(|now| terms.renewal_policy(now));
         Hold::take_turn(attempt.shared, previous, grant, *owner, terms.reentrant)
     }
 
-    fn on_piggyback_reply(
-        &mut self,
-        acquired: Result<Acquired>,
-        unknowns: UnknownOutcomes,
-    ) -> Result<Tried<Arc<Hold>>> {
+    fn on_piggyback_reply(&mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) -> Result<Tried<Hold>> {
         match self.attempt.on_piggyback_reply(acquired, unknowns)? {
             Tried::Won(granted) => self.begin(granted).map(Tried::Won),
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
@@ -263,7 +259,7 @@ impl LockCall<'_> {
     }
 
     /// Makes a hold of a grant, unless its lease ended before the reply arrived.
-    fn begin(&mut self, granted: Granted) -> Result<Arc<Hold>> {
+    fn begin(&mut self, granted: Granted) -> Result<Hold> {
         let Granted { token, sent_at, next } = granted;
         let turn = self.takes_turns().then(|| Turn::first(self.attempt.tokens));
         let Self { attempt, terms, owner } = self;

@@ -14,7 +14,8 @@ use crate::session::thread_exit::notify_at_thread_exit;
 use crate::store::{HoldCounts, Renewal, Renewed, UnknownOutcomes};
 
 /// One holder's possession of one lock, shared by the guards of all its levels: the entry in the
-/// client's hold table, with the client that acts on it.
+/// client's hold table, with the client that acts on it. A clone is another reference to the same.
+#[derive(Clone)]
 pub(crate) struct Hold {
     pub(super) shared: Arc<Shared>,
     entry: Arc<HoldEntry>,
@@ -31,8 +32,8 @@ pub(crate) struct Left {
 impl Hold {
     /// Enters a grant into the hold table and the watchdog: from here on it is found, renewed and
     /// released.
-    pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner, reentrant: bool) -> Result<Arc<Self>> {
-        let hold = Arc::new(Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant))));
+    pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner, reentrant: bool) -> Result<Self> {
+        let hold = Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant)));
         if matches!(owner, Owner::Thread(_)) {
             notify_at_thread_exit(shared);
         }
@@ -60,8 +61,8 @@ impl Hold {
         grant: Grant,
         owner: Owner,
         reentrant: bool,
-    ) -> Result<Option<Arc<Self>>> {
-        let hold = Arc::new(Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant))));
+    ) -> Result<Option<Self>> {
+        let hold = Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant)));
         if matches!(owner, Owner::Thread(_)) {
             notify_at_thread_exit(shared);
         }
@@ -92,8 +93,8 @@ impl Hold {
     }
 
     /// The hold that a method of this thread re-enters.
-    pub(crate) fn of_thread(shared: &Arc<Shared>, key: &str, thread: ThreadId) -> Option<Arc<Self>> {
-        shared.holds.of_thread(key, thread).map(|entry| Arc::new(Self::of(shared, entry)))
+    pub(crate) fn of_thread(shared: &Arc<Shared>, key: &str, thread: ThreadId) -> Option<Self> {
+        shared.holds.of_thread(key, thread).map(|entry| Self::of(shared, entry))
     }
 
     /// The client's live holds under a lock key.

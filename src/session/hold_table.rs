@@ -7,6 +7,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::background::grant::Grant;
 use crate::base::lease::State;
@@ -98,7 +99,8 @@ impl HoldEntry {
 
 #[derive(Debug)]
 pub(crate) struct Holds {
-    map: Mutex<HashMap<Arc<str>, Vec<Arc<HoldEntry>>>>,
+    /// Nearly always one hold under a key, so that a lock call allocates no list.
+    map: Mutex<HashMap<Arc<str>, SmallVec<[Arc<HoldEntry>; 1]>>>,
     io_timeout: Duration,
 }
 
@@ -152,7 +154,7 @@ impl Holds {
 
     /// The live holds under a lock key.
     pub(crate) fn under(&self, key: &str) -> Vec<Arc<HoldEntry>> {
-        self.map.lock().get(key).cloned().unwrap_or_default()
+        self.map.lock().get(key).map_or_else(Vec::new, |holds| holds.to_vec())
     }
 
     /// Removes all holds that are bound to the thread.

@@ -17,6 +17,7 @@ pub(crate) mod attempt;
 mod closing;
 pub(crate) mod hold;
 mod hold_table;
+mod names;
 mod release;
 mod shared;
 mod thread_exit;

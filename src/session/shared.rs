@@ -19,6 +19,7 @@ use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::process::OwnProcess;
 use crate::session::hold_table::Holds;
+use crate::session::names::Names;
 use crate::store::{LockStore, Topic};
 
 /// The settings of a client, frozen when it is built.
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: Arc<dyn LockStore>,
     pub(crate) holds: Holds,
+    pub(crate) names: Names,
     /// Permits without leases that are out, by holder: no lease returns them to the semaphore, so
     /// closing the client has to.
     pub(crate) outstanding_permits: Mutex<HashMap<Holder, (Arc<LockName>, u32)>>,
@@ -85,6 +87,7 @@ impl Shared {
             ),
             notifications: Notifications::new(client_name.clone(), store.clone(), config.lease),
             holds: Holds::new(config.io_timeout),
+            names: Names::default(),
             config,
             id,
             clock,

@@ -49,12 +49,12 @@ impl<N> Handle<N> {
 
 impl Handle {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str, kind: Kind) -> Self {
-        let name = LockName::new(&shared.config.key_prefix, name, kind);
-        let name = name.and_then(|name| {
+        let made = || {
+            let name = LockName::new(&shared.config.key_prefix, name, kind)?;
             shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
             Ok(Arc::new(name))
-        });
-        Self::of(shared, name)
+        };
+        Self::of(shared, shared.names.get(name, kind, made))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -67,20 +67,24 @@ impl Handle {
 
     /// The name for an acquire of `kind`, such as the read side of a read-write lock.
     fn name_of_kind(&self, kind: Kind) -> Result<Arc<LockName>> {
-        self.usable().map(|name| if name.kind == kind { name.clone() } else { Arc::new(name.of_kind(kind)) })
+        let name = self.usable()?;
+        if name.kind == kind {
+            return Ok(name.clone());
+        }
+        self.shared.names.get(&name.name, kind, || Ok(Arc::new(name.of_kind(kind))))
     }
 
-    pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Arc<Hold>, ThreadBound>>> {
+    pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, ThreadBound>>> {
         let hold = acquire_for_thread(&self.shared, &self.name_of_kind(kind)?, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
-    pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Arc<Hold>, Movable>>> {
+    pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
         let hold = acquire_owned(&self.shared, &self.name_of_kind(kind)?, 1, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
-    pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Guard<Arc<Hold>, Movable>>> {
+    pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
         let hold = acquire_owned(&self.shared, self.usable()?, permits, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, Side::Main)))
     }

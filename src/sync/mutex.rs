@@ -129,7 +129,7 @@ impl ReentrantMutex {
 /// [`lock_owned`](ReentrantMutex::lock_owned) has guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct ReentrantMutexGuard(Guard<Arc<Hold>, ThreadBound>);
+pub struct ReentrantMutexGuard(Guard<Hold, ThreadBound>);
 
 guard_methods!(ReentrantMutexGuard, fencing_token);
 
@@ -137,6 +137,6 @@ guard_methods!(ReentrantMutexGuard, fencing_token);
 /// there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedMutexGuard(Guard<Arc<Hold>, Movable>);
+pub struct OwnedMutexGuard(Guard<Hold, Movable>);
 
 guard_methods!(OwnedMutexGuard, fencing_token);

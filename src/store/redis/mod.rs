@@ -334,7 +334,7 @@ mod tests {
     use crate::base::limits::TAKEN_TTL;
     use crate::base::lock_name::Kind;
     use crate::store::REPEATED;
-    use crate::store::redis::wire::Endpoint;
+    use crate::store::redis::wire::{BusyPoll, Endpoint};
 
     /// A store whose server does not exist.
     fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {
@@ -345,6 +345,7 @@ mod tests {
             handshake: script::handshake(""),
             io_timeout: Duration::from_millis(100),
             clock,
+            busy_poll: Arc::new(BusyPoll::new(true)),
             memory_seen: Arc::default(),
             cluster: None,
         };

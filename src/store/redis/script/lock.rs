@@ -148,19 +148,24 @@ pub(crate) fn release(request: &Release<'_>) -> Request {
 }
 
 pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
-    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected("a release", "no list")) };
-    match &parts[..] {
-        [Reply::Int(0), ..] => Ok(Released::NotHeld),
-        [Reply::Int(1), ..] => Ok(Released::StillHeld),
-        [Reply::Int(2), Reply::Int(receivers), next @ ..] => {
-            let next = match next {
-                [Reply::Bytes(head)] => Some(String::from_utf8_lossy(head).into_owned()),
-                _ => None,
-            };
-            Ok(Released::Freed { listeners: Some(receivers.unsigned_abs()), next })
+    let reply = fail_on_error(reply)?;
+    let freed = |receivers: i64, next| Ok(Released::Freed { listeners: Some(receivers.unsigned_abs()), next });
+    match (reply.status(), &reply) {
+        (Some(0), _) => return Ok(Released::NotHeld),
+        (Some(1), _) => return Ok(Released::StillHeld),
+        (Some(2), Reply::Pair(_, receivers)) => return freed(*receivers, None),
+        (Some(2), Reply::Array(parts)) => {
+            if let [_, Reply::Int(receivers), next @ ..] = &parts[..] {
+                let next = match next {
+                    [Reply::Bytes(head)] => Some(String::from_utf8_lossy(head).into_owned()),
+                    _ => None,
+                };
+                return freed(*receivers, next);
+            }
         }
-        other => Err(unexpected("a release", &format!("{other:?}"))),
+        _ => {}
     }
+    Err(unexpected("a release", &format!("{reply:?}")))
 }
 
 /// The kinds whose holds one script renews together.
@@ -216,7 +221,7 @@ pub(crate) fn renew<'a>(family: Family, holds: impl Iterator<Item = &'a Renewal>
 
 /// One answer for each hold of the renewal that was sent at `sent_at`.
 pub(crate) fn renew_answers(reply: Reply, sent_at: Moment) -> Result<Vec<Renewed>> {
-    let Reply::Array(answers) = fail_on_error(reply)? else { return Err(unexpected("a renewal", "no list")) };
+    let Some(answers) = fail_on_error(reply)?.into_list() else { return Err(unexpected("a renewal", "no list")) };
     let held = |beside| Renewed::Held { sent_at, again: false, beside };
     Ok(answers
         .into_iter()
@@ -240,7 +245,7 @@ mod tests {
 
     #[test]
     fn answers_are_typed() {
-        let ints = |a, b| Reply::Array(vec![Reply::Int(a), Reply::Int(b)]);
+        let ints = Reply::Pair;
         let sent_at = Moment::from_nanos(5);
         let answer = |reply| acquire_answer(reply, sent_at);
         assert_eq!(answer(ints(1, 7)).unwrap(), Acquired::Granted(Granted { token: 7, sent_at, next: None }));

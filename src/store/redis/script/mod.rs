@@ -51,10 +51,7 @@ static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_ACQUIRE_RUN, &MUTEX_RELEASE
 
 fn pair(reply: Reply, asked: &str) -> Result<(i64, i64)> {
     match fail_on_error(reply)? {
-        Reply::Array(parts) => match parts[..] {
-            [Reply::Int(a), Reply::Int(b)] => Ok((a, b)),
-            _ => Err(unexpected(asked, &format!("{parts:?}"))),
-        },
+        Reply::Pair(a, b) => Ok((a, b)),
         other => Err(unexpected(asked, &format!("{other:?}"))),
     }
 }
