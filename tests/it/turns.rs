@@ -444,9 +444,9 @@ fn a_process_that_dies_or_stops_in_a_run_keeps_the_lock_for_a_lease() {
         let mut child = Child::spawn("turns::turning_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
         child.expect("turning");
         if stopped {
-            child.signal("STOP")
+            child.signal("STOP");
         } else {
-            child.kill()
+            child.kill();
         }
         let guard = client.try_lock_for(NAME, ms(600) + CAP / 2).unwrap().expect("its lease ended");
         let drawn = server.cmd::<u64>(&["GET", "redisson_lock_token:{job}"]);
