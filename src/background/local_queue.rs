@@ -370,6 +370,12 @@ impl LocalQueues {
 }
 
 impl QueueState {
+    /// How long to wait before the next attempt, so that clients that have waited longer come
+    /// first.
+    fn courtesy(&self, event: &Event) -> Option<Duration> {
+        if self.fairness.owes_courtesy() { self.fairness.courtesy(event.messages()) } else { None }
+    }
+
     fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {
         let piggyback = self.piggyback.take()?;
         piggyback.take();
@@ -451,12 +457,8 @@ impl Leader<'_> {
 
     /// Whether clients that have waited longer are to come first.
     pub(crate) fn comes_last(&self) -> bool {
-        self.must_yield() || self.courtesy().is_some()
-    }
-
-    fn courtesy(&self) -> Option<Duration> {
-        let messages = self.event().messages();
-        self.membership.local_queue.state.lock().fairness.courtesy(messages)
+        let state = self.membership.local_queue.state.lock();
+        state.fairness.is_yield_due() || state.courtesy(self.event()).is_some()
     }
 
     /// If this client must yield, waits until another has released the lock, or for
@@ -468,7 +470,8 @@ impl Leader<'_> {
             let taken = self.event().wait_for_message(messages + 1, patience(LONGEST_YIELD));
             self.membership.local_queue.state.lock().fairness.yielded(taken);
         }
-        std::thread::sleep(patience(self.courtesy().unwrap_or_default()));
+        let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
+        std::thread::sleep(patience(courtesy.unwrap_or_default()));
     }
 }
 

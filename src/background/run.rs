@@ -186,6 +186,11 @@ impl FairnessCounter {
         self.last_until = if taken { self.messages + self.others } else { 0 };
     }
 
+    /// Whether it may still let others go first.
+    pub(super) fn owes_courtesy(&self) -> bool {
+        self.last_until > 0
+    }
+
     /// How long this client lets others go first, now that it has received so many messages. A
     /// message reaches the clients always in the same order, so after a run the first two would
     /// take turns and the others starve: whoever has seen fewer releases since its own last run
