@@ -182,7 +182,12 @@ impl Grant {
         let grant = Self::new(name, holder, token, self.asked_at, self.span, renewal_policy(now), clock);
         // A renewal may have been confirmed since the acquire; never more than that.
         let end = self.ends.lock().own();
-        Self { turn: self.turn.map(Turn::next), lease: Lease::new(end), ends: Mutex::new(Ends::new(end)), ..grant }
+        Self {
+            turn: self.turn.map(|turn| turn.next(now)),
+            lease: Lease::new(end),
+            ends: Mutex::new(Ends::new(end)),
+            ..grant
+        }
     }
 
     /// Whether the next turn of the hold can be one with these terms: with the lease that the store

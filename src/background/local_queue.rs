@@ -17,6 +17,7 @@ use crate::base::error::Error;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
+use crate::store::TokenRule;
 
 /// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
 /// request.
@@ -73,6 +74,8 @@ struct QueueState {
     /// The leader's acquire, for the thread of this client that frees the lock to send right behind
     /// the release.
     piggyback: Option<Arc<Piggyback>>,
+    /// That of the leader, when a hold was passed to it.
+    passed_to: Option<Arc<Piggyback>>,
     /// Threads that are in the queue or about to enter it.
     members: usize,
     fairness: FairnessCounter,
@@ -268,12 +271,27 @@ impl LocalQueues {
             return false;
         }
         let Some(piggyback) = state.take_piggyback() else { return false };
+        state.passed_to = Some(piggyback.clone());
         let local_queue = local_queue.clone();
         drop(state);
         drop(map);
-        piggyback.deliver(PiggybackOutcome::Passed(grant.clone()));
+        piggyback.pass(grant, grant.turn.is_some_and(|turn| turn.is_short(grant.now())));
         local_queue.event.notify();
         true
+    }
+
+    /// The hold that was passed to a thread that is still waking up, for the calling thread, which
+    /// runs: an acquire with this lease and token rule.
+    pub(crate) fn overtake(&self, name: &str, lease: Duration, token: TokenRule) -> Option<Arc<Grant>> {
+        let map = self.map.lock();
+        let mut state = map.get(name)?.state.lock();
+        let QueueState { passed_to, fairness, .. } = &*state;
+        // Beside others a run has few turns, and they are for as many threads.
+        let goes_on = |grant: &Grant| !fairness.knows_others() && fairness.goes_on(grant.run());
+        let fits = |grant: &Grant| grant.passes_to(lease, token) && goes_on(grant);
+        let grant = passed_to.as_ref()?.overtake(fits)?;
+        state.piggyback = state.passed_to.take();
+        Some(grant)
     }
 
     /// The acquire of a waiter that queues at the server, if it is one of this client and sleeps.
@@ -352,6 +370,12 @@ impl LocalQueues {
 }
 
 impl QueueState {
+    /// How long to wait before the next attempt, so that clients that have waited longer come
+    /// first.
+    fn courtesy(&self, event: &Event) -> Option<Duration> {
+        if self.fairness.owes_courtesy() { self.fairness.courtesy(event.messages()) } else { None }
+    }
+
     fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {
         let piggyback = self.piggyback.take()?;
         piggyback.take();
@@ -384,20 +408,32 @@ impl Leader<'_> {
     /// The outcome of the acquire that it has left in the queue, once a thread has taken it there.
     /// That thread is bounded by the I/O timeouts.
     pub(crate) fn collect_piggyback(&mut self) -> Option<PiggybackOutcome> {
-        let piggyback = self.piggyback.take_if(|piggyback| piggyback.is_taken())?;
-        Some(piggyback.wait())
+        let piggyback = self.piggyback.as_ref().filter(|piggyback| piggyback.is_taken())?;
+        let outcome = piggyback.wait()?;
+        self.piggyback = None;
+        Some(outcome)
     }
 
     /// Takes the acquire back that it has left in the queue. Its outcome, if a thread has taken it
     /// there; `None`: nobody did, and nobody will. To be called before the leader sends a request
     /// of its own, and before it leaves: a hold that was passed to it would be lost.
     pub(crate) fn withdraw_piggyback(&mut self) -> Option<PiggybackOutcome> {
-        self.piggyback.as_ref()?;
-        // It may not be there: it was taken, or never put there because this client has to yield.
-        self.membership.local_queue.state.lock().piggyback = None;
-        let outcome = self.collect_piggyback();
-        self.piggyback = None;
-        outcome
+        loop {
+            let piggyback = self.piggyback.as_ref()?;
+            let mut state = self.membership.local_queue.state.lock();
+            // Not taken: it stands there, or was never put there because this client has to yield.
+            if !piggyback.is_taken() {
+                state.piggyback = None;
+                drop(state);
+                self.piggyback = None;
+                return None;
+            }
+            drop(state);
+            // Taken: it has an outcome, unless another thread was faster and put it back.
+            if let Some(outcome) = self.collect_piggyback() {
+                return Some(outcome);
+            }
+        }
     }
 
     /// Records the latest error of an outage. Returns since when the outage lasts.
@@ -421,12 +457,8 @@ impl Leader<'_> {
 
     /// Whether clients that have waited longer are to come first.
     pub(crate) fn comes_last(&self) -> bool {
-        self.must_yield() || self.courtesy().is_some()
-    }
-
-    fn courtesy(&self) -> Option<Duration> {
-        let messages = self.event().messages();
-        self.membership.local_queue.state.lock().fairness.courtesy(messages)
+        let state = self.membership.local_queue.state.lock();
+        state.fairness.is_yield_due() || state.courtesy(self.event()).is_some()
     }
 
     /// If this client must yield, waits until another has released the lock, or for
@@ -438,14 +470,15 @@ impl Leader<'_> {
             let taken = self.event().wait_for_message(messages + 1, patience(LONGEST_YIELD));
             self.membership.local_queue.state.lock().fairness.yielded(taken);
         }
-        std::thread::sleep(patience(self.courtesy().unwrap_or_default()));
+        let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
+        std::thread::sleep(patience(courtesy.unwrap_or_default()));
     }
 }
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let mut state = self.membership.local_queue.state.lock();
-        state.piggyback = None;
+        (state.piggyback, state.passed_to) = (None, None);
         match state.waiters.pop_front() {
             Some(next) => {
                 if !state.fairness.is_yield_due() {
@@ -471,7 +504,7 @@ impl Membership<'_> {
 mod tests {
     use super::*;
     use crate::background::run::FIRST_BOUND;
-    use crate::store::{Acquire, TokenRule, Waiting};
+    use crate::store::{Acquire, Waiting};
 
     fn piggyback() -> Option<Piggyback> {
         let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();

@@ -1,9 +1,9 @@
 //! An acquire that travels with the release of another thread of this client: one round trip for
-//! both.
+//! both. Or none: the hold passes to its owner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -25,10 +25,23 @@ pub(crate) struct Piggyback {
     waiting: Waiting,
     /// Its owner can also take the next turn of a [run](crate::background::run).
     takes_turns: bool,
-    outcome: Mutex<Option<PiggybackOutcome>>,
+    delivery: Mutex<Delivery>,
     delivered: Condvar,
     taken: AtomicBool,
 }
+
+#[derive(Debug, Default)]
+struct Delivery {
+    outcome: Option<PiggybackOutcome>,
+    /// When a hold was passed to it for the first time.
+    passed_at: Option<Instant>,
+    /// A running thread may take that hold before the owner.
+    may_be_overtaken: bool,
+}
+
+/// While the owner of a hold that was passed on wakes up, for this long at most, other threads may
+/// have short turns before it.
+const WAKE_UP: Duration = Duration::from_micros(40);
 
 /// What became of a piggybacked acquire.
 #[derive(Debug)]
@@ -55,7 +68,7 @@ impl Piggyback {
             token: request.token,
             waiting: request.waiting,
             takes_turns,
-            outcome: Mutex::new(None),
+            delivery: Mutex::default(),
             delivered: Condvar::new(),
             taken: AtomicBool::new(false),
         }
@@ -84,17 +97,45 @@ impl Piggyback {
     }
 
     pub(super) fn deliver(&self, outcome: PiggybackOutcome) {
-        self.outcome.lock().get_or_insert(outcome);
+        self.delivery.lock().outcome.get_or_insert(outcome);
         self.delivered.notify_one();
     }
 
-    /// Blocks until the thread that took it delivers the outcome.
-    pub(crate) fn wait(&self) -> PiggybackOutcome {
-        let mut outcome = self.outcome.lock();
+    /// Passes it the hold of this grant, which its user has given up. `short`: that turn was short.
+    pub(super) fn pass(&self, grant: &Arc<Grant>, short: bool) {
+        let mut delivery = self.delivery.lock();
+        let passed_at = *delivery.passed_at.get_or_insert_with(Instant::now);
+        delivery.may_be_overtaken = short && passed_at.elapsed() < WAKE_UP;
+        delivery.outcome = Some(PiggybackOutcome::Passed(grant.clone()));
+        drop(delivery);
+        self.delivered.notify_one();
+    }
+
+    /// Takes the hold back that was passed to it, for a thread that runs already, if the owner is
+    /// still waking up and the hold `fits`. Called under the mutex of the local queue, which then
+    /// has to put it back there.
+    pub(super) fn overtake(&self, fits: impl FnOnce(&Grant) -> bool) -> Option<Arc<Grant>> {
+        let mut delivery = self.delivery.lock();
+        let grant = match &delivery.outcome {
+            Some(PiggybackOutcome::Passed(grant)) if delivery.may_be_overtaken && fits(grant) => grant.clone(),
+            _ => return None,
+        };
+        delivery.outcome = None;
+        self.taken.store(false, Ordering::Release);
+        drop(delivery);
+        // The owner may wait for the outcome already.
+        self.delivered.notify_one();
+        Some(grant)
+    }
+
+    /// Blocks until the thread that took it delivers the outcome. `None`: it was put back.
+    pub(crate) fn wait(&self) -> Option<PiggybackOutcome> {
+        let mut delivery = self.delivery.lock();
         loop {
-            match outcome.take() {
-                Some(outcome) => return outcome,
-                None => self.delivered.wait(&mut outcome),
+            match delivery.outcome.take() {
+                Some(outcome) => return Some(outcome),
+                None if !self.is_taken() => return None,
+                None => self.delivered.wait(&mut delivery),
             }
         }
     }

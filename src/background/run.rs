@@ -26,6 +26,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::lease::Moment;
+
 /// How many acquisitions in a row, with other clients waiting, before this client yields to them. A
 /// client that releases and takes again at once always beats one that a message has to reach first.
 pub(super) const FIRST_BOUND: u32 = 32;
@@ -45,6 +47,8 @@ pub(super) const MEMORY: Duration = Duration::from_secs(1);
 /// since: about what a message and an attempt take.
 const COURTESY: Duration = Duration::from_micros(150);
 const MOST_COURTESIES: u32 = 8;
+/// See [`Turn::is_short`].
+const SHORT_TURN: Duration = Duration::from_micros(20);
 /// The most tokens drawn at once.
 const MOST_TOKENS: u32 = 1024;
 
@@ -55,16 +59,24 @@ pub(crate) struct Turn {
     pub(super) number: u32,
     /// How many tokens are left for later turns.
     pub(super) spare_tokens: u32,
+    /// When this turn began.
+    pub(super) began: Moment,
 }
 
 impl Turn {
     /// The first turn. `tokens`: how many were drawn, with its own.
-    pub(crate) fn first(tokens: u32) -> Self {
-        Self { number: 1, spare_tokens: tokens.saturating_sub(1) }
+    pub(crate) fn first(tokens: u32, began: Moment) -> Self {
+        Self { number: 1, spare_tokens: tokens.saturating_sub(1), began }
     }
 
-    pub(super) fn next(self) -> Self {
-        Self { number: self.number.saturating_add(1), spare_tokens: self.spare_tokens.saturating_sub(1) }
+    pub(super) fn next(self, began: Moment) -> Self {
+        let (number, spare_tokens) = (self.number.saturating_add(1), self.spare_tokens.saturating_sub(1));
+        Self { number, spare_tokens, began }
+    }
+
+    /// A turn so short that others can have some of them while a thread wakes up.
+    pub(super) fn is_short(self, now: Moment) -> bool {
+        now.since(self.began) < SHORT_TURN
     }
 }
 
@@ -137,7 +149,7 @@ impl FairnessCounter {
         !self.is_over(run) && run.lasted < if self.knows_others() { LONGEST_ALONE } else { self.alone }
     }
 
-    fn knows_others(&self) -> bool {
+    pub(super) fn knows_others(&self) -> bool {
         self.last.is_some_and(|last| last.elapsed() < MEMORY)
     }
 
@@ -174,6 +186,11 @@ impl FairnessCounter {
         self.last_until = if taken { self.messages + self.others } else { 0 };
     }
 
+    /// Whether it may still let others go first.
+    pub(super) fn owes_courtesy(&self) -> bool {
+        self.last_until > 0
+    }
+
     /// How long this client lets others go first, now that it has received so many messages. A
     /// message reaches the clients always in the same order, so after a run the first two would
     /// take turns and the others starve: whoever has seen fewer releases since its own last run
@@ -193,4 +210,62 @@ fn tokens_after(run: RunLength, waiters: bool) -> u32 {
     }
     let most = u32::try_from(run.lasted.as_micros() / 2).unwrap_or(MOST_TOKENS).min(MOST_TOKENS);
     run.turns.saturating_mul(2).min(most).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(turns: u32, millis: u64) -> RunLength {
+        RunLength { turns, lasted: Duration::from_millis(millis) }
+    }
+
+    #[test]
+    fn alone_a_run_ends_by_time_and_the_next_ones_last_longer() {
+        let mut fairness = FairnessCounter::default();
+        assert!(fairness.goes_on(run(10_000, 3)) && !fairness.goes_on(run(2, 4)));
+        for longest in [8, 16, 16] {
+            fairness.released_alone(run(10, 5), true);
+            assert!(fairness.goes_on(run(10_000, longest - 1)) && !fairness.goes_on(run(1, longest)));
+            assert!(!fairness.is_yield_due());
+        }
+    }
+
+    #[test]
+    fn beside_others_a_run_ends_at_the_bound_and_the_others_come_first() {
+        let mut fairness = FairnessCounter::default();
+        fairness.released_beside(3, run(20, 0), true, 7);
+        assert!(fairness.goes_on(run(11, 0)) && !fairness.goes_on(run(12, 0)), "{FIRST_BOUND} in all");
+        fairness.released_beside(3, run(12, 0), true, 9);
+        assert!(fairness.is_yield_due());
+        fairness.yielded(true);
+        assert!(!fairness.is_yield_due());
+        assert_eq!(fairness.courtesy(10), Some(2 * COURTESY));
+        assert_eq!(fairness.courtesy(11), Some(COURTESY));
+        assert_eq!(fairness.courtesy(12), None, "as many have had it as there are others");
+        fairness.released_beside(3, run(32, 0), true, 20);
+        fairness.yielded(false);
+        assert_eq!((fairness.bound, fairness.courtesy(20)), (2 * FIRST_BOUND, None), "nobody wanted it");
+    }
+
+    /// The server's clock in microseconds must stay ahead of all tokens.
+    #[test]
+    fn tokens_are_drawn_no_faster_than_time_passes() {
+        let mut fairness = FairnessCounter::default();
+        assert_eq!(fairness.tokens(), 1);
+        let (mut drawn, mut micros) = (0_u64, 0_u64);
+        for micros_of_a_turn in [1, 2, 5, 50, 3, 1, 1, 1, 200, 1] {
+            for _ in 0..50 {
+                let turns = fairness.tokens();
+                drawn += u64::from(turns);
+                let lasted = 60 + u64::from(turns) * micros_of_a_turn;
+                micros += lasted;
+                fairness.released_alone(RunLength { turns, lasted: Duration::from_micros(lasted) }, true);
+            }
+        }
+        assert!(drawn < micros * 3 / 4, "{drawn} in {micros} µs");
+        assert!(fairness.tokens() > 50, "and enough for a run: {}", fairness.tokens());
+        fairness.released_alone(run(1000, 5), false);
+        assert_eq!(fairness.tokens(), 1, "nobody waits");
+    }
 }

@@ -205,7 +205,11 @@ fn acquire(
     owner: Owner,
 ) -> Result<Option<Hold>> {
     let attempt = AcquireAttempt::new(shared, name, permits, terms.lease, terms.token)?;
-    contend(&mut LockCall { attempt, terms, owner }, deadline)
+    let mut call = LockCall { attempt, terms, owner };
+    if let Some(hold) = call.overtake(deadline)? {
+        return Ok(Some(hold));
+    }
+    contend(&mut call, deadline)
 }
 
 /// A call that wins a hold.
@@ -258,10 +262,23 @@ impl LockCall<'_> {
         attempt.name.kind == Kind::Mutex && terms.renewed && attempt.shared.store.passes_on()
     }
 
+    /// A turn before the thread that is next, while that wakes up. Calls that do not wait never
+    /// get one: with threads that wait, the lock is not free for them.
+    fn overtake(&mut self, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
+        if deadline == Deadline::Now || !self.takes_turns() {
+            return Ok(None);
+        }
+        let AcquireAttempt { shared, name, .. } = self.attempt;
+        match shared.local_queues.overtake(&name.key, self.terms.lease, self.terms.token) {
+            Some(previous) => self.take_turn(&previous),
+            None => Ok(None),
+        }
+    }
+
     /// Makes a hold of a grant, unless its lease ended before the reply arrived.
     fn begin(&mut self, granted: Granted) -> Result<Hold> {
         let Granted { token, sent_at, next } = granted;
-        let turn = self.takes_turns().then(|| Turn::first(self.attempt.tokens));
+        let turn = self.takes_turns().then(|| Turn::first(self.attempt.tokens, sent_at));
         let Self { attempt, terms, owner } = self;
         let renewal_policy = terms.renewal_policy(sent_at);
         let (name, clock) = (attempt.name.clone(), attempt.shared.clock.clone());

@@ -300,6 +300,11 @@ macro_rules! guard_methods {
             /// guard does, but it returns the outcome. One round trip; a few I/O timeouts (for a
             /// connection, for the reply) when the server hangs.
             ///
+            /// No round trip when a plain lock passes to a waiting thread of this client (see
+            /// [Turns](crate::ReentrantMutex#turns)). Then success means that the lease had not
+            /// ended, and that the server granted it less than 16 ms ago; that it was forced out
+            /// since then is reported to one of the next turns.
+            ///
             /// Dropping the guard blocks for as long, and for one round trip more when this was the
             /// last handle of its client. A drop never panics. It logs a failure at WARN and undoes
             /// in the background what may still be locked. It logs nothing when closing the client

@@ -220,7 +220,9 @@ macro_rules! handle_methods {
         ///
         /// For names that Java's `RFencedLock` uses as well. Java does not check for a counter that
         /// expired, and would begin again at 1. Without this setting a counter expires a day after
-        /// the last grant; among clients of this crate tokens still never repeat.
+        /// the last grant; among clients of this crate tokens still never repeat. And Java's
+        /// `getToken()` reads the counter, which without this setting can be ahead of the holder's
+        /// token: a plain lock draws several at once when threads of one client wait for it.
         #[must_use]
         pub fn keep_token(mut self) -> Self {
             self.handle.keep_token();
@@ -266,7 +268,8 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
-    /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id.
+    /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id. Threads of one
+    /// client that had a plain lock one after another may have had it under the same id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id

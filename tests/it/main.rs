@@ -39,4 +39,5 @@ mod stress;
 mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
+mod turns;
 mod waiting;
