@@ -63,12 +63,12 @@ fn main() {
 }
 
 fn cycle(bench: &Bench, table: &mut Table) {
-    parts::cycle(bench, table, "uncontended lock + unlock", Primitive::Mutex, Some(0.95));
+    parts::cycle(bench, table, "uncontended lock + unlock", Primitive::Mutex, Some(1.5));
 }
 
 fn threads(bench: &Bench, table: &mut Table) {
     let (rounds, span) = bench.rounds((7, 300), (2, 80));
-    for (count, budget) in [(8, Some(1.1)), (64, Some(2.0)), (256, None)] {
+    for (count, budget) in [(8, Some(1.1)), (64, Some(1.5)), (256, None)] {
         let mut raws: Vec<_> =
             (0..count).map(|i| Raw::new(Primitive::Mutex, bench.url(), &format!("raw-{i}"))).collect();
         let client = bench.client();
