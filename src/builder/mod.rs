@@ -98,7 +98,7 @@ impl Builder {
             replicas: None,
             lease: DEFAULT_LEASE,
             io_timeout: None,
-            connections: 4,
+            connections: 8,
             key_prefix: String::new(),
             client_name: "leasehold".to_owned(),
             max_hold: None,
@@ -179,7 +179,7 @@ impl Builder {
     /// The most connections that lock calls keep and share, 1 to 1024 (a call that repeats after a
     /// fault makes one more for itself); when all are busy, calls are sent together over the
     /// next one that comes free. The background threads have one each besides; where the server
-    /// or the system grants no more, renewals go over one of these. Defaults to 4.
+    /// or the system grants no more, renewals go over one of these. Defaults to 8.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
@@ -254,11 +254,12 @@ impl Builder {
     /// the rate of one thread that takes and frees locks, because falling asleep and waking up
     /// takes longer than the server needs. Meanwhile the thread uses its core.
     ///
-    /// It looks only while no other call of the client is under way, and stops by itself, for up
-    /// to 2 s at a time, where replies take longer than that or other threads want the core. It
-    /// never lengthens a wait. Turn it off where CPU time counts more than speed: on a battery,
-    /// under a CPU quota, or where cores are paid for by use. No effect on
-    /// [`redlock`](Self::redlock). Defaults to true.
+    /// It looks only while no other call of the client is under way, and only where it was found
+    /// to be quicker: both ways are measured, and the slower one is tried again now and then. So it
+    /// stops by itself where replies take longer, or other threads want the core. It lengthens no
+    /// wait. Turn it off where CPU time counts more than speed: on a battery, under a CPU quota, or
+    /// where cores are paid for by use. No effect on [`redlock`](Self::redlock). Defaults to
+    /// true.
     pub fn busy_poll(mut self, on: bool) -> Self {
         self.busy_poll = on;
         self

@@ -62,14 +62,13 @@ impl Terms {
 }
 
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None` if it could not be
-/// taken by the deadline.
+/// taken by the deadline. The caller has checked that the client is usable.
 pub(crate) fn acquire_for_thread(
     shared: &Arc<Shared>,
     name: &Arc<LockName>,
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
-    shared.check_usable().map_err(|e| e.for_name(&name.name))?;
     let thread = std::thread::current().id();
     match Hold::of_thread(shared, &name.key, thread) {
         Some(hold) => reenter(shared, &hold, name, terms).map(|()| Some(hold)),
@@ -78,7 +77,7 @@ pub(crate) fn acquire_for_thread(
 }
 
 /// Takes the lock for a guard that is bound to no thread. `None` if it could not be taken by the
-/// deadline.
+/// deadline. The caller has checked that the client is usable.
 pub(crate) fn acquire_owned(
     shared: &Arc<Shared>,
     name: &Arc<LockName>,
@@ -86,7 +85,6 @@ pub(crate) fn acquire_owned(
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
-    shared.check_usable().map_err(|e| e.for_name(&name.name))?;
     let thread = std::thread::current().id();
     if name.kind == Kind::Write {
         refuse_upgrade(shared, name, thread)?;

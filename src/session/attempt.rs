@@ -26,7 +26,8 @@ pub(crate) struct AcquireAttempt<'a> {
     /// How many fencing tokens a request draws.
     pub(crate) tokens: u32,
     unknowns: UnknownOutcomes,
-    /// Since when there are unknown outcomes.
+    /// Since when there are unknown outcomes; only of a counting semaphore, whose permits have no
+    /// leases.
     unknown_since: Option<Moment>,
     /// Its queue entry or wait marker may stand at the server.
     has_marker: bool,
@@ -108,9 +109,9 @@ impl<'a> AcquireAttempt<'a> {
     /// Sends one request, which resolves the unknown outcomes of earlier ones and may leave its
     /// own.
     pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
-        let now = self.shared.clock.now();
-        if self.name.kind == Kind::CountingSemaphore
-            && self.unknown_since.is_some_and(|since| now.since(since) > TAKEN_TTL / 2)
+        let now = (self.name.kind == Kind::CountingSemaphore).then(|| self.shared.clock.now());
+        if let (Some(now), Some(since)) = (now, self.unknown_since)
+            && now.since(since) > TAKEN_TTL / 2
         {
             // The server soon forgets what an earlier request took, and a repeat would then take it
             // once more.
@@ -118,7 +119,7 @@ impl<'a> AcquireAttempt<'a> {
         }
         let mut unknowns = std::mem::take(&mut self.unknowns);
         let answer = ask(self, &mut unknowns);
-        self.unknown_since = if unknowns.is_empty() { None } else { self.unknown_since.or(Some(now)) };
+        self.unknown_since = if unknowns.is_empty() { None } else { self.unknown_since.or(now) };
         self.unknowns = unknowns;
         answer
     }

@@ -97,10 +97,12 @@ impl HoldEntry {
     }
 }
 
+/// The holds under one key: nearly always one, so that a lock call allocates no list.
+type Entries = SmallVec<[Arc<HoldEntry>; 1]>;
+
 #[derive(Debug)]
 pub(crate) struct Holds {
-    /// Nearly always one hold under a key, so that a lock call allocates no list.
-    map: Mutex<HashMap<Arc<str>, SmallVec<[Arc<HoldEntry>; 1]>>>,
+    map: Mutex<HashMap<Arc<str>, Entries>>,
     io_timeout: Duration,
 }
 

@@ -13,10 +13,13 @@ use crate::base::lock_name::{Kind, LockName};
 /// Names kept. Beyond it all are forgotten, which costs no more than making them again.
 const MOST_NAMES: usize = 1024;
 
+/// One name in each kind that it is used for: nearly always one.
+type Kinds = SmallVec<[Arc<LockName>; 1]>;
+
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// By the name that the user gave. Nearly always of one kind.
-    recent: RwLock<HashMap<Arc<str>, SmallVec<[Arc<LockName>; 1]>>>,
+    /// By the name that the user gave.
+    recent: RwLock<HashMap<Arc<str>, Kinds>>,
 }
 
 impl Names {
@@ -28,7 +31,7 @@ impl Names {
         kind: Kind,
         make: impl FnOnce() -> Result<Arc<LockName>>,
     ) -> Result<Arc<LockName>> {
-        let known = |names: &SmallVec<[Arc<LockName>; 1]>| names.iter().find(|known| known.kind == kind).cloned();
+        let known = |names: &Kinds| names.iter().find(|known| known.kind == kind).cloned();
         let recent = self.recent.try_read();
         if let Some(known) = recent.as_ref().and_then(|recent| known(recent.get(name)?)) {
             return Ok(known);

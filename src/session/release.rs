@@ -43,12 +43,12 @@ impl Hold {
     /// the server, if anything.
     pub(crate) fn leave_one(&self, side: Side) -> Result<Option<Left>> {
         self.remove_count(side);
-        let released = self.grant.state() == State::Released;
+        let released = || self.grant.state() == State::Released;
         match (self.counts(), side) {
             (HoldCounts::NONE, _) => self.leave_all(),
             // Released as a whole already, because its thread has ended: as for the outermost
             // level, there is nothing left to do or to report.
-            _ if released => Ok(None),
+            _ if released() => Ok(None),
             // The server does not know of this level.
             (HoldCounts { main: 1.., .. }, Side::Read) => self.ensure_held().map(|()| None),
             (counts, _) => self.ensure_held().map(|()| Some(self.left(counts))),

@@ -29,6 +29,7 @@ mod replicas;
 mod restarts;
 mod rig;
 mod rig_servers;
+mod round_trips;
 mod rwlock;
 mod scripts;
 mod scripts_twice;

@@ -59,8 +59,8 @@ impl QueuedRequest {
     }
 }
 
-/// Requests that are sent together. On drop each gets an outcome, also when the thread that has them
-/// panics.
+/// Requests that are sent together. On drop each gets an outcome, also when the thread that has
+/// them panics.
 pub(super) struct Batch {
     pub(super) requests: VecDeque<Arc<QueuedRequest>>,
     pub(super) outcomes: VecDeque<Outcome>,

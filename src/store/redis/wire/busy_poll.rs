@@ -1,47 +1,45 @@
 //! Looking for a reply for a short while before falling asleep for it.
 //!
-//! On an idle machine a round trip over loopback is 8 µs of work and 70 µs of falling asleep and
-//! waking up. A thread that looks again and again for the reply is awake when it comes. But it uses
-//! a core meanwhile, so it looks only where that pays: for one call at a time, while replies come
-//! within the [window](WINDOW), and while no other thread wants the core. Both are seen by trying,
-//! and a try that fails is not repeated for a while, which grows with every failure.
+//! Over loopback on two idle cores a round trip is 8 µs of work, and several times that of falling
+//! asleep and waking up. A thread that looks again and again for the reply is awake when it comes.
+//! But it uses a core meanwhile, and where other threads want that core, or client and server share
+//! one, it is slower than a thread that sleeps. No rule tells the two apart, so both ways are
+//! measured, in runs of calls, and the quicker one is used. Only calls that are alone look: beside
+//! another call of the client the core has better use.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// How long a reply is looked for. One that takes longer is waited for asleep: waking up adds
 /// little to it.
 const WINDOW: Duration = Duration::from_micros(50);
-/// A thread that could not look for this long was not on a core.
-const INTERRUPTED: Duration = Duration::from_micros(300);
-/// The first pause after a reply that did not come within the window. It costs a window of CPU time.
-const AFTER_A_MISS: Duration = Duration::from_millis(1);
-/// The first pause after an interruption: another thread wanted the core, and a thread that has
-/// used its share gets it back only after the other's turn, which is some milliseconds.
-const AFTER_AN_INTERRUPTION: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A failure this many pauses after the last one is the first of a new row.
-const ROW: u64 = 16;
-/// What a miss counts for, where a reply within the window counts for one: with fewer than a fourth
-/// of misses, looking saves more than it costs.
+/// What a reply that was not found within the window counts for, where one that was counts for one.
+/// With fewer than a fourth of misses, looking goes on.
 const MISS: u32 = 3;
-/// This many misses in a row lead to a pause; after a pause, the first one does.
+/// This many misses in a row end a run: what they cost is CPU time, which the measured times do not
+/// show.
 const MOST_MISSES: u32 = 3;
+/// Calls that are measured together.
+const RUN: u32 = 64;
+/// How many runs later the other way is tried for a run: at first, and at most. It doubles whenever
+/// the other way has turned out no quicker.
+const FIRST_WAIT: u32 = 16;
+const LONGEST_WAIT: u32 = 512;
 
-/// Whether threads of one client look for their replies now. All of it is advice: threads that read
-/// it at the same time as others write it do no harm.
+/// How the threads of one client wait for replies. All of it is advice: threads that read it while
+/// others change it do no harm.
 #[derive(Debug)]
 pub(crate) struct BusyPoll {
-    /// `None`: never.
-    since: Option<Instant>,
+    allowed: bool,
     /// Calls of the client under way.
     calls: AtomicUsize,
-    /// When the pause ends, in nanoseconds since `since`.
-    resume_at: AtomicU64,
-    /// The last pause, in nanoseconds.
-    pause: AtomicU64,
-    /// How much looking has been in vain lately.
+    /// Whether calls look for their replies in this run.
+    looks: AtomicBool,
+    /// How much looking was in vain lately.
     in_vain: AtomicU32,
+    trials: Mutex<Trials>,
 }
 
 /// A call under way.
@@ -58,90 +56,203 @@ impl BusyPoll {
     /// `allowed`: whether the user lets threads use a core while they wait.
     pub(crate) fn new(allowed: bool) -> Self {
         Self {
-            since: allowed.then(Instant::now),
+            allowed,
             calls: AtomicUsize::new(0),
-            resume_at: AtomicU64::new(0),
-            pause: AtomicU64::new(0),
+            looks: AtomicBool::new(false),
             in_vain: AtomicU32::new(0),
+            trials: Mutex::default(),
         }
     }
 
-    /// Counts a call until the returned value is dropped. While there are two, no thread looks:
-    /// the other caller can use the core.
+    /// Counts a call until the returned value is dropped.
     pub(super) fn begin_call(&self) -> CallUnderWay<'_> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         CallUnderWay(self)
     }
 
+    /// Whether a call under way is the only one, which may look and is measured.
+    pub(super) fn is_alone(&self) -> bool {
+        self.allowed && self.calls.load(Ordering::Relaxed) == 1
+    }
+
     /// What `look` finds, if that is soon. `None`: the caller is to wait asleep.
     pub(super) fn poll<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-        let since = self.since?;
-        let began = Instant::now();
-        if self.calls.load(Ordering::Relaxed) > 1 || nanos(began - since) < self.resume_at.load(Ordering::Relaxed) {
+        if !self.looks.load(Ordering::Relaxed) {
             return None;
         }
-        let mut last = began;
-        loop {
+        let began = Instant::now();
+        while self.is_alone() {
             let found = look();
-            let now = Instant::now();
-            if now - last >= INTERRUPTED {
-                self.pause_from(now - since, AFTER_AN_INTERRUPTION);
-                return found;
-            }
             if found.is_some() {
-                self.note_success();
+                let in_vain = self.in_vain.load(Ordering::Relaxed);
+                self.in_vain.store(in_vain.saturating_sub(1), Ordering::Relaxed);
                 return found;
             }
-            if self.calls.load(Ordering::Relaxed) > 1 {
+            if began.elapsed() >= WINDOW {
+                self.note_miss();
                 return None;
             }
-            if now - began >= WINDOW {
-                self.note_miss(now - since);
-                return None;
-            }
-            last = now;
             std::hint::spin_loop();
         }
+        None
     }
 
-    fn note_success(&self) {
-        let in_vain = self.in_vain.load(Ordering::Relaxed);
-        if in_vain > 0 {
-            self.in_vain.store(in_vain - 1, Ordering::Relaxed);
-        }
-    }
-
-    fn note_miss(&self, now: Duration) {
+    #[cold]
+    fn note_miss(&self) {
         let in_vain = self.in_vain.load(Ordering::Relaxed) + MISS;
-        if in_vain < MOST_MISSES * MISS {
+        if in_vain < MISS * MOST_MISSES {
             self.in_vain.store(in_vain, Ordering::Relaxed);
             return;
         }
-        self.in_vain.store((MOST_MISSES - 1) * MISS, Ordering::Relaxed);
-        self.pause_from(now, AFTER_A_MISS);
+        self.in_vain.store(0, Ordering::Relaxed);
+        let looks = self.trials.lock().end_run(Duration::MAX);
+        self.looks.store(looks, Ordering::Relaxed);
     }
 
-    /// `now`: since `since`.
-    #[cold]
-    fn pause_from(&self, now: Duration, first: Duration) {
-        let (now, before) = (nanos(now), self.pause.load(Ordering::Relaxed));
-        let ran = now.saturating_sub(self.resume_at.load(Ordering::Relaxed));
-        let pause = if ran < ROW.saturating_mul(before) { 2 * before } else { 0 };
-        let pause = pause.clamp(nanos(first), nanos(LONGEST_PAUSE));
-        self.pause.store(pause, Ordering::Relaxed);
-        self.resume_at.store(now + pause, Ordering::Relaxed);
+    /// One whose calls look now.
+    #[cfg(test)]
+    pub(super) fn looking() -> Self {
+        let busy_poll = Self::new(true);
+        (0..RUN).for_each(|_| busy_poll.measured(Duration::from_micros(200)));
+        assert!(busy_poll.looks.load(Ordering::Relaxed));
+        busy_poll
+    }
+
+    /// A call that was alone took this long, from before its request was sent.
+    pub(super) fn measured(&self, took: Duration) {
+        if let Some(mut trials) = self.trials.try_lock()
+            && let Some(looks) = trials.add(took)
+        {
+            self.looks.store(looks, Ordering::Relaxed);
+        }
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+/// Which of the two ways is the quicker one, found by trying.
+#[derive(Debug)]
+struct Trials {
+    /// Whether the calls of the present run look.
+    looks: bool,
+    /// The way that has been the quicker one.
+    favourite: bool,
+    /// Of the present run.
+    calls: u32,
+    sum: Duration,
+    /// What a call has cost lately, asleep and looking; `None` before the first run of its kind.
+    costs: [Option<Duration>; 2],
+    /// The cost in the last run of the favourite. The better of its last two counts, so that a run
+    /// that something disturbed changes nothing.
+    last: Duration,
+    /// Runs of the favourite since the other way was tried, and how many there shall be.
+    runs: u32,
+    wait: u32,
+}
+
+impl Default for Trials {
+    /// The first run sleeps, and the second looks.
+    fn default() -> Self {
+        let (looks, favourite, costs) = (false, false, [None; 2]);
+        Self { looks, favourite, calls: 0, sum: Duration::ZERO, costs, last: Duration::MAX, runs: 0, wait: 1 }
+    }
+}
+
+impl Trials {
+    /// Takes in a call. At the end of a run: whether the calls of the next one look.
+    fn add(&mut self, took: Duration) -> Option<bool> {
+        self.calls += 1;
+        self.sum = self.sum.saturating_add(took);
+        (self.calls >= RUN).then(|| self.end_run(self.sum / RUN))
+    }
+
+    /// `cost`: of a call of the run that ends.
+    fn end_run(&mut self, cost: Duration) -> bool {
+        (self.calls, self.sum) = (0, Duration::ZERO);
+        self.looks = if self.looks == self.favourite { self.judge_favourite(cost) } else { self.judge_trial(cost) };
+        self.looks
+    }
+
+    fn judge_favourite(&mut self, cost: Duration) -> bool {
+        let lately = if cost == Duration::MAX { cost } else { cost.min(self.last) };
+        self.last = cost;
+        self.costs[usize::from(self.favourite)] = Some(lately);
+        self.runs += 1;
+        let other = self.costs[usize::from(!self.favourite)];
+        if other.is_some_and(|other| is_quicker(other, lately)) {
+            self.choose(!self.favourite);
+        } else if self.runs >= self.wait {
+            return !self.favourite;
+        }
+        self.favourite
+    }
+
+    fn judge_trial(&mut self, cost: Duration) -> bool {
+        self.costs[usize::from(self.looks)] = Some(cost);
+        let present = self.costs[usize::from(self.favourite)].unwrap_or(Duration::MAX);
+        if is_quicker(cost, present) {
+            self.choose(self.looks);
+        } else {
+            self.runs = 0;
+            self.wait = (2 * self.wait).clamp(FIRST_WAIT, LONGEST_WAIT);
+        }
+        self.favourite
+    }
+
+    fn choose(&mut self, way: bool) {
+        (self.favourite, self.last, self.runs, self.wait) = (way, Duration::MAX, 0, FIRST_WAIT);
+    }
+}
+
+/// By more than a tenth: measurements differ by chance.
+fn is_quicker(one: Duration, other: Duration) -> bool {
+    one.saturating_add(one / 9) < other
 }
 
 #[cfg(test)]
 mod tests {
-    use std::thread::sleep;
-
     use super::*;
+
+    const fn micros(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
+    /// How many of `runs` runs look, where a call takes so long asleep and looking.
+    fn looking(trials: &mut Trials, runs: u32, asleep: Duration, looking: Duration) -> u32 {
+        let mut looked = 0;
+        for _ in 0..runs {
+            looked += u32::from(trials.looks);
+            let took = if trials.looks { looking } else { asleep };
+            while trials.add(took).is_none() {}
+        }
+        looked
+    }
+
+    #[test]
+    fn the_quicker_way_is_found_and_the_other_tried_ever_more_rarely() {
+        let trials = &mut Trials::default();
+        assert_eq!(looking(trials, 2, micros(50), micros(20)), 1);
+        assert!(looking(trials, 2000, micros(50), micros(20)) > 1980);
+        // Now both share a core.
+        let looked = looking(trials, 2000, micros(16), micros(24));
+        assert!((3..600).contains(&looked), "{looked}");
+        assert!((2..20).contains(&looking(trials, 3000, micros(16), micros(24))));
+        // And no more.
+        assert!(looking(trials, 2000, micros(50), micros(20)) > 1000);
+    }
+
+    #[test]
+    fn no_difference_is_no_reason_to_look() {
+        assert!(looking(&mut Trials::default(), 2000, micros(250), micros(250)) < 12);
+    }
+
+    #[test]
+    fn one_run_that_was_disturbed_changes_nothing() {
+        let trials = &mut Trials::default();
+        looking(trials, 20, micros(50), micros(20));
+        for _ in 0..5 {
+            looking(trials, 1, micros(50), micros(500));
+            assert!(looking(trials, 10, micros(50), micros(20)) >= 9);
+        }
+    }
 
     /// How often a call that never gets its reply looks for it.
     fn looks(busy_poll: &BusyPoll) -> u32 {
@@ -154,26 +265,12 @@ mod tests {
         looks
     }
 
-    fn pause(busy_poll: &BusyPoll) -> Duration {
-        Duration::from_nanos(busy_poll.pause.load(Ordering::Relaxed))
-    }
-
     #[test]
-    fn a_reply_within_the_window_is_found() {
-        let busy_poll = BusyPoll::new(true);
-        let mut looks = 0;
-        let found = busy_poll.poll(|| {
-            looks += 1;
-            (looks == 2).then_some(looks)
-        });
-        // On a busy machine the window may be over after the first look.
-        assert!(found == Some(2) || pause(&busy_poll) > Duration::ZERO);
-    }
-
-    #[test]
-    fn nobody_looks_where_it_is_forbidden_or_while_another_call_is_under_way() {
-        assert_eq!(looks(&BusyPoll::new(false)), 0);
-        let busy_poll = BusyPoll::new(true);
+    fn only_a_call_that_is_alone_looks_and_only_where_it_is_allowed() {
+        let forbidden = BusyPoll { allowed: false, ..BusyPoll::looking() };
+        let _call = forbidden.begin_call();
+        assert_eq!(looks(&forbidden), 0);
+        let busy_poll = BusyPoll::looking();
         let _own = busy_poll.begin_call();
         let other = busy_poll.begin_call();
         assert_eq!(looks(&busy_poll), 0);
@@ -183,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_call_that_begins_meanwhile_ends_the_looking() {
-        let busy_poll = BusyPoll::new(true);
+        let busy_poll = BusyPoll::looking();
         let _own = busy_poll.begin_call();
         let (mut other, mut looks) = (None, 0);
         let found: Option<()> = busy_poll.poll(|| {
@@ -195,42 +292,23 @@ mod tests {
     }
 
     #[test]
-    fn misses_are_retried_ever_more_rarely() {
-        let busy_poll = BusyPoll::new(true);
-        // One in vain between many that are not is no reason to stop.
-        for _ in 0..100 {
-            busy_poll.note_miss(Duration::ZERO);
-            (0..4).for_each(|_| busy_poll.note_success());
+    fn misses_in_a_row_end_the_looking() {
+        let busy_poll = BusyPoll::looking();
+        let _call = busy_poll.begin_call();
+        // One in vain between many that are not is no reason.
+        for _ in 0..20 {
+            assert!(looks(&busy_poll) > 0);
+            (0..4).for_each(|_| assert_eq!(busy_poll.poll(|| Some(1)), Some(1)));
         }
-        assert_eq!(pause(&busy_poll), Duration::ZERO);
         for _ in 0..MOST_MISSES {
             assert!(looks(&busy_poll) > 0);
         }
-        let first = pause(&busy_poll);
-        assert!(first >= AFTER_A_MISS);
-        assert_eq!(looks(&busy_poll), 0, "during the pause");
-        let mut before = first;
-        while before < LONGEST_PAUSE {
-            busy_poll.resume_at.store(nanos(busy_poll.since.unwrap().elapsed()), Ordering::Relaxed);
-            looks(&busy_poll);
-            assert!(pause(&busy_poll) >= (2 * before).min(LONGEST_PAUSE));
-            before = pause(&busy_poll);
-        }
-        // It has worked for long before this one.
-        busy_poll.resume_at.store(0, Ordering::Relaxed);
-        busy_poll.pause.store(1, Ordering::Relaxed);
-        looks(&busy_poll);
-        assert!(pause(&busy_poll) < LONGEST_PAUSE);
-    }
-
-    #[test]
-    fn a_thread_that_lost_its_core_keeps_what_it_found_and_pauses_for_long() {
-        let busy_poll = BusyPoll::new(true);
-        let found = busy_poll.poll(|| {
-            sleep(2 * INTERRUPTED);
-            Some(())
-        });
-        assert!(found.is_some() && pause(&busy_poll) >= AFTER_AN_INTERRUPTION);
         assert_eq!(looks(&busy_poll), 0);
+        let mut tried = 0;
+        for _ in 0..100 * RUN {
+            busy_poll.measured(micros(200));
+            tried += u32::from(looks(&busy_poll) > 0);
+        }
+        assert!((1..5 * MOST_MISSES).contains(&tried), "{tried}");
     }
 }

@@ -133,10 +133,7 @@ fn take_batch(queue: &mut VecDeque<Arc<QueuedRequest>>, most: usize) -> VecDeque
 }
 
 /// Sends all requests of the batch in one write.
-fn send<'p>(
-    mut connection: Borrowed<'p>,
-    batch: &mut Batch,
-) -> std::result::Result<(Borrowed<'p>, InFlight), Failure> {
+fn send<'p>(mut connection: Borrowed<'p>, batch: &mut Batch) -> std::result::Result<(Borrowed<'p>, InFlight), Failure> {
     connection.in_flight = true;
     match connection.get().send(batch.requests.iter().map(|queued| &queued.request)) {
         Ok(flight) => {

@@ -118,7 +118,14 @@ impl Connection {
 
     /// [`recv`](Self::recv), looking for the reply for a while before falling asleep.
     pub(super) fn recv_soon(&mut self, flight: &InFlight, busy_poll: &BusyPoll) -> std::result::Result<Reply, Failure> {
-        self.receive(flight, Some(busy_poll))
+        if !busy_poll.is_alone() {
+            return self.receive(flight, None);
+        }
+        let received = self.receive(flight, Some(busy_poll));
+        if received.is_ok() && busy_poll.is_alone() {
+            busy_poll.measured(self.clock.now().since(flight.sent_at));
+        }
+        received
     }
 
     fn receive(&mut self, flight: &InFlight, busy_poll: Option<&BusyPoll>) -> std::result::Result<Reply, Failure> {

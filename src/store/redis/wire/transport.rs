@@ -244,7 +244,7 @@ mod tests {
         let reader = ReplyReader::default();
         let mut transport = Transport { stream, reader, endpoint, io_timeout, handshake: None };
         transport.handshake_done().unwrap();
-        (transport, BusyPoll::new(true), server)
+        (transport, BusyPoll::looking(), server)
     }
 
     #[test]
@@ -252,6 +252,7 @@ mod tests {
         // The first pauses are within the window, and the last ones are not.
         for pause in [0, 5, 20, 200, 2000].map(Duration::from_micros) {
             let (mut transport, busy_poll, mut server) = polling();
+            let _call = busy_poll.begin_call();
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     for byte in b"*2\r\n:1\r\n:17\r\n" {
@@ -273,6 +274,7 @@ mod tests {
     fn a_server_that_says_nothing_or_half_a_reply_costs_the_io_timeout() {
         for half in [&b""[..], b"*2\r\n:1\r\n:1"] {
             let (mut transport, busy_poll, mut server) = polling();
+            let _call = busy_poll.begin_call();
             server.write_all(half).unwrap();
             let begin = Instant::now();
             let error = transport.recv_soon(&busy_poll).unwrap_err();
@@ -285,10 +287,12 @@ mod tests {
     #[test]
     fn an_end_and_garbage_are_seen_while_looking() {
         let (mut transport, busy_poll, mut server) = polling();
+        let _call = busy_poll.begin_call();
         server.write_all(b"*2\r\n:1\r\n").unwrap();
         drop(server);
         assert_eq!(transport.recv_soon(&busy_poll).unwrap_err().message(), ENDED);
         let (mut transport, busy_poll, mut server) = polling();
+        let _call = busy_poll.begin_call();
         server.write_all(b"HTTP/1.1 400").unwrap();
         assert_eq!(transport.recv_soon(&busy_poll).unwrap_err().kind(), ErrorKind::Protocol);
     }
@@ -297,6 +301,7 @@ mod tests {
     fn bytes_behind_a_reply_that_was_looked_for_are_noticed_before_the_next_request() {
         for (frames, later) in [(&b":1\r\n:2\r\n"[..], false), (b":1\r\n:", false), (b":1\r\n", true)] {
             let (mut transport, busy_poll, mut server) = polling();
+            let _call = busy_poll.begin_call();
             server.write_all(frames).unwrap();
             assert_eq!(transport.recv_soon(&busy_poll).unwrap(), Reply::Int(1));
             assert_eq!(transport.has_input(), !later);
