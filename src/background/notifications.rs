@@ -1,7 +1,8 @@
 //! Release messages for waiters: one subscriber connection and thread per client.
 //!
 //! A message is a hint to try again, never a grant, and no wait relies on it: each has a timer of
-//! its own. The thread only reads. Waiters subscribe directly, on the same connection.
+//! its own. The thread reads, and sends the attempts that waiters have left for a message; it never
+//! waits for a reply. Waiters subscribe directly, on the same connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::local_queue::LocalQueue;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::event::Event;
 use crate::store::{LockStore, Received, SubscriptionSender, Topic};
 
 /// A topic is kept this long after its last waiter, so that under contention not every hand-over
@@ -77,7 +78,7 @@ enum Phase {
 
 #[derive(Default)]
 struct Watch {
-    events: Vec<Arc<Event>>,
+    queues: Vec<Arc<LocalQueue>>,
     waiters: usize,
     /// When the last waiter left.
     idle_since: Option<Instant>,
@@ -90,7 +91,7 @@ struct Watch {
 pub(crate) struct Listening<'w> {
     notifications: &'w Notifications,
     topic: Topic,
-    event: Arc<Event>,
+    queue: Arc<LocalQueue>,
 }
 
 impl Notifications {
@@ -102,18 +103,18 @@ impl Notifications {
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
-    /// Notifies `event` at every message about the topic, and once when the store has confirmed the
-    /// subscription, until the returned value is dropped. Does not wait for the store.
-    pub(crate) fn listen(&self, topic: Topic, event: &Arc<Event>) -> Listening<'_> {
+    /// Notifies the leader of `queue` at every message about the topic, and once when the store has
+    /// confirmed the subscription, until the returned value is dropped. Does not wait for the store.
+    pub(crate) fn listen(&self, topic: Topic, queue: &Arc<LocalQueue>) -> Listening<'_> {
         let mut state = self.inner.state.lock();
         let is_new = !state.topics.contains_key(&topic);
         let watch = state.topics.entry(topic.clone()).or_default();
         if watch.waiters == 0 {
-            // The event of the last waiter, which was kept while the subscription lingered.
-            watch.events.clear();
+            // The queue of the last waiter, which was kept while the subscription lingered.
+            watch.queues.clear();
         }
-        if !watch.events.iter().any(|known| Arc::ptr_eq(known, event)) {
-            watch.events.push(event.clone());
+        if !watch.queues.iter().any(|known| Arc::ptr_eq(known, queue)) {
+            watch.queues.push(queue.clone());
         }
         watch.waiters += 1;
         watch.idle_since = None;
@@ -140,7 +141,7 @@ impl Notifications {
         if let Err(e) = watched {
             log::debug!("the subscriber connection ended: {}", e.chain());
         }
-        Listening { notifications: self, topic, event: event.clone() }
+        Listening { notifications: self, topic, queue: queue.clone() }
     }
 
     /// Whether messages about the topic reach this client now.
@@ -167,7 +168,7 @@ impl Notifications {
 
     /// Wakes the waiter for a topic, if this client has one, before its message arrives.
     pub(crate) fn notify(&self, topic: &Topic) {
-        self.inner.events_of(topic).iter().for_each(|event| event.notify());
+        self.inner.queues_of(topic).iter().for_each(|queue| queue.event.notify());
     }
 
     /// Wakes all waiters: the client is closed.
@@ -220,14 +221,14 @@ impl Drop for Listening<'_> {
         let Some(watch) = topics.get_mut(&self.topic) else { return };
         watch.waiters -= 1;
         if watch.waiters > 0 {
-            // The last event stays: another waiter may have been given the same one.
-            if watch.events.len() > 1 {
-                watch.events.retain(|event| !Arc::ptr_eq(event, &self.event));
+            // The last queue stays: another waiter may be in the same one.
+            if watch.queues.len() > 1 {
+                watch.queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
             }
             return;
         }
         if self.topic.turn_of.is_none() {
-            // The event stays for the next waiter of its local queue.
+            // The queue stays for its next waiter.
             watch.idle_since = Some(Instant::now());
             return;
         }
@@ -268,7 +269,7 @@ impl State {
 
 impl Watch {
     fn notify(&self) {
-        self.events.iter().for_each(|event| event.notify());
+        self.queues.iter().for_each(|queue| queue.event.notify());
     }
 
     /// The connection ended: waiters that sleep for a whole lease must learn that no messages
@@ -280,8 +281,8 @@ impl Watch {
 }
 
 impl Inner {
-    fn events_of(&self, topic: &Topic) -> Vec<Arc<Event>> {
-        self.state.lock().topics.get(topic).map(|watch| watch.events.clone()).unwrap_or_default()
+    fn queues_of(&self, topic: &Topic) -> Vec<Arc<LocalQueue>> {
+        self.state.lock().topics.get(topic).map(|watch| watch.queues.clone()).unwrap_or_default()
     }
 
     fn run(&self) {
@@ -334,8 +335,8 @@ impl Inner {
             }
             match received? {
                 Received::Notified(topics) => {
-                    for event in topics.iter().flat_map(|topic| self.events_of(topic)) {
-                        event.notify_by_message();
+                    for queue in topics.iter().flat_map(|topic| self.queues_of(topic)) {
+                        queue.notify_by_message(&self.store);
                     }
                 }
                 Received::Watching(topics) => {

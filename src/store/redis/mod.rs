@@ -3,6 +3,7 @@
 mod background;
 mod capabilities;
 mod cluster;
+mod hand_over;
 pub(crate) mod keys;
 mod kinds;
 mod multi;
@@ -33,11 +34,12 @@ use self::wire::{Connector, Failure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
-use crate::base::lock_name::LockName;
+use crate::base::lease::Moment;
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, QueueStore,
-    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, BegunAcquire, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore,
+    QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// Undos resolved in one write.
@@ -135,6 +137,31 @@ impl RedisStore {
         self.servers.as_one().expect("there is no third kind").background.resolve(chunk)
     }
 
+    /// The outcome of an acquire that was sent at `sent_at` and got this reply.
+    fn acquired(
+        &self,
+        acquire: &Acquire<'_>,
+        reply: Reply,
+        sent_at: Moment,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Acquired> {
+        let outcome = script::acquire_answer(reply, sent_at);
+        if outcome.is_err() && acquire.held == 0 {
+            let Acquire { name, holder, permits, .. } = *acquire;
+            let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
+            self.take_back(|| self.release(&release, unknowns).map(drop));
+        }
+        // Only an answer about the lock resolves the earlier attempts: after an error (a full
+        // server, say) their effects remain.
+        if let Ok(acquired) = &outcome {
+            unknowns.clear();
+            if is_a_number(acquire.name.kind) {
+                self.learn_use(acquire.name, !matches!(acquired, Acquired::TooFew { permits: 0 }));
+            }
+        }
+        outcome
+    }
+
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
         script::acquire(acquire, self.waiter_timeouts).acknowledged_by(self.replicas)
     }
@@ -146,26 +173,11 @@ impl LockStore for RedisStore {
     }
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
-        let is_a_number = is_a_number(acquire.name.kind);
-        if is_a_number {
+        if is_a_number(acquire.name.kind) {
             self.check_use(acquire.name)?;
         }
         let answered = self.servers.ask(slot_of(acquire.name), || self.acquire_request(acquire), unknowns)?;
-        let outcome = script::acquire_answer(answered.reply, answered.sent_at);
-        if outcome.is_err() && acquire.held == 0 {
-            let Acquire { name, holder, permits, .. } = *acquire;
-            let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
-            self.take_back(|| self.release(&release, unknowns).map(drop));
-        }
-        // Only an answer about the lock resolves the earlier attempts: after an error (a full
-        // server, say) their effects remain.
-        if let Ok(acquired) = &outcome {
-            unknowns.clear();
-            if is_a_number {
-                self.learn_use(acquire.name, !matches!(acquired, Acquired::TooFew { permits: 0 }));
-            }
-        }
-        outcome
+        self.acquired(acquire, answered.reply, answered.sent_at, unknowns)
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
@@ -190,6 +202,11 @@ impl LockStore for RedisStore {
         if self.replicas.is_some() {
             // A grant without enough replicas must be taken back by the call that requested it.
             return None;
+        }
+        if next.name.kind == Kind::Fair
+            && let Some(handed_over) = self.pass_on(release, next, unknowns)
+        {
+            return Some(handed_over);
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
         let (first, second) = self.servers.call_two(slot_of(next.name), &script::release(release), &acquire)?;
@@ -216,6 +233,10 @@ impl LockStore for RedisStore {
             }
         };
         Some(HandedOver { released, acquired, unknowns: next_unknowns })
+    }
+
+    fn begin_acquire(self: Arc<Self>, acquire: &Acquire<'_>) -> Option<Box<dyn BegunAcquire>> {
+        self.begin(acquire)
     }
 
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
