@@ -15,7 +15,6 @@ use crate::base::error::Error;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
-use crate::store::LockStore;
 
 /// How many acquisitions in a row, with other clients waiting, before this client yields to them. A
 /// client that releases and takes again at once always beats one that a message has to reach first.
@@ -83,8 +82,6 @@ struct QueueState {
     /// The leader's acquire, for the thread of this client that frees the lock to send right behind
     /// the release.
     piggyback: Option<Arc<Piggyback>>,
-    /// Whether a message may send it as well: the leader waits for another client.
-    by_message: bool,
     /// Threads that are in the queue or about to enter it.
     members: usize,
     fairness: FairnessCounter,
@@ -286,7 +283,7 @@ impl LocalQueues {
     /// The acquire of the leader, to be sent behind the release that is about to be sent.
     pub(crate) fn take_piggyback(&self, name: &str) -> Option<TakenPiggyback> {
         let map = self.map.lock();
-        let piggyback = map.get(name)?.take_piggyback(|_| true)?;
+        let piggyback = map.get(name)?.take_piggyback()?;
         Some(TakenPiggyback::new(piggyback, None))
     }
 
@@ -294,7 +291,7 @@ impl LocalQueues {
     pub(crate) fn take_piggyback_of(&self, holder: &str) -> Option<TakenPiggyback> {
         let at_server = self.at_server.lock();
         let local_queue = at_server.get(holder)?;
-        let piggyback = local_queue.take_piggyback(|_| true)?;
+        let piggyback = local_queue.take_piggyback()?;
         Some(TakenPiggyback::new(piggyback, Some(local_queue.event.clone())))
     }
 
@@ -371,31 +368,8 @@ impl LocalQueues {
 }
 
 impl LocalQueue {
-    /// A message was received. Sends the attempt that the leader has left for it, so that the
-    /// leader wakes up to the reply; else wakes the leader to make one. Does not wait for the
-    /// store.
-    pub(crate) fn notify_by_message(&self, store: &Arc<dyn LockStore>) {
-        let Some(piggyback) = self.take_piggyback(|state| state.by_message) else {
-            return self.event.notify_by_message();
-        };
-        let taken = TakenPiggyback::new(piggyback, None);
-        match store.clone().begin_acquire(&taken.request()) {
-            Some(begun) => {
-                // Woken before the delivery, for which it waits: after the delivery it would find
-                // its wait over once more.
-                self.event.notify_of_attempt();
-                taken.deliver_begun(begun);
-            }
-            None => self.event.notify_by_message(),
-        }
-    }
-
-    fn take_piggyback(&self, may_take: impl FnOnce(&QueueState) -> bool) -> Option<Arc<Piggyback>> {
-        let mut state = self.state.lock();
-        if !may_take(&state) {
-            return None;
-        }
-        let piggyback = state.piggyback.take()?;
+    fn take_piggyback(&self) -> Option<Arc<Piggyback>> {
+        let piggyback = self.state.lock().piggyback.take()?;
         piggyback.take();
         Some(piggyback)
     }
@@ -406,36 +380,20 @@ impl Leader<'_> {
         &self.membership.local_queue.event
     }
 
-    pub(crate) fn queue(&self) -> &Arc<LocalQueue> {
-        &self.membership.local_queue
-    }
-
-    /// Leaves an acquire in the queue and waits to be notified, for at most `patience`.
-    /// `by_message`: a message sends it as well. `None`: no other thread took the acquire.
+    /// Leaves an acquire in the queue and waits to be notified, for at most `patience`. `None`: no
+    /// releasing thread took the acquire.
     pub(crate) fn wait_with_piggyback(
         &self,
         piggyback: &Arc<Piggyback>,
         patience: Duration,
-        by_message: bool,
     ) -> Option<PiggybackOutcome> {
-        let LocalQueue { event, state } = &*self.membership.local_queue;
-        {
-            let mut state = state.lock();
-            (state.piggyback, state.by_message) = (Some(piggyback.clone()), by_message);
-        }
+        self.membership.local_queue.state.lock().piggyback = Some(piggyback.clone());
         // Left first, waited second: a release before this has notified the event already, one
         // after it takes the acquire along.
-        event.wait(patience);
-        let mut state = state.lock();
-        state.by_message = false;
-        if state.piggyback.take().is_some() {
-            return None;
-        }
-        drop(state);
+        self.membership.local_queue.event.wait(patience);
+        let untouched = self.membership.local_queue.state.lock().piggyback.take().is_some();
         // The thread that took it is bounded by the I/O timeouts.
-        let outcome = piggyback.wait();
-        event.collected();
-        Some(outcome)
+        if untouched { None } else { Some(piggyback.wait()) }
     }
 
     /// The outcome of the acquire that this leader left while it waited in the queue. `None`: no

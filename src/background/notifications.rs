@@ -1,8 +1,7 @@
 //! Release messages for waiters: one subscriber connection and thread per client.
 //!
 //! A message is a hint to try again, never a grant, and no wait relies on it: each has a timer of
-//! its own. The thread reads, and sends the attempts that waiters have left for a message; it never
-//! waits for a reply. Waiters subscribe directly, on the same connection.
+//! its own. The thread only reads. Waiters subscribe directly, on the same connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::background::local_queue::LocalQueue;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::event::Event;
 use crate::store::{LockStore, Received, SubscriptionSender, Topic};
 
 /// A topic is kept this long after its last waiter, so that under contention not every hand-over
@@ -78,7 +77,7 @@ enum Phase {
 
 #[derive(Default)]
 struct Watch {
-    queues: Vec<Arc<LocalQueue>>,
+    events: Vec<Arc<Event>>,
     waiters: usize,
     /// When the last waiter left.
     idle_since: Option<Instant>,
@@ -91,7 +90,7 @@ struct Watch {
 pub(crate) struct Listening<'w> {
     notifications: &'w Notifications,
     topic: Topic,
-    queue: Arc<LocalQueue>,
+    event: Arc<Event>,
 }
 
 impl Notifications {
@@ -103,18 +102,18 @@ impl Notifications {
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
-    /// Notifies the leader of `queue` at every message about the topic, and once when the store has
-    /// confirmed the subscription, until the returned value is dropped. Does not wait for the store.
-    pub(crate) fn listen(&self, topic: Topic, queue: &Arc<LocalQueue>) -> Listening<'_> {
+    /// Notifies `event` at every message about the topic, and once when the store has confirmed the
+    /// subscription, until the returned value is dropped. Does not wait for the store.
+    pub(crate) fn listen(&self, topic: Topic, event: &Arc<Event>) -> Listening<'_> {
         let mut state = self.inner.state.lock();
         let is_new = !state.topics.contains_key(&topic);
         let watch = state.topics.entry(topic.clone()).or_default();
         if watch.waiters == 0 {
-            // The queue of the last waiter, which was kept while the subscription lingered.
-            watch.queues.clear();
+            // The event of the last waiter, which was kept while the subscription lingered.
+            watch.events.clear();
         }
-        if !watch.queues.iter().any(|known| Arc::ptr_eq(known, queue)) {
-            watch.queues.push(queue.clone());
+        if !watch.events.iter().any(|known| Arc::ptr_eq(known, event)) {
+            watch.events.push(event.clone());
         }
         watch.waiters += 1;
         watch.idle_since = None;
@@ -141,7 +140,7 @@ impl Notifications {
         if let Err(e) = watched {
             log::debug!("the subscriber connection ended: {}", e.chain());
         }
-        Listening { notifications: self, topic, queue: queue.clone() }
+        Listening { notifications: self, topic, event: event.clone() }
     }
 
     /// Whether messages about the topic reach this client now.
@@ -168,7 +167,7 @@ impl Notifications {
 
     /// Wakes the waiter for a topic, if this client has one, before its message arrives.
     pub(crate) fn notify(&self, topic: &Topic) {
-        self.inner.queues_of(topic).iter().for_each(|queue| queue.event.notify());
+        self.inner.events_of(topic).iter().for_each(|event| event.notify());
     }
 
     /// Wakes all waiters: the client is closed.
@@ -221,14 +220,14 @@ impl Drop for Listening<'_> {
         let Some(watch) = topics.get_mut(&self.topic) else { return };
         watch.waiters -= 1;
         if watch.waiters > 0 {
-            // The last queue stays: another waiter may be in the same one.
-            if watch.queues.len() > 1 {
-                watch.queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
+            // The last event stays: another waiter may have been given the same one.
+            if watch.events.len() > 1 {
+                watch.events.retain(|event| !Arc::ptr_eq(event, &self.event));
             }
             return;
         }
         if self.topic.turn_of.is_none() {
-            // The queue stays for its next waiter.
+            // The event stays for the next waiter of its local queue.
             watch.idle_since = Some(Instant::now());
             return;
         }
@@ -269,7 +268,7 @@ impl State {
 
 impl Watch {
     fn notify(&self) {
-        self.queues.iter().for_each(|queue| queue.event.notify());
+        self.events.iter().for_each(|event| event.notify());
     }
 
     /// The connection ended: waiters that sleep for a whole lease must learn that no messages
@@ -281,8 +280,8 @@ impl Watch {
 }
 
 impl Inner {
-    fn queues_of(&self, topic: &Topic) -> Vec<Arc<LocalQueue>> {
-        self.state.lock().topics.get(topic).map(|watch| watch.queues.clone()).unwrap_or_default()
+    fn events_of(&self, topic: &Topic) -> Vec<Arc<Event>> {
+        self.state.lock().topics.get(topic).map(|watch| watch.events.clone()).unwrap_or_default()
     }
 
     fn run(&self) {
@@ -335,8 +334,8 @@ impl Inner {
             }
             match received? {
                 Received::Notified(topics) => {
-                    for queue in topics.iter().flat_map(|topic| self.queues_of(topic)) {
-                        queue.notify_by_message(&self.store);
+                    for event in topics.iter().flat_map(|topic| self.events_of(topic)) {
+                        event.notify_by_message();
                     }
                 }
                 Received::Watching(topics) => {

@@ -1,5 +1,5 @@
-//! An acquire that another thread sends for the waiter: one that releases the lock, in one round
-//! trip for both; or the one that receives messages, so that the waiter wakes up to the reply.
+//! An acquire that travels with the release of another thread of this client: one round trip for
+//! both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +11,9 @@ use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
-use crate::store::{Acquire, Acquired, BegunAcquire, TokenRule, UnknownOutcomes, Waiting};
+use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 
-/// The acquire, left by the thread that waits, for the thread that releases or receives.
+/// The acquire, left by the thread that waits, for the thread that releases.
 #[derive(Debug)]
 pub(crate) struct Piggyback {
     name: Arc<LockName>,
@@ -22,7 +22,7 @@ pub(crate) struct Piggyback {
     lease: Duration,
     token: TokenRule,
     waiting: Waiting,
-    outcome: Mutex<Option<Delivered>>,
+    outcome: Mutex<Option<PiggybackOutcome>>,
     delivered: Condvar,
     taken: AtomicBool,
 }
@@ -32,14 +32,6 @@ pub(crate) struct Piggyback {
 pub(crate) enum PiggybackOutcome {
     NotSent,
     Sent { acquired: Result<Acquired>, unknowns: UnknownOutcomes },
-}
-
-/// What the thread that took it delivers.
-#[derive(Debug)]
-enum Delivered {
-    Outcome(PiggybackOutcome),
-    /// Its owner reads the reply.
-    Begun(Box<dyn BegunAcquire>),
 }
 
 impl Piggyback {
@@ -62,7 +54,7 @@ impl Piggyback {
         Acquire { name, holder, permits: *permits, lease: *lease, held: 0, token: *token, waiting: *waiting }
     }
 
-    /// Called under the mutex of the local queue, when another thread takes it out of there.
+    /// Called under the mutex of the local queue, when a releasing thread takes it out of there.
     pub(crate) fn take(&self) {
         self.taken.store(true, Ordering::Release);
     }
@@ -71,38 +63,29 @@ impl Piggyback {
         self.taken.load(Ordering::Acquire)
     }
 
-    fn deliver(&self, delivered: Delivered) {
-        self.outcome.lock().get_or_insert(delivered);
+    fn deliver(&self, outcome: PiggybackOutcome) {
+        self.outcome.lock().get_or_insert(outcome);
         self.delivered.notify_one();
     }
 
-    /// Blocks until the thread that took it delivers the outcome, or reads the reply itself.
+    /// Blocks until the thread that took it delivers the outcome.
     pub(crate) fn wait(&self) -> PiggybackOutcome {
         let mut outcome = self.outcome.lock();
-        let delivered = loop {
+        loop {
             match outcome.take() {
-                Some(delivered) => break delivered,
+                Some(outcome) => return outcome,
                 None => self.delivered.wait(&mut outcome),
-            }
-        };
-        drop(outcome);
-        match delivered {
-            Delivered::Outcome(outcome) => outcome,
-            Delivered::Begun(begun) => {
-                let mut unknowns = UnknownOutcomes::default();
-                let acquired = begun.finish(&self.request(), &mut unknowns);
-                PiggybackOutcome::Sent { acquired, unknowns }
             }
         }
     }
 }
 
-/// A piggybacked acquire that another thread took. Its owner waits for an outcome, and gets one
+/// A piggybacked acquire that a releasing thread took. Its owner waits for an outcome, and gets one
 /// even if that thread panics.
 #[derive(Debug)]
 pub(crate) struct TakenPiggyback {
     piggyback: Arc<Piggyback>,
-    /// Set if nothing else notifies the owner.
+    /// Set if the release itself does not notify the owner.
     event: Option<Arc<Event>>,
 }
 
@@ -112,12 +95,7 @@ impl TakenPiggyback {
     }
 
     pub(crate) fn deliver(self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) {
-        self.piggyback.deliver(Delivered::Outcome(PiggybackOutcome::Sent { acquired, unknowns }));
-    }
-
-    /// It was sent, and its owner reads the reply.
-    pub(crate) fn deliver_begun(self, begun: Box<dyn BegunAcquire>) {
-        self.piggyback.deliver(Delivered::Begun(begun));
+        self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns });
     }
 }
 
@@ -132,7 +110,7 @@ impl std::ops::Deref for TakenPiggyback {
 impl Drop for TakenPiggyback {
     fn drop(&mut self) {
         // Without effect after a delivery.
-        self.piggyback.deliver(Delivered::Outcome(PiggybackOutcome::NotSent));
+        self.piggyback.deliver(PiggybackOutcome::NotSent);
         if let Some(event) = &self.event {
             event.notify();
         }

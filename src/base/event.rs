@@ -18,8 +18,6 @@ pub(crate) struct Event {
 #[derive(Debug, Default)]
 struct State {
     latched: bool,
-    /// An attempt was sent for the waiter, which is to collect its outcome.
-    attempted: bool,
     /// Messages received so far, including those that releases of this client caused.
     messages: u64,
     /// When the store last answered a waiter of this queue.
@@ -40,33 +38,18 @@ impl Event {
         self.notified.notify_all();
     }
 
-    /// A message was received, and the attempt that it calls for was sent. Wakes the waiter without
-    /// the latch: that is for the messages which come after this attempt.
-    pub(crate) fn notify_of_attempt(&self) {
-        let mut state = self.state.lock();
-        state.attempted = true;
-        state.messages += 1;
-        drop(state);
-        self.notified.notify_all();
-    }
-
-    /// The waiter has the outcome of the attempt.
-    pub(crate) fn collected(&self) {
-        self.state.lock().attempted = false;
-    }
-
     pub(crate) fn clear(&self) {
         self.state.lock().latched = false;
     }
 
-    /// Waits for a notification or the outcome of an attempt, at most for `timeout`; false if there
-    /// was none. Does not clear the latch.
+    /// Waits for a notification, at most for `timeout`; false if there was none. Does not clear the
+    /// latch.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let give_up = Instant::now() + timeout;
         let mut state = self.state.lock();
-        while !state.latched && !state.attempted {
+        while !state.latched {
             if self.notified.wait_until(&mut state, give_up).timed_out() {
-                return state.latched || state.attempted;
+                return state.latched;
             }
         }
         true

@@ -139,7 +139,7 @@ fn lead<'a, C: Contender<'a>>(
     // messages as well: with it from before the first attempt, no second attempt is needed to close
     // the gap between attempt and subscription.
     let stands = name.kind == Kind::Fair && shared.notifications.is_subscribed(&topic);
-    let mut listening = stands.then(|| shared.notifications.listen(topic.clone(), leader.queue()));
+    let mut listening = stands.then(|| shared.notifications.listen(topic.clone(), leader.event()));
     let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
     // A call that was answered "busy" is already waiting.
     let mut outage = Outage::new(leader.has_waited || first.is_some(), shared.config.outage_timeout);
@@ -151,13 +151,13 @@ fn lead<'a, C: Contender<'a>>(
     let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
     loop {
         if sent.is_none() && leader.must_yield() && shared.holds.blocks(name).is_none() {
-            listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.queue()));
+            listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
             leader.yield_to_others(patience(Duration::MAX));
             // This reply predates the yield, and the notification that is cleared below.
             first = None;
         }
         // Before the request is sent: a message that arrives while it is under way may be of a
-        // release after it. So not if another thread has sent it.
+        // release after it. So not when another thread has sent it already.
         if sent.is_none() {
             leader.event().clear();
         }
@@ -209,7 +209,7 @@ fn lead<'a, C: Contender<'a>>(
                 // tolerated for the `outage_timeout`.
                 outage.waited = true;
                 if listening.is_none() && !deadline.has_passed(Instant::now()) {
-                    listening = Some(shared.notifications.listen(topic.clone(), leader.queue()));
+                    listening = Some(shared.notifications.listen(topic.clone(), leader.event()));
                     if shared.notifications.is_subscribed(&topic) {
                         // No message was received for a release between the attempt and the
                         // subscription. If the store has yet to confirm the subscription, the event
@@ -228,16 +228,14 @@ fn lead<'a, C: Contender<'a>>(
         let lease = shared.config.lease;
         let most = if shared.notifications.is_subscribed(&topic) { lease } else { POLL_UNSUBSCRIBED.min(lease / 2) };
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
-        // The thread that receives the message of a release sends this acquire at once. So does a
-        // releasing holder of this client, to which the store names the next fair waiter.
-        let may_piggyback = contender.attempt().is_resolved() && (name.kind == Kind::Fair || !leader.must_yield());
-        let piggyback = if may_piggyback { contender.piggyback() } else { None };
+        // The store names the next waiter to the releasing holder: if that is of this client, it
+        // sends this acquire with its release.
+        let piggyback =
+            if name.kind == Kind::Fair && contender.attempt().is_resolved() { contender.piggyback() } else { None };
         let notified = match piggyback.map(Arc::new) {
             Some(piggyback) => {
-                let outcome = leader.wait_with_piggyback(&piggyback, pause, true);
-                let taken = outcome.is_some();
-                sent = outcome.filter(|outcome| matches!(outcome, PiggybackOutcome::Sent { .. }));
-                taken || leader.event().is_notified()
+                sent = leader.wait_with_piggyback(&piggyback, pause);
+                sent.is_some() || leader.event().is_notified()
             }
             None => leader.event().wait(pause),
         };
@@ -264,7 +262,7 @@ fn wait_for_local<'a, C: Contender<'a>>(
         leader.event().wait(patience);
         return None;
     };
-    match leader.wait_with_piggyback(&piggyback, patience, false)? {
+    match leader.wait_with_piggyback(&piggyback, patience)? {
         PiggybackOutcome::NotSent => None,
         PiggybackOutcome::Sent { acquired, unknowns } => Some(contender.on_piggyback_reply(acquired, unknowns)),
     }

@@ -10,7 +10,6 @@ pub(crate) mod redis;
 pub(crate) mod redlock;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
-mod wake_up;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,7 +21,6 @@ use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
-pub(crate) use crate::store::wake_up::{Received, Subscriber, SubscriptionSender, Topic};
 
 /// Whether a grant comes with a fencing token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,12 +123,6 @@ pub(crate) struct HandedOver {
     pub(crate) released: Result<Released>,
     pub(crate) acquired: Result<Acquired>,
     pub(crate) unknowns: UnknownOutcomes,
-}
-
-/// An acquire that was sent and has no reply yet.
-pub(crate) trait BegunAcquire: Send + std::fmt::Debug {
-    /// Waits for the outcome of `acquire`, which is what was begun. As [`LockStore::acquire`].
-    fn finish(self: Box<Self>, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired>;
 }
 
 /// A hold to be renewed, or only checked.
@@ -267,6 +259,73 @@ pub(crate) struct LockStatus {
     pub(crate) holders: Vec<(String, u64)>,
 }
 
+/// What a waiter waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Topic {
+    pub(crate) kind: Kind,
+    pub(crate) key: Arc<str>,
+    /// `Some`: this holder waits for its turn in a queue in the store. `None`: the topic is any
+    /// release under the name.
+    pub(crate) turn_of: Option<Arc<str>>,
+}
+
+impl Topic {
+    pub(crate) fn freed(name: &LockName) -> Self {
+        // Readers and writers wait for each other.
+        let kind = if name.kind == Kind::Read { Kind::Write } else { name.kind };
+        Self { kind, key: name.key.clone(), turn_of: None }
+    }
+
+    pub(crate) fn turn(name: &LockName, holder: &str) -> Self {
+        Self { kind: name.kind, key: name.key.clone(), turn_of: Some(holder.into()) }
+    }
+}
+
+/// What a subscriber received.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Another attempt may succeed: a hint, never a grant.
+    Notified(Vec<Topic>),
+    /// From here on no message about these topics is missed.
+    Watching(Vec<Topic>),
+    /// From here on messages about these topics may be missed, until they are reported as watched
+    /// again.
+    Unwatched(Vec<Topic>),
+    /// Anything else that shows that the store answers.
+    Alive,
+    /// Nothing came within the read timeout.
+    Timeout,
+}
+
+/// The half of a subscription that one thread reads. Any error ends both halves.
+pub(crate) trait Subscriber: Send {
+    fn receive(&mut self) -> Result<Received>;
+}
+
+/// The half that any thread uses, under a mutex, to choose the topics. It never waits for a reply.
+pub(crate) trait SubscriptionSender: Send {
+    /// True if messages of all these topics are received already.
+    fn watch(&mut self, topics: &[&Topic]) -> Result<bool>;
+
+    fn unwatch(&mut self, topic: &Topic) -> Result<()>;
+
+    /// Whether messages of the topic are received even before it is watched.
+    fn covers(&self, _topic: &Topic) -> bool {
+        false
+    }
+
+    /// Requests a reply, which shows that the store still answers.
+    fn ping(&mut self) -> Result<()>;
+
+    /// Called from time to time.
+    fn maintain(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Also ends a read of the other half.
+    fn close(&self);
+}
+
 /// What guards, watchdog and wait loop need of the place where leases live.
 ///
 /// A call takes one round trip. If it fails, it adds the requests that may have run to `unknowns`.
@@ -292,12 +351,6 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         next: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver>;
-
-    /// Sends an acquire without earlier unknown outcomes, if that is possible now without waiting:
-    /// called by the thread that reads messages. `None`: nothing was sent.
-    fn begin_acquire(self: Arc<Self>, _acquire: &Acquire<'_>) -> Option<Box<dyn BegunAcquire>> {
-        None
-    }
 
     /// Called in the background, beside calls of locks. One outcome for each hold, in order.
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed>;

@@ -34,12 +34,11 @@ use self::wire::{Connector, Failure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
-use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::store::{
-    Acquire, Acquired, BegunAcquire, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore,
-    QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, QueueStore,
+    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// Undos resolved in one write.
@@ -137,31 +136,6 @@ impl RedisStore {
         self.servers.as_one().expect("there is no third kind").background.resolve(chunk)
     }
 
-    /// The outcome of an acquire that was sent at `sent_at` and got this reply.
-    fn acquired(
-        &self,
-        acquire: &Acquire<'_>,
-        reply: Reply,
-        sent_at: Moment,
-        unknowns: &mut UnknownOutcomes,
-    ) -> Result<Acquired> {
-        let outcome = script::acquire_answer(reply, sent_at);
-        if outcome.is_err() && acquire.held == 0 {
-            let Acquire { name, holder, permits, .. } = *acquire;
-            let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
-            self.take_back(|| self.release(&release, unknowns).map(drop));
-        }
-        // Only an answer about the lock resolves the earlier attempts: after an error (a full
-        // server, say) their effects remain.
-        if let Ok(acquired) = &outcome {
-            unknowns.clear();
-            if is_a_number(acquire.name.kind) {
-                self.learn_use(acquire.name, !matches!(acquired, Acquired::TooFew { permits: 0 }));
-            }
-        }
-        outcome
-    }
-
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
         script::acquire(acquire, self.waiter_timeouts).acknowledged_by(self.replicas)
     }
@@ -173,11 +147,26 @@ impl LockStore for RedisStore {
     }
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
-        if is_a_number(acquire.name.kind) {
+        let is_a_number = is_a_number(acquire.name.kind);
+        if is_a_number {
             self.check_use(acquire.name)?;
         }
         let answered = self.servers.ask(slot_of(acquire.name), || self.acquire_request(acquire), unknowns)?;
-        self.acquired(acquire, answered.reply, answered.sent_at, unknowns)
+        let outcome = script::acquire_answer(answered.reply, answered.sent_at);
+        if outcome.is_err() && acquire.held == 0 {
+            let Acquire { name, holder, permits, .. } = *acquire;
+            let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
+            self.take_back(|| self.release(&release, unknowns).map(drop));
+        }
+        // Only an answer about the lock resolves the earlier attempts: after an error (a full
+        // server, say) their effects remain.
+        if let Ok(acquired) = &outcome {
+            unknowns.clear();
+            if is_a_number {
+                self.learn_use(acquire.name, !matches!(acquired, Acquired::TooFew { permits: 0 }));
+            }
+        }
+        outcome
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
@@ -233,10 +222,6 @@ impl LockStore for RedisStore {
             }
         };
         Some(HandedOver { released, acquired, unknowns: next_unknowns })
-    }
-
-    fn begin_acquire(self: Arc<Self>, acquire: &Acquire<'_>) -> Option<Box<dyn BegunAcquire>> {
-        self.begin(acquire)
     }
 
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
@@ -353,7 +338,6 @@ mod tests {
     use super::*;
     use crate::base::clock::FakeClock;
     use crate::base::limits::TAKEN_TTL;
-    use crate::base::lock_name::Kind;
     use crate::store::REPEATED;
     use crate::store::redis::wire::Endpoint;
 

@@ -79,7 +79,7 @@ pub(super) const FAIR: Primitive = Primitive {
         ),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines 1 $B @3ks $C",
-            "1,0,C 1,1,C 1,0,C 1,0 3,0 1,0 2,1,C>0@C 1>0@C 2,-1 0,0 0,0 0,0",
+            "1,0,C 1,1,C 1,0,C 1,0 3,0 1,0 2,1,C>0@C 1>0@C 2,-1 1,1,C 1,0,C 0,0",
         ),
         // A passes it on to B. Not to one who is not first, not beside another holder, and not when
         // a Redisson client is next or last.
@@ -95,21 +95,29 @@ pub(super) const FAIR: Primitive = Primitive {
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C $J; ZADD deadlines @3ks $B @3ks $C @8ks $J",
             "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 3,-1 0,0 0,0 0,0",
         ),
-        ("HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; SET token 1e3", "x x x x x x x x x x x x"),
-        ("HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; SET deadlines x", "x x x x x x x x x x x x"),
-        ("HSET L $A 1 $C 1; PEXPIRE L 2ks; RPUSH queue $B; ZADD deadlines @3ks $B", "x x x x x x x x x x x x"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B @3ks $C; SET token 1e3",
+            "1,0,B !INT 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 2,-1 !INT 1,0,C 0,0",
+        ),
+        (
+            "HSET L $A 1 $C 1; PEXPIRE L 2ks; RPUSH queue $B; ZADD deadlines @3ks $B",
+            "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,0 1>0@B 1,-1 0,0 0,0 0,0",
+        ),
         // An entry that is only in the sorted set blocks nobody.
         ("ZADD deadlines @3ks $B", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1 0,0 0,0 0,0"),
         // Another kind of lock, other types, a counter that is no number.
         ("HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 1 0,-1 0,0 0,0 0,0"),
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
         ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
-        ("SET queue x", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0 !TYPE 0,0 0,0 0,0"),
+        ("SET queue x", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0 !TYPE !TYPE !TYPE !TYPE"),
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B; SET deadlines x",
-            "!TYPE !TYPE !TYPE 1,0 3,0 1,0 !TYPE !TYPE 1,-1 0,0 0,0 0,0",
+            "!TYPE !TYPE !TYPE 1,0 3,0 1,0 !TYPE !TYPE 1,-1 !TYPE !TYPE !TYPE",
         ),
-        ("HSET L $A 1; PEXPIRE L 2ks; SET queue x", "!TYPE !TYPE !TYPE 1,0 3,0 1,0 !TYPE !TYPE !TYPE 0,0 0,0 0,0"),
+        (
+            "HSET L $A 1; PEXPIRE L 2ks; SET queue x",
+            "!TYPE !TYPE !TYPE 1,0 3,0 1,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE",
+        ),
         (
             "SET L x; RPUSH queue $A $B; ZADD deadlines @3ks $A @3ks $B",
             "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 2,0 0,0 0,0 0,0",

@@ -15,16 +15,18 @@
 -- Repeat-safe: yes. The holder is never used again once it is removed, so a repeat finds no hold and
 -- answers {0, 0}. The waiter learns from fair_acquire that it has the lock.
 local lock, field, lease, held = KEYS[1], ARGV[2], ARGV[3], 0
+local queue, deadlines, holder = KEYS[2], KEYS[3], ARGV[1]
 local token_key, rule, floor = KEYS[4], ARGV[4], ARGV[5]
-local first = redis.call('lrange', KEYS[2], 0, 1)
+local first = redis.call('lrange', queue, 0, 1)
 local next_up = first[2]
-if first[1] ~= field or redis.call('hexists', lock, ARGV[1]) == 0 or redis.call('hlen', lock) > 1 then
+if first[1] ~= field or redis.call('hexists', lock, holder) == 0 or redis.call('hlen', lock) > 1
+    or not redis.call('zscore', deadlines, field) then
   return {0, 0}
 end
 -- When a Redisson client is next or last, the deadlines of the queue or its TTL change as well,
 -- which fair_acquire does. Redisson's client ids are UUIDs of version 4.
 if next_up and (string.sub(next_up, 15, 15) ~= '8'
-    or string.sub(redis.call('lindex', KEYS[2], -1), 15, 15) ~= '8') then
+    or string.sub(redis.call('lindex', queue, -1), 15, 15) ~= '8') then
   return {0, 0}
 end
 if ARGV[6] ~= '0' then

@@ -45,12 +45,12 @@ struct State {
 
 /// A request that is sent or queued: [`finish`](Self::finish) returns the outcome.
 pub(crate) struct Pending<'p> {
-    pub(super) pool: &'p Pool,
-    pub(super) stage: Stage<'p>,
+    pool: &'p Pool,
+    stage: Stage<'p>,
 }
 
 // Not boxed, because a box would be one allocation for each call.
-pub(super) enum Stage<'p> {
+enum Stage<'p> {
     Sent { connection: Borrowed<'p>, flight: InFlight, request: Request },
     Queued(Arc<QueuedRequest>),
     Failed(Failure),
@@ -135,7 +135,8 @@ impl Pool {
     /// Sends two requests in one write if a connection is free now. Each has its own outcome: the
     /// second reply may be lost after the first has come.
     pub(crate) fn call_two(&self, first: &Request, second: &Request) -> Option<(Outcome, Outcome)> {
-        let mut connection = self.take_free()?;
+        let connection = self.state.lock().free.pop()?;
+        let mut connection = Borrowed::new(self, connection);
         connection.in_flight = true;
         let flight = match connection.get().send([first, second].into_iter()) {
             Ok(flight) => flight,
@@ -171,12 +172,6 @@ impl Pool {
         }
         let [first, second] = outcomes;
         Some((first, second))
-    }
-
-    /// A connection, if one is free now.
-    pub(super) fn take_free(&self) -> Option<Borrowed<'_>> {
-        let connection = self.state.lock().free.pop()?;
-        Some(Borrowed::new(self, connection))
     }
 
     /// Makes a connection outside of the pool.
@@ -422,11 +417,11 @@ fn leave_queue(pool: &Pool, queued_request: &Arc<QueuedRequest>) -> bool {
 
 /// A borrowed connection. Drop returns the connection, or its place in `open` if it is broken, also
 /// on a panic.
-pub(super) struct Borrowed<'p> {
+struct Borrowed<'p> {
     pool: &'p Pool,
     connection: Option<Connection>,
     /// Replies are due. If it were returned now, the next borrower would read them as its own.
-    pub(super) in_flight: bool,
+    in_flight: bool,
     /// The place in `open` has been returned already.
     returned: bool,
 }
@@ -436,23 +431,12 @@ impl<'p> Borrowed<'p> {
         Self { pool, connection: Some(connection), in_flight: false, returned: false }
     }
 
-    /// One whose replies are due.
-    pub(super) fn in_flight(pool: &'p Pool, connection: Connection) -> Self {
-        Self { pool, connection: Some(connection), in_flight: true, returned: false }
-    }
-
-    /// Takes the connection out; its place in `open` stays taken.
-    pub(super) fn detach(mut self) -> Connection {
-        self.returned = true;
-        self.connection.take().expect("a borrowed connection is there until it is given back or broken")
-    }
-
-    pub(super) fn get(&mut self) -> &mut Connection {
+    fn get(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("a borrowed connection is there until it is given back or broken")
     }
 
     /// Closes the connection after an error.
-    pub(super) fn broken(mut self) {
+    fn broken(mut self) {
         self.connection = None;
         self.returned = true;
         self.pool.drop_idle();
