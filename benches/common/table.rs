@@ -48,8 +48,8 @@ impl Table {
         self.row(what, &rate(bare), &rate(ours), Some(ratio), &wanted, least.map(|least| ratio >= least));
     }
 
-    /// The rates of both in rounds that took turns: the ratio of each round is that of neighbours in
-    /// time, so what else the machine did is in both.
+    /// The rates of both in rounds that took turns: the ratio of each round is that of neighbours
+    /// in time, so what else the machine did is in both.
     pub(crate) fn compare_rounds(&mut self, what: &str, bare: &[f64], ours: &[f64], least: Option<f64>, unit: &str) {
         let mut ratios: Vec<f64> = ours.iter().zip(bare).map(|(ours, bare)| ours / bare).collect();
         ratios.sort_by(f64::total_cmp);

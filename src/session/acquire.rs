@@ -262,7 +262,7 @@ impl LockCall<'_> {
 
     /// A turn before the thread that is next, while that wakes up. Calls that do not wait never
     /// get one: with threads that wait, the lock is not free for them.
-    fn overtake(&mut self, deadline: Deadline) -> Result<Option<Arc<Hold>>> {
+    fn overtake(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
         if deadline == Deadline::Now || !self.takes_turns() {
             return Ok(None);
         }

@@ -172,8 +172,10 @@ fn lead<'a, C: Contender<'a>>(
             }
         }
         // Before the request is sent: a message that arrives while it is under way may be of a
-        // release after it.
-        leader.event().clear();
+        // release after it. So not when another thread has sent it already.
+        if sent.is_none() {
+            leader.event().clear();
+        }
         if shared.is_closed() {
             sent = sent.or_else(|| leader.withdraw_piggyback());
             if sent.is_none() {

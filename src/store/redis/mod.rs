@@ -3,6 +3,7 @@
 mod background;
 mod capabilities;
 mod cluster;
+mod hand_over;
 pub(crate) mod keys;
 mod kinds;
 mod multi;
@@ -33,7 +34,7 @@ use self::wire::{Connector, Failure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
-use crate::base::lock_name::LockName;
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::store::{
     Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, QueueStore,
@@ -191,6 +192,11 @@ impl LockStore for RedisStore {
             // A grant without enough replicas must be taken back by the call that requested it.
             return None;
         }
+        if next.name.kind == Kind::Fair
+            && let Some(handed_over) = self.pass_on(release, next, unknowns)
+        {
+            return Some(handed_over);
+        }
         let acquire = script::acquire(next, self.waiter_timeouts);
         let (first, second) = self.servers.call_two(slot_of(next.name), &script::release(release), &acquire)?;
         // A request that was redirected is sent anew: the release before the acquire.
@@ -332,7 +338,6 @@ mod tests {
     use super::*;
     use crate::base::clock::FakeClock;
     use crate::base::limits::TAKEN_TTL;
-    use crate::base::lock_name::Kind;
     use crate::store::REPEATED;
     use crate::store::redis::wire::{BusyPoll, Endpoint};
 

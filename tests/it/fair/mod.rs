@@ -1,6 +1,7 @@
 //! The fair lock: the order of its waiters, whatever happens to them.
 
 mod dead_waiters;
+mod hand_over;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

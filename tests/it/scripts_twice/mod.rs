@@ -147,7 +147,7 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
     match (script, answer.split(',').next().unwrap_or_default()) {
         // Released, or left the queue: now it is not there.
         ("fair_release", "0" | "2") => "0,0".to_owned(),
-        ("permit_release", "2") => "0,0".to_owned(),
+        ("permit_release", "2") | ("fair_hand_over", "1") => "0,0".to_owned(),
         // Permits that are known to have been taken have been returned; otherwise there is nothing
         // to return.
         ("count_release", "2") => if call.ends_with('1') { "2,0" } else { "0,0" }.to_owned(),

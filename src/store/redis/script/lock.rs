@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use super::{
-    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_RELEASE, LEASE_RENEW, MUTEX_ACQUIRE, MUTEX_ACQUIRE_RUN,
-    MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE,
-    fail_on_error, pair, too_late, unexpected,
+    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_RELEASE, LEASE_RENEW, MUTEX_ACQUIRE,
+    MUTEX_ACQUIRE_RUN, MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW,
+    WRITE_ACQUIRE, fail_on_error, pair, too_late, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
+use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::Kind;
@@ -166,6 +167,23 @@ pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
         _ => {}
     }
     Err(unexpected("a release", &format!("{reply:?}")))
+}
+
+/// Passes a fair lock from its holder to the first waiter of the same client.
+pub(crate) fn pass_on(from: &Holder, to: &Acquire<'_>) -> Request {
+    let keys = RedisKeys::of(to.name);
+    let (queue, deadlines) = (keys.queue(), keys.deadlines());
+    let names = [keys.lock.as_bytes(), queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
+    let request = Request::script(&FAIR_HAND_OVER, &names).arg(from.as_str()).arg(to.holder.as_str());
+    with_token(request.number(ceil_millis(to.lease)), to.token).with_floor_and_limit()
+}
+
+/// `None`: nothing was changed.
+pub(crate) fn passed_on_answer(reply: Reply, sent_at: Moment) -> Result<Option<Granted>> {
+    match acquire_answer(reply, sent_at)? {
+        Acquired::Granted(granted) => Ok(Some(granted)),
+        _ => Ok(None),
+    }
 }
 
 /// The kinds whose holds one script renews together.

@@ -18,7 +18,8 @@ pub(crate) use self::fence::{fence_answer, fence_claim, fence_write};
 pub(crate) use self::handshake::{handshake, handshake_in_cluster};
 pub(crate) use self::inspect::{force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer};
 pub(crate) use self::lock::{
-    Family, WaiterTimeouts, acquire, acquire_answer, release, release_answer, renew, renew_answers,
+    Family, WaiterTimeouts, acquire, acquire_answer, pass_on, passed_on_answer, release, release_answer, renew,
+    renew_answers,
 };
 pub(crate) use self::multi::{acquire_all, acquire_all_answer, release_all, release_all_answer};
 pub(crate) use self::redlock::{
