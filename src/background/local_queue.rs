@@ -7,11 +7,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::background::grant::Grant;
 use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
 use crate::background::run::{FairnessCounter, MEMORY, RunLength};
+use crate::background::waiter::{Signal, Waiter};
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::event::Event;
@@ -82,51 +83,6 @@ struct QueueState {
     /// Since when the server cannot be asked, as far as the leaders of this queue know, and the
     /// latest error.
     outage: Option<(Instant, Error)>,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    /// Its owner's acquire, sent with the release before its turn even while the owner is still
-    /// waking up.
-    piggyback: Option<Arc<Piggyback>>,
-    signal: Mutex<Signal>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Signal {
-    #[default]
-    Wait,
-    Lead,
-    Closed,
-}
-
-impl Waiter {
-    fn signal(&self, to: Signal) {
-        let mut signal = self.signal.lock();
-        if *signal == Signal::Wait {
-            *signal = to;
-        }
-        drop(signal);
-        self.changed.notify_one();
-    }
-
-    /// Until signalled, or until the deadline ([`Signal::Wait`]).
-    fn wait(&self, deadline: Deadline) -> Signal {
-        let mut signal = self.signal.lock();
-        while *signal == Signal::Wait {
-            match deadline {
-                Deadline::Never => self.changed.wait(&mut signal),
-                Deadline::Now => break,
-                Deadline::At(at) => {
-                    if self.changed.wait_until(&mut signal, at).timed_out() {
-                        break;
-                    }
-                }
-            }
-        }
-        *signal
-    }
 }
 
 /// A thread's membership in a local queue. The queue is kept while it has members.
@@ -213,7 +169,7 @@ impl LocalQueues {
                 return EnqueueOutcome::Outage;
             }
             let piggyback = piggyback().map(Arc::new);
-            let waiter = Arc::new(Waiter { piggyback, signal: Mutex::default(), changed: Condvar::new() });
+            let waiter = Arc::new(Waiter::new(piggyback));
             state.waiters.push_back(waiter.clone());
             waiter
         };

@@ -9,4 +9,5 @@ mod renewal_thread;
 pub(crate) mod renewal_trouble;
 pub(crate) mod run;
 pub(crate) mod schedule;
+mod waiter;
 pub(crate) mod watchdog;
