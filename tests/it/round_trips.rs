@@ -26,7 +26,7 @@ fn a_batch_that_breaks_lets_nobody_else_in() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let build =
-        || LockClient::builder().url(proxy.url()).connections(1).lease(LEASE).io_timeout(ms(300)).build().unwrap();
+        || LockClient::builder().url(proxy.url()).connections(1).lease(LEASE).io_timeout(ms(1_000)).build().unwrap();
     let clients = [build(), build()];
     let resources: [Resource; NAMES.len()] = Default::default();
     let stop = AtomicBool::new(false);
@@ -39,7 +39,7 @@ fn a_batch_that_breaks_lets_nobody_else_in() {
                         return;
                     }
                     let (name, resource) = (NAMES[turn % NAMES.len()], &resources[turn % NAMES.len()]);
-                    let outcome = client.try_lock_for(name, ms(500)).and_then(|guard| {
+                    let outcome = client.try_lock_for(name, ms(300)).and_then(|guard| {
                         let Some(guard) = guard else { return Ok(()) };
                         assert_eq!(resource.inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
                         let token = guard.fencing_token().unwrap().get();
@@ -64,15 +64,14 @@ fn a_batch_that_breaks_lets_nobody_else_in() {
             Fault::CutBeforeSend,
             Fault::Stray(b":7\r\n"),
         ];
-        for fault in faults.iter().cycle().take(3 * faults.len()) {
+        for (n, fault) in (1..).zip(faults.iter().cycle().take(2 * faults.len())) {
             proxy.inject_after("job-3", 5, *fault);
-            std::thread::sleep(ms(60));
+            proxy.wait_hits(n);
         }
-        proxy.disarm();
         stop.store(true, Ordering::SeqCst);
     });
     let turns: Vec<u32> = resources.iter().map(|resource| resource.turns.load(Ordering::SeqCst)).collect();
-    assert!(proxy.hits() > 3 && turns.iter().all(|turns| *turns > 3), "{turns:?} turns, {} faults", proxy.hits());
+    assert!(turns.iter().all(|turns| *turns > 3), "{turns:?} turns");
     wait_until("no lock is left behind", || server.lock_keys().is_empty());
     drop(clients);
     drop(proxy);
@@ -96,7 +95,7 @@ fn a_fault_that_meets_a_thread_which_looks_for_its_reply_costs_that_call_only() 
     ];
     for busy_poll in [true, false] {
         let proxy = Proxy::start(&server);
-        let builder = LockClient::builder().url(proxy.url()).io_timeout(ms(300)).busy_poll(busy_poll);
+        let builder = LockClient::builder().url(proxy.url()).io_timeout(ms(1_000)).busy_poll(busy_poll);
         let client = builder.connections(1).build().unwrap();
         let cycles = |count: u32| (0..count).for_each(|_| client.lock("free").unwrap().unlock().unwrap());
         for fault in faults {
@@ -104,7 +103,7 @@ fn a_fault_that_meets_a_thread_which_looks_for_its_reply_costs_that_call_only() 
             proxy.inject("held", fault);
             let began = Instant::now();
             let outcome = client.try_lock("held");
-            assert!(began.elapsed() < ms(3_000), "{fault:?}: {:?}", began.elapsed());
+            assert!(began.elapsed() < ms(10_000), "{fault:?}: {:?}", began.elapsed());
             assert!(!matches!(outcome, Ok(Some(_))), "{fault:?}: another client holds it");
             // A connection that ends counts as one that had ended before, so the call is repeated.
             let fails = matches!(fault, Fault::Garbage | Fault::Stray(_) | Fault::BlackHoleReply);
