@@ -173,7 +173,7 @@ fn lead<'a, C: Contender<'a>>(
         }
         // Before the request is sent: a message that arrives while it is under way may be of a
         // release after it. So not when another thread has sent it already.
-        if sent.is_none() {
+        if !matches!(sent, Some(PiggybackOutcome::Sent { .. })) {
             leader.event().clear();
         }
         if shared.is_closed() {
