@@ -239,7 +239,7 @@ fn cpu_of_threads() -> Option<(BTreeSet<String>, f64)> {
     let (mut names, mut cpu) = (BTreeSet::new(), 0.0);
     for task in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
         let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
-        if name.starts_with("leasehold-") {
+        if name.starts_with("lh-") {
             names.insert(format!("{} {}", task.file_name().to_string_lossy(), name.trim_end()));
             let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
             cpu += stat.split(' ').next()?.parse::<f64>().ok()? / 1e9;
