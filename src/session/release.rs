@@ -36,6 +36,8 @@ impl Hold {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
+        // Counted before the lease leaves its live states: a close that finds it released waits.
+        let _call = self.shared.count_call();
         self.leave_one(side)?.map_or(Ok(()), |left| self.send(&left))
     }
 
@@ -57,6 +59,7 @@ impl Hold {
 
     /// Gives up the hold whatever its count.
     pub(super) fn release_all(&self) -> Result<()> {
+        let _call = self.shared.count_call();
         self.leave_all()?.map_or(Ok(()), |left| self.send(&left))
     }
 

@@ -151,9 +151,14 @@ impl Shared {
     /// `Closed`. Counted first and checked second: a close either sees the call and waits for it,
     /// or the call sees the close.
     pub(crate) fn begin_call(self: &Arc<Self>) -> Result<Call> {
-        *self.calls.lock() += 1;
-        let call = Call(self.clone());
+        let call = self.count_call();
         if self.is_closed() { Err(closed()) } else { Ok(call) }
+    }
+
+    /// Counts a call that a close waits for and does not refuse: a release.
+    pub(crate) fn count_call(self: &Arc<Self>) -> Call {
+        *self.calls.lock() += 1;
+        Call(self.clone())
     }
 
     /// Wakes every sleeping thread of the client, so that it checks again: a test has moved the
@@ -166,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the acquiring calls under way. False: some were not over by the deadline.
+    /// Waits for the acquires and releases under way. False: some were not over by the deadline.
     pub(super) fn calls_are_over(&self, deadline: Instant) -> bool {
         let mut calls = self.calls.lock();
         while *calls > 0 {

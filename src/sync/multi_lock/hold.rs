@@ -94,6 +94,8 @@ impl HeldLock for MultiHold {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
+        // Before a lease leaves its live states, as for one lock.
+        let _call = self.shared.count_call();
         let mut leaving: Vec<(&Hold, Left)> = Vec::with_capacity(self.parts.len());
         let left_here = worst(self.parts.iter().map(|hold| {
             leaving.extend(hold.leave_one(side)?.map(|left| (hold, left)));
