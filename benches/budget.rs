@@ -2,10 +2,12 @@
 //! part must reach.
 //!
 //! ```text
-//! cargo bench --bench budget                           the whole table, about a minute and a half
+//! cargo bench --bench budget                           the whole table, about two minutes
 //! cargo bench --bench budget -- --quick                a check that everything works, 20 s; its numbers mean little
-//! cargo bench --bench budget -- cycle hand-off         some of: cycle threads one-lock processes hand-off kill
-//!                                                      commands holds is-held tls (--features tls)
+//! cargo bench --bench budget -- cycle hand-off         some of: cycle threads cpu allocations one-lock processes
+//!                                                      hand-off kill commands holds is-held tls (--features tls)
+//! cargo bench --bench budget -- --hogs                 only beside two processes that want the processor all the time;
+//!                                                      --delayed: only 0.2 ms away; --quiet: neither
 //! cargo bench --bench budget -- --tcp                  over TCP on the loopback interface, not a unix socket
 //! cargo bench --bench budget -- --markdown             the table as in BENCHMARKS.md
 //! ```
@@ -19,6 +21,7 @@
 mod common;
 #[cfg(feature = "tls")]
 mod tls;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -36,8 +39,10 @@ use common::{Bench, Part};
 const PARTS: &[Part] = &[
     ("cycle", cycle),
     ("threads", threads),
-    ("one-lock", |bench, table| parts::one_lock(bench, table, Primitive::Mutex, 1.0, 0.95)),
-    ("processes", |bench, table| parts::processes(bench, table, Primitive::Mutex, 0.9)),
+    ("cpu", usage::cpu),
+    ("allocations", usage::allocations),
+    ("one-lock", |bench, table| parts::one_lock(bench, table, Primitive::Mutex, 8.0, 0.95)),
+    ("processes", |bench, table| parts::processes(bench, table, Primitive::Mutex, 4.0, 0.95)),
     ("hand-off", hand_off),
     ("kill", kill),
     ("commands", commands),
@@ -47,21 +52,31 @@ const PARTS: &[Part] = &[
     ("tls", tls::cycle),
 ];
 
+/// The parts that are also measured beside hogs and through a slow network.
+const EVERYWHERE: &[&str] = &["cycle", "threads", "one-lock"];
+
+/// For the part `allocations`.
+#[global_allocator]
+static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
+
 fn main() {
-    common::run(PARTS, |role| match *role {
-        ["hold", url, name, lease] => play_hold(url, name, Duration::from_millis(number(lease) as u64)),
-        ["many", url, count, seconds] => play_many(url, number(count), seconds),
-        _ => assert!(parts::play(role), "no such role: {role:?}"),
+    common::run(PARTS, EVERYWHERE, |role| {
+        match *role {
+            ["hold", url, name, lease] => play_hold(url, name, Duration::from_millis(number(lease) as u64)),
+            ["many", url, count, seconds] => play_many(url, number(count), seconds),
+            _ => return false,
+        }
+        true
     });
 }
 
 fn cycle(bench: &Bench, table: &mut Table) {
-    parts::cycle(bench, table, "uncontended lock + unlock", Primitive::Mutex, Some(0.95));
+    parts::cycle(bench, table, "uncontended lock + unlock", Primitive::Mutex, bench.budget(1.5, 0.95));
 }
 
 fn threads(bench: &Bench, table: &mut Table) {
     let (rounds, span) = bench.rounds((7, 300), (2, 80));
-    for (count, budget) in [(8, Some(1.1)), (64, Some(2.0)), (256, None)] {
+    for (count, budget) in [(8, bench.budget(1.1, 1.1)), (64, bench.budget(1.5, 1.5)), (256, None)] {
         let mut raws: Vec<_> =
             (0..count).map(|i| Raw::new(Primitive::Mutex, bench.url(), &format!("raw-{i}"))).collect();
         let client = bench.client();
@@ -72,7 +87,7 @@ fn threads(bench: &Bench, table: &mut Table) {
             rates.push(load(&mut locks, span, |lock, granted| lock.once(granted)).rate());
         }
         let what = format!("{count} threads, a lock each");
-        table.compare(&what, median(&raw_rates), median(&rates), budget, "raw");
+        table.compare_rounds(&what, &raw_rates, &rates, budget, "raw");
     }
 }
 
@@ -116,7 +131,7 @@ fn kill(bench: &Bench, table: &mut Table) {
 
 fn commands(bench: &Bench, table: &mut Table) {
     let what = "commands per contended operation, 32 threads";
-    parts::commands_contended(bench, table, what, Primitive::Mutex);
+    parts::commands_contended(bench, table, what, Primitive::Mutex, 1.0);
     let long = bench.or_quick(Duration::from_secs(2), Duration::from_millis(300));
     parts::commands_waiting(bench, table, Primitive::Mutex, long);
 }
@@ -156,7 +171,7 @@ fn is_held(bench: &Bench, table: &mut Table) {
         nanos.push(begin.elapsed().as_nanos() as f64 / f64::from(calls));
     }
     let ours = median(&nanos);
-    table.row("is_held(), in a tight loop", "", &format!("{ours:.0} ns"), None, "< 100 ns", Some(ours < 100.0));
+    table.row("is_held(), in a tight loop", "", &format!("{ours:.0} ns"), None, "< 50 ns", Some(ours < 50.0));
     // The loop does some work between two calls, so that no call profits from the one before.
     let apart = |call: bool| {
         let mut nanos = Vec::new();
@@ -175,7 +190,7 @@ fn is_held(bench: &Bench, table: &mut Table) {
     };
     let empty = apart(false);
     let ours = (apart(true) - empty).max(0.0);
-    table.row("is_held(), every 30 µs", "", &format!("{ours:.0} ns"), None, "< 100 ns", Some(ours < 100.0));
+    table.row("is_held(), every 30 µs", "", &format!("{ours:.0} ns"), None, "< 50 ns", Some(ours < 50.0));
 }
 
 // ---- roles
@@ -224,7 +239,7 @@ fn cpu_of_threads() -> Option<(BTreeSet<String>, f64)> {
     let (mut names, mut cpu) = (BTreeSet::new(), 0.0);
     for task in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
         let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
-        if name.starts_with("leasehold-") {
+        if name.starts_with("lh-") {
             names.insert(format!("{} {}", task.file_name().to_string_lossy(), name.trim_end()));
             let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
             cpu += stat.split(' ').next()?.parse::<f64>().ok()? / 1e9;

@@ -15,6 +15,8 @@ pub(crate) struct Server {
     guard: Child,
     pub(crate) dir: PathBuf,
     pub(crate) url: String,
+    /// 0 on a unix socket.
+    pub(crate) port: u16,
     pub(crate) version: String,
 }
 
@@ -51,7 +53,7 @@ impl Server {
             .spawn()
             .expect("a shell");
         let url = if tcp { format!("redis://127.0.0.1:{port}/") } else { format!("redis+unix://{}", socket.display()) };
-        let mut server = Self { guard, dir, url, version: String::new() };
+        let mut server = Self { guard, dir, url, port, version: String::new() };
         let give_up = Instant::now() + Duration::from_secs(10);
         let info = loop {
             let asked = redis::Client::open(&*server.url).and_then(|c| c.get_connection());

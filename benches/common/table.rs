@@ -7,6 +7,8 @@ pub(crate) struct Table {
     rows: Vec<[String; 6]>,
     missed: Vec<String>,
     notes: Vec<String>,
+    /// What is added to the name of each row.
+    pub(crate) suffix: &'static str,
 }
 
 const HEADINGS: [&str; 6] = ["what", "raw", "leasehold", "ratio", "budget", "met"];
@@ -22,16 +24,21 @@ impl Table {
         budget: &str,
         met: Option<bool>,
     ) {
+        let ratio = ratio.map_or(String::new(), |r| format!("{r:.2}"));
+        self.add(what, raw, ours, ratio, budget, met);
+    }
+
+    fn add(&mut self, what: &str, raw: &str, ours: &str, ratio: String, budget: &str, met: Option<bool>) {
+        let what = format!("{what}{}", self.suffix);
         let met = match met {
             Some(true) => "yes",
             Some(false) => {
-                self.missed.push(what.to_owned());
+                self.missed.push(what.trim_start().to_owned());
                 "NO"
             }
             None => "",
         };
-        let ratio = ratio.map_or(String::new(), |r| format!("{r:.2}"));
-        self.rows.push([what, raw, ours, &ratio, budget, met].map(str::to_owned));
+        self.rows.push([&what, raw, ours, &ratio, budget, met].map(str::to_owned));
     }
 
     /// Two rates. `least`: the budget of their ratio, in `unit`.
@@ -39,6 +46,18 @@ impl Table {
         let ratio = ours / bare;
         let wanted = least.map_or(String::new(), |least| format!("≥ {least:.2} {unit}"));
         self.row(what, &rate(bare), &rate(ours), Some(ratio), &wanted, least.map(|least| ratio >= least));
+    }
+
+    /// The rates of both in rounds that took turns: the ratio of each round is that of neighbours
+    /// in time, so what else the machine did is in both.
+    pub(crate) fn compare_rounds(&mut self, what: &str, bare: &[f64], ours: &[f64], least: Option<f64>, unit: &str) {
+        let mut ratios: Vec<f64> = ours.iter().zip(bare).map(|(ours, bare)| ours / bare).collect();
+        ratios.sort_by(f64::total_cmp);
+        let quartile = |n: usize| ratios[(ratios.len() - 1) * n / 4];
+        let ratio = format!("{:.2} ({:.2}–{:.2})", quartile(2), quartile(1), quartile(3));
+        let wanted = least.map_or(String::new(), |least| format!("≥ {least:.2} {unit}"));
+        let met = least.map(|least| quartile(2) >= least);
+        self.add(what, &rate(median(bare)), &rate(median(ours)), ratio, &wanted, met);
     }
 
     pub(crate) fn note(&mut self, text: String) {

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::run::{RunLength, Turn};
 use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lease::{Ends, Lease, Moment, State, margin, valid_until};
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{HoldCounts, Release, Renewal, Undo, UnknownOutcomes};
+use crate::store::{HoldCounts, Release, Renewal, TokenRule, Undo, UnknownOutcomes};
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
@@ -91,12 +92,17 @@ pub(crate) struct Grant {
     /// The lease asked for at the acquire and at every renewal.
     pub(crate) span: Duration,
     pub(crate) renewal_policy: RenewalPolicy,
-    /// The instant before the acquire went out, from which the first renewal counts.
+    /// The instant before the acquire went out, from which the first renewal counts. All turns of a
+    /// run have that of the first.
     pub(crate) asked_at: Moment,
+    /// Its turn in a [run](crate::background::run); `None`: it never passes on.
+    pub(crate) turn: Option<Turn>,
     /// The longest lease that was ever requested, in nanoseconds, answered or not: what may stand
     /// at the server.
     longest: AtomicU64,
     pub(crate) lease: Lease,
+    /// The store no longer has the hold, as somebody was told, at whatever turn of the run.
+    gone: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
     /// Locked while they are used to change the lease.
@@ -153,8 +159,10 @@ impl Grant {
             span,
             renewal_policy,
             asked_at: sent_at,
+            turn: None,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
+            gone: AtomicBool::new(false),
             renewed_no_more: AtomicBool::new(false),
             ends,
             shared,
@@ -163,6 +171,49 @@ impl Grant {
             listeners: Mutex::default(),
             ended: Condvar::new(),
         }
+    }
+
+    /// The next turn at the hold of this one, which has been given up and passed on: with the same
+    /// holder, and the lease that the store has confirmed for it.
+    pub(crate) fn next_turn(&self, renewal_policy: impl FnOnce(Moment) -> RenewalPolicy) -> Self {
+        let now = self.now();
+        let token = if self.token > 0 { self.token + 1 } else { 0 };
+        let (name, holder, clock) = (self.name.clone(), self.holder.clone(), self.clock.clone());
+        let grant = Self::new(name, holder, token, self.asked_at, self.span, renewal_policy(now), clock);
+        // A renewal may have been confirmed since the acquire; never more than that.
+        let end = self.ends.lock().own();
+        Self {
+            turn: self.turn.map(|turn| turn.next(now)),
+            lease: Lease::new(end),
+            ends: Mutex::new(Ends::new(end)),
+            ..grant
+        }
+    }
+
+    /// Whether the next turn of the hold can be one with these terms: with the lease that the store
+    /// has confirmed it is as good as one that was acquired now, or would be renewed no sooner.
+    pub(crate) fn passes_to(&self, lease: Duration, token: TokenRule) -> bool {
+        let Some(turn) = self.turn else { return false };
+        let has_token = match token {
+            TokenRule::Off => self.token == 0,
+            TokenRule::On => self.token > 0 && turn.spare_tokens > 0,
+            // Its counter never expires, and others read the token of the holder there.
+            TokenRule::Kept => false,
+        };
+        // A longer lease may stand than the next user wants: after a crash it would keep the lock
+        // from all others.
+        has_token && lease == self.span && self.longest() == self.span && self.run().lasted < self.span / 3
+    }
+
+    /// How long its run is up to now.
+    pub(crate) fn run(&self) -> RunLength {
+        let turns = self.turn.map_or(1, |turn| turn.number);
+        RunLength { turns, lasted: self.now().since(self.asked_at) }
+    }
+
+    /// Whether the store is known to have lost the hold, if not this turn then after it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     /// To be called before a request for a lease that may be longer than those before.
@@ -292,6 +343,8 @@ impl Grant {
 
     /// The server no longer knows the holder.
     pub(crate) fn lose(&self) -> State {
+        // Also after it was given up: the thread that takes the next turn may not have it yet.
+        self.gone.store(true, Ordering::Release);
         let state = self.lease.lose(self.now());
         self.wake();
         state

@@ -7,29 +7,22 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
+use crate::background::grant::Grant;
 use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
+use crate::background::run::{FairnessCounter, MEMORY, RunLength};
+use crate::background::waiter::{Signal, Waiter};
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
+use crate::store::TokenRule;
 
-/// How many acquisitions in a row, with other clients waiting, before this client yields to them. A
-/// client that releases and takes again at once always beats one that a message has to reach first.
-const FIRST_BOUND: u32 = 32;
-/// A run also ends after this long (multiplied as the bound grows), if it had a few acquisitions.
-const FIRST_SPAN: Duration = Duration::from_millis(4);
-const SHORTEST_RUN: u32 = 4;
-/// The bound doubles up to this when no other client takes the lock while this one yields: then the
-/// other subscriptions only linger.
-const LAST_BOUND: u32 = 1024;
 /// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
 /// request.
 const LONGEST_YIELD: Duration = Duration::from_millis(10);
-/// How long an idle queue keeps its fairness counter.
-const MEMORY: Duration = Duration::from_secs(1);
 /// From this many queues on, unused ones are swept.
 const SWEEP_AT: usize = 256;
 
@@ -82,84 +75,14 @@ struct QueueState {
     /// The leader's acquire, for the thread of this client that frees the lock to send right behind
     /// the release.
     piggyback: Option<Arc<Piggyback>>,
+    /// That of the leader, when a hold was passed to it.
+    passed_to: Option<Arc<Piggyback>>,
     /// Threads that are in the queue or about to enter it.
     members: usize,
     fairness: FairnessCounter,
     /// Since when the server cannot be asked, as far as the leaders of this queue know, and the
     /// latest error.
     outage: Option<(Instant, Error)>,
-}
-
-/// How often this client had the lock in a row while others waited.
-#[derive(Debug)]
-struct FairnessCounter {
-    in_a_row: u32,
-    bound: u32,
-    /// How many messages will have been received when the one of this client's own last release has
-    /// arrived.
-    messages: u64,
-    /// When the run began.
-    first: Option<Instant>,
-    last: Option<Instant>,
-}
-
-impl Default for FairnessCounter {
-    fn default() -> Self {
-        Self { in_a_row: 0, bound: FIRST_BOUND, messages: 0, first: None, last: None }
-    }
-}
-
-impl FairnessCounter {
-    fn is_yield_due(&self) -> bool {
-        let span = FIRST_SPAN * (self.bound / FIRST_BOUND);
-        let long = self.in_a_row >= SHORTEST_RUN && self.first.is_some_and(|first| first.elapsed() > span);
-        (long || self.in_a_row >= self.bound) && self.last.is_some_and(|last| last.elapsed() < MEMORY)
-    }
-}
-
-#[derive(Debug)]
-struct Waiter {
-    /// Its owner's acquire, sent with the release before its turn even while the owner is still
-    /// waking up.
-    piggyback: Option<Arc<Piggyback>>,
-    signal: Mutex<Signal>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Signal {
-    #[default]
-    Wait,
-    Lead,
-    Closed,
-}
-
-impl Waiter {
-    fn signal(&self, to: Signal) {
-        let mut signal = self.signal.lock();
-        if *signal == Signal::Wait {
-            *signal = to;
-        }
-        drop(signal);
-        self.changed.notify_one();
-    }
-
-    /// Until signalled, or until the deadline ([`Signal::Wait`]).
-    fn wait(&self, deadline: Deadline) -> Signal {
-        let mut signal = self.signal.lock();
-        while *signal == Signal::Wait {
-            match deadline {
-                Deadline::Never => self.changed.wait(&mut signal),
-                Deadline::Now => break,
-                Deadline::At(at) => {
-                    if self.changed.wait_until(&mut signal, at).timed_out() {
-                        break;
-                    }
-                }
-            }
-        }
-        *signal
-    }
 }
 
 /// A thread's membership in a local queue. The queue is kept while it has members.
@@ -189,7 +112,7 @@ pub(crate) struct Leader<'s> {
     membership: Membership<'s>,
     /// It waited in the queue before.
     pub(crate) has_waited: bool,
-    /// The acquire that it left there while it waited.
+    /// The acquire that it has left in the queue, and has neither taken back nor heard of.
     piggyback: Option<Arc<Piggyback>>,
 }
 
@@ -246,7 +169,7 @@ impl LocalQueues {
                 return EnqueueOutcome::Outage;
             }
             let piggyback = piggyback().map(Arc::new);
-            let waiter = Arc::new(Waiter { piggyback, signal: Mutex::default(), changed: Condvar::new() });
+            let waiter = Arc::new(Waiter::new(piggyback));
             state.waiters.push_back(waiter.clone());
             waiter
         };
@@ -280,19 +203,59 @@ impl LocalQueues {
         }
     }
 
-    /// The acquire of the leader, to be sent behind the release that is about to be sent.
-    pub(crate) fn take_piggyback(&self, name: &str) -> Option<TakenPiggyback> {
+    /// The acquire of the leader, to be sent behind the release of `grant`, which is about to be
+    /// sent. None if this client has to yield to others.
+    pub(crate) fn take_piggyback(&self, grant: &Grant) -> Option<TakenPiggyback> {
         let map = self.map.lock();
-        let piggyback = map.get(name)?.take_piggyback()?;
-        Some(TakenPiggyback::new(piggyback, None))
+        let local_queue = map.get(&grant.name.key)?;
+        let mut state = local_queue.state.lock();
+        if state.fairness.is_over(grant.run()) {
+            return None;
+        }
+        let piggyback = state.take_piggyback()?;
+        Some(TakenPiggyback::new(piggyback, state.fairness.tokens(), None))
+    }
+
+    /// Passes the hold of `grant`, which its user has given up, to the leader. False if no thread
+    /// of this client can take it over, or others have to get in: then it has to be released.
+    pub(crate) fn pass_on(&self, grant: &Arc<Grant>) -> bool {
+        let map = self.map.lock();
+        let Some(local_queue) = map.get(&grant.name.key) else { return false };
+        let mut state = local_queue.state.lock();
+        let fits = state.piggyback.as_ref().is_some_and(|piggyback| piggyback.takes_turn_after(grant));
+        if !fits || !state.fairness.goes_on(grant.run()) {
+            return false;
+        }
+        let Some(piggyback) = state.take_piggyback() else { return false };
+        state.passed_to = Some(piggyback.clone());
+        let local_queue = local_queue.clone();
+        drop(state);
+        drop(map);
+        piggyback.pass(grant, grant.turn.is_some_and(|turn| turn.is_short(grant.now())));
+        local_queue.event.notify();
+        true
+    }
+
+    /// The hold that was passed to a thread that is still waking up, for the calling thread, which
+    /// runs: an acquire with this lease and token rule.
+    pub(crate) fn overtake(&self, name: &str, lease: Duration, token: TokenRule) -> Option<Arc<Grant>> {
+        let map = self.map.lock();
+        let mut state = map.get(name)?.state.lock();
+        let QueueState { passed_to, fairness, .. } = &*state;
+        // Beside others a run has few turns, and they are for as many threads.
+        let goes_on = |grant: &Grant| !fairness.knows_others() && fairness.goes_on(grant.run());
+        let fits = |grant: &Grant| grant.passes_to(lease, token) && goes_on(grant);
+        let grant = passed_to.as_ref()?.overtake(fits)?;
+        state.piggyback = state.passed_to.take();
+        Some(grant)
     }
 
     /// The acquire of a waiter that queues at the server, if it is one of this client and sleeps.
     pub(crate) fn take_piggyback_of(&self, holder: &str) -> Option<TakenPiggyback> {
         let at_server = self.at_server.lock();
         let local_queue = at_server.get(holder)?;
-        let piggyback = local_queue.take_piggyback()?;
-        Some(TakenPiggyback::new(piggyback, Some(local_queue.event.clone())))
+        let piggyback = local_queue.state.lock().take_piggyback()?;
+        Some(TakenPiggyback::new(piggyback, 1, Some(local_queue.event.clone())))
     }
 
     /// The server has answered a new caller: the leader need not wait for its next attempt.
@@ -309,11 +272,11 @@ impl LocalQueues {
         self.map.lock().get(name).map(|local_queue| local_queue.event.messages())
     }
 
-    /// A thread of this client freed the lock: its own leader need not wait for the message.
-    /// `others`: how many other clients are subscribed (a hint: it misses those that are
+    /// A thread of this client freed the lock after this run: its own leader need not wait for the
+    /// message. `others`: how many other clients are subscribed (a hint: it misses those that are
     /// reconnecting). `messages`: how many messages will have been received when the one of this
     /// release has arrived.
-    pub(crate) fn released(&self, name: &Arc<str>, others: u64, messages: u64) {
+    pub(crate) fn released(&self, name: &Arc<str>, run: RunLength, others: u64, messages: u64) {
         let mut map = self.map.lock();
         let local_queue = match map.get(name) {
             Some(local_queue) => local_queue.clone(),
@@ -321,21 +284,16 @@ impl LocalQueues {
             None => return,
         };
         let mut state = local_queue.state.lock();
+        let waiters = state.leader;
         if others == 0 {
-            state.fairness.in_a_row = 0;
-            state.fairness.last = None;
+            state.fairness.released_alone(run, waiters);
             if state.members == 0 {
                 drop(state);
                 map.local_queues.remove(name);
                 return;
             }
         } else {
-            if state.fairness.in_a_row == 0 {
-                state.fairness.first = Some(Instant::now());
-            }
-            state.fairness.in_a_row += 1;
-            state.fairness.messages = messages;
-            state.fairness.last = Some(Instant::now());
+            state.fairness.released_beside(others, run, waiters, messages);
         }
         drop(state);
         drop(map);
@@ -367,9 +325,15 @@ impl LocalQueues {
     }
 }
 
-impl LocalQueue {
-    fn take_piggyback(&self) -> Option<Arc<Piggyback>> {
-        let piggyback = self.state.lock().piggyback.take()?;
+impl QueueState {
+    /// How long to wait before the next attempt, so that clients that have waited longer come
+    /// first.
+    fn courtesy(&self, event: &Event) -> Option<Duration> {
+        if self.fairness.owes_courtesy() { self.fairness.courtesy(event.messages()) } else { None }
+    }
+
+    fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {
+        let piggyback = self.piggyback.take()?;
         piggyback.take();
         Some(piggyback)
     }
@@ -380,32 +344,52 @@ impl Leader<'_> {
         &self.membership.local_queue.event
     }
 
-    /// Leaves an acquire in the queue and waits to be notified, for at most `patience`. `None`: no
-    /// releasing thread took the acquire.
-    pub(crate) fn wait_with_piggyback(
-        &self,
-        piggyback: &Arc<Piggyback>,
-        patience: Duration,
-    ) -> Option<PiggybackOutcome> {
-        self.membership.local_queue.state.lock().piggyback = Some(piggyback.clone());
-        // Left first, waited second: a release before this has notified the event already, one
-        // after it takes the acquire along.
-        self.membership.local_queue.event.wait(patience);
-        let untouched = self.membership.local_queue.state.lock().piggyback.take().is_some();
-        // The thread that took it is bounded by the I/O timeouts.
-        if untouched { None } else { Some(piggyback.wait()) }
+    /// How many fencing tokens an acquire draws.
+    pub(crate) fn tokens(&self) -> u32 {
+        self.membership.local_queue.state.lock().fairness.tokens()
     }
 
-    /// The outcome of the acquire that this leader left while it waited in the queue. `None`: no
-    /// thread took it, and none will.
+    /// Whether it has left an acquire in the queue and not taken it back.
+    pub(crate) fn has_piggyback(&self) -> bool {
+        self.piggyback.is_some()
+    }
+
+    /// Leaves an acquire in the queue, for the thread of this client that frees the lock.
+    pub(crate) fn leave_piggyback(&mut self, piggyback: Piggyback) {
+        let piggyback = Arc::new(piggyback);
+        self.membership.local_queue.state.lock().piggyback = Some(piggyback.clone());
+        self.piggyback = Some(piggyback);
+    }
+
+    /// The outcome of the acquire that it has left in the queue, once a thread has taken it there.
+    /// That thread is bounded by the I/O timeouts.
     pub(crate) fn collect_piggyback(&mut self) -> Option<PiggybackOutcome> {
-        let piggyback = self.piggyback.take()?;
-        // It is still there; or it was never put there, because this client has to yield; or a
-        // releasing thread took it.
-        let mut state = self.membership.local_queue.state.lock();
-        let untouched = state.piggyback.take().is_some();
-        drop(state);
-        if untouched || !piggyback.is_taken() { None } else { Some(piggyback.wait()) }
+        let piggyback = self.piggyback.as_ref().filter(|piggyback| piggyback.is_taken())?;
+        let outcome = piggyback.wait()?;
+        self.piggyback = None;
+        Some(outcome)
+    }
+
+    /// Takes the acquire back that it has left in the queue. Its outcome, if a thread has taken it
+    /// there; `None`: nobody did, and nobody will. To be called before the leader sends a request
+    /// of its own, and before it leaves: a hold that was passed to it would be lost.
+    pub(crate) fn withdraw_piggyback(&mut self) -> Option<PiggybackOutcome> {
+        loop {
+            let piggyback = self.piggyback.as_ref()?;
+            let mut state = self.membership.local_queue.state.lock();
+            // Not taken: it stands there, or was never put there because this client has to yield.
+            if !piggyback.is_taken() {
+                state.piggyback = None;
+                drop(state);
+                self.piggyback = None;
+                return None;
+            }
+            drop(state);
+            // Taken: it has an outcome, unless another thread was faster and put it back.
+            if let Some(outcome) = self.collect_piggyback() {
+                return Some(outcome);
+            }
+        }
     }
 
     /// Records the latest error of an outage. Returns since when the outage lasts.
@@ -427,20 +411,30 @@ impl Leader<'_> {
         self.membership.local_queue.state.lock().fairness.is_yield_due()
     }
 
-    /// Waits until another client has released the lock, or for [`LONGEST_YIELD`].
-    pub(crate) fn yield_to_others(&self, patience: Duration) {
-        let messages = self.membership.local_queue.state.lock().fairness.messages;
-        let taken = self.membership.local_queue.event.wait_for_message(messages + 1, LONGEST_YIELD.min(patience));
-        let mut state = self.membership.local_queue.state.lock();
-        state.fairness.in_a_row = 0;
-        state.fairness.bound = if taken { FIRST_BOUND } else { (state.fairness.bound * 2).min(LAST_BOUND) };
+    /// Whether clients that have waited longer are to come first.
+    pub(crate) fn comes_last(&self) -> bool {
+        let state = self.membership.local_queue.state.lock();
+        state.fairness.is_yield_due() || state.courtesy(self.event()).is_some()
+    }
+
+    /// If this client must yield, waits until another has released the lock, or for
+    /// [`LONGEST_YIELD`]; and then for as long as others may still need to come first. `patience`:
+    /// the part of a pause that the caller has time for.
+    pub(crate) fn let_others_first(&self, patience: impl Fn(Duration) -> Duration) {
+        if self.must_yield() {
+            let messages = self.membership.local_queue.state.lock().fairness.messages;
+            let taken = self.event().wait_for_message(messages + 1, patience(LONGEST_YIELD));
+            self.membership.local_queue.state.lock().fairness.yielded(taken);
+        }
+        let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
+        std::thread::sleep(patience(courtesy.unwrap_or_default()));
     }
 }
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let mut state = self.membership.local_queue.state.lock();
-        state.piggyback = None;
+        (state.piggyback, state.passed_to) = (None, None);
         match state.waiters.pop_front() {
             Some(next) => {
                 if !state.fairness.is_yield_due() {
@@ -465,20 +459,15 @@ impl Membership<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Acquire, TokenRule, Waiting};
+    use crate::background::run::FIRST_BOUND;
+    use crate::store::{Acquire, Waiting};
 
     fn piggyback() -> Option<Piggyback> {
         let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
+        let name = lock_name();
         let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::Off, Waiting::No);
-        Some(Piggyback::new(&Acquire {
-            name: &lock_name(),
-            holder: &holder,
-            permits: 1,
-            lease,
-            held: 0,
-            token,
-            waiting,
-        }))
+        let request = Acquire { name: &name, holder: &holder, permits: 1, lease, held: 0, token, tokens: 1, waiting };
+        Some(Piggyback::new(&request, false))
     }
 
     fn lock_name() -> Arc<LockName> {
@@ -530,7 +519,7 @@ mod tests {
     fn unused_queues_are_swept_also_by_a_client_that_never_waits() {
         let local_queues = LocalQueues::default();
         for n in 0..10_000 {
-            local_queues.released(&format!("n{n}").into(), 1, 0);
+            local_queues.released(&format!("n{n}").into(), RunLength::ONE, 1, 0);
             if n == 1_000 {
                 let long_ago = Instant::now().checked_sub(2 * MEMORY);
                 local_queues
@@ -555,16 +544,16 @@ mod tests {
         let local_queues = LocalQueues::default();
         let name: Arc<str> = "n".into();
         for _ in 0..FIRST_BOUND {
-            local_queues.released(&name, 1, 0);
+            local_queues.released(&name, RunLength::ONE, 1, 0);
         }
         let EnqueueOutcome::Leader(leader) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
             panic!()
         };
         assert!(leader.must_yield());
-        leader.yield_to_others(Duration::from_millis(1));
+        leader.let_others_first(|_| Duration::from_millis(1));
         assert!(!leader.must_yield());
         assert_eq!(leader.membership.local_queue.state.lock().fairness.bound, 2 * FIRST_BOUND);
-        local_queues.released(&name, 0, 0);
+        local_queues.released(&name, RunLength::ONE, 0, 0);
         drop(leader);
         assert!(local_queues.map.lock().local_queues.is_empty());
     }

@@ -7,5 +7,7 @@ pub(crate) mod notifications;
 pub(crate) mod piggyback;
 mod renewal_thread;
 pub(crate) mod renewal_trouble;
+pub(crate) mod run;
 pub(crate) mod schedule;
+mod waiter;
 pub(crate) mod watchdog;

@@ -1,12 +1,13 @@
 //! An acquire that travels with the release of another thread of this client: one round trip for
-//! both.
+//! both. Or none: the hold passes to its owner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::grant::Grant;
 use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
@@ -22,20 +23,43 @@ pub(crate) struct Piggyback {
     lease: Duration,
     token: TokenRule,
     waiting: Waiting,
-    outcome: Mutex<Option<PiggybackOutcome>>,
+    /// Its owner can also take the next turn of a [run](crate::background::run).
+    takes_turns: bool,
+    delivery: Mutex<Delivery>,
     delivered: Condvar,
     taken: AtomicBool,
 }
+
+#[derive(Debug, Default)]
+struct Delivery {
+    outcome: Option<PiggybackOutcome>,
+    /// When a hold was passed to it for the first time.
+    passed_at: Option<Instant>,
+    /// A running thread may take that hold before the owner.
+    may_be_overtaken: bool,
+}
+
+/// While the owner of a hold that was passed on wakes up, for this long at most, other threads may
+/// have short turns before it.
+const WAKE_UP: Duration = Duration::from_micros(40);
 
 /// What became of a piggybacked acquire.
 #[derive(Debug)]
 pub(crate) enum PiggybackOutcome {
     NotSent,
-    Sent { acquired: Result<Acquired>, unknowns: UnknownOutcomes },
+    /// `tokens`: how many fencing tokens it drew.
+    Sent {
+        acquired: Result<Acquired>,
+        unknowns: UnknownOutcomes,
+        tokens: u32,
+    },
+    /// Not sent: the owner has the next turn at the hold of this grant. Whoever takes this out must
+    /// begin that turn, because nobody else gives up the hold.
+    Passed(Arc<Grant>),
 }
 
 impl Piggyback {
-    pub(crate) fn new(request: &Acquire<'_>) -> Self {
+    pub(crate) fn new(request: &Acquire<'_>, takes_turns: bool) -> Self {
         Self {
             name: request.name.clone(),
             holder: request.holder.clone(),
@@ -43,15 +67,24 @@ impl Piggyback {
             lease: request.lease,
             token: request.token,
             waiting: request.waiting,
-            outcome: Mutex::new(None),
+            takes_turns,
+            delivery: Mutex::default(),
             delivered: Condvar::new(),
             taken: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn request(&self) -> Acquire<'_> {
+    /// `tokens`: how many fencing tokens it draws, if it takes turns.
+    pub(crate) fn request(&self, tokens: u32) -> Acquire<'_> {
         let Self { name, holder, permits, lease, token, waiting, .. } = self;
-        Acquire { name, holder, permits: *permits, lease: *lease, held: 0, token: *token, waiting: *waiting }
+        let (permits, lease, token, waiting) = (*permits, *lease, *token, *waiting);
+        let tokens = if self.takes_turns && token == TokenRule::On { tokens } else { 1 };
+        Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
+    }
+
+    /// Whether the hold of this grant can pass to the owner without a request.
+    pub(crate) fn takes_turn_after(&self, grant: &Grant) -> bool {
+        self.takes_turns && grant.passes_to(self.lease, self.token)
     }
 
     /// Called under the mutex of the local queue, when a releasing thread takes it out of there.
@@ -63,18 +96,46 @@ impl Piggyback {
         self.taken.load(Ordering::Acquire)
     }
 
-    fn deliver(&self, outcome: PiggybackOutcome) {
-        self.outcome.lock().get_or_insert(outcome);
+    pub(super) fn deliver(&self, outcome: PiggybackOutcome) {
+        self.delivery.lock().outcome.get_or_insert(outcome);
         self.delivered.notify_one();
     }
 
-    /// Blocks until the thread that took it delivers the outcome.
-    pub(crate) fn wait(&self) -> PiggybackOutcome {
-        let mut outcome = self.outcome.lock();
+    /// Passes it the hold of this grant, which its user has given up. `short`: that turn was short.
+    pub(super) fn pass(&self, grant: &Arc<Grant>, short: bool) {
+        let mut delivery = self.delivery.lock();
+        let passed_at = *delivery.passed_at.get_or_insert_with(Instant::now);
+        delivery.may_be_overtaken = short && passed_at.elapsed() < WAKE_UP;
+        delivery.outcome = Some(PiggybackOutcome::Passed(grant.clone()));
+        drop(delivery);
+        self.delivered.notify_one();
+    }
+
+    /// Takes the hold back that was passed to it, for a thread that runs already, if the owner is
+    /// still waking up and the hold `fits`. Called under the mutex of the local queue, which then
+    /// has to put it back there.
+    pub(super) fn overtake(&self, fits: impl FnOnce(&Grant) -> bool) -> Option<Arc<Grant>> {
+        let mut delivery = self.delivery.lock();
+        let grant = match &delivery.outcome {
+            Some(PiggybackOutcome::Passed(grant)) if delivery.may_be_overtaken && fits(grant) => grant.clone(),
+            _ => return None,
+        };
+        delivery.outcome = None;
+        self.taken.store(false, Ordering::Release);
+        drop(delivery);
+        // The owner may wait for the outcome already.
+        self.delivered.notify_one();
+        Some(grant)
+    }
+
+    /// Blocks until the thread that took it delivers the outcome. `None`: it was put back.
+    pub(crate) fn wait(&self) -> Option<PiggybackOutcome> {
+        let mut delivery = self.delivery.lock();
         loop {
-            match outcome.take() {
-                Some(outcome) => return outcome,
-                None => self.delivered.wait(&mut outcome),
+            match delivery.outcome.take() {
+                Some(outcome) => return Some(outcome),
+                None if !self.is_taken() => return None,
+                None => self.delivered.wait(&mut delivery),
             }
         }
     }
@@ -85,25 +146,24 @@ impl Piggyback {
 #[derive(Debug)]
 pub(crate) struct TakenPiggyback {
     piggyback: Arc<Piggyback>,
+    /// How many fencing tokens it draws.
+    tokens: u32,
     /// Set if the release itself does not notify the owner.
     event: Option<Arc<Event>>,
 }
 
 impl TakenPiggyback {
-    pub(crate) fn new(piggyback: Arc<Piggyback>, event: Option<Arc<Event>>) -> Self {
-        Self { piggyback, event }
+    pub(crate) fn new(piggyback: Arc<Piggyback>, tokens: u32, event: Option<Arc<Event>>) -> Self {
+        Self { piggyback, tokens, event }
+    }
+
+    pub(crate) fn request(&self) -> Acquire<'_> {
+        self.piggyback.request(self.tokens)
     }
 
     pub(crate) fn deliver(self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) {
-        self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns });
-    }
-}
-
-impl std::ops::Deref for TakenPiggyback {
-    type Target = Piggyback;
-
-    fn deref(&self) -> &Piggyback {
-        &self.piggyback
+        let tokens = self.tokens;
+        self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns, tokens });
     }
 }
 

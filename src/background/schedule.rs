@@ -39,8 +39,13 @@ impl Schedule {
 
     /// False: it was not there.
     pub(crate) fn leave(&mut self, grant: &Grant) -> bool {
-        let place = grant.place.lock().take();
-        place.and_then(|place| self.due.remove(&place)).is_some()
+        self.take(grant).is_some()
+    }
+
+    /// Takes it out. Returns when it would have been visited.
+    pub(crate) fn take(&mut self, grant: &Grant) -> Option<Moment> {
+        let place = grant.place.lock().take()?;
+        self.due.remove(&place).map(|_| place.0)
     }
 
     /// When the thread that visits them must wake up: for the first that is due, and in between to

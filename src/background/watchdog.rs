@@ -51,6 +51,20 @@ impl Watchdog {
         Ok(())
     }
 
+    /// [`watch`](Self::watch) for the next turn at a hold. It is visited when the turn before would
+    /// have been: at once if all of them have become due since that was passed on, because the
+    /// machine was paused or another server has the holds now.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn watch_next(&self, previous: &Grant, grant: &Arc<Grant>) -> Result<(), Error> {
+        let mut table = self.inner.table.lock();
+        self.start(&mut table)?;
+        let due = table.due.take(previous).unwrap_or_else(|| grant.now());
+        self.inner.enter(&mut table, grant, due);
+        Ok(())
+    }
+
     /// Called after the lease left its live states and *before* the release is sent: a renewal that
     /// runs after the release then finds no hold, and its reply finds a lease that nothing revives.
     pub(crate) fn leave(&self, grant: &Grant) {

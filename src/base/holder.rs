@@ -45,7 +45,7 @@ impl ClientId {
     /// Fresh for every outermost call: an undo, a late renewal or a late release then affects only
     /// its own acquisition.
     pub(crate) fn fresh_holder(&self) -> Holder {
-        Holder(format!("{}:{}", self.text, self.next.fetch_add(1, Ordering::Relaxed)).into())
+        Holder::new(format_args!("{}:{}", self.text, self.next.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// Whether a holder id that was read from the store belongs to this client.
@@ -55,31 +55,49 @@ impl ClientId {
 }
 
 /// The id of one acquisition in the store: `<client id>:<number>`, or random digits for permits.
+///
+/// The text is kept in place, not on the heap: every lock call makes one and clones it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Holder(Arc<str>);
+pub(crate) struct Holder {
+    length: u8,
+    /// Zero behind the text.
+    text: [u8; LONGEST_HOLDER],
+}
+
+/// A client id, a colon and the digits of a `u64`.
+const LONGEST_HOLDER: usize = 36 + 1 + 20;
 
 impl Holder {
+    fn new(text: fmt::Arguments<'_>) -> Self {
+        use std::io::Write;
+        let mut holder = Self { length: 0, text: [0; LONGEST_HOLDER] };
+        let mut rest = &mut holder.text[..];
+        rest.write_fmt(text).expect("no holder id is longer");
+        holder.length = (LONGEST_HOLDER - rest.len()) as u8;
+        holder
+    }
+
     /// For an acquisition of permits: 12 random bytes in hexadecimal. Followed by four bytes with
     /// the number of a permit, it is the permit's id for Redisson.
     pub(crate) fn random_permits() -> Self {
-        Self(format!("{:024x}", random::id() >> 32).into())
+        Self::new(format_args!("{:024x}", random::id() >> 32))
     }
 
     /// Parses the text of [`random_permits`](Self::random_permits).
     pub(crate) fn parse_permits(text: &str) -> Option<Self> {
         let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        (text.len() == 24 && text.chars().all(is_digit)).then(|| Self(text.into()))
+        (text.len() == 24 && text.chars().all(is_digit)).then(|| Self::new(format_args!("{text}")))
     }
 
     /// The bytes of [`random_permits`](Self::random_permits).
     pub(crate) fn permit_bytes(&self) -> Vec<u8> {
-        let digits = self.0.as_bytes().chunks_exact(2);
+        let digits = self.as_str().as_bytes().chunks_exact(2);
         let byte = |pair| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
         digits.map(|pair| byte(pair).unwrap_or_default()).collect()
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        std::str::from_utf8(&self.text[..self.length.into()]).expect("it was written as text")
     }
 }
 
@@ -99,7 +117,7 @@ pub(crate) fn is_foreign(holder: &str) -> bool {
 
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
@@ -135,6 +153,13 @@ mod tests {
         assert_eq!(hold_on_many(own.as_str()), own.as_str());
         assert!(is_foreign("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30") && is_foreign("somebody"));
         assert_eq!(hold_on_many("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30"), "30");
+    }
+
+    #[test]
+    fn the_longest_id_has_room() {
+        let id = ClientId::random(Duration::from_secs(5));
+        id.next.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(id.fresh_holder().as_str(), format!("{}:{}", id.as_str(), u64::MAX));
     }
 
     #[test]

@@ -18,6 +18,9 @@ use crate::store::postgres::{PostgresSettings, PostgresStore};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
+/// Each is a process of the server, and a batch of requests costs one flush of its log.
+const POSTGRES_CONNECTIONS: usize = 4;
+
 impl Builder {
     /// Whether a client of PostgreSQL installs the tables and functions that it needs
     /// ([`POSTGRES_SCHEMA`]) when its first connection does not find them. With
@@ -56,7 +59,7 @@ impl Builder {
         };
         let store = PostgresStore::new(PostgresSettings {
             server,
-            connections: self.connections,
+            connections: self.connections.unwrap_or(POSTGRES_CONNECTIONS),
             io_timeout,
             background_timeout: io_timeout.min(self.lease / 4),
             waiter_timeout: self.waiter_timeout,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Builder, DEFAULT_LEASE, invalid};
+use super::{Builder, CONNECTIONS, DEFAULT_LEASE, invalid};
 use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::limits::check_lease;
@@ -125,7 +125,7 @@ impl Builder {
         }
         let admission =
             QuarantineSettings { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes };
-        let store = RedlockStore::new(connectors, self.connections, admission);
+        let store = RedlockStore::new(connectors, self.connections.unwrap_or(CONNECTIONS), admission);
         if !self.lazy {
             store.connect_now()?;
         }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Builder, invalid};
+use super::{Builder, CONNECTIONS, invalid};
 use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::holder::ClientId;
 use crate::store::redis::script::WaiterTimeouts;
 use crate::store::redis::sentinel::Sentinels;
-use crate::store::redis::wire::{Connector, Endpoint, Target};
+use crate::store::redis::wire::{BusyPoll, Connector, Endpoint, Target};
 use crate::store::redis::{RedisSettings, RedisStore, script};
 
 impl Builder {
@@ -20,6 +20,7 @@ impl Builder {
             handshake: script::handshake(&self.key_prefix),
             io_timeout,
             clock: clock.clone(),
+            busy_poll: Arc::new(BusyPoll::new(self.busy_poll)),
             memory_seen: Arc::default(),
             cluster: None,
         }
@@ -71,7 +72,7 @@ impl Builder {
 
     pub(super) fn redis_settings(&self, id: &ClientId) -> RedisSettings {
         RedisSettings {
-            connections: self.connections,
+            connections: self.connections.unwrap_or(CONNECTIONS),
             replicas: self.replicas,
             waiter_timeouts: WaiterTimeouts { own: self.waiter_timeout, redisson: self.java_waiter_timeout },
             client_id: id.as_str().to_owned(),

@@ -38,10 +38,12 @@
 //!
 //! - *Threads of one client* queue inside the client, first come, first served. Only the leader of
 //!   the queue talks to the server, so fifty waiting threads cost the server what one costs. When a
-//!   thread of the client releases an exclusive lock, the leader's attempt goes out in the same
-//!   write.
+//!   thread of the client gives up a plain lock, the hold passes to the next one without a request,
+//!   for a bounded time ([Turns](crate::ReentrantMutex#turns)); otherwise the leader's attempt goes
+//!   out in the same write as the release.
 //! - *Between clients* a plain lock has no order, but no client starves: a client that has had the
-//!   lock many times in a row while others wait lets them try first.
+//!   lock many times in a row while others wait lets them try first, and those that have waited
+//!   longest before the rest.
 //! - *A [fair lock](crate::FairMutex)* is served in the order of arrival, across all processes. Its
 //!   waiters queue in Redis, one place for each thread.
 //! - *A [read-write lock](crate::RwLock)* keeps new readers out while a writer waits.

@@ -65,8 +65,9 @@
 //! Two clients in one process are like two processes: their locks exclude each other.
 //!
 //! Threads that wait for the same lock queue inside the client, first come, first served, and the
-//! lock is handed to the next thread in the same write as the release. So a pool of threads that
-//! share one client is faster and fairer than one client per thread.
+//! hold passes to the next thread without a request ([Turns](crate::ReentrantMutex#turns)), or is
+//! acquired for it in the same write as the release. So a pool of threads that share one client is
+//! faster and fairer than one client per thread.
 //!
 //! Long-running work on a pool should poll [`is_held`](crate::OwnedMutexGuard::is_held) between
 //! steps; it costs a clock read. See [`losing_a_lock`](crate::guide::losing_a_lock).

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::background::grant::{Grant, RenewalPolicy};
 use crate::background::piggyback::Piggyback;
+use crate::background::run::Turn;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
@@ -61,14 +62,13 @@ impl Terms {
 }
 
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None` if it could not be
-/// taken by the deadline.
+/// taken by the deadline. The caller has checked that the client is usable.
 pub(crate) fn acquire_for_thread(
     shared: &Arc<Shared>,
     name: &Arc<LockName>,
     terms: &Terms,
     deadline: Deadline,
-) -> Result<Option<Arc<Hold>>> {
-    shared.check_usable().map_err(|e| e.for_name(&name.name))?;
+) -> Result<Option<Hold>> {
     let thread = std::thread::current().id();
     match Hold::of_thread(shared, &name.key, thread) {
         Some(hold) => reenter(shared, &hold, name, terms).map(|()| Some(hold)),
@@ -77,15 +77,14 @@ pub(crate) fn acquire_for_thread(
 }
 
 /// Takes the lock for a guard that is bound to no thread. `None` if it could not be taken by the
-/// deadline.
+/// deadline. The caller has checked that the client is usable.
 pub(crate) fn acquire_owned(
     shared: &Arc<Shared>,
     name: &Arc<LockName>,
     permits: u32,
     terms: &Terms,
     deadline: Deadline,
-) -> Result<Option<Arc<Hold>>> {
-    shared.check_usable().map_err(|e| e.for_name(&name.name))?;
+) -> Result<Option<Hold>> {
     let thread = std::thread::current().id();
     if name.kind == Kind::Write {
         refuse_upgrade(shared, name, thread)?;
@@ -188,7 +187,7 @@ fn reenter_once(
     held: u32,
 ) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.grant.holder, terms.lease, TokenRule::Off);
-    let request = Acquire { name, holder, permits: 1, lease, held, token, waiting: Waiting::No };
+    let request = Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting: Waiting::No };
     match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
         Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
         Acquired::Gone | Acquired::Busy { .. } | Acquired::TooFew { .. } => Ok(None),
@@ -202,9 +201,13 @@ fn acquire(
     terms: &Terms,
     deadline: Deadline,
     owner: Owner,
-) -> Result<Option<Arc<Hold>>> {
+) -> Result<Option<Hold>> {
     let attempt = AcquireAttempt::new(shared, name, permits, terms.lease, terms.token)?;
-    contend(&mut LockCall { attempt, terms, owner }, deadline)
+    let mut call = LockCall { attempt, terms, owner };
+    if let Some(hold) = call.overtake(deadline)? {
+        return Ok(Some(hold));
+    }
+    contend(&mut call, deadline)
 }
 
 /// A call that wins a hold.
@@ -215,28 +218,34 @@ struct LockCall<'a> {
 }
 
 impl<'a> Contender<'a> for LockCall<'a> {
-    type Won = Arc<Hold>;
+    type Won = Hold;
 
     fn attempt(&mut self) -> &mut AcquireAttempt<'a> {
         &mut self.attempt
     }
 
-    fn try_once(&mut self, waits: bool) -> Result<Tried<Arc<Hold>>> {
+    fn try_once(&mut self, waits: bool) -> Result<Tried<Hold>> {
         match self.attempt.ask(waits)? {
             Tried::Won(granted) => self.begin(granted).map(Tried::Won),
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
         }
     }
 
-    fn piggyback(&mut self) -> Option<Piggyback> {
-        Some(Piggyback::new(&self.attempt.request(true)))
+    fn draw_tokens(&mut self, tokens: u32) {
+        self.attempt.tokens = if self.takes_turns() && self.terms.token == TokenRule::On { tokens } else { 1 };
     }
 
-    fn on_piggyback_reply(
-        &mut self,
-        acquired: Result<Acquired>,
-        unknowns: UnknownOutcomes,
-    ) -> Result<Tried<Arc<Hold>>> {
+    fn piggyback(&mut self) -> Option<Piggyback> {
+        Some(Piggyback::new(&self.attempt.request(true), self.takes_turns()))
+    }
+
+    fn take_turn(&mut self, previous: &Arc<Grant>) -> Result<Option<Hold>> {
+        let Self { attempt, terms, owner } = self;
+        let grant = previous.next_turn(|now| terms.renewal_policy(now));
+        Hold::take_turn(attempt.shared, previous, grant, *owner, terms.reentrant)
+    }
+
+    fn on_piggyback_reply(&mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) -> Result<Tried<Hold>> {
         match self.attempt.on_piggyback_reply(acquired, unknowns)? {
             Tried::Won(granted) => self.begin(granted).map(Tried::Won),
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
@@ -245,14 +254,34 @@ impl<'a> Contender<'a> for LockCall<'a> {
 }
 
 impl LockCall<'_> {
+    /// Whether its hold may pass on to other threads of the client, and theirs to it.
+    fn takes_turns(&self) -> bool {
+        let Self { attempt, terms, .. } = self;
+        attempt.name.kind == Kind::Mutex && terms.renewed && attempt.shared.store.passes_on()
+    }
+
+    /// A turn before the thread that is next, while that wakes up. Calls that do not wait never
+    /// get one: with threads that wait, the lock is not free for them.
+    fn overtake(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
+        if deadline == Deadline::Now || !self.takes_turns() {
+            return Ok(None);
+        }
+        let AcquireAttempt { shared, name, .. } = self.attempt;
+        match shared.local_queues.overtake(&name.key, self.terms.lease, self.terms.token) {
+            Some(previous) => self.take_turn(&previous),
+            None => Ok(None),
+        }
+    }
+
     /// Makes a hold of a grant, unless its lease ended before the reply arrived.
-    fn begin(&mut self, granted: Granted) -> Result<Arc<Hold>> {
-        let Self { attempt, terms, owner } = self;
+    fn begin(&mut self, granted: Granted) -> Result<Hold> {
         let Granted { token, sent_at, next } = granted;
+        let turn = self.takes_turns().then(|| Turn::first(self.attempt.tokens, sent_at));
+        let Self { attempt, terms, owner } = self;
         let renewal_policy = terms.renewal_policy(sent_at);
         let (name, clock) = (attempt.name.clone(), attempt.shared.clock.clone());
         let mut grant = Grant::new(name, attempt.holder.clone(), token, sent_at, terms.lease, renewal_policy, clock);
-        (grant.next, grant.permits) = (next, attempt.permits);
+        (grant.next, grant.permits, grant.turn) = (next, attempt.permits, turn);
         if grant.state() == State::Lost {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));

@@ -23,8 +23,11 @@ pub(crate) struct AcquireAttempt<'a> {
     pub(crate) permits: u32,
     lease: Duration,
     token: TokenRule,
+    /// How many fencing tokens a request draws.
+    pub(crate) tokens: u32,
     unknowns: UnknownOutcomes,
-    /// Since when there are unknown outcomes.
+    /// Since when there are unknown outcomes; only of a counting semaphore, whose permits have no
+    /// leases.
     unknown_since: Option<Moment>,
     /// Its queue entry or wait marker may stand at the server.
     has_marker: bool,
@@ -74,6 +77,7 @@ impl<'a> AcquireAttempt<'a> {
             permits: 1,
             lease,
             token,
+            tokens: 1,
             unknowns,
             unknown_since: None,
             has_marker: false,
@@ -90,7 +94,8 @@ impl<'a> AcquireAttempt<'a> {
             (true, false) => Waiting::Yes,
             (true, true) => Waiting::Again,
         };
-        Acquire { name, holder, permits: *permits, lease: *lease, held: 0, token: *token, waiting }
+        let (permits, lease, token, tokens) = (*permits, *lease, *token, self.tokens);
+        Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
@@ -104,9 +109,9 @@ impl<'a> AcquireAttempt<'a> {
     /// Sends one request, which resolves the unknown outcomes of earlier ones and may leave its
     /// own.
     pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
-        let now = self.shared.clock.now();
-        if self.name.kind == Kind::CountingSemaphore
-            && self.unknown_since.is_some_and(|since| now.since(since) > TAKEN_TTL / 2)
+        let now = (self.name.kind == Kind::CountingSemaphore).then(|| self.shared.clock.now());
+        if let (Some(now), Some(since)) = (now, self.unknown_since)
+            && now.since(since) > TAKEN_TTL / 2
         {
             // The server soon forgets what an earlier request took, and a repeat would then take it
             // once more.
@@ -114,7 +119,7 @@ impl<'a> AcquireAttempt<'a> {
         }
         let mut unknowns = std::mem::take(&mut self.unknowns);
         let answer = ask(self, &mut unknowns);
-        self.unknown_since = if unknowns.is_empty() { None } else { self.unknown_since.or(Some(now)) };
+        self.unknown_since = if unknowns.is_empty() { None } else { self.unknown_since.or(now) };
         self.unknowns = unknowns;
         answer
     }

@@ -53,7 +53,10 @@ impl Shared {
         // Before the watchdog is stopped: these calls give back what they are granted from now on,
         // and hand their unknown outcomes to it.
         if !self.calls_are_over(deadline) {
-            also.push("a lock call still waits for the server, and what it is granted stands for its lease".to_owned());
+            also.push(
+                "a lock call or a release still waits for the server, and what stands there ends with its lease"
+                    .to_owned(),
+            );
         }
         let watchdog_ended = self.watchdog.stop(deadline);
         let subscriber_ended = self.notifications.stop(deadline);

@@ -14,7 +14,8 @@ use crate::session::thread_exit::notify_at_thread_exit;
 use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcomes};
 
 /// One holder's possession of one lock, shared by the guards of all its levels: the entry in the
-/// client's hold table, with the client that acts on it.
+/// client's hold table, with the client that acts on it. A clone is another reference to the same.
+#[derive(Clone)]
 pub(crate) struct Hold {
     pub(super) shared: Arc<Shared>,
     entry: Arc<HoldEntry>,
@@ -31,8 +32,8 @@ pub(crate) struct Left {
 impl Hold {
     /// Enters a grant into the hold table and the watchdog: from here on it is found, renewed and
     /// released.
-    pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner, reentrant: bool) -> Result<Arc<Self>> {
-        let hold = Arc::new(Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant))));
+    pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner, reentrant: bool) -> Result<Self> {
+        let hold = Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant)));
         if matches!(owner, Owner::Thread(_)) {
             notify_at_thread_exit(shared);
         }
@@ -49,6 +50,44 @@ impl Hold {
         Ok(hold)
     }
 
+    /// [`begin`](Self::begin) for the next turn of a run, whose hold was passed on by the turn
+    /// before. `None`: it has ended since then.
+    ///
+    /// Until here the hold is in the table and in the watchdog's schedule under the turn before, so
+    /// that neither a close nor a forced release nor a jump of the clock can miss it.
+    pub(crate) fn take_turn(
+        shared: &Arc<Shared>,
+        previous: &Grant,
+        grant: Grant,
+        owner: Owner,
+        reentrant: bool,
+    ) -> Result<Option<Self>> {
+        let hold = Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant)));
+        if matches!(owner, Owner::Thread(_)) {
+            notify_at_thread_exit(shared);
+        }
+        shared.holds.replace(previous, hold.entry.clone());
+        if let Err(e) = shared.watchdog.watch_next(previous, &hold.grant) {
+            let _ = hold.release_all();
+            return Err(e.for_name(hold.name()));
+        }
+        // As in `begin`.
+        if shared.is_closed() {
+            let _ = hold.release_all();
+            return Err(closed().for_name(hold.name()));
+        }
+        // Checked after it is in the table: whoever learns of the loss later finds it there.
+        if previous.is_gone() {
+            hold.grant.lose();
+        }
+        if hold.is_held() {
+            return Ok(Some(hold));
+        }
+        // Its lease ended while this thread was waking up, or somebody forced it out.
+        let _ = hold.release_all();
+        Ok(None)
+    }
+
     pub(super) fn of(shared: &Arc<Shared>, entry: Arc<HoldEntry>) -> Self {
         Self { shared: shared.clone(), entry }
     }
@@ -58,8 +97,8 @@ impl Hold {
     }
 
     /// The hold that a method of this thread re-enters.
-    pub(crate) fn of_thread(shared: &Arc<Shared>, key: &str, thread: ThreadId) -> Option<Arc<Self>> {
-        shared.holds.of_thread(key, thread).map(|entry| Arc::new(Self::of(shared, entry)))
+    pub(crate) fn of_thread(shared: &Arc<Shared>, key: &str, thread: ThreadId) -> Option<Self> {
+        shared.holds.of_thread(key, thread).map(|entry| Self::of(shared, entry))
     }
 
     /// The client's live holds under a lock key.

@@ -7,6 +7,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::background::grant::Grant;
 use crate::base::lease::State;
@@ -60,6 +61,12 @@ impl HoldEntry {
         Self { grant: Arc::new(grant), owner, reentrant, counts: AtomicU64::new(side.one()) }
     }
 
+    /// Whether the thread has it. Not so if it was passed on and only keeps its place here for the
+    /// next turn.
+    fn is_of(&self, thread: ThreadId) -> bool {
+        self.owner == Owner::Thread(thread) && self.grant.state() != State::Released
+    }
+
     pub(crate) fn counts(&self) -> HoldCounts {
         let word = self.counts.load(Ordering::Acquire);
         HoldCounts { main: word as u32, reads: (word >> 32) as u32 }
@@ -90,9 +97,12 @@ impl HoldEntry {
     }
 }
 
+/// The holds under one key: nearly always one, so that a lock call allocates no list.
+type Entries = SmallVec<[Arc<HoldEntry>; 1]>;
+
 #[derive(Debug)]
 pub(crate) struct Holds {
-    map: Mutex<HashMap<Arc<str>, Vec<Arc<HoldEntry>>>>,
+    map: Mutex<HashMap<Arc<str>, Entries>>,
     io_timeout: Duration,
 }
 
@@ -100,6 +110,17 @@ impl Holds {
     /// `io_timeout`: how long a release that is under way is given.
     pub(crate) fn new(io_timeout: Duration) -> Self {
         Self { map: Mutex::default(), io_timeout }
+    }
+
+    /// Puts the hold of the next turn in the place of the one before.
+    pub(crate) fn replace(&self, previous: &Grant, hold: Arc<HoldEntry>) {
+        let mut map = self.map.lock();
+        let holds = map.entry(hold.grant.name.key.clone()).or_default();
+        match holds.iter_mut().find(|other| std::ptr::eq(&*other.grant, previous)) {
+            Some(place) => *place = hold,
+            // A close has taken it out.
+            None => holds.push(hold),
+        }
     }
 
     pub(crate) fn insert(&self, hold: Arc<HoldEntry>) {
@@ -119,7 +140,7 @@ impl Holds {
     /// The hold that a method of this thread re-enters.
     pub(crate) fn of_thread(&self, key: &str, thread: ThreadId) -> Option<Arc<HoldEntry>> {
         let map = self.map.lock();
-        map.get(key)?.iter().find(|hold| hold.owner == Owner::Thread(thread)).cloned()
+        map.get(key)?.iter().find(|hold| hold.is_of(thread)).cloned()
     }
 
     /// How long a thread of this client has the lock for itself, or is still giving it up: during
@@ -135,7 +156,7 @@ impl Holds {
 
     /// The live holds under a lock key.
     pub(crate) fn under(&self, key: &str) -> Vec<Arc<HoldEntry>> {
-        self.map.lock().get(key).cloned().unwrap_or_default()
+        self.map.lock().get(key).map_or_else(Vec::new, |holds| holds.to_vec())
     }
 
     /// Removes all holds that are bound to the thread.
@@ -143,7 +164,7 @@ impl Holds {
         let mut taken = Vec::new();
         self.map.lock().retain(|_, holds| {
             holds.retain(|hold| {
-                let theirs = hold.owner == Owner::Thread(thread);
+                let theirs = hold.is_of(thread);
                 if theirs {
                     taken.push(hold.clone());
                 }

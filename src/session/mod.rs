@@ -2,7 +2,8 @@
 //!
 //! Lock order in `session` and `background`, where two mutexes are held together:
 //! - `LocalQueues::map` or `LocalQueues::at_server`, then the state of a local queue, then the
-//!   signal of a waiter; one of those two, then the event of a local queue;
+//!   signal of a waiter, the delivery of a piggybacked acquire, or the event of that queue; one of
+//!   the first two, then the event of a local queue;
 //! - the watchdog's table, then a grant's place in it or the watchdog's thread handle;
 //! - the topics of the notifications, then an event, the subscriber's thread handle, or the store's
 //!   list of channels;
@@ -10,13 +11,14 @@
 //! - the leases that have loss callbacks, then the queue of callbacks that are to run.
 //!
 //! No other mutex is held together with a second one: the hold table, the place of a callback, the
-//! outcome of a piggybacked acquire, the state of a close, the connections.
+//! state of a close, the connections.
 
 pub(crate) mod acquire;
 pub(crate) mod attempt;
 mod closing;
 pub(crate) mod hold;
 mod hold_table;
+mod names;
 mod release;
 mod shared;
 mod thread_exit;

@@ -36,6 +36,8 @@ impl Hold {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
+        // Counted before the lease leaves its live states: a close that finds it released waits.
+        let _call = self.shared.count_call();
         self.leave_one(side)?.map_or(Ok(()), |left| self.send(&left))
     }
 
@@ -43,12 +45,12 @@ impl Hold {
     /// the server, if anything.
     pub(crate) fn leave_one(&self, side: Side) -> Result<Option<Left>> {
         self.remove_count(side);
-        let released = self.grant.state() == State::Released;
+        let released = || self.grant.state() == State::Released;
         match (self.counts(), side) {
             (HoldCounts::NONE, _) => self.leave_all(),
             // Released as a whole already, because its thread has ended: as for the outermost
             // level, there is nothing left to do or to report.
-            _ if released => Ok(None),
+            _ if released() => Ok(None),
             // The server does not know of this level.
             (HoldCounts { main: 1.., .. }, Side::Read) => self.ensure_held().map(|()| None),
             (counts, _) => self.ensure_held().map(|()| Some(self.left(counts))),
@@ -57,6 +59,7 @@ impl Hold {
 
     /// Gives up the hold whatever its count.
     pub(super) fn release_all(&self) -> Result<()> {
+        let _call = self.shared.count_call();
         self.leave_all()?.map_or(Ok(()), |left| self.send(&left))
     }
 
@@ -64,7 +67,21 @@ impl Hold {
     /// sent. A renewal that runs after the release then finds no hold to renew, and a reply to a
     /// renewal that arrives late finds a lease that nothing revives.
     fn leave_all(&self) -> Result<Option<Left>> {
-        self.left_all(self.grant.lease.release(self.grant.now()))
+        let before = self.grant.lease.release(self.grant.now());
+        if before == State::Held && self.pass_on() {
+            self.grant.wake();
+            return Ok(None);
+        }
+        self.left_all(before)
+    }
+
+    /// Passes the hold to a thread of this client that waits for it: nothing is sent, and the turn
+    /// of that thread begins. See [`run`](crate::background::run).
+    ///
+    /// Called after the lease has left its live states: of all that may end this hold now, only one
+    /// sees it live. A suspect one is released: the store has not confirmed its last renewal.
+    fn pass_on(&self) -> bool {
+        self.grant.turn.is_some() && !self.shared.is_closed() && self.shared.local_queues.pass_on(&self.grant)
     }
 
     /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a
@@ -131,7 +148,7 @@ impl Hold {
         }
         let Grant { name, next, .. } = &*self.grant;
         match (name.kind, next) {
-            (Kind::Mutex | Kind::Write, _) => self.shared.local_queues.take_piggyback(&name.key),
+            (Kind::Mutex | Kind::Write, _) => self.shared.local_queues.take_piggyback(&self.grant),
             (Kind::Fair, Some(next)) => self.shared.local_queues.take_piggyback_of(next),
             _ => None,
         }
@@ -183,7 +200,7 @@ impl Hold {
                     // The fairness counter does not count reads: readers keep no reader out, and a
                     // waiting writer leaves a wait marker that keeps new readers out.
                     (Kind::Read, _) => self.shared.local_queues.notify(&name.key),
-                    _ => self.shared.notify_freed(name, listeners, received_before),
+                    _ => self.shared.notify_freed(name, self.grant.run(), listeners, received_before),
                 }
                 Ok(())
             }

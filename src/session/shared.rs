@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::background::local_queue::LocalQueues;
 use crate::background::loss_callbacks::LossCallbacks;
 use crate::background::notifications::Notifications;
+use crate::background::run::RunLength;
 use crate::background::watchdog::Watchdog;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -18,6 +19,7 @@ use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::process::OwnProcess;
 use crate::session::hold_table::Holds;
+use crate::session::names::Names;
 use crate::store::{LockStore, Topic};
 
 /// The settings of a client, frozen when it is built.
@@ -38,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: Arc<dyn LockStore>,
     pub(crate) holds: Holds,
+    pub(crate) names: Names,
     /// Permits without leases that are out, by holder: no lease returns them to the semaphore, so
     /// closing the client has to.
     pub(crate) outstanding_permits: Mutex<HashMap<Holder, (Arc<LockName>, u32)>>,
@@ -84,6 +87,7 @@ impl Shared {
             ),
             notifications: Notifications::new(client_name.clone(), store.clone(), config.lease),
             holds: Holds::new(config.io_timeout),
+            names: Names::default(),
             config,
             id,
             clock,
@@ -133,12 +137,12 @@ impl Shared {
     /// Wakes this client's own waiters after one of its threads freed `name`: they need not wait
     /// for the message, which reached `listeners` subscribers. `received_before`: how many messages
     /// the waiters had received before it was sent.
-    pub(crate) fn notify_freed(&self, name: &LockName, listeners: Option<u64>, received_before: u64) {
+    pub(crate) fn notify_freed(&self, name: &LockName, run: RunLength, listeners: Option<u64>, received_before: u64) {
         let listeners = listeners.unwrap_or(0);
         // Few others publish on this topic in between, so the next message is mostly this client's.
         let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
         let messages = received_before + own * self.store.messages_per_release();
-        self.local_queues.released(&name.key, listeners - own, messages);
+        self.local_queues.released(&name.key, run, listeners - own, messages);
     }
 
     /// Counts an acquiring call, until the returned value is dropped.
@@ -147,9 +151,14 @@ impl Shared {
     /// `Closed`. Counted first and checked second: a close either sees the call and waits for it,
     /// or the call sees the close.
     pub(crate) fn begin_call(self: &Arc<Self>) -> Result<Call> {
-        *self.calls.lock() += 1;
-        let call = Call(self.clone());
+        let call = self.count_call();
         if self.is_closed() { Err(closed()) } else { Ok(call) }
+    }
+
+    /// Counts a call that a close waits for and does not refuse: a release.
+    pub(crate) fn count_call(self: &Arc<Self>) -> Call {
+        *self.calls.lock() += 1;
+        Call(self.clone())
     }
 
     /// Wakes every sleeping thread of the client, so that it checks again: a test has moved the
@@ -162,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the acquiring calls under way. False: some were not over by the deadline.
+    /// Waits for the acquires and releases under way. False: some were not over by the deadline.
     pub(super) fn calls_are_over(&self, deadline: Instant) -> bool {
         let mut calls = self.calls.lock();
         while *calls > 0 {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::background::grant::Grant;
 use crate::background::local_queue::{EnqueueOutcome, Leader};
 use crate::background::piggyback::{Piggyback, PiggybackOutcome};
 use crate::base::backoff::Backoff;
@@ -27,7 +28,17 @@ pub(crate) trait Contender<'a> {
     /// The acquire that a thread of this client may send behind its release of the lock.
     fn piggyback(&mut self) -> Option<Piggyback>;
 
-    /// Takes in the outcome of that.
+    /// How many fencing tokens its requests draw from now on, if it can share some with the threads
+    /// behind it.
+    fn draw_tokens(&mut self, _tokens: u32) {}
+
+    /// Begins the next turn at a hold that was passed to this contender. `None`: it has ended.
+    /// Only a contender whose [piggyback](Self::piggyback) takes turns is asked.
+    fn take_turn(&mut self, _previous: &Arc<Grant>) -> Result<Option<Self::Won>> {
+        unreachable!("no hold passes to a contender that takes no turns")
+    }
+
+    /// Takes in the outcome of the piggybacked acquire.
     fn on_piggyback_reply(&mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes)
     -> Result<Tried<Self::Won>>;
 }
@@ -143,49 +154,72 @@ fn lead<'a, C: Contender<'a>>(
     let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
     // A call that was answered "busy" is already waiting.
     let mut outage = Outage::new(leader.has_waited || first.is_some(), shared.config.outage_timeout);
-    // Left in the queue before this thread was the leader: it may have been sent already.
-    let mut sent = leader.collect_piggyback();
+    let mut sent = None;
     let mut ask_anyway = false;
     // The last wait ended by its timer, and the lock may have been released in the meantime.
     let mut woken_by_timer = false;
     let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
     loop {
-        if sent.is_none() && leader.must_yield() && shared.holds.blocks(name).is_none() {
-            listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
-            leader.yield_to_others(patience(Duration::MAX));
-            // This reply predates the yield, and the notification that is cleared below.
-            first = None;
+        // Left in the queue, perhaps before this thread was the leader.
+        sent = sent.or_else(|| leader.collect_piggyback());
+        if sent.is_none() && leader.comes_last() && shared.holds.blocks(name).is_none() {
+            sent = leader.withdraw_piggyback();
+            if sent.is_none() {
+                listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
+                leader.let_others_first(patience);
+                // This reply predates the yield, and the notification that is cleared below.
+                first = None;
+            }
         }
         // Before the request is sent: a message that arrives while it is under way may be of a
-        // release after it.
-        leader.event().clear();
-        if sent.is_none() && shared.is_closed() {
-            return Err(closed().for_name(&name.name));
+        // release after it. So not when another thread has sent it already.
+        if !matches!(sent, Some(PiggybackOutcome::Sent { .. })) {
+            leader.event().clear();
+        }
+        if shared.is_closed() {
+            sent = sent.or_else(|| leader.withdraw_piggyback());
+            if sent.is_none() {
+                return Err(closed().for_name(&name.name));
+            }
         }
         // One more attempt at the deadline, because the lock may have been released, but no second
         // one.
         let last = deadline.has_passed(Instant::now());
         let local = if std::mem::take(&mut ask_anyway) { None } else { shared.holds.blocks(name) };
+        if local.is_none() {
+            sent = sent.or_else(|| leader.withdraw_piggyback());
+        }
         let tried = match (sent.take(), first.take(), local) {
-            (Some(PiggybackOutcome::Sent { acquired, unknowns }), ..) => {
+            (Some(PiggybackOutcome::Passed(previous)), ..) => match contender.take_turn(&previous)? {
+                Some(won) => return Ok(Some(won)),
+                None => continue,
+            },
+            (Some(PiggybackOutcome::Sent { acquired, unknowns, tokens }), ..) => {
+                contender.draw_tokens(tokens);
                 contender.on_piggyback_reply(acquired, unknowns)
             }
             (_, Some(busy), None) => Ok(busy),
-            (.., None) => contender.try_once(true),
+            (.., None) => {
+                contender.draw_tokens(leader.tokens());
+                contender.try_once(true)
+            }
             (.., Some(remaining)) => {
                 // At most a lease: a longer hold may have ended in another way, so the server is
                 // asked then.
                 let start = Instant::now();
                 let pause = patience(until_after(remaining).min(shared.config.lease));
-                match wait_for_local(contender, leader, pause) {
-                    Some(tried) => tried,
-                    None if deadline.has_passed(Instant::now()) => return Ok(None),
-                    None => {
-                        outage.waited = true;
-                        ask_anyway = start.elapsed() >= shared.config.lease;
-                        continue;
+                sent = wait_for_local(contender, leader, pause);
+                if sent.is_none() && deadline.has_passed(Instant::now()) {
+                    sent = leader.withdraw_piggyback();
+                    if sent.is_none() {
+                        return Ok(None);
                     }
                 }
+                if sent.is_none() {
+                    outage.waited = true;
+                    ask_anyway = start.elapsed() >= shared.config.lease;
+                }
+                continue;
             }
         };
         let hint = match tried {
@@ -228,15 +262,12 @@ fn lead<'a, C: Contender<'a>>(
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
         // The store names the next waiter to the releasing holder: if that is of this client, it
         // sends this acquire with its release.
-        let piggyback =
-            if name.kind == Kind::Fair && contender.attempt().is_resolved() { contender.piggyback() } else { None };
-        let notified = match piggyback.map(Arc::new) {
-            Some(piggyback) => {
-                sent = leader.wait_with_piggyback(&piggyback, pause);
-                sent.is_some() || leader.event().is_notified()
-            }
-            None => leader.event().wait(pause),
-        };
+        if name.kind == Kind::Fair && contender.attempt().is_resolved() {
+            contender.piggyback().into_iter().for_each(|piggyback| leader.leave_piggyback(piggyback));
+        }
+        leader.event().wait(pause);
+        sent = leader.withdraw_piggyback();
+        let notified = sent.is_some() || leader.event().is_notified();
         woken_by_timer = !notified;
         // Without a notification another attempt would find nothing new, if the last reply is
         // recent.
@@ -247,23 +278,23 @@ fn lead<'a, C: Contender<'a>>(
     }
 }
 
-/// A thread of this client has the lock: its release takes the acquire of this call along. `None`:
-/// it was not sent.
+/// A thread of this client has the lock: it passes it on to this call, or its release takes the
+/// acquire of this call along. `None`: neither; the acquire stays in the queue, so that a release
+/// between two waits finds it.
 fn wait_for_local<'a, C: Contender<'a>>(
     contender: &mut C,
-    leader: &Leader<'_>,
+    leader: &mut Leader<'_>,
     patience: Duration,
-) -> Option<Result<Tried<C::Won>>> {
-    let may_piggyback = contender.attempt().is_resolved() && !leader.must_yield();
-    let piggyback = if may_piggyback { contender.piggyback() } else { None };
-    let Some(piggyback) = piggyback.map(Arc::new) else {
-        leader.event().wait(patience);
-        return None;
-    };
-    match leader.wait_with_piggyback(&piggyback, patience)? {
-        PiggybackOutcome::NotSent => None,
-        PiggybackOutcome::Sent { acquired, unknowns } => Some(contender.on_piggyback_reply(acquired, unknowns)),
+) -> Option<PiggybackOutcome> {
+    if !leader.has_piggyback() && contender.attempt().is_resolved() && !leader.must_yield() {
+        contender.piggyback().into_iter().for_each(|piggyback| leader.leave_piggyback(piggyback));
     }
+    // Left first, waited second: a release before this has notified the event already, one after it
+    // takes the acquire along. One that took it before the latch was cleared is found here.
+    leader.collect_piggyback().or_else(|| {
+        leader.event().wait(patience);
+        leader.collect_piggyback()
+    })
 }
 
 /// How often a waiter that receives no messages tries again.

@@ -14,11 +14,11 @@ pub(crate) mod redlock;
 mod resolve;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
-mod topic;
 mod unknown_outcomes;
+mod wake_ups;
 
-pub(crate) use topic::Topic;
 pub(crate) use unknown_outcomes::UnknownOutcomes;
+pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
 
 use std::any::Any;
 use std::sync::Arc;
@@ -61,12 +61,15 @@ pub(crate) struct Acquire<'a> {
     /// so that a repeated request changes nothing more.
     pub(crate) held: u32,
     pub(crate) token: TokenRule,
+    /// How many fencing tokens in a row it draws, 1 or more: the first is granted, and the others
+    /// are for the turns of other threads at the same hold. Only a plain lock may draw more than 1.
+    pub(crate) tokens: u32,
     pub(crate) waiting: Waiting,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Granted {
-    /// 0 if there is none.
+    /// 0 if there is none; of several, the first.
     pub(crate) token: u64,
     /// When the lease began: the instant before the request was sent. In a store whose holds share
     /// one session, the instant from which the session is known to live.
@@ -245,51 +248,6 @@ pub(crate) struct LockStatus {
     pub(crate) holders: Vec<(String, u64)>,
 }
 
-/// What a subscriber received.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Received {
-    /// Another attempt may succeed: a hint, never a grant.
-    Notified(Vec<Topic>),
-    /// From here on no message about these topics is missed.
-    Watching(Vec<Topic>),
-    /// From here on messages about these topics may be missed, until they are reported as watched
-    /// again.
-    Unwatched(Vec<Topic>),
-    /// Anything else that shows that the store answers.
-    Alive,
-    /// Nothing came within the read timeout.
-    Timeout,
-}
-
-/// The half of a subscription that one thread reads. Any error ends both halves.
-pub(crate) trait Subscriber: Send {
-    fn receive(&mut self) -> Result<Received>;
-}
-
-/// The half that any thread uses, under a mutex, to choose the topics. It never waits for a reply.
-pub(crate) trait SubscriptionSender: Send {
-    /// True if messages of all these topics are received already.
-    fn watch(&mut self, topics: &[&Topic]) -> Result<bool>;
-
-    fn unwatch(&mut self, topic: &Topic) -> Result<()>;
-
-    /// Whether messages of the topic are received even before it is watched.
-    fn covers(&self, _topic: &Topic) -> bool {
-        false
-    }
-
-    /// Requests a reply, which shows that the store still answers.
-    fn ping(&mut self) -> Result<()>;
-
-    /// Called from time to time.
-    fn maintain(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Also ends a read of the other half.
-    fn close(&self);
-}
-
 /// What guards, watchdog and wait loop need of the place where leases live.
 ///
 /// A call takes one round trip. If it fails, it adds the requests that may have run to `unknowns`.
@@ -315,6 +273,13 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         next: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver>;
+
+    /// Whether the hold of a plain lock may pass from one thread of this client to another without
+    /// a request, under the same holder. Not where a renewal may take a hold anew after its
+    /// release: undoing that would end the turn of the next thread.
+    fn passes_on(&self) -> bool {
+        true
+    }
 
     /// Called in the background, beside calls of locks. One outcome for each hold, in order.
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed>;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::background::piggyback::Piggyback;
+use crate::background::run::RunLength;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
@@ -258,7 +259,7 @@ impl CountingPermit {
         let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: true };
         match shared.store.release(&release, &mut unknowns) {
             Ok(Released::Freed { listeners, .. }) => {
-                shared.notify_freed(name, listeners, received_before);
+                shared.notify_freed(name, RunLength::ONE, listeners, received_before);
                 Ok(())
             }
             Ok(_) => Ok(()),

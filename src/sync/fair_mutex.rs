@@ -145,7 +145,7 @@ impl FairMutex {
 /// [`lock_owned`](FairMutex::lock_owned) has guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct FairMutexGuard(Guard<Arc<Hold>, ThreadBound>);
+pub struct FairMutexGuard(Guard<Hold, ThreadBound>);
 
 guard_methods!(FairMutexGuard, fencing_token);
 
@@ -153,6 +153,6 @@ guard_methods!(FairMutexGuard, fencing_token);
 /// there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedFairMutexGuard(Guard<Arc<Hold>, Movable>);
+pub struct OwnedFairMutexGuard(Guard<Hold, Movable>);
 
 guard_methods!(OwnedFairMutexGuard, fencing_token);

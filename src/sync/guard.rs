@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::background::grant::{Callbacks, OnLost};
@@ -14,7 +13,7 @@ use crate::session::hold::{Hold, Side};
 /// What a guard gives up when it ends: one hold, or the holds of several locks taken as one.
 pub(crate) trait HeldLock {
     /// The holds. What a guard gives up has at least one.
-    fn parts(&self) -> &[Arc<Hold>];
+    fn parts(&self) -> &[Hold];
 
     fn name(&self) -> &str;
 
@@ -26,25 +25,25 @@ pub(crate) trait HeldLock {
     fn release_one(&self, side: Side) -> Result<()>;
 }
 
-impl HeldLock for Arc<Hold> {
+impl HeldLock for Hold {
     fn parts(&self) -> &[Self] {
         std::slice::from_ref(self)
     }
 
     fn name(&self) -> &str {
-        Hold::name(self)
+        Self::name(self)
     }
 
     fn wait_lost(&self, timeout: Duration) -> bool {
-        Hold::wait_lost(self, timeout)
+        Self::wait_lost(self, timeout)
     }
 
     fn extend(&self, lease: Duration) -> Result<()> {
-        Hold::extend(self, lease)
+        Self::extend(self, lease)
     }
 
     fn release_one(&self, side: Side) -> Result<()> {
-        Hold::release_one(self, side)
+        Self::release_one(self, side)
     }
 }
 
@@ -70,7 +69,7 @@ impl<H: HeldLock, B> Guard<H, B> {
         Self { held, side, given_up: false, callbacks: Callbacks::default(), bound: PhantomData }
     }
 
-    pub(crate) fn parts(&self) -> &[Arc<Hold>] {
+    pub(crate) fn parts(&self) -> &[Hold] {
         self.held.parts()
     }
 
@@ -162,7 +161,7 @@ impl<H: HeldLock, B> Guard<H, B> {
     }
 }
 
-impl<B> Guard<Arc<Hold>, B> {
+impl<B> Guard<Hold, B> {
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
         self.fencing_token_of(self.name())
     }
@@ -173,7 +172,7 @@ impl<B> Guard<Arc<Hold>, B> {
 
     /// Ends the guard and leaves the lock taken at the store until its lease ends. Returns the
     /// hold.
-    pub(crate) fn forget(mut self) -> Arc<Hold> {
+    pub(crate) fn forget(mut self) -> Hold {
         // A loss is not reported to the caller; the callbacks learn of it.
         let _ = self.end(|hold, _| hold.forget());
         self.held.clone()
@@ -327,6 +326,11 @@ macro_rules! guard_methods {
             /// Gives up this level of the hold, and with the last level the lock: as dropping the
             /// guard does, but it returns the outcome. One round trip; a few I/O timeouts (for a
             /// connection, for the reply) when the server hangs.
+            ///
+            /// No round trip when a plain lock passes to a waiting thread of this client (see
+            /// [Turns](crate::ReentrantMutex#turns)). Then success means that the lease had not
+            /// ended, and that the server granted it less than 16 ms ago; that it was forced out
+            /// since then is reported to one of the next turns.
             ///
             /// Dropping the guard blocks for as long, and for one round trip more when this was the
             /// last handle of its client. A drop never panics. It logs a failure at WARN and undoes

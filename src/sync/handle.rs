@@ -49,12 +49,12 @@ impl<N> Handle<N> {
 
 impl Handle {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str, kind: Kind) -> Self {
-        let name = LockName::new(&shared.config.key_prefix, name, kind);
-        let name = name.and_then(|name| {
+        let made = || {
+            let name = LockName::new(&shared.config.key_prefix, name, kind)?;
             shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
             Ok(Arc::new(name))
-        });
-        Self::of(shared, name)
+        };
+        Self::of(shared, shared.names.get(name, kind, made))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -67,20 +67,24 @@ impl Handle {
 
     /// The name for an acquire of `kind`, such as the read side of a read-write lock.
     fn name_of_kind(&self, kind: Kind) -> Result<Arc<LockName>> {
-        self.usable().map(|name| if name.kind == kind { name.clone() } else { Arc::new(name.of_kind(kind)) })
+        let name = self.usable()?;
+        if name.kind == kind {
+            return Ok(name.clone());
+        }
+        self.shared.names.get(&name.name, kind, || Ok(Arc::new(name.of_kind(kind))))
     }
 
-    pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Arc<Hold>, ThreadBound>>> {
+    pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, ThreadBound>>> {
         let hold = acquire_for_thread(&self.shared, &self.name_of_kind(kind)?, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
-    pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Arc<Hold>, Movable>>> {
+    pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
         let hold = acquire_owned(&self.shared, &self.name_of_kind(kind)?, 1, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
-    pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Guard<Arc<Hold>, Movable>>> {
+    pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
         let hold = acquire_owned(&self.shared, self.usable()?, permits, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, Side::Main)))
     }
@@ -109,6 +113,11 @@ impl Handle {
         let freed = self.shared.store.force_unlock(name).map_err(|e| e.for_name(&name.name))?;
         if freed {
             ours.iter().for_each(Hold::report_loss);
+            // It may have passed on meanwhile: every later turn has the same holder. One that is
+            // not in the table yet sees what was just reported.
+            let is_forced = |hold: &Hold| ours.iter().any(|one| one.grant.holder == hold.grant.holder);
+            let later = Hold::all_under(&self.shared, &name.key);
+            later.iter().filter(|hold| is_forced(hold)).for_each(Hold::report_loss);
             self.shared.local_queues.notify(&name.key);
         }
         Ok(freed)
@@ -211,7 +220,9 @@ macro_rules! handle_methods {
         ///
         /// For names that Java's `RFencedLock` uses as well. Java does not check for a counter that
         /// expired, and would begin again at 1. Without this setting a counter expires a day after
-        /// the last grant; among clients of this crate tokens still never repeat.
+        /// the last grant; among clients of this crate tokens still never repeat. And Java's
+        /// `getToken()` reads the counter, which without this setting can be ahead of the holder's
+        /// token: a plain lock draws several at once when threads of one client wait for it.
         #[must_use]
         pub fn keep_token(mut self) -> Self {
             self.handle.keep_token();
@@ -257,7 +268,8 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
-    /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id.
+    /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id. Threads of one
+    /// client that had a plain lock one after another may have had it under the same id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id

@@ -32,8 +32,23 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 /// all of this.
 ///
 /// # Fairness
-/// Threads of one client are served first come, first served. Clients are unordered, but a client
-/// that has had the lock many times in a row while others wait yields to them.
+/// Threads of one client are served first come, first served; but while the next one is waking up
+/// and no other client is known to wait, threads that run may have short turns before it, for less
+/// than 0.1 ms. Clients are unordered, but a client that has had the lock many times in a row while
+/// others wait yields to them, and then comes after those that have waited longer.
+///
+/// # Turns
+/// When a thread gives up the lock and another thread of the same client waits for it on the same
+/// terms (lease and kind of token), nothing is sent: the hold stays at the server and passes to
+/// that thread, tens of times as fast as a release and an acquire. Each turn is a hold of its own,
+/// with its own guard, fencing token, callbacks and [`max_hold`](Self::max_hold). All of them have
+/// the same [id](LockHolder::id), and the lease that the server confirmed for the first.
+///
+/// It passes on for 16 ms after it was acquired from the server at most, and for 32 turns while
+/// other clients wait; then it is released. It never passes on with a fixed lease
+/// ([`with_lease`](Self::with_lease)), which begins with the whole lease, or with
+/// [`keep_token`](Self::keep_token); nor after a hold whose lease was extended or whose renewal has
+/// failed. With [Redlock](crate::guide::redlock) each hold is acquired from the masters.
 ///
 /// # Waiting
 /// A waiter is woken by a message, or by a timer if the message is lost. A first attempt that
@@ -129,7 +144,7 @@ impl ReentrantMutex {
 /// [`lock_owned`](ReentrantMutex::lock_owned) has guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct ReentrantMutexGuard(Guard<Arc<Hold>, ThreadBound>);
+pub struct ReentrantMutexGuard(Guard<Hold, ThreadBound>);
 
 guard_methods!(ReentrantMutexGuard, fencing_token);
 
@@ -137,6 +152,6 @@ guard_methods!(ReentrantMutexGuard, fencing_token);
 /// there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedMutexGuard(Guard<Arc<Hold>, Movable>);
+pub struct OwnedMutexGuard(Guard<Hold, Movable>);
 
 guard_methods!(OwnedMutexGuard, fencing_token);

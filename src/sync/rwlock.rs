@@ -146,7 +146,7 @@ impl RwLock {
 /// [`read_owned`](RwLock::read_owned) has guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct RwLockReadGuard(Guard<Arc<Hold>, ThreadBound>);
+pub struct RwLockReadGuard(Guard<Hold, ThreadBound>);
 
 guard_methods!(RwLockReadGuard);
 
@@ -162,7 +162,7 @@ guard_methods!(RwLockReadGuard);
 /// [`write_owned`](RwLock::write_owned) has guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct RwLockWriteGuard(Guard<Arc<Hold>, ThreadBound>);
+pub struct RwLockWriteGuard(Guard<Hold, ThreadBound>);
 
 guard_methods!(RwLockWriteGuard, fencing_token);
 
@@ -187,7 +187,7 @@ impl RwLockWriteGuard {
 /// dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedRwLockReadGuard(Guard<Arc<Hold>, Movable>);
+pub struct OwnedRwLockReadGuard(Guard<Hold, Movable>);
 
 guard_methods!(OwnedRwLockReadGuard);
 
@@ -195,7 +195,7 @@ guard_methods!(OwnedRwLockReadGuard);
 /// dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct OwnedRwLockWriteGuard(Guard<Arc<Hold>, Movable>);
+pub struct OwnedRwLockWriteGuard(Guard<Hold, Movable>);
 
 guard_methods!(OwnedRwLockWriteGuard, fencing_token);
 

@@ -188,7 +188,7 @@ impl Semaphore {
 /// dropped there.
 #[must_use = "if unused the permit is given back at once"]
 #[clippy::has_significant_drop]
-pub struct SemaphorePermit(Guard<Arc<Hold>, Movable>);
+pub struct SemaphorePermit(Guard<Hold, Movable>);
 
 guard_methods!(SemaphorePermit);
 

@@ -31,6 +31,7 @@ mod replicas;
 mod restarts;
 mod rig;
 mod rig_servers;
+mod round_trips;
 mod rwlock;
 mod scripts;
 mod scripts_twice;
@@ -41,4 +42,5 @@ mod stress;
 mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
+mod turns;
 mod waiting;

@@ -169,6 +169,10 @@ fn forking_while_others_are_busy() {
             match fork::fork().unwrap() {
                 fork::Fork::Child => {
                     assert!(client.nodes().is_empty() && format!("{client:?}").contains("forked"));
+                    // Also with a name that the parent's threads were just remembering.
+                    for name in ["a", "unknown"] {
+                        assert_eq!(client.try_lock(name).unwrap_err().kind(), leasehold::ErrorKind::Forked);
+                    }
                     // Not by `exit`, which would run code on state that the parent's threads left
                     // half changed.
                     let _ =

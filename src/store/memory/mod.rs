@@ -315,7 +315,8 @@ mod tests {
         }
 
         fn ask(&mut self, name: &Arc<LockName>, holder: &Holder, held: u32, waiting: Waiting) -> Result<Acquired> {
-            let acquire = Acquire { name, holder, permits: 1, lease: LEASE, held, token: TokenRule::On, waiting };
+            let acquire =
+                Acquire { name, holder, permits: 1, lease: LEASE, held, token: TokenRule::On, tokens: 1, waiting };
             let now = self.now();
             self.state.acquire(&acquire, PLACE, now)
         }
@@ -348,7 +349,8 @@ mod tests {
         ) -> Result<Acquired> {
             let (token, waiting) = (TokenRule::Off, Waiting::No);
             let now = self.now();
-            self.state.acquire(&Acquire { name, holder, permits, lease: LEASE, held: 0, token, waiting }, PLACE, now)
+            let acquire = Acquire { name, holder, permits, lease: LEASE, held: 0, token, tokens: 1, waiting };
+            self.state.acquire(&acquire, PLACE, now)
         }
 
         pub(super) fn release_to(&mut self, name: &LockName, holder: &Holder, left: HoldCounts) -> Released {

@@ -22,8 +22,8 @@ impl State {
 
     /// Of a mutex or a fair lock.
     pub(super) fn grant_lock(&mut self, acquire: &Acquire<'_>, next: Option<String>, now: Moment) -> Acquired {
-        let Acquire { name, holder, lease, held, token, .. } = *acquire;
-        let token = self.token(token, held);
+        let Acquire { name, holder, lease, held, token, tokens, .. } = *acquire;
+        let token = self.tokens(token, held, tokens);
         self.take_lock(name, holder, held, now.plus(lease), now);
         Acquired::Granted(Granted { token, sent_at: now, next })
     }

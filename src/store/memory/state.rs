@@ -97,11 +97,17 @@ impl State {
     /// name. It starts at the wall clock, so that a restarted process does not begin below a token
     /// that a resource has seen.
     pub(super) fn token(&mut self, rule: TokenRule, held: u32) -> u64 {
+        self.tokens(rule, held, 1)
+    }
+
+    /// Several tokens in a row; returns the first.
+    pub(super) fn tokens(&mut self, rule: TokenRule, held: u32, count: u32) -> u64 {
         if rule == TokenRule::Off || held > 0 {
             return 0;
         }
-        self.last_token = self.micros().max(self.last_token + 1);
-        self.last_token
+        let first = self.micros().max(self.last_token + 1);
+        self.last_token = first + u64::from(count.max(1)) - 1;
+        first
     }
 
     /// The wall clock in microseconds.

@@ -10,32 +10,54 @@ use std::time::{Duration, Instant};
 /// parser has read ahead do not count.
 #[cfg(unix)]
 pub(crate) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::event::{PollFd, PollFlags, poll};
     let mut fds: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
-    let timeout = Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    match poll(&mut fds, Some(&timeout)) {
+    match poll(&mut fds, Some(&timespec(timeout))) {
         Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
         // A signal; the caller checks its deadline and polls again.
         Err(_) => vec![false; streams.len()],
     }
 }
 
-/// Whether one socket can be read now or has ended. Allocates nothing, because it runs before every
-/// request.
+/// Whether one socket can be read now or has ended. Allocates nothing and is the cheapest of such
+/// system calls, because it runs before every request.
 #[cfg(unix)]
 pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
+    let peeked = rustix::io::retry_on_intr(|| rustix::net::recv(stream, &mut [0; 1][..], flags));
+    // After another error its state is unknown, so the connection must not be used.
+    !matches!(peeked, Err(rustix::io::Errno::AGAIN))
+}
+
+/// One read that waits for input until `deadline`, and not at all after it: a process that was
+/// stopped meanwhile finds what has come.
+///
+/// For unix sockets, where a read with a timeout costs more on Linux although it is one system call
+/// and not two: each time the other end takes what was sent to it, the kernel wakes a thread that
+/// sleeps in a read of the socket, in vain. One that sleeps in poll is woken by input only.
+#[cfg(unix)]
+pub(crate) fn read_until(stream: &impl AsFd, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
+    use rustix::event::{PollFd, PollFlags, poll};
     loop {
-        match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&at_once)) {
-            Ok(ready) => return ready > 0,
-            Err(rustix::io::Errno::INTR) => {}
-            // Its state is unknown, so the connection must not be used.
-            Err(_) => return true,
+        let left = deadline.saturating_duration_since(Instant::now());
+        match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timespec(left))) {
+            Ok(0) if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
+            // A signal, such as the one that continues a process that was stopped.
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => match read_now(stream, buffer) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            },
+            Err(e) => return Err(e.into()),
         }
+    }
+}
+
+#[cfg(unix)]
+fn timespec(timeout: Duration) -> rustix::event::Timespec {
+    rustix::event::Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
     }
 }
 

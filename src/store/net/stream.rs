@@ -301,6 +301,10 @@ pub(crate) struct Until<'s> {
 
 impl Read for Until<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        #[cfg(unix)]
+        if let Stream::Unix(stream) = &*self.stream {
+            return super::poll::read_until(stream, buffer, self.deadline);
+        }
         loop {
             let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;
             let read = if is_over { Err(io::ErrorKind::TimedOut.into()) } else { self.stream.read_some(buffer) };

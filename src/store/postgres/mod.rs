@@ -188,6 +188,11 @@ impl LockStore for PostgresStore {
         Some(HandedOver { released, acquired, unknowns: next_unknowns })
     }
 
+    /// A fence in a transaction of the last turn would not keep the next one waiting.
+    fn passes_on(&self) -> bool {
+        false
+    }
+
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
         self.background.renew(batch, &self.server.pool)
     }

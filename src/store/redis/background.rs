@@ -43,6 +43,11 @@ impl Background {
         self.connector.subscribe(read_timeout)
     }
 
+    /// Its last exchange succeeded, and its connection is kept.
+    pub(super) fn is_connected(&self) -> bool {
+        self.idle.lock().connection.is_some()
+    }
+
     pub(super) fn close(&self) {
         // The connection of a renewal under way is not here: the watchdog thread drops it after the
         // reply.

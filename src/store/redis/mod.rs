@@ -3,6 +3,7 @@
 mod background;
 mod capabilities;
 mod cluster;
+mod hand_over;
 pub(crate) mod keys;
 mod kinds;
 mod multi;
@@ -32,7 +33,7 @@ use self::wire::{Connector, Failure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
-use crate::base::lock_name::LockName;
+use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
@@ -189,6 +190,11 @@ impl LockStore for RedisStore {
             // A grant without enough replicas must be taken back by the call that requested it.
             return None;
         }
+        if next.name.kind == Kind::Fair
+            && let Some(handed_over) = self.pass_on(release, next, unknowns)
+        {
+            return Some(handed_over);
+        }
         let acquire = script::acquire(next, self.waiter_timeouts);
         let (first, second) = self.servers.call_two(slot_of(next.name), &script::release(release), &acquire)?;
         // A request that was redirected is sent anew: the release before the acquire.
@@ -292,9 +298,8 @@ mod tests {
     use super::*;
     use crate::base::clock::FakeClock;
     use crate::base::limits::TAKEN_TTL;
-    use crate::base::lock_name::Kind;
     use crate::store::REPEATED;
-    use crate::store::redis::wire::Endpoint;
+    use crate::store::redis::wire::{BusyPoll, Endpoint};
 
     /// A store whose server does not exist.
     fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {
@@ -305,6 +310,7 @@ mod tests {
             handshake: script::handshake(""),
             io_timeout: Duration::from_millis(100),
             clock,
+            busy_poll: Arc::new(BusyPoll::new(true)),
             memory_seen: Arc::default(),
             cluster: None,
         };

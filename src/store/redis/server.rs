@@ -62,8 +62,13 @@ impl Server {
 
     pub(super) fn status(&self) -> NodeStatus {
         let (reached, last_error) = self.pool.reached();
-        // Without a connection and without a failure, it has not been asked yet.
-        let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
+        // A client that only holds locks asks nothing but renewals. Without a connection and
+        // without a failure, it has not been asked yet.
+        let state = if reached || self.background.is_connected() || last_error.is_none() {
+            NodeState::Voting
+        } else {
+            NodeState::Down
+        };
         NodeStatus { address: self.pool.address(), state, latency: None, last_error, slots: Vec::new() }
     }
 

@@ -261,8 +261,8 @@ enum Sort {
 fn sort_of(outcome: &NodeOutcome) -> Option<Sort> {
     match outcome {
         NodeOutcome::Replies(replies) => Some(match &replies[..] {
-            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(1)) => Sort::Granted,
-            [Reply::Array(parts)] if parts.first() == Some(&Reply::Int(0)) => Sort::Busy,
+            [reply] if reply.status() == Some(1) => Sort::Granted,
+            [reply] if reply.status() == Some(0) => Sort::Busy,
             _ => Sort::Void,
         }),
         NodeOutcome::Failed(_) => Some(Sort::Void),

@@ -130,6 +130,11 @@ impl LockStore for RedlockStore {
         None
     }
 
+    /// A renewal takes the hold anew on masters that have missed it, also behind its release.
+    fn passes_on(&self) -> bool {
+        false
+    }
+
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
         self.renew_on_all(batch)
     }

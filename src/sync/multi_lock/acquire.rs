@@ -29,8 +29,7 @@ pub(super) fn take(
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
     let thread = std::thread::current().id();
-    let mut held: Vec<Option<Arc<Hold>>> =
-        names.iter().map(|name| Hold::of_thread(shared, &name.key, thread)).collect();
+    let mut held: Vec<Option<Hold>> = names.iter().map(|name| Hold::of_thread(shared, &name.key, thread)).collect();
     for (name, hold) in names.iter().zip(&mut held) {
         if let Some(own) = hold {
             if owner == Owner::Guard {
@@ -74,7 +73,7 @@ struct MultiLockCall<'a> {
     attempt: AcquireAttempt<'a>,
     names: &'a [Arc<LockName>],
     /// For each name the hold of this thread that is re-entered, if there is one.
-    held: Vec<Option<Arc<Hold>>>,
+    held: Vec<Option<Hold>>,
     terms: &'a Terms,
     owner: Owner,
 }
@@ -122,7 +121,7 @@ impl MultiLockCall<'_> {
         // A hold of this thread may be lost while it waits for the other names.
         held.iter().flatten().try_for_each(|hold| hold.ensure_held())?;
         let acquired = attempt.ask_with(|attempt, unknowns| {
-            let part = |(name, hold): (&'_ Arc<LockName>, &'_ Option<Arc<Hold>>)| -> (Arc<LockName>, _, u32) {
+            let part = |(name, hold): (&'_ Arc<LockName>, &'_ Option<Hold>)| -> (Arc<LockName>, _, u32) {
                 match hold {
                     Some(hold) => (name.clone(), hold.grant.holder.clone(), hold.counts().main),
                     None => (name.clone(), attempt.holder.clone(), 0),

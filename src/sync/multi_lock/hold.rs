@@ -18,12 +18,12 @@ use crate::sync::guard::HeldLock;
 pub(crate) struct MultiHold {
     shared: Arc<Shared>,
     /// Sorted by name. Empty only after an acquire that failed, and never in a guard.
-    parts: Vec<Arc<Hold>>,
+    parts: Vec<Hold>,
     label: String,
 }
 
 impl MultiHold {
-    pub(super) fn new(shared: &Arc<Shared>, parts: Vec<Arc<Hold>>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, parts: Vec<Hold>) -> Self {
         let label = label(parts.iter().map(|hold| &hold.grant.name));
         Self { shared: shared.clone(), parts, label }
     }
@@ -42,7 +42,7 @@ impl MultiHold {
 }
 
 impl HeldLock for MultiHold {
-    fn parts(&self) -> &[Arc<Hold>] {
+    fn parts(&self) -> &[Hold] {
         &self.parts
     }
 
@@ -94,9 +94,11 @@ impl HeldLock for MultiHold {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
+        // Before a lease leaves its live states, as for one lock.
+        let _call = self.shared.count_call();
         let mut leaving: Vec<(&Hold, Left)> = Vec::with_capacity(self.parts.len());
         let left_here = worst(self.parts.iter().map(|hold| {
-            leaving.extend(hold.leave_one(side)?.map(|left| (&**hold, left)));
+            leaving.extend(hold.leave_one(side)?.map(|left| (hold, left)));
             Ok(())
         }));
         let sent = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
@@ -125,11 +127,11 @@ fn worst(all: impl Iterator<Item = Result<()>>) -> Result<()> {
 /// An event that is notified when any of several leases has ended, while this value lives.
 struct LossWatch<'h> {
     event: Arc<Event>,
-    parts: &'h [Arc<Hold>],
+    parts: &'h [Hold],
 }
 
 impl<'h> LossWatch<'h> {
-    fn new(parts: &'h [Arc<Hold>]) -> Self {
+    fn new(parts: &'h [Hold]) -> Self {
         let event = Arc::default();
         parts.iter().for_each(|hold| hold.grant.add_event(&event));
         Self { event, parts }

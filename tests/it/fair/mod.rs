@@ -1,11 +1,12 @@
 //! The fair lock: the order of its waiters, whatever happens to them.
 
 mod dead_waiters;
+mod hand_over;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold::{ErrorKind, LockClient};
+use leasehold::{ErrorKind, FairMutex, LockClient};
 
 use crate::rig::{Server, ms, script, wait_until};
 
@@ -283,6 +284,19 @@ fn closing_and_failing_leave_the_queue() {
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
 }
 
+/// A waiter is in the queue before its client has read the reply. So its first attempt can fail
+/// with the server, and so do those that it makes before the server is back.
+fn lock_and_unlock_in_spite_of_a_restart(fair: &FairMutex) {
+    wait_until("the server is back and grants", || match fair.lock() {
+        Ok(guard) => {
+            guard.unlock().unwrap();
+            true
+        }
+        Err(e) if e.kind() == ErrorKind::Unreachable => false,
+        Err(e) => panic!("{e}"),
+    });
+}
+
 #[test]
 fn a_flush_or_a_restart_strands_nobody() {
     let mut server = Server::start();
@@ -292,13 +306,7 @@ fn a_flush_or_a_restart_strands_nobody() {
         std::thread::scope(|s| {
             for n in 0..6 {
                 let fair = clients[n % 2].fair("t");
-                s.spawn(move || match fair.lock() {
-                    Ok(guard) => guard.unlock().unwrap(),
-                    // The waiter is in the queue before its client has read the reply, so the first
-                    // attempt can fail with the restart.
-                    Err(e) if e.kind() == ErrorKind::Unreachable => fair.lock().unwrap().unlock().unwrap(),
-                    Err(e) => panic!("{e}"),
-                });
+                s.spawn(move || lock_and_unlock_in_spite_of_a_restart(&fair));
             }
             wait_for_queue(&server, 6);
             if round == "flush" {

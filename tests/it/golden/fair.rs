@@ -234,3 +234,43 @@ fn a_patient_redisson_waiter_costs_nobody_behind_it_its_place() {
     assert_near(bench.deadline(J) - bench.now(), 30_000 + FOREIGN_WAIT);
     assert_eq!(bench.queue(), [J]);
 }
+
+/// A lock that stays within a client is passed on by one script. What Redisson reads afterwards is
+/// what a release and an acquire leave, and nobody gets a message.
+#[test]
+fn passing_it_on_leaves_what_release_and_acquire_leave() {
+    let server = Server::start();
+    let mut subscriber = server.connect();
+    let mut bench = Bench::new(&server, &mut subscriber);
+    let left = |bench: &mut Bench<'_>| {
+        let fields: Vec<(String, String)> = bench.cmd(&["HGETALL", "F"]);
+        // Rounded up, because time passes.
+        let ttls = ["F", FAIR_KEYS[1], FAIR_KEYS[2]].map(|key| (bench.pttl(key) + SLACK - 1) / SLACK);
+        let deadlines: Vec<String> = bench.cmd(&["ZRANGE", FAIR_KEYS[2], "0", "-1"]);
+        (fields, ttls, bench.queue(), deadlines)
+    };
+    for waiting in [&[B][..], &[B, C], &[B, C, D]] {
+        let mut after = Vec::new();
+        for by_one in [false, true] {
+            bench.cmd::<()>(&["FLUSHALL"]);
+            assert_eq!(bench.fair(A), (1, 0));
+            for who in waiting {
+                assert_eq!(bench.fair(who), (0, 5_000));
+            }
+            bench.published();
+            let next: &[&str] = if waiting.len() > 1 { &[C] } else { &[] };
+            if by_one {
+                let reply = bench.eval("fair_hand_over", &FAIR_KEYS, &[A, B, "30000", "-1", "0", "0"]).unwrap();
+                let granted = [Value::Int(1), Value::Int(0)].into_iter();
+                let wanted = granted.chain(next.iter().map(|who| Value::BulkString((*who).into()))).collect();
+                assert_eq!(reply, Value::Array(wanted));
+                assert!(bench.published().is_empty());
+            } else {
+                assert_eq!(bench.fair_release(A), freed_for(B));
+                assert_eq!(bench.fair(B), (1, 0));
+            }
+            after.push(left(&mut bench));
+        }
+        assert_eq!(after[0], after[1], "{} waited", waiting.len());
+    }
+}

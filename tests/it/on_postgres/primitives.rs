@@ -64,15 +64,15 @@ fn readers_share_and_a_writer_downgrades() {
     let readers = (a.rw_lock("data").read().unwrap(), b.rw_lock("data").read().unwrap());
     assert!(b.rw_lock("data").try_write().is_err(), "this thread reads");
     std::thread::scope(|s| {
-        s.spawn(|| {
+        let waits = s.spawn(|| {
             assert!(b.rw_lock("data").try_write().unwrap().is_none());
-            let waits = s.spawn(|| b.rw_lock("data").write().unwrap().unlock().unwrap());
-            wait_until("a writer waits", || server.held().contains(&"data barred".to_owned()));
-            assert!(a.rw_lock("data").try_read().unwrap().is_none(), "a waiting writer goes first");
-            waits
+            b.rw_lock("data").write().unwrap().unlock().unwrap();
         });
         wait_until("a writer waits", || server.held().contains(&"data barred".to_owned()));
+        let reads = s.spawn(|| a.rw_lock("data").try_read().unwrap().is_some());
+        assert!(!reads.join().unwrap(), "a waiting writer goes first");
         drop(readers);
+        waits.join().unwrap();
     });
     let guard = a.rw_lock("data").write().unwrap();
     let other = || std::thread::scope(|s| s.spawn(|| b.rw_lock("data").try_read().unwrap().is_some()).join().unwrap());

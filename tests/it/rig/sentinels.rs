@@ -160,8 +160,8 @@ fn data_server(options: &SentinelOptions<'_>) -> Server {
     server
 }
 
-/// One sentinel that names what listens on this port, whatever happens to it, and the URL for it. The
-/// master has a name of its own: sentinels that watch one server under one name learn of each
+/// One sentinel that names what listens on this port, whatever happens to it, and the URL for it.
+/// The master has a name of its own: sentinels that watch one server under one name learn of each
 /// other, and so would their clients.
 pub(crate) fn sentinel_of(port: u16) -> (Server, String) {
     let name = format!("master-{port}");

@@ -193,10 +193,9 @@ impl World {
             }
             Call::Release { who, .. } => {
                 fields.remove(who);
-                if !fields.is_empty() {
-                    return answer("[2 0]");
+                if fields.is_empty() {
+                    self.lock = Lock::Free;
                 }
-                self.lock = Lock::Free;
                 ("[2 1]".to_owned(), Some(CHANNEL))
             }
             Call::Renew { who, .. } if !fields.contains_key(who) => answer("[0]"),

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 use redis::{RedisResult, Value};
 
-use self::tables::{COUNTS, FAIR, LATCH, MULTI, PERMITS, READ_WRITE, REDLOCK};
+use self::tables::{COUNTS, FAIR, LATCH, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN};
 use crate::rig::{Bench, Content, MILLIS, Picture, Server, kilo, scripts};
 
 /// Three leasehold holders, and a Redisson holder: the version of its UUID is 4.
@@ -147,7 +147,7 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
     match (script, answer.split(',').next().unwrap_or_default()) {
         // Released, or left the queue: now it is not there.
         ("fair_release", "0" | "2") => "0,0".to_owned(),
-        ("permit_release", "2") => "0,0".to_owned(),
+        ("permit_release", "2") | ("fair_hand_over", "1") => "0,0".to_owned(),
         // Permits that are known to have been taken have been returned; otherwise there is nothing
         // to return.
         ("count_release", "2") => if call.ends_with('1') { "2,0" } else { "0,0" }.to_owned(),
@@ -170,12 +170,13 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
             .collect::<Vec<_>>()
             .join(","),
         // Every grant has its own token.
-        ("fair_acquire" | "write_acquire" | "redlock_acquire", "1")
+        ("fair_acquire" | "write_acquire" | "redlock_acquire" | "mutex_acquire_run", "1")
             if answer != "1,0" && !answer.starts_with("1,0,") =>
         {
             let (token, next) =
                 answer[2..].split_once(',').map_or((&answer[2..], None), |(token, next)| (token, Some(next)));
-            let token = token.parse::<i64>().expect("a token") + 1;
+            let drawn = if script_of(call) == "mutex_acquire_run" { 5 } else { 1 };
+            let token = token.parse::<i64>().expect("a token") + drawn;
             // The answer to a fair acquire also has the next waiter, which stays the same.
             next.map_or_else(|| format!("1,{token}"), |next| format!("1,{token},{next}"))
         }
@@ -330,6 +331,11 @@ fn a_repeat_on_a_fair_lock_changes_nothing() {
 }
 
 #[test]
+fn every_call_of_a_run_twice_in_every_state() {
+    every_call_twice(&RUN);
+}
+
+#[test]
 fn a_repeat_on_several_locks_changes_nothing() {
     every_call_twice(&MULTI);
 }
@@ -449,8 +455,9 @@ fn a_repeat_after_others_came_leaves_them_alone() {
 #[test]
 fn no_script_is_left_out() {
     let plain = [include_str!("../scripts/mod.rs"), include_str!("../scripts/renew_probe_fence.rs")].concat();
-    let calls =
-        [&FAIR, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH].map(|primitive| primitive.calls).concat();
+    let calls = [&FAIR, &RUN, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH]
+        .map(|primitive| primitive.calls)
+        .concat();
     let all = scripts();
     assert!(all.len() > 20, "the table was not read: {all:?}");
     for name in all.keys() {

@@ -7,6 +7,7 @@ macro_rules! for_each_script {
     ($callback:ident) => {
         $callback! {
             MUTEX_ACQUIRE = "mutex_acquire" then "plain" then "token" then "hold" => Shape::status(3);
+            MUTEX_ACQUIRE_RUN = "mutex_acquire_run" then "plain" then "token" then "token_run" then "hold" => Shape::status(3);
             MUTEX_RELEASE = "mutex_release" with "release_level" => Shape::status(2);
             MUTEX_INSPECT = "mutex_inspect" => Shape::List;
             MUTEX_FORCE_UNLOCK = "mutex_force_unlock" with "force" => Shape::Number;
@@ -15,6 +16,7 @@ macro_rules! for_each_script {
             MULTI_RELEASE = "multi_release" => Shape::List;
             FAIR_ACQUIRE = "fair_acquire" with "queue" then "token" then "hold" => Shape::status(3);
             FAIR_RELEASE = "fair_release" with "release_level" with "queue" => Shape::status(2);
+            FAIR_HAND_OVER = "fair_hand_over" then "token" then "turn" => Shape::status(1);
             FAIR_FORCE_UNLOCK = "fair_force_unlock" with "force" with "queue" => Shape::Number;
             FAIR_QUEUE = "fair_queue" => Shape::Pair;
             READ_ACQUIRE = "read_acquire" then "token" then "hold" => Shape::status(3);

@@ -8,13 +8,11 @@
 --         {2, receivers} freed, and how many subscribers the message reached
 -- Repeat-safe: yes. The count is set, not decremented, and the holder is never used again once it
 -- is removed.
--- Counted before: while its slot moves, no command may name a key that the script has deleted.
-local holders = redis.call('hlen', KEYS[1])
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
   -- lib/release_level, in front, has handled a count ARGV[2] above 1.
   return {0, 0}
 end
-if ARGV[3] == '' or holders > 1 then
+if ARGV[3] == '' then
   return {2, 0}
 end
 -- The publish comes last, because Redis does not roll back earlier commands when it is refused.

@@ -77,10 +77,7 @@ pub(crate) fn question_answer(reply: Reply) -> Result<(i64, i64)> {
             let number = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
             Ok((number.ok_or_else(not_a_number)?, 0))
         }
-        Reply::Array(parts) => match parts[..] {
-            [Reply::Int(free), Reply::Int(held)] => Ok((free, held)),
-            _ => Err(unexpected("a question about a count", &format!("{parts:?}"))),
-        },
+        Reply::Pair(free, held) => Ok((free, held)),
         other => Err(unexpected("a question about a count", &format!("{other:?}"))),
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn fence_write(key: &str, token: u64, value: &[u8]) -> Request {
 }
 
 pub(crate) fn fence_answer(reply: Reply) -> Result<FenceAnswer> {
-    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected("a fenced request", "no list")) };
+    let Some(parts) = fail_on_error(reply)?.into_list() else { return Err(unexpected("a fenced request", "no list")) };
     let mut parts = parts.into_iter();
     let (status, value) = (parts.next(), parts.next());
     let value = if let Some(Reply::Bytes(bytes)) = value { Some(bytes) } else { None };

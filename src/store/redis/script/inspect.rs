@@ -17,7 +17,7 @@ pub(crate) fn inspect(name: &LockName) -> Request {
 
 /// `None`: the lock is free.
 pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
-    let Reply::Array(parts) = fail_on_error(reply)? else {
+    let Some(parts) = fail_on_error(reply)?.into_list() else {
         return Err(unexpected("a question about the holder", "no list"));
     };
     let mut parts = parts.into_iter();

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use super::{
-    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_RELEASE, LEASE_RENEW, MUTEX_ACQUIRE, MUTEX_RELEASE,
-    PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error,
-    pair, too_late, unexpected,
+    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_RELEASE, LEASE_RENEW, MUTEX_ACQUIRE,
+    MUTEX_ACQUIRE_RUN, MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW,
+    WRITE_ACQUIRE, fail_on_error, pair, too_late, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
+use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::Kind;
@@ -29,11 +30,16 @@ pub(crate) struct WaiterTimeouts {
 }
 
 pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Request {
-    let Acquire { name, holder, permits, lease, held, token, waiting } = *request;
+    let Acquire { name, holder, permits, lease, held, token, tokens, waiting } = *request;
     let keys = RedisKeys::of(name);
     let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
     let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };
     let request = match name.kind {
+        Kind::Mutex if tokens > 1 => {
+            let request = Request::script(&MUTEX_ACQUIRE_RUN, &[lock, keys.token.as_bytes()]);
+            let request = with_token(request.arg(holder.as_str()).number(lease).number(held), token);
+            request.number(u64::from(tokens)).with_floor_and_limit()
+        }
         Kind::Mutex => {
             let request = Request::script(&MUTEX_ACQUIRE, &[lock, keys.token.as_bytes()]);
             with_token(request.arg(holder.as_str()).number(lease).number(held), token).with_floor_and_limit()
@@ -143,18 +149,40 @@ pub(crate) fn release(request: &Release<'_>) -> Request {
 }
 
 pub(crate) fn release_answer(reply: Reply) -> Result<Released> {
-    let Reply::Array(parts) = fail_on_error(reply)? else { return Err(unexpected("a release", "no list")) };
-    match &parts[..] {
-        [Reply::Int(0), ..] => Ok(Released::NotHeld),
-        [Reply::Int(1), ..] => Ok(Released::StillHeld),
-        [Reply::Int(2), Reply::Int(receivers), next @ ..] => {
-            let next = match next {
-                [Reply::Bytes(head)] => Some(String::from_utf8_lossy(head).into_owned()),
-                _ => None,
-            };
-            Ok(Released::Freed { listeners: Some(receivers.unsigned_abs()), next })
+    let reply = fail_on_error(reply)?;
+    let freed = |receivers: i64, next| Ok(Released::Freed { listeners: Some(receivers.unsigned_abs()), next });
+    match (reply.status(), &reply) {
+        (Some(0), _) => return Ok(Released::NotHeld),
+        (Some(1), _) => return Ok(Released::StillHeld),
+        (Some(2), Reply::Pair(_, receivers)) => return freed(*receivers, None),
+        (Some(2), Reply::Array(parts)) => {
+            if let [_, Reply::Int(receivers), next @ ..] = &parts[..] {
+                let next = match next {
+                    [Reply::Bytes(head)] => Some(String::from_utf8_lossy(head).into_owned()),
+                    _ => None,
+                };
+                return freed(*receivers, next);
+            }
         }
-        other => Err(unexpected("a release", &format!("{other:?}"))),
+        _ => {}
+    }
+    Err(unexpected("a release", &format!("{reply:?}")))
+}
+
+/// Passes a fair lock from its holder to the first waiter of the same client.
+pub(crate) fn pass_on(from: &Holder, to: &Acquire<'_>) -> Request {
+    let keys = RedisKeys::of(to.name);
+    let (queue, deadlines) = (keys.queue(), keys.deadlines());
+    let names = [keys.lock.as_bytes(), queue.as_bytes(), deadlines.as_bytes(), keys.token.as_bytes()];
+    let request = Request::script(&FAIR_HAND_OVER, &names).arg(from.as_str()).arg(to.holder.as_str());
+    with_token(request.number(ceil_millis(to.lease)), to.token).with_floor_and_limit()
+}
+
+/// `None`: nothing was changed.
+pub(crate) fn passed_on_answer(reply: Reply, sent_at: Moment) -> Result<Option<Granted>> {
+    match acquire_answer(reply, sent_at)? {
+        Acquired::Granted(granted) => Ok(Some(granted)),
+        _ => Ok(None),
     }
 }
 
@@ -211,7 +239,7 @@ pub(crate) fn renew<'a>(family: Family, holds: impl Iterator<Item = &'a Renewal>
 
 /// One answer for each hold of the renewal that was sent at `sent_at`.
 pub(crate) fn renew_answers(reply: Reply, sent_at: Moment) -> Result<Vec<Renewed>> {
-    let Reply::Array(answers) = fail_on_error(reply)? else { return Err(unexpected("a renewal", "no list")) };
+    let Some(answers) = fail_on_error(reply)?.into_list() else { return Err(unexpected("a renewal", "no list")) };
     let held = |beside| Renewed::Held { sent_at, again: false, beside };
     Ok(answers
         .into_iter()
@@ -235,7 +263,7 @@ mod tests {
 
     #[test]
     fn answers_are_typed() {
-        let ints = |a, b| Reply::Array(vec![Reply::Int(a), Reply::Int(b)]);
+        let ints = Reply::Pair;
         let sent_at = Moment::from_nanos(5);
         let answer = |reply| acquire_answer(reply, sent_at);
         assert_eq!(answer(ints(1, 7)).unwrap(), Acquired::Granted(Granted { token: 7, sent_at, next: None }));

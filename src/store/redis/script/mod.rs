@@ -18,7 +18,8 @@ pub(crate) use self::fence::{fence_answer, fence_claim, fence_write};
 pub(crate) use self::handshake::{handshake, handshake_in_cluster};
 pub(crate) use self::inspect::{force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer};
 pub(crate) use self::lock::{
-    Family, WaiterTimeouts, acquire, acquire_answer, release, release_answer, renew, renew_answers,
+    Family, WaiterTimeouts, acquire, acquire_answer, pass_on, passed_on_answer, release, release_answer, renew,
+    renew_answers,
 };
 pub(crate) use self::multi::{acquire_all, acquire_all_answer, release_all, release_all_answer};
 pub(crate) use self::redlock::{
@@ -47,14 +48,11 @@ for_each_script!(statics);
 /// Loaded by the handshake of every connection: the scripts of the plain lock, and the probe. The
 /// others are sent with their source when a server does not know them: all of them would be tens of
 /// kilobytes for each connection of each client after a failover.
-static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
+static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_ACQUIRE_RUN, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
 
 fn pair(reply: Reply, asked: &str) -> Result<(i64, i64)> {
     match fail_on_error(reply)? {
-        Reply::Array(parts) => match parts[..] {
-            [Reply::Int(a), Reply::Int(b)] => Ok((a, b)),
-            _ => Err(unexpected(asked, &format!("{parts:?}"))),
-        },
+        Reply::Pair(a, b) => Ok((a, b)),
         other => Err(unexpected(asked, &format!("{other:?}"))),
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn acquire_all(request: &AcquireAll<'_>, again: bool) -> Request {
 
 pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: Moment) -> Result<AcquiredAll> {
     const ASKED: &str = "an acquire of several locks";
-    let Reply::Array(answer) = fail_on_error(reply)? else { return Err(unexpected(ASKED, "no list")) };
+    let Some(answer) = fail_on_error(reply)?.into_list() else { return Err(unexpected(ASKED, "no list")) };
     let number = |reply: &Reply| if let Reply::Int(n) = reply { Some(*n) } else { None };
     let numbers: Option<Vec<i64>> = answer.iter().map(number).collect();
     let index = |at: i64| usize::try_from(at - 1).ok().filter(|at| *at < asked.parts.len());
@@ -61,7 +61,7 @@ pub(crate) fn release_all(releases: &[Release<'_>]) -> Request {
 /// One answer for each lock, in order.
 pub(crate) fn release_all_answer(reply: Reply, holds: usize) -> Result<Vec<Result<Released>>> {
     const ASKED: &str = "a release of several locks";
-    let Reply::Array(answers) = fail_on_error(reply)? else { return Err(unexpected(ASKED, "no list")) };
+    let Some(answers) = fail_on_error(reply)?.into_list() else { return Err(unexpected(ASKED, "no list")) };
     if answers.len() != 2 * holds {
         return Err(unexpected(ASKED, &format!("{} values for {holds} locks", answers.len())));
     }
@@ -90,7 +90,10 @@ mod tests {
     use crate::store::{Part, TokenRule};
 
     fn ints(numbers: &[i64]) -> Reply {
-        Reply::Array(numbers.iter().map(|n| Reply::Int(*n)).collect())
+        match numbers {
+            [first, second] => Reply::Pair(*first, *second),
+            _ => Reply::Array(numbers.iter().map(|n| Reply::Int(*n)).collect()),
+        }
     }
 
     #[test]

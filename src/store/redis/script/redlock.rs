@@ -46,7 +46,7 @@ pub(crate) fn acquire_on_node(acquire: &Acquire<'_>, proposal: u64, run_id: &str
 }
 
 pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
-    let Reply::Array(parts) = fail_on_error(reply)? else {
+    let Some(parts) = fail_on_error(reply)?.into_list() else {
         return Err(unexpected("an acquire from one master", "no list"));
     };
     Ok(match &parts[..] {
@@ -63,7 +63,7 @@ pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
 
 /// For a reply that is read late, whatever its request was.
 pub(crate) fn says_quarantined(reply: &Reply) -> bool {
-    matches!(reply, Reply::Array(parts) if matches!(parts[..], [Reply::Int(5), Reply::Int(0)]))
+    *reply == Reply::Pair(5, 0)
 }
 
 /// Releases one master without notifying leasehold's waiters: the hold of a minority kept none of
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn votes_are_typed() {
-        let ints = |a, b| Reply::Array(vec![Reply::Int(a), Reply::Int(b)]);
+        let ints = Reply::Pair;
         assert_eq!(acquire_on_node_answer(ints(1, 7)).unwrap(), NodeReply::Granted { token: 7 });
         assert_eq!(acquire_on_node_answer(ints(5, 0)).unwrap(), NodeReply::Quarantined);
         let no = Reply::Array(vec![Reply::Int(0), Reply::Int(9), Reply::Bytes(b"u:1".to_vec())]);

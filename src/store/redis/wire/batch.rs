@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::connection::Connection;
+use super::connection::{Connection, InFlight};
 use super::reply::Reply;
 use super::request::Request;
 use super::unknown_outcome::{Failure, UnknownOutcome};
@@ -32,11 +32,20 @@ pub(super) enum RequestState {
     Queued,
     /// A leader has sent it and sets the outcome, even if it panics.
     Sent,
-    /// The caller is the leader now: with this connection, or with one that it makes (a place in
-    /// `open` is reserved).
-    Lead(Option<Connection>),
+    /// The caller makes a connection, for which a place in `open` is reserved, and sends the queue.
+    Lead,
+    /// The batch was sent, the caller's request in front: the caller reads and distributes the
+    /// replies.
+    Read(SentBatch),
     Done(Outcome),
     Taken,
+}
+
+/// A batch on its way, for its leader, whose request was the first and is not in `batch` any more.
+pub(super) struct SentBatch {
+    pub(super) connection: Connection,
+    pub(super) flight: InFlight,
+    pub(super) batch: Batch,
 }
 
 impl QueuedRequest {
@@ -50,9 +59,10 @@ impl QueuedRequest {
     }
 }
 
-/// The followers of a leader. On drop each gets an outcome, also when the leader panics.
+/// Requests that are sent together. On drop each gets an outcome, also when the thread that has
+/// them panics.
 pub(super) struct Batch {
-    pub(super) followers: Vec<Arc<QueuedRequest>>,
+    pub(super) requests: VecDeque<Arc<QueuedRequest>>,
     pub(super) outcomes: VecDeque<Outcome>,
     /// The unknown outcome that all of them have if their replies do not come; set once the batch
     /// is sent.
@@ -60,13 +70,16 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new(followers: Vec<Arc<QueuedRequest>>) -> Self {
-        Self { followers, outcomes: VecDeque::new(), unknown: None }
+    /// Of requests that were taken from the queue just now: their callers wait for as long as it
+    /// takes from here on.
+    pub(super) fn new(requests: VecDeque<Arc<QueuedRequest>>) -> Self {
+        requests.iter().for_each(|request| *request.state.lock() = RequestState::Sent);
+        Self { requests, outcomes: VecDeque::new(), unknown: None }
     }
 
-    /// All followers without a reply get the failure.
+    /// All requests without a reply get the failure.
     pub(super) fn fail(&mut self, failure: Failure) -> Failure {
-        while self.outcomes.len() < self.followers.len() {
+        while self.outcomes.len() < self.requests.len() {
             self.outcomes.push_back(Err(copy(&failure)));
         }
         failure
@@ -75,7 +88,7 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        for queued_request in self.followers.drain(..) {
+        for queued_request in self.requests.drain(..) {
             let outcome = self.outcomes.pop_front().unwrap_or_else(|| {
                 let error = Error::new(ErrorKind::Unreachable, "the thread that carried this request panicked");
                 Err(match &self.unknown {

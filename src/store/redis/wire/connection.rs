@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::busy_poll::BusyPoll;
 use super::reply::Reply;
 use super::request::{Replicas, Request};
 use super::shape::Shape;
@@ -112,12 +113,35 @@ impl Connection {
     }
 
     pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
+        self.receive(flight, None)
+    }
+
+    /// [`recv`](Self::recv), looking for the reply for a while before falling asleep.
+    pub(super) fn recv_soon(&mut self, flight: &InFlight, busy_poll: &BusyPoll) -> std::result::Result<Reply, Failure> {
+        if !busy_poll.is_alone() {
+            return self.receive(flight, None);
+        }
+        let received = self.receive(flight, Some(busy_poll));
+        if received.is_ok() && busy_poll.is_alone() {
+            busy_poll.measured(self.clock.now().since(flight.sent_at));
+        }
+        received
+    }
+
+    fn receive(&mut self, flight: &InFlight, busy_poll: Option<&BusyPoll>) -> std::result::Result<Reply, Failure> {
         let Due { shape, replicas: wanted, asking } = self.next_due();
-        let mut receive = |shape: Shape| self.transport.recv().and_then(|reply| fitting(shape, reply));
-        let asked = if asking { receive(Shape::Text).map(drop) } else { Ok(()) };
-        let replies = asked
-            .and_then(|()| receive(shape))
-            .and_then(|reply| Ok((reply, wanted.map(|wanted| Ok((wanted, receive(Shape::Number)?))).transpose()?)));
+        let mut receive = |shape: Shape, busy_poll: Option<&BusyPoll>| {
+            let received = match busy_poll {
+                Some(busy_poll) => self.transport.recv_soon(busy_poll),
+                None => self.transport.recv(),
+            };
+            received.and_then(|reply| fitting(shape, reply))
+        };
+        let asked = if asking { receive(Shape::Text, busy_poll).map(drop) } else { Ok(()) };
+        let replies = asked.and_then(|()| receive(shape, busy_poll)).and_then(|reply| {
+            // The replicas take their time: their answer is waited for asleep.
+            Ok((reply, wanted.map(|wanted| Ok((wanted, receive(Shape::Number, None)?))).transpose()?))
+        });
         match replies {
             // A grant that nobody will remember. Looked at after the reply has come: a master that
             // was replaced before it answered is not believed.

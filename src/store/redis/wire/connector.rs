@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::busy_poll::BusyPoll;
 use super::connection::Connection;
 use super::reply::{Reply, fail_on_error, server_time};
 use super::request::Request;
@@ -24,6 +25,8 @@ pub(crate) struct Connector {
     /// master has a limit of its own.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
+    /// For all connections of the client on which calls of locks wait for their replies.
+    pub(crate) busy_poll: Arc<BusyPoll>,
     /// Whether a connection of this client has read the server's memory settings: the first one
     /// does, for all.
     pub(crate) memory_seen: Arc<AtomicBool>,
@@ -283,6 +286,7 @@ mod tests {
             handshake: Handshake { scripts: &[], probe: Request::plain(&[]), check: |_| Ok(()) },
             io_timeout: timeout,
             clock: Arc::new(SystemClock),
+            busy_poll: Arc::new(BusyPoll::new(true)),
             memory_seen: Arc::default(),
             cluster: None,
         };

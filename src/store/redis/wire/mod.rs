@@ -6,6 +6,8 @@
 mod again;
 mod ask;
 mod batch;
+mod busy_poll;
+mod combine;
 mod connection;
 mod connector;
 mod endpoint;
@@ -26,6 +28,7 @@ mod waker;
 
 pub(crate) use ask::ask_all;
 pub(crate) use batch::Outcome;
+pub(crate) use busy_poll::BusyPoll;
 pub(crate) use connection::{Connection, InFlight};
 pub(crate) use connector::{Connector, Handshake};
 pub(crate) use endpoint::Endpoint;

@@ -1,52 +1,46 @@
 //! A few connections for many threads: a pool while one is free, batches when none is.
 //!
-//! A caller that finds no free connection queues its request. A thread that returns a connection
-//! gives it to the first queued caller, who becomes the leader: it sends the whole queue in one
-//! write and distributes the replies. Measured: as fast as a plain pool up to its size, 1.5 to 2.7
-//! times as fast beyond it.
+//! A caller that finds no free connection queues its request; what becomes of the queue is in
+//! `combine`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::batch::{Answer, Batch, Outcome, QueuedRequest, RequestState, copy};
+use super::batch::{Answer, Outcome, QueuedRequest, RequestState, copy};
+use super::busy_poll::CallUnderWay;
 use super::connection::{Connection, InFlight};
 use super::connector::Connector;
+use super::reply::Reply;
 use super::request::Request;
 use super::unknown_outcome::Failure;
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// After a SIGSTOP and SIGCONT the callers that wait for a connection find their time over, while
-/// the thread that has one is about to read its reply and return it. This is what they wait longer.
-const AFTER_A_STOP: Duration = Duration::from_millis(10);
-
-/// Limits how long the last request of a batch waits for the first.
-const BATCH: usize = 128;
-
 pub(crate) struct Pool {
-    connector: Connector,
-    most: usize,
-    state: Mutex<State>,
+    pub(super) connector: Connector,
+    pub(super) most: usize,
+    pub(super) state: Mutex<State>,
 }
 
 /// Invariant: while the queue is not empty, some thread has a connection or is making one, and will
 /// return it.
-struct State {
-    free: Vec<Connection>,
+pub(super) struct State {
+    pub(super) free: Vec<Connection>,
     /// The number of connections that exist or are being made, free ones included; at most `most`.
     open: usize,
-    queue: VecDeque<Arc<QueuedRequest>>,
+    pub(super) queue: VecDeque<Arc<QueuedRequest>>,
     /// Why the last connect failed; `None` if it succeeded.
     trouble: Option<Error>,
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 /// A request that is sent or queued: [`finish`](Self::finish) returns the outcome.
 pub(crate) struct Pending<'p> {
     pool: &'p Pool,
     stage: Stage<'p>,
+    _call: CallUnderWay<'p>,
 }
 
 // Not boxed, because a box would be one allocation for each call.
@@ -98,38 +92,42 @@ impl Pool {
 
     /// Makes a connection if none is free and there are fewer than `most`.
     fn begin_among(&self, request: Request, most: usize) -> Pending<'_> {
+        let call = self.connector.busy_poll.begin_call();
+        Pending { pool: self, stage: self.send_or_queue(request, most), _call: call }
+    }
+
+    fn send_or_queue(&self, request: Request, most: usize) -> Stage<'_> {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            return Pending { pool: self, stage: Stage::Failed(Failure::NotSent(closed())) };
+            return Stage::Failed(Failure::NotSent(closed()));
         }
         if let Some(connection) = state.free.pop() {
             drop(state);
-            return self.send(Borrowed::new(self, connection), request);
+            return Self::send(Borrowed::new(self, connection), request);
         }
         if state.open < most {
             state.open += 1;
             drop(state);
             return match self.make() {
-                Ok(connection) => self.send(connection, request),
-                Err(error) => Pending { pool: self, stage: Stage::Failed(Failure::NotSent(error)) },
+                Ok(connection) => Self::send(connection, request),
+                Err(error) => Stage::Failed(Failure::NotSent(error)),
             };
         }
         let queued_request = Arc::new(QueuedRequest::new(request));
         state.queue.push_back(queued_request.clone());
-        Pending { pool: self, stage: Stage::Queued(queued_request) }
+        Stage::Queued(queued_request)
     }
 
-    fn send<'p>(&'p self, mut connection: Borrowed<'p>, request: Request) -> Pending<'p> {
+    fn send(mut connection: Borrowed<'_>, request: Request) -> Stage<'_> {
         connection.in_flight = true;
-        let stage = match connection.get().send(std::iter::once(&request)) {
+        match connection.get().send(std::iter::once(&request)) {
             Ok(flight) => Stage::Sent { connection, flight, request },
             Err(failure) => {
                 connection.broken();
                 Stage::Failed(failure)
             }
-        };
-        Pending { pool: self, stage }
+        }
     }
 
     /// Sends two requests in one write if a connection is free now. Each has its own outcome: the
@@ -145,8 +143,9 @@ impl Pool {
                 return Some((Err(copy(&failure)), Err(failure)));
             }
         };
+        let _call = self.connector.busy_poll.begin_call();
         let mut receive = || {
-            let reply = connection.get().recv(&flight)?;
+            let reply = connection.recv(&flight)?;
             Ok(Answer { reply, sent_at: flight.sent_at })
         };
         let first_outcome: Outcome = receive();
@@ -206,7 +205,7 @@ impl Pool {
     }
 
     /// Makes the connection for a place that was reserved in `open`.
-    fn make(&self) -> Result<Borrowed<'_>> {
+    pub(super) fn make(&self) -> Result<Borrowed<'_>> {
         // Its drop returns the place if the connect panics.
         let mut place = Borrowed { pool: self, connection: None, in_flight: false, returned: false };
         match self.connector.connect() {
@@ -227,7 +226,7 @@ impl Pool {
     /// A place in `open` has become empty, and the queue needs another leader: the next caller in
     /// it. After a failed connect there is none; if no thread has a connection then, all queued
     /// callers fail at once with the same error.
-    fn lose_place(&self, connect_error: Option<&Error>) {
+    pub(super) fn lose_place(&self, connect_error: Option<&Error>) {
         let mut state = self.state.lock();
         state.open -= 1;
         match connect_error {
@@ -244,26 +243,9 @@ impl Pool {
                 if let Some(next) = state.queue.pop_front() {
                     state.open += 1;
                     drop(state);
-                    next.set(RequestState::Lead(None));
+                    next.set(RequestState::Lead);
                 }
             }
-        }
-    }
-
-    fn give_back(&self, mut connection: Connection) {
-        connection.mark_idle();
-        let mut state = self.state.lock();
-        if state.closed {
-            drop(state);
-            drop(connection);
-            return self.lose_place(Some(&closed()));
-        }
-        match state.queue.pop_front() {
-            Some(next) => {
-                drop(state);
-                next.set(RequestState::Lead(Some(connection)));
-            }
-            None => state.free.push(connection),
         }
     }
 
@@ -276,59 +258,6 @@ impl Pool {
         drop(state);
         drop(free);
     }
-
-    /// As the leader: sends its own request and the queue behind it in one write, then distributes
-    /// the replies.
-    fn lead(&self, mut connection: Borrowed<'_>, own: &QueuedRequest) -> Outcome {
-        let followers: Vec<Arc<QueuedRequest>> = {
-            let mut state = self.state.lock();
-            let count = state.queue.len().min(BATCH - 1);
-            state.queue.drain(..count).collect()
-        };
-        for queued_request in &followers {
-            *queued_request.state.lock() = RequestState::Sent;
-        }
-        let mut batch = Batch::new(followers);
-        let requests = std::iter::once(&own.request).chain(batch.followers.iter().map(|s| &s.request));
-        connection.in_flight = true;
-        let flight = match connection.get().send(requests) {
-            Ok(flight) => flight,
-            Err(failure) => {
-                connection.broken();
-                return Err(batch.fail(failure));
-            }
-        };
-        batch.unknown = Some(flight.unknown.clone());
-        let sent_at = flight.sent_at;
-        let own_outcome = match connection.get().recv(&flight) {
-            Ok(reply) => Ok(Answer { reply, sent_at }),
-            Err(failure) => {
-                connection.broken();
-                return Err(batch.fail(failure));
-            }
-        };
-        for _ in 0..batch.followers.len() {
-            match connection.get().recv(&flight) {
-                Ok(reply) => batch.outcomes.push_back(Ok(Answer { reply, sent_at })),
-                Err(failure) => {
-                    connection.broken();
-                    batch.fail(failure);
-                    return own_outcome;
-                }
-            }
-        }
-        connection.in_flight = false;
-        // The connection is returned first: its next leader can send while this thread still
-        // notifies the followers.
-        let replies = batch.outcomes.iter().chain(std::iter::once(&own_outcome));
-        if replies.flatten().any(|answer| answer.reply.is_demotion()) {
-            connection.broken();
-        } else {
-            drop(connection);
-        }
-        drop(batch);
-        own_outcome
-    }
 }
 
 impl Pending<'_> {
@@ -337,7 +266,7 @@ impl Pending<'_> {
     pub(crate) fn finish(self) -> Outcome {
         match self.stage {
             Stage::Failed(failure) => Err(failure),
-            Stage::Sent { mut connection, flight, request } => match connection.get().recv(&flight) {
+            Stage::Sent { mut connection, flight, request } => match connection.recv(&flight) {
                 Ok(reply) => {
                     connection.in_flight = false;
                     if reply.is_demotion() {
@@ -353,90 +282,46 @@ impl Pending<'_> {
                 }
             },
             Stage::Queued(queued_request) => {
-                let answer = await_reply(self.pool, &queued_request)?;
+                let answer = self.pool.await_reply(&queued_request)?;
                 self.pool.loaded(&queued_request.request, answer)
             }
         }
     }
 }
 
-fn await_reply(pool: &Pool, queued_request: &Arc<QueuedRequest>) -> Outcome {
-    let mut give_up = Instant::now() + pool.connector.io_timeout;
-    let mut last_chance = Some(AFTER_A_STOP);
-    let mut state = queued_request.state.lock();
-    loop {
-        match std::mem::replace(&mut *state, RequestState::Taken) {
-            RequestState::Done(outcome) => return outcome,
-            RequestState::Lead(connection) => {
-                drop(state);
-                let connection = match connection {
-                    Some(connection) => Borrowed::new(pool, connection),
-                    None => pool.make().map_err(Failure::NotSent)?,
-                };
-                return pool.lead(connection, queued_request);
-            }
-            waiting => *state = waiting,
-        }
-        if matches!(*state, RequestState::Queued) {
-            if queued_request.changed.wait_until(&mut state, give_up).timed_out()
-                && matches!(*state, RequestState::Queued)
-            {
-                if let Some(more) = last_chance.take() {
-                    give_up = Instant::now() + more;
-                    continue;
-                }
-                drop(state);
-                if leave_queue(pool, queued_request) {
-                    return Err(Failure::NotSent(Error::new(
-                        ErrorKind::Unreachable,
-                        format!(
-                            "all {} connections to {:?} were busy for the I/O timeout",
-                            pool.most, pool.connector.endpoint
-                        ),
-                    )));
-                }
-                // A leader has just taken the request from the queue and will set its state in a
-                // moment.
-                state = queued_request.state.lock();
-                if matches!(*state, RequestState::Queued) {
-                    queued_request.changed.wait_for(&mut state, Duration::from_millis(1));
-                }
-            }
-        } else {
-            // The leader is bounded by its own I/O timeouts.
-            queued_request.changed.wait(&mut state);
-        }
-    }
-}
-
-fn leave_queue(pool: &Pool, queued_request: &Arc<QueuedRequest>) -> bool {
-    let mut state = pool.state.lock();
-    let place = state.queue.iter().position(|other| Arc::ptr_eq(other, queued_request));
-    place.map(|at| state.queue.remove(at)).is_some()
-}
-
 /// A borrowed connection. Drop returns the connection, or its place in `open` if it is broken, also
 /// on a panic.
-struct Borrowed<'p> {
+pub(super) struct Borrowed<'p> {
     pool: &'p Pool,
     connection: Option<Connection>,
     /// Replies are due. If it were returned now, the next borrower would read them as its own.
-    in_flight: bool,
+    pub(super) in_flight: bool,
     /// The place in `open` has been returned already.
     returned: bool,
 }
 
 impl<'p> Borrowed<'p> {
-    fn new(pool: &'p Pool, connection: Connection) -> Self {
+    pub(super) fn new(pool: &'p Pool, connection: Connection) -> Self {
         Self { pool, connection: Some(connection), in_flight: false, returned: false }
     }
 
-    fn get(&mut self) -> &mut Connection {
+    pub(super) fn get(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("a borrowed connection is there until it is given back or broken")
     }
 
+    /// The connection leaves this thread, with its place in `open` and its replies that are due.
+    pub(super) fn hand_on(mut self) -> Connection {
+        self.returned = true;
+        self.connection.take().expect("a borrowed connection is there until it is given back or broken")
+    }
+
+    pub(super) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
+        let busy_poll = &self.pool.connector.busy_poll;
+        self.get().recv_soon(flight, busy_poll)
+    }
+
     /// Closes the connection after an error.
-    fn broken(mut self) {
+    pub(super) fn broken(mut self) {
         self.connection = None;
         self.returned = true;
         self.pool.drop_idle();
@@ -459,7 +344,7 @@ impl Drop for Borrowed<'_> {
 }
 
 #[cold]
-fn closed() -> Error {
+pub(super) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was closed")
 }
 

@@ -9,6 +9,8 @@ use super::reply::{Reply, ServerError};
 
 /// The size of one read.
 const CHUNK: usize = 4096;
+/// A buffer that a long reply has made larger than this is not kept.
+const LARGEST_KEPT: usize = 64 << 10;
 /// The longest string that Redis sends.
 const LONGEST_STRING: usize = 512 << 20;
 /// The longest line without a string in it: a number, a status, the text of an error.
@@ -20,9 +22,11 @@ const DEEPEST: usize = 4;
 /// Bytes that have been read but not parsed.
 #[derive(Debug, Default)]
 pub(super) struct ReplyReader {
-    bytes: Vec<u8>,
-    /// Where the next reply begins.
+    /// Kept at its size, so that a read neither allocates nor clears it.
+    buffer: Vec<u8>,
+    /// Where the next reply begins, and where what has been read ends.
     start: usize,
+    end: usize,
 }
 
 /// Not the Redis protocol.
@@ -32,23 +36,25 @@ pub(super) struct Malformed;
 impl ReplyReader {
     /// True if nothing was read beyond the last reply.
     pub(super) fn is_empty(&self) -> bool {
-        self.start == self.bytes.len()
+        self.start == self.end
     }
 
     /// The bytes that have been read but not parsed.
     pub(super) fn unread(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        &self.buffer[self.start..self.end]
     }
 
     /// The next reply, if it is complete.
     pub(super) fn next(&mut self) -> Result<Option<Reply>, Malformed> {
-        let mut cursor = Cursor { bytes: &self.bytes, at: self.start };
+        let mut cursor = Cursor { bytes: &self.buffer[..self.end], at: self.start };
         let reply = cursor.reply(DEEPEST)?;
         if reply.is_some() {
             self.start = cursor.at;
             if self.is_empty() {
-                self.bytes.clear();
-                self.start = 0;
+                (self.start, self.end) = (0, 0);
+                if self.buffer.len() > LARGEST_KEPT {
+                    self.buffer = Vec::new();
+                }
             }
         }
         Ok(reply)
@@ -57,17 +63,20 @@ impl ReplyReader {
     /// One read. What was read before an error is kept.
     pub(super) fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
         if self.start > 0 {
-            self.bytes.drain(..self.start);
-            self.start = 0;
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
         }
-        let length = self.bytes.len();
         // The reads grow with a long string, so that it does not take many.
-        self.bytes.resize(length + CHUNK.max(length), 0);
-        let read = source.read(&mut self.bytes[length..]);
-        self.bytes.truncate(length + *read.as_ref().unwrap_or(&0));
-        match read {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            other => other.map(|_| ()),
+        let room = self.end + CHUNK.max(self.end);
+        if self.buffer.len() < room {
+            self.buffer.resize(room, 0);
+        }
+        match source.read(&mut self.buffer[self.end..room])? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                self.end += read;
+                Ok(())
+            }
         }
     }
 }
@@ -95,6 +104,14 @@ impl<'b> Cursor<'b> {
             b'*' => match length(rest, MOST_ELEMENTS)? {
                 None => Reply::Nil,
                 Some(_) if depth == 0 => return Err(Malformed),
+                Some(2) => {
+                    let Some(first) = self.reply(depth - 1)? else { return Ok(None) };
+                    let Some(second) = self.reply(depth - 1)? else { return Ok(None) };
+                    match (first, second) {
+                        (Reply::Int(first), Reply::Int(second)) => Reply::Pair(first, second),
+                        (first, second) => Reply::Array(vec![first, second]),
+                    }
+                }
                 Some(count) => {
                     let mut elements = Vec::new();
                     for _ in 0..count {
@@ -155,7 +172,7 @@ mod tests {
     use super::*;
 
     fn read_all(bytes: &[u8]) -> Result<Vec<Reply>, Malformed> {
-        let mut reader = ReplyReader { bytes: bytes.to_vec(), start: 0 };
+        let mut reader = ReplyReader { buffer: bytes.to_vec(), start: 0, end: bytes.len() };
         std::iter::from_fn(|| reader.next().transpose()).collect()
     }
 
@@ -166,6 +183,9 @@ mod tests {
             read_all(b":-7\r\n+OK\r\n$-1\r\n*-1\r\n$0\r\n\r\n$4\r\na\r\nb\r\n*2\r\n:1\r\n*1\r\n$1\r\nx\r\n").unwrap();
         let list = Reply::Array(vec![Reply::Int(1), Reply::Array(vec![text("x")])]);
         assert_eq!(replies, [Reply::Int(-7), text("OK"), Reply::Nil, Reply::Nil, text(""), text("a\r\nb"), list]);
+        assert_eq!(read_all(b"*2\r\n:1\r\n:-9\r\n").unwrap(), [Reply::Pair(1, -9)]);
+        let mixed = Reply::Array(vec![Reply::Int(1), Reply::Nil]);
+        assert_eq!(read_all(b"*2\r\n:1\r\n$-1\r\n*0\r\n").unwrap(), [mixed, Reply::Array(Vec::new())]);
         let [Reply::Error(error)] = &read_all(b"-WRONGTYPE Operation against\r\n").unwrap()[..] else { panic!() };
         assert_eq!((&*error.code, &*error.text), ("WRONGTYPE", "WRONGTYPE Operation against"));
     }
@@ -185,14 +205,15 @@ mod tests {
 
     #[test]
     fn a_reply_that_comes_byte_by_byte_is_whole_only_at_its_end() {
-        let whole = b"*3\r\n:1\r\n$2\r\nab\r\n-ERR x\r\n";
         let mut reader = ReplyReader::default();
-        for (at, byte) in whole.iter().enumerate() {
-            reader.fill(&mut &[*byte][..]).unwrap();
-            assert!(!reader.is_empty());
-            assert_eq!(reader.next().unwrap().is_some(), at + 1 == whole.len(), "after byte {at}");
+        for whole in [&b"*3\r\n:1\r\n$2\r\nab\r\n-ERR x\r\n"[..], b"*2\r\n:1\r\n:1763700000000001\r\n"] {
+            for (at, byte) in whole.iter().enumerate() {
+                reader.fill(&mut &[*byte][..]).unwrap();
+                assert!(!reader.is_empty());
+                assert_eq!(reader.next().unwrap().is_some(), at + 1 == whole.len(), "after byte {at}");
+            }
+            assert!(reader.is_empty());
         }
-        assert!(reader.is_empty());
         reader.fill(&mut &b":1\r\n:2\r\n"[..]).unwrap();
         assert_eq!(reader.next(), Ok(Some(Reply::Int(1))));
         assert!(!reader.is_empty(), "what was read beyond a reply is known");

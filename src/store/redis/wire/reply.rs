@@ -7,11 +7,44 @@ pub(crate) enum Reply {
     Nil,
     Int(i64),
     Bytes(Vec<u8>),
+    /// A list of two numbers, which is what nearly all lock calls are answered with: read without
+    /// an allocation, and never an `Array`.
+    Pair(i64, i64),
     Array(Vec<Self>),
     Error(ServerError),
 }
 
 impl Reply {
+    /// The elements, if it is a list.
+    pub(crate) fn into_list(self) -> Option<Vec<Self>> {
+        match self {
+            Self::Pair(first, second) => Some(vec![Self::Int(first), Self::Int(second)]),
+            Self::Array(elements) => Some(elements),
+            _ => None,
+        }
+    }
+
+    /// The list of these elements.
+    #[cfg(test)]
+    pub(super) fn list(elements: Vec<Self>) -> Self {
+        match elements[..] {
+            [Self::Int(first), Self::Int(second)] => Self::Pair(first, second),
+            _ => Self::Array(elements),
+        }
+    }
+
+    /// The first element of a list that begins with a number.
+    pub(crate) fn status(&self) -> Option<i64> {
+        match self {
+            Self::Pair(status, _) => Some(*status),
+            Self::Array(elements) => match elements.first() {
+                Some(Self::Int(status)) => Some(*status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_error(&self, code: &str) -> bool {
         matches!(self, Self::Error(e) if e.code == code)
     }

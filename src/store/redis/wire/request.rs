@@ -1,5 +1,7 @@
 //! A request, packed as far as possible before its connection is known.
 
+use std::cell::Cell;
+
 use super::reply::{Reply, ServerError, TOO_FEW_REPLICAS};
 use super::script::{Publishing, Script};
 use super::shape::Shape;
@@ -35,7 +37,7 @@ enum NeededArgs {
 pub(crate) struct Request {
     command: Command,
     /// All arguments, packed as RESP bulk strings.
-    body: Vec<u8>,
+    body: Buffer,
     args: usize,
     needed_args: NeededArgs,
     replicas: Option<Replicas>,
@@ -59,7 +61,8 @@ impl Replicas {
     /// the reply of `WAIT`. An error, and a reply that reports no write, are returned as they are.
     pub(super) fn check(self, reply: Reply, acknowledged: Reply) -> Reply {
         let changed = match &reply {
-            Reply::Array(parts) if self.grant => parts.first() == Some(&Reply::Int(1)),
+            reply if self.grant => reply.status() == Some(1),
+            Reply::Pair(first, second) => *first == 1 || *second == 1,
             Reply::Array(parts) => parts.contains(&Reply::Int(1)),
             _ => false,
         };
@@ -79,7 +82,7 @@ impl Request {
     pub(crate) fn plain(words: &[&str]) -> Self {
         let mut request = Self {
             command: Command::Plain,
-            body: Vec::new(),
+            body: Buffer::new(),
             args: 0,
             needed_args: NeededArgs::No,
             replicas: None,
@@ -94,8 +97,7 @@ impl Request {
 
     pub(crate) fn script(script: &'static Script, keys: &[&[u8]]) -> Self {
         let (command, shape) = (Command::Script(script), script.shape);
-        let request = Self { command, body: Vec::with_capacity(256), shape, ..Self::plain(&[]) };
-        let mut request = request.number(keys.len() as u64);
+        let mut request = Self { command, shape, ..Self::plain(&[]) }.number(keys.len() as u64);
         for key in keys {
             request = request.arg(*key);
         }
@@ -103,13 +105,13 @@ impl Request {
     }
 
     pub(crate) fn arg(mut self, value: impl AsRef<[u8]>) -> Self {
-        pack(&mut self.body, value.as_ref());
+        pack(&mut self.body.0, value.as_ref());
         self.args += 1;
         self
     }
 
     pub(crate) fn number(mut self, value: u64) -> Self {
-        pack_number(&mut self.body, value);
+        pack_number(&mut self.body.0, value);
         self.args += 1;
         self
     }
@@ -210,7 +212,7 @@ impl Request {
                 pack(out, script.sha(connection_args.publishing).as_bytes());
             }
         }
-        out.extend_from_slice(&self.body);
+        out.extend_from_slice(&self.body.0);
         if self.needed_args == NeededArgs::FloorAndNotAfter {
             pack_number(out, connection_args.floor);
         }
@@ -221,6 +223,45 @@ impl Request {
             out.extend_from_slice(b"*3\r\n$4\r\nWAIT\r\n");
             pack_number(out, count.into());
             pack_number(out, millis);
+        }
+    }
+}
+
+/// The bytes of a request. Each thread keeps those of its last one for the next: a lock call makes
+/// two requests, and each is gone when its reply has come.
+#[derive(Debug)]
+struct Buffer(Vec<u8>);
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl Buffer {
+    /// Larger ones (a fenced value, many renewals) are not kept.
+    const LARGEST_KEPT: usize = 4096;
+
+    fn new() -> Self {
+        // A thread that is ending, whose spare bytes are gone already, may still release a lock.
+        let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
+        bytes.reserve(256);
+        Self(bytes)
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        let mut copy = Self::new();
+        copy.0.extend_from_slice(&self.0);
+        copy
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.0);
+        if bytes.capacity() <= Self::LARGEST_KEPT {
+            bytes.clear();
+            let _ = SPARE.try_with(|spare| spare.set(bytes));
         }
     }
 }
@@ -273,6 +314,20 @@ mod tests {
             let (number, word) = (Request::plain(&["X"]).number(n), Request::plain(&["X"]).arg(n.to_string()));
             assert_eq!(text(&number), text(&word));
         }
+    }
+
+    #[test]
+    fn a_request_gets_the_bytes_of_the_one_before() {
+        let first = Request::plain(&["PING"]);
+        let at = first.body.0.as_ptr();
+        let copy = first.clone();
+        assert!(text(&copy) == text(&first) && copy.body.0.as_ptr() != at);
+        drop(copy);
+        drop(first);
+        let next = Request::plain(&["GET", "a"]);
+        assert_eq!((next.body.0.as_ptr(), &*text(&next)), (at, "*2\r\n$3\r\nGET\r\n$1\r\na\r\n"));
+        drop(Request::plain(&["SET"]).arg(vec![0; 2 * Buffer::LARGEST_KEPT]));
+        assert!(Request::plain(&[]).body.0.capacity() <= Buffer::LARGEST_KEPT);
     }
 
     #[test]

@@ -47,6 +47,11 @@ impl Shape {
         }
     }
 
+    fn may_have_status(self, status: i64) -> bool {
+        let Self::Status { top, fresh, .. } = self else { return true };
+        (0..=i64::from(top)).contains(&status) && !(fresh && status == 2)
+    }
+
     pub(crate) fn fits(self, reply: &Reply) -> bool {
         let is_answer = |reply: &Reply| matches!(reply, Reply::Int(_) | Reply::Error(_));
         match (self, reply) {
@@ -55,16 +60,18 @@ impl Shape {
             (Self::Any, _) => true,
             (Self::Number, reply) => matches!(reply, Reply::Int(_)),
             (Self::Text, reply) => matches!(reply, Reply::Bytes(_) | Reply::Nil),
-            (Self::Pair, reply) => {
-                matches!(reply, Reply::Array(values) if matches!(values[..], [Reply::Int(_), Reply::Int(_)]))
-            }
+            (Self::Pair, reply) => matches!(reply, Reply::Pair(..)),
+            (Self::List, Reply::Pair(..)) => true,
             (Self::List, reply) => matches!(reply, Reply::Array(values) if !values.is_empty()),
-            (Self::Status { top, least, most, fresh }, Reply::Array(values)) => {
-                let may_be = |status| (0..=i64::from(top)).contains(&status) && !(fresh && status == 2);
-                (usize::from(least)..=usize::from(most)).contains(&values.len())
-                    && matches!(values[0], Reply::Int(status) if may_be(status))
-                    && !values.iter().any(|value| matches!(value, Reply::Array(_) | Reply::Error(_)))
+            (Self::Status { least, most, .. }, Reply::Pair(status, _)) => {
+                least <= 2 && 2 <= most && self.may_have_status(*status)
             }
+            (Self::Status { least, most, .. }, Reply::Array(values)) => {
+                (usize::from(least)..=usize::from(most)).contains(&values.len())
+                    && reply.status().is_some_and(|status| self.may_have_status(status))
+                    && !values.iter().any(|value| matches!(value, Reply::Pair(..) | Reply::Array(_) | Reply::Error(_)))
+            }
+            (Self::Each(count) | Self::EachOrNone(count), Reply::Pair(..)) => count == 2,
             (Self::Each(count), Reply::Array(answers)) => {
                 answers.len() == count as usize && answers.iter().all(is_answer)
             }
@@ -84,7 +91,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_its_request_is_seen() {
         let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
-        let list = |numbers: &[i64]| Reply::Array(numbers.iter().map(|n| Reply::Int(*n)).collect());
+        let list = |numbers: &[i64]| Reply::list(numbers.iter().map(|n| Reply::Int(*n)).collect());
         let error = |text: &str| Reply::Error(ServerError::from(text));
         let stray = [Reply::Int(7), text("OK"), Reply::Nil, error("ERR x"), list(&[])];
         for shape in [Shape::status(4), Shape::Status { top: 3, least: 2, most: 1001, fresh: true }, Shape::Each(1)] {
@@ -95,6 +102,13 @@ mod tests {
         for other in [&[5, 0][..], &[-1, 0], &[1], &[1, 2, 3, 4]] {
             assert!(!Shape::status(4).fits(&list(other)), "{other:?}");
         }
+        let nested = Reply::Array(vec![Reply::Int(1), list(&[1, 2])]);
+        assert!(
+            !Shape::status(4).fits(&nested) && Shape::List.fits(&list(&[1, 2])) && Shape::Pair.fits(&list(&[1, 2]))
+        );
+        let longer = Shape::Status { top: 4, least: 3, most: 3, fresh: false };
+        assert!(!longer.fits(&list(&[1, 2])) && longer.fits(&list(&[1, 2, 3])));
+        assert!(Shape::Each(2).fits(&list(&[1, 0])) && !Shape::Each(3).fits(&list(&[1, 0])));
         let gone = list(&[2, 0]);
         assert!(Shape::status(4).fits(&gone) && !Shape::status(4).of_fresh_holder().fits(&gone));
         let mixed = Reply::Array(vec![Reply::Int(1), error("ERR of one lock")]);

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
+use super::busy_poll::BusyPoll;
 use super::endpoint::Endpoint;
 use super::reader::ReplyReader;
 use super::reply::Reply;
@@ -76,7 +77,20 @@ impl Transport {
         if let Some(deadline) = self.handshake {
             return shake(&mut self.reader, &mut self.stream, deadline, &self.endpoint);
         }
-        let mut source = self.stream.until(Instant::now() + self.io_timeout);
+        self.recv_until(Instant::now() + self.io_timeout)
+    }
+
+    /// [`recv`](Self::recv) for a reply that may come soon.
+    pub(super) fn recv_soon(&mut self, busy_poll: &BusyPoll) -> Result<Reply> {
+        let deadline = Instant::now() + self.io_timeout;
+        match busy_poll.poll(|| self.recv_now(true).transpose()) {
+            Some(received) => received,
+            None => self.recv_until(deadline),
+        }
+    }
+
+    fn recv_until(&mut self, deadline: Instant) -> Result<Reply> {
+        let mut source = self.stream.until(deadline);
         loop {
             if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
                 return Ok(reply);
@@ -213,4 +227,89 @@ pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
         _ => format!("{endpoint:?} cannot be reached"),
     };
     Error::new(ErrorKind::Unreachable, message).caused_by(e)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::thread::sleep;
+
+    use super::*;
+
+    /// A transport whose thread looks for replies, and the server's end of its socket.
+    fn polling() -> (Transport, BusyPoll, UnixStream) {
+        let (client, server) = UnixStream::pair().unwrap();
+        let (stream, io_timeout) = (Stream::Unix(client), Duration::from_millis(300));
+        let endpoint = Endpoint::parse("redis+unix:///nowhere", None).unwrap();
+        let reader = ReplyReader::default();
+        let mut transport = Transport { stream, reader, endpoint, io_timeout, handshake: None };
+        transport.handshake_done().unwrap();
+        (transport, BusyPoll::looking(), server)
+    }
+
+    #[test]
+    fn a_reply_that_comes_in_pieces_is_whole_whether_looked_for_or_waited_for() {
+        // The first pauses are within the window, and the last ones are not.
+        for pause in [0, 5, 20, 200, 2000].map(Duration::from_micros) {
+            let (mut transport, busy_poll, mut server) = polling();
+            let _call = busy_poll.begin_call();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    for byte in b"*2\r\n:1\r\n:17\r\n" {
+                        server.write_all(&[*byte]).unwrap();
+                        let begin = Instant::now();
+                        while begin.elapsed() < pause {
+                            std::hint::spin_loop();
+                        }
+                    }
+                    server
+                });
+                assert_eq!(transport.recv_soon(&busy_poll).unwrap(), Reply::Pair(1, 17));
+            });
+            assert!(transport.reader.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_or_half_a_reply_costs_the_io_timeout() {
+        for half in [&b""[..], b"*2\r\n:1\r\n:1"] {
+            let (mut transport, busy_poll, mut server) = polling();
+            let _call = busy_poll.begin_call();
+            server.write_all(half).unwrap();
+            let begin = Instant::now();
+            let error = transport.recv_soon(&busy_poll).unwrap_err();
+            assert!(error.kind() == ErrorKind::Unreachable && error.message().contains("io_timeout"), "{error}");
+            assert!(begin.elapsed() >= transport.io_timeout - Duration::from_millis(50));
+            assert!(begin.elapsed() < transport.io_timeout * 10, "{:?}", begin.elapsed());
+        }
+    }
+
+    #[test]
+    fn an_end_and_garbage_are_seen_while_looking() {
+        let (mut transport, busy_poll, mut server) = polling();
+        let _call = busy_poll.begin_call();
+        server.write_all(b"*2\r\n:1\r\n").unwrap();
+        drop(server);
+        assert_eq!(transport.recv_soon(&busy_poll).unwrap_err().message(), ENDED);
+        let (mut transport, busy_poll, mut server) = polling();
+        let _call = busy_poll.begin_call();
+        server.write_all(b"HTTP/1.1 400").unwrap();
+        assert_eq!(transport.recv_soon(&busy_poll).unwrap_err().kind(), ErrorKind::Protocol);
+    }
+
+    #[test]
+    fn bytes_behind_a_reply_that_was_looked_for_are_noticed_before_the_next_request() {
+        for (frames, later) in [(&b":1\r\n:2\r\n"[..], false), (b":1\r\n:", false), (b":1\r\n", true)] {
+            let (mut transport, busy_poll, mut server) = polling();
+            let _call = busy_poll.begin_call();
+            server.write_all(frames).unwrap();
+            assert_eq!(transport.recv_soon(&busy_poll).unwrap(), Reply::Int(1));
+            assert_eq!(transport.has_input(), !later);
+            if later {
+                server.write_all(b":2\r\n").unwrap();
+                sleep(Duration::from_millis(1));
+                assert!(transport.has_input());
+            }
+        }
+    }
 }

@@ -2,10 +2,12 @@
 -- lib/hold: the end of every script that takes a lock hash; put behind those scripts. It uses their
 -- locals `lock`, `lease`, `held`, `pttl`, `field`, `mode` (nil for a lock without one), `next_up`
 -- (who waits next, if that is known) and `token`.
+-- As text: the server would format a number as a double, which costs more than a command.
+local count = held == 0 and '1' or held + 1
 if mode then
-  redis.call('hset', lock, 'mode', mode, field, held + 1)
+  redis.call('hset', lock, 'mode', mode, field, count)
 else
-  redis.call('hset', lock, field, held + 1)
+  redis.call('hset', lock, field, count)
 end
 if pttl < tonumber(lease) then
   local set = redis.pcall('pexpire', lock, lease)

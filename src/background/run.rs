@@ -1,0 +1,271 @@
+//! A run: turns of threads of one client, one after another, at one hold in the store; and when it
+//! has to end because others wait.
+//!
+//! When a thread gives up a plain lock and another thread of its client waits for it, the hold
+//! stays in the store under its holder and passes on by a wake-up in the process (lock cohorting:
+//! Dice, Marathe, Shavit, PPoPP 2012). Each turn has a grant of its own: guard, token, callbacks,
+//! `max_hold`. What the turns share is the holder and the lease that the store has confirmed.
+//!
+//! **The holder.** Elsewhere a holder belongs to one acquire, so that a late undo, renewal or
+//! release can touch nothing else. In a run it may touch a later turn. So a hold passes on only
+//! when nothing of it is under way that takes it from the store: it was held by the clock, its last
+//! renewal did not fail, and its release was not sent. What can still arrive late lengthens the
+//! lease or sets the hold count, which the next request corrects.
+//!
+//! **The lease.** A turn begins with what is left of the lease that the store has confirmed, and
+//! never believes in more. It is taken on only before its first renewal would be due. A fixed lease
+//! never passes on: its user asked for all of it.
+//!
+//! **Losses.** If the store loses the hold (by force, by `FLUSHALL`), the turn that has it then, or
+//! a later one, is told: by its renewal, or by the release that ends the run. A turn before it that
+//! passed on was told nothing; that is bounded by how long a run lasts without a request.
+//!
+//! **Others.** No other client can get in during a run, and no message tells this client that one
+//! waits: only the reply to a release does. So a run ends after some time even if nobody was there
+//! the last time.
+
+use std::time::{Duration, Instant};
+
+use crate::base::lease::Moment;
+
+/// How many acquisitions in a row, with other clients waiting, before this client yields to them. A
+/// client that releases and takes again at once always beats one that a message has to reach first.
+pub(super) const FIRST_BOUND: u32 = 32;
+/// Turns in a row also end after this long (multiplied as the bound grows), if there were a few.
+const FIRST_SPAN: Duration = Duration::from_millis(4);
+const SHORTEST_RUN: u32 = 4;
+/// The bound doubles up to this when no other client takes the lock while this one yields: then the
+/// other subscriptions only linger.
+const LAST_BOUND: u32 = 1024;
+/// How long a run lasts at most while no other client waits, as far as is known. It doubles with
+/// each release that finds nobody, from [`FIRST_SPAN`] up to this. One who comes waits that long
+/// until a release shows that it is there, and what `unlock` knows of the store is no older.
+const LONGEST_ALONE: Duration = Duration::from_millis(16);
+/// How long a fairness counter is remembered.
+pub(super) const MEMORY: Duration = Duration::from_secs(1);
+/// How much later than the others a client tries, for each of them that may not have had the lock
+/// since: about what a message and an attempt take.
+const COURTESY: Duration = Duration::from_micros(150);
+const MOST_COURTESIES: u32 = 8;
+/// See [`Turn::is_short`].
+const SHORT_TURN: Duration = Duration::from_micros(20);
+/// The most tokens drawn at once.
+const MOST_TOKENS: u32 = 1024;
+
+/// The place of a grant in its run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    /// 1 for the first, which acquired the hold from the store.
+    pub(super) number: u32,
+    /// How many tokens are left for later turns.
+    pub(super) spare_tokens: u32,
+    /// When this turn began.
+    pub(super) began: Moment,
+}
+
+impl Turn {
+    /// The first turn. `tokens`: how many were drawn, with its own.
+    pub(crate) fn first(tokens: u32, began: Moment) -> Self {
+        Self { number: 1, spare_tokens: tokens.saturating_sub(1), began }
+    }
+
+    pub(super) fn next(self, began: Moment) -> Self {
+        let (number, spare_tokens) = (self.number.saturating_add(1), self.spare_tokens.saturating_sub(1));
+        Self { number, spare_tokens, began }
+    }
+
+    /// A turn so short that others can have some of them while a thread wakes up.
+    pub(super) fn is_short(self, now: Moment) -> bool {
+        now.since(self.began) < SHORT_TURN
+    }
+}
+
+/// How long a run was, when it passes on or ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunLength {
+    pub(crate) turns: u32,
+    pub(crate) lasted: Duration,
+}
+
+impl RunLength {
+    /// Of one acquisition that cannot pass on.
+    pub(crate) const ONE: Self = Self { turns: 1, lasted: Duration::ZERO };
+}
+
+/// How often this client had the lock in a row while others waited.
+#[derive(Debug)]
+pub(super) struct FairnessCounter {
+    in_a_row: u32,
+    pub(super) bound: u32,
+    /// How many messages will have been received when the one of this client's own last release has
+    /// arrived.
+    pub(super) messages: u64,
+    /// How many other clients the last release reached.
+    others: u64,
+    /// Until how many messages have been received this client comes after the others.
+    last_until: u64,
+    /// When the first of them began.
+    first: Option<Instant>,
+    /// When a release last found others.
+    pub(super) last: Option<Instant>,
+    /// How long a run lasts while nobody else waits.
+    alone: Duration,
+    /// How many tokens the next acquire draws.
+    tokens: u32,
+}
+
+impl Default for FairnessCounter {
+    fn default() -> Self {
+        Self {
+            in_a_row: 0,
+            bound: FIRST_BOUND,
+            messages: 0,
+            others: 0,
+            last_until: 0,
+            first: None,
+            last: None,
+            alone: FIRST_SPAN,
+            tokens: 1,
+        }
+    }
+}
+
+impl FairnessCounter {
+    pub(super) fn is_yield_due(&self) -> bool {
+        self.is_over(RunLength { turns: 0, ..RunLength::ONE })
+    }
+
+    /// Whether it is time to yield to others after a run that has not been counted yet.
+    pub(super) fn is_over(&self, run: RunLength) -> bool {
+        let turns = self.in_a_row.saturating_add(run.turns);
+        let span = FIRST_SPAN * (self.bound / FIRST_BOUND);
+        let lasted = self.first.map_or(run.lasted, |first| first.elapsed());
+        let is_long = turns >= SHORTEST_RUN && lasted > span;
+        (is_long || turns >= self.bound) && self.knows_others()
+    }
+
+    /// Whether a run may go on without a request.
+    pub(super) fn goes_on(&self, run: RunLength) -> bool {
+        !self.is_over(run) && run.lasted < if self.knows_others() { LONGEST_ALONE } else { self.alone }
+    }
+
+    pub(super) fn knows_others(&self) -> bool {
+        self.last.is_some_and(|last| last.elapsed() < MEMORY)
+    }
+
+    /// How many tokens an acquire draws: its own, and some for the turns after it.
+    pub(super) fn tokens(&self) -> u32 {
+        self.tokens
+    }
+
+    /// A run has ended with a release that found nobody else. `waiters`: whether threads of this
+    /// client wait.
+    pub(super) fn released_alone(&mut self, run: RunLength, waiters: bool) {
+        (self.in_a_row, self.first, self.last) = (0, None, None);
+        self.alone = (self.alone * 2).min(LONGEST_ALONE);
+        self.tokens = tokens_after(run, waiters);
+    }
+
+    /// A run has ended with a release that found others. `messages`: how many will have been
+    /// received when its own has arrived.
+    pub(super) fn released_beside(&mut self, others: u64, run: RunLength, waiters: bool, messages: u64) {
+        let now = Instant::now();
+        (self.others, self.messages) = (others, messages);
+        if self.in_a_row == 0 {
+            self.first = now.checked_sub(run.lasted).or(Some(now));
+        }
+        self.in_a_row = self.in_a_row.saturating_add(run.turns);
+        (self.last, self.alone) = (Some(now), FIRST_SPAN);
+        self.tokens = tokens_after(run, waiters);
+    }
+
+    /// This client has yielded. `taken`: another client had the lock meanwhile.
+    pub(super) fn yielded(&mut self, taken: bool) {
+        self.in_a_row = 0;
+        self.bound = if taken { FIRST_BOUND } else { (self.bound * 2).min(LAST_BOUND) };
+        self.last_until = if taken { self.messages + self.others } else { 0 };
+    }
+
+    /// Whether it may still let others go first.
+    pub(super) fn owes_courtesy(&self) -> bool {
+        self.last_until > 0
+    }
+
+    /// How long this client lets others go first, now that it has received so many messages. A
+    /// message reaches the clients always in the same order, so after a run the first two would
+    /// take turns and the others starve: whoever has seen fewer releases since its own last run
+    /// waits longer.
+    pub(super) fn courtesy(&self, messages: u64) -> Option<Duration> {
+        let before = self.last_until.checked_sub(messages).filter(|before| *before > 0 && self.knows_others())?;
+        Some(COURTESY * u32::try_from(before).map_or(MOST_COURTESIES, |before| before.min(MOST_COURTESIES)))
+    }
+}
+
+/// Twice as many as the last run used, so that the number grows with the runs. At most one for
+/// every two microseconds that it lasted: a token that the server has forgotten is replaced by its
+/// clock in microseconds, which must be ahead of all tokens ever drawn.
+fn tokens_after(run: RunLength, waiters: bool) -> u32 {
+    if !waiters {
+        return 1;
+    }
+    let most = u32::try_from(run.lasted.as_micros() / 2).unwrap_or(MOST_TOKENS).min(MOST_TOKENS);
+    run.turns.saturating_mul(2).min(most).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(turns: u32, millis: u64) -> RunLength {
+        RunLength { turns, lasted: Duration::from_millis(millis) }
+    }
+
+    #[test]
+    fn alone_a_run_ends_by_time_and_the_next_ones_last_longer() {
+        let mut fairness = FairnessCounter::default();
+        assert!(fairness.goes_on(run(10_000, 3)) && !fairness.goes_on(run(2, 4)));
+        for longest in [8, 16, 16] {
+            fairness.released_alone(run(10, 5), true);
+            assert!(fairness.goes_on(run(10_000, longest - 1)) && !fairness.goes_on(run(1, longest)));
+            assert!(!fairness.is_yield_due());
+        }
+    }
+
+    #[test]
+    fn beside_others_a_run_ends_at_the_bound_and_the_others_come_first() {
+        let mut fairness = FairnessCounter::default();
+        fairness.released_beside(3, run(20, 0), true, 7);
+        assert!(fairness.goes_on(run(11, 0)) && !fairness.goes_on(run(12, 0)), "{FIRST_BOUND} in all");
+        fairness.released_beside(3, run(12, 0), true, 9);
+        assert!(fairness.is_yield_due());
+        fairness.yielded(true);
+        assert!(!fairness.is_yield_due());
+        assert_eq!(fairness.courtesy(10), Some(2 * COURTESY));
+        assert_eq!(fairness.courtesy(11), Some(COURTESY));
+        assert_eq!(fairness.courtesy(12), None, "as many have had it as there are others");
+        fairness.released_beside(3, run(32, 0), true, 20);
+        fairness.yielded(false);
+        assert_eq!((fairness.bound, fairness.courtesy(20)), (2 * FIRST_BOUND, None), "nobody wanted it");
+    }
+
+    /// The server's clock in microseconds must stay ahead of all tokens.
+    #[test]
+    fn tokens_are_drawn_no_faster_than_time_passes() {
+        let mut fairness = FairnessCounter::default();
+        assert_eq!(fairness.tokens(), 1);
+        let (mut drawn, mut micros) = (0_u64, 0_u64);
+        for micros_of_a_turn in [1, 2, 5, 50, 3, 1, 1, 1, 200, 1] {
+            for _ in 0..50 {
+                let turns = fairness.tokens();
+                drawn += u64::from(turns);
+                let lasted = 60 + u64::from(turns) * micros_of_a_turn;
+                micros += lasted;
+                fairness.released_alone(RunLength { turns, lasted: Duration::from_micros(lasted) }, true);
+            }
+        }
+        assert!(drawn < micros * 3 / 4, "{drawn} in {micros} µs");
+        assert!(fairness.tokens() > 50, "and enough for a run: {}", fairness.tokens());
+        fairness.released_alone(run(1000, 5), false);
+        assert_eq!(fairness.tokens(), 1, "nobody waits");
+    }
+}

@@ -1,0 +1,93 @@
+//! The names that a client has used lately. A call by name, such as `client.lock("job")`, then
+//! neither makes nor spells its name anew: that is a dozen allocations.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+
+use crate::base::error::Result;
+use crate::base::lock_name::{Kind, LockName};
+
+/// Names kept. Beyond it all are forgotten, which costs no more than making them again.
+const MOST_NAMES: usize = 1024;
+
+/// One name in each kind that it is used for: nearly always one.
+type Kinds = SmallVec<[Arc<LockName>; 1]>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// By the name that the user gave.
+    recent: RwLock<HashMap<Arc<str>, Kinds>>,
+}
+
+impl Names {
+    /// The name with its kind: one that was used lately, or the one that `make` returns. It never
+    /// waits: handles are made in a forked child as well, where the lock may be held for ever.
+    pub(crate) fn get(
+        &self,
+        name: &str,
+        kind: Kind,
+        make: impl FnOnce() -> Result<Arc<LockName>>,
+    ) -> Result<Arc<LockName>> {
+        let known = |names: &Kinds| names.iter().find(|known| known.kind == kind).cloned();
+        let recent = self.recent.try_read();
+        if let Some(known) = recent.as_ref().and_then(|recent| known(recent.get(name)?)) {
+            return Ok(known);
+        }
+        drop(recent);
+        let made = make()?;
+        if let Some(mut recent) = self.recent.try_write() {
+            if recent.len() >= MOST_NAMES && !recent.contains_key(name) {
+                recent.clear();
+            }
+            let names = recent.entry(made.name.clone()).or_default();
+            // Another thread may have made it as well.
+            match known(names) {
+                Some(known) => return Ok(known),
+                None => names.push(made.clone()),
+            }
+        }
+        Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(names: &Names, name: &str, kind: Kind) -> Arc<LockName> {
+        names.get(name, kind, || LockName::new("p:", name, kind).map(Arc::new)).unwrap()
+    }
+
+    #[test]
+    fn a_name_is_made_once_for_each_kind() {
+        let names = Names::default();
+        let first = get(&names, "a", Kind::Mutex);
+        assert!(Arc::ptr_eq(&first, &get(&names, "a", Kind::Mutex)));
+        let fair = get(&names, "a", Kind::Fair);
+        assert_eq!((first.kind, fair.kind, &*fair.key), (Kind::Mutex, Kind::Fair, "p:a"));
+        assert!(Arc::ptr_eq(&fair, &get(&names, "a", Kind::Fair)));
+        names.get("", Kind::Mutex, || LockName::new("", "", Kind::Mutex).map(Arc::new)).unwrap_err();
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let names = Names::default();
+        for n in 0..2 * MOST_NAMES + 1 {
+            get(&names, &format!("n{n}"), Kind::Mutex);
+        }
+        assert_eq!(names.recent.read().len(), 1);
+    }
+
+    /// As in a child that was forked while another thread of its parent wrote.
+    #[test]
+    fn a_table_that_is_locked_for_ever_is_left_alone() {
+        let names = Names::default();
+        let known = get(&names, "a", Kind::Mutex);
+        let _locked = names.recent.write();
+        let made = get(&names, "a", Kind::Mutex);
+        assert!(!Arc::ptr_eq(&known, &made) && made.key == known.key);
+    }
+}

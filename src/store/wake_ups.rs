@@ -1,0 +1,73 @@
+//! What a waiter waits for, and the subscription that wakes it.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::lock_name::{Kind, LockName};
+
+/// What a waiter waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Topic {
+    pub(crate) kind: Kind,
+    pub(crate) key: Arc<str>,
+    /// `Some`: this holder waits for its turn in a queue in the store. `None`: the topic is any
+    /// release under the name.
+    pub(crate) turn_of: Option<Arc<str>>,
+}
+
+impl Topic {
+    pub(crate) fn freed(name: &LockName) -> Self {
+        // Readers and writers wait for each other.
+        let kind = if name.kind == Kind::Read { Kind::Write } else { name.kind };
+        Self { kind, key: name.key.clone(), turn_of: None }
+    }
+
+    pub(crate) fn turn(name: &LockName, holder: &str) -> Self {
+        Self { kind: name.kind, key: name.key.clone(), turn_of: Some(holder.into()) }
+    }
+}
+
+/// What a subscriber received.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Another attempt may succeed: a hint, never a grant.
+    Notified(Vec<Topic>),
+    /// From here on no message about these topics is missed.
+    Watching(Vec<Topic>),
+    /// From here on messages about these topics may be missed, until they are reported as watched
+    /// again.
+    Unwatched(Vec<Topic>),
+    /// Anything else that shows that the store answers.
+    Alive,
+    /// Nothing came within the read timeout.
+    Timeout,
+}
+
+/// The half of a subscription that one thread reads. Any error ends both halves.
+pub(crate) trait Subscriber: Send {
+    fn receive(&mut self) -> Result<Received>;
+}
+
+/// The half that any thread uses, under a mutex, to choose the topics. It never waits for a reply.
+pub(crate) trait SubscriptionSender: Send {
+    /// True if messages of all these topics are received already.
+    fn watch(&mut self, topics: &[&Topic]) -> Result<bool>;
+
+    fn unwatch(&mut self, topic: &Topic) -> Result<()>;
+
+    /// Whether messages of the topic are received even before it is watched.
+    fn covers(&self, _topic: &Topic) -> bool {
+        false
+    }
+
+    /// Requests a reply, which shows that the store still answers.
+    fn ping(&mut self) -> Result<()>;
+
+    /// Called from time to time.
+    fn maintain(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Also ends a read of the other half.
+    fn close(&self);
+}

@@ -1,0 +1,164 @@
+//! A lock that goes from one thread of a client to the next in one request.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold::{ErrorKind, LockClient};
+
+use super::{queue, wait_for_queue};
+use crate::rig::{Fault, Proxy, Server, ms, script, wait_until};
+
+/// So long that a lock left behind would be seen.
+const LEASE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_turn_within_a_client_costs_two_commands() {
+    const THREADS: usize = 8;
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    // In the first round scripts are loaded and the pattern is subscribed to.
+    for round in 0..2 {
+        let guard = b.fair("t").lock().unwrap();
+        let mut tokens = Vec::new();
+        let before = std::thread::scope(|s| {
+            let mut waiters = Vec::new();
+            for n in 0..THREADS {
+                waiters.push(s.spawn(|| {
+                    let guard = a.fair("t").lock().unwrap();
+                    let token = guard.fencing_token().unwrap();
+                    guard.unlock().unwrap();
+                    token
+                }));
+                wait_for_queue(&server, n + 1);
+            }
+            wait_until("they are subscribed", || server.cmd::<u32>(&["PUBSUB", "NUMPAT"]) == 1);
+            let before = server.call_count("evalsha");
+            guard.unlock().unwrap();
+            tokens.extend(waiters.into_iter().map(|waiter| waiter.join().unwrap()));
+            before
+        });
+        assert!(tokens.is_sorted(), "{tokens:?}");
+        // Each has sent its first attempt before. One release and one attempt bring the lock to this
+        // client, a request for each thread brings it to the next, and the last one releases it.
+        let sent = server.call_count("evalsha") - before;
+        assert!(round == 0 || sent <= THREADS as u64 + 4, "{sent} requests for {THREADS} turns");
+    }
+    drop((a, b));
+    server.assert_clean();
+}
+
+/// The outcome is unknown to both: to the thread that gives the lock up, and to the next one.
+#[test]
+fn a_lost_hand_over_strands_nobody_and_leaves_no_lock() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let sha: String = server.cmd(&["SCRIPT", "LOAD", script("fair_hand_over")]);
+    let other = server.client();
+    let faults = [
+        Fault::CutBeforeSend,
+        Fault::CutRequestAt(1),
+        Fault::CutRequestAt(120),
+        Fault::CutAfterApplied,
+        Fault::CutReplyAt(1),
+        Fault::CutReplyAt(6),
+        Fault::BlackHoleReply,
+        Fault::StallReply(ms(700)),
+        Fault::Garbage,
+    ];
+    let mut round = 0;
+    // A waiter that is not asleep yet is not handed the lock, but notified.
+    while let Some(fault) = faults.get(round as usize).copied() {
+        let url = proxy.url();
+        let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(500)).build().unwrap();
+        let is_inside = AtomicBool::new(false);
+        let guard = other.fair("t").lock().unwrap();
+        let mut tokens = Vec::new();
+        std::thread::scope(|s| {
+            let mut waiters = Vec::new();
+            for n in 0..4 {
+                let (client, is_inside) = (&client, &is_inside);
+                waiters.push(s.spawn(move || {
+                    let guard = client.fair("t").lock().unwrap();
+                    assert!(!is_inside.swap(true, Ordering::SeqCst), "{fault:?}: two at once");
+                    let token = guard.fencing_token().unwrap();
+                    is_inside.store(false, Ordering::SeqCst);
+                    // The thread whose hand-over is lost may get an error.
+                    let _ = guard.unlock();
+                    token
+                }));
+                wait_for_queue(&server, n + 1);
+            }
+            proxy.inject(&sha, fault);
+            guard.unlock().unwrap();
+            tokens.extend(waiters.into_iter().map(|waiter| waiter.join().unwrap()));
+        });
+        round = proxy.hits();
+        assert!(tokens.is_sorted(), "{fault:?}: {tokens:?}");
+        wait_until(&format!("{fault:?} leaves no lock"), || server.lock_keys().is_empty());
+        assert!(queue(&server).is_empty(), "{fault:?}");
+    }
+}
+
+/// The request is held back until its connection counts as lost: it must not run after that.
+#[test]
+fn a_hand_over_that_arrives_late_changes_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let sha: String = server.cmd(&["SCRIPT", "LOAD", script("fair_hand_over")]);
+    let client = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(500)).build().unwrap();
+    let other = server.client();
+    let is_released = AtomicBool::new(false);
+    proxy.inject(&sha, Fault::Hold);
+    // A waiter that is not asleep yet is not handed the lock, but notified.
+    while proxy.hits() == 0 {
+        let guard = other.fair("t").lock().unwrap();
+        let mut errors = Vec::new();
+        std::thread::scope(|s| {
+            let mut waiters = Vec::new();
+            for n in 0..4 {
+                waiters.push(s.spawn(|| {
+                    let guard = client.fair("t").lock().unwrap();
+                    if proxy.hits() > 0 && !is_released.swap(true, Ordering::SeqCst) {
+                        let holders = server.hash("t");
+                        proxy.release_held();
+                        assert_eq!(server.hash("t"), holders);
+                        assert!(guard.is_held() && holders.len() == 1);
+                    }
+                    guard.unlock().err().map(|e| e.kind())
+                }));
+                wait_for_queue(&server, n + 1);
+            }
+            guard.unlock().unwrap();
+            errors.extend(waiters.into_iter().filter_map(|waiter| waiter.join().unwrap()));
+        });
+        let lost = [ErrorKind::Unreachable];
+        assert_eq!(errors, if proxy.hits() == 0 { &lost[..0] } else { &lost });
+    }
+    assert!(is_released.load(Ordering::SeqCst));
+    wait_until("nothing is left", || server.lock_keys().is_empty());
+}
+
+/// Neither the longer rest of the lease before it nor the client's own lease.
+#[test]
+fn the_next_holder_has_its_own_lease() {
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client());
+    let guard = other.fair("t").lock().unwrap();
+    std::thread::scope(|s| {
+        let first = s.spawn(|| client.fair("t").with_lease(LEASE).lock().unwrap().unlock().unwrap());
+        wait_for_queue(&server, 1);
+        let second = s.spawn(|| {
+            let guard = client.fair("t").with_lease(ms(9000)).lock().unwrap();
+            let left = server.pttl("t");
+            assert!(left > 0 && left <= 9000, "{left}");
+            assert!(guard.remaining() <= ms(9000));
+            guard.unlock().unwrap();
+        });
+        wait_for_queue(&server, 2);
+        guard.unlock().unwrap();
+        first.join().unwrap();
+        second.join().unwrap();
+    });
+    drop((client, other));
+    server.assert_clean();
+}
