@@ -4,6 +4,7 @@ mod connecting;
 mod faults;
 mod fence;
 mod functions;
+mod intervals;
 mod load;
 mod primitives;
 

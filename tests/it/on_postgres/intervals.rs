@@ -1,0 +1,165 @@
+//! Who believes in a lock, and when, while one fault of the server follows another: no two at a
+//! time.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{LockClient, Result};
+use parking_lot::Mutex;
+
+use super::server;
+use crate::rig::Postgres;
+use crate::rig::{ms, wait_until};
+
+const LEASE: Duration = ms(900);
+
+/// A guard said at both ends, and so in between, that it holds the lock.
+#[derive(Debug, Clone, Copy)]
+struct Belief {
+    from: Instant,
+    to: Instant,
+    token: i64,
+}
+
+/// What all workers have seen, on the clock of this process.
+#[derive(Default)]
+struct Record {
+    beliefs: Mutex<Vec<Belief>>,
+    grants: AtomicU64,
+    over: AtomicBool,
+}
+
+/// A guard of any kind that keeps others of its kind from `k`.
+type Held = (i64, Box<dyn Fn() -> bool>);
+
+fn take(client: &LockClient, way: usize) -> Result<Held> {
+    Ok(match way % 4 {
+        0 | 1 => {
+            let guard = client.mutex("k").lock_owned()?;
+            (guard.fencing_token().unwrap().as_i64(), Box::new(move || guard.is_held()))
+        }
+        2 => {
+            let guard = client.fair("k").lock_owned()?;
+            (guard.fencing_token().unwrap().as_i64(), Box::new(move || guard.is_held()))
+        }
+        _ => {
+            let guard = client.multi(["k", "l"]).lock_owned()?;
+            (guard.fencing_token("k").unwrap().as_i64(), Box::new(move || guard.is_held()))
+        }
+    })
+}
+
+impl Record {
+    fn work(&self, client: &LockClient, worker: usize) {
+        for turn in worker.. {
+            if self.over.load(Ordering::SeqCst) {
+                return;
+            }
+            let Ok((token, is_held)) = take(client, turn) else {
+                std::thread::sleep(ms(5));
+                continue;
+            };
+            let (start, mut believed) = (Instant::now(), None);
+            // Now and then longer than the lease: what keeps it is the watchdog.
+            let span = if turn % 50 == 49 { LEASE + ms(200) } else { ms(turn as u64 % 9) };
+            loop {
+                let now = Instant::now();
+                if !is_held() {
+                    break;
+                }
+                let belief = believed.get_or_insert(Belief { from: now, to: now, token });
+                belief.to = now;
+                if start.elapsed() >= span {
+                    break;
+                }
+                std::thread::sleep(ms(1));
+            }
+            // Before it is given up: the next one may be recorded sooner otherwise.
+            self.beliefs.lock().extend(believed);
+            self.grants.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// After a fault the workers go on.
+    #[track_caller]
+    fn goes_on(&self, after: &str) {
+        let before = self.grants.load(Ordering::SeqCst);
+        wait_until(after, || self.grants.load(Ordering::SeqCst) > before + 15);
+    }
+
+    /// `forgot`: when a fail-over began that may have forgotten grants. Only a belief from before
+    /// it may overlap with one from after it.
+    #[track_caller]
+    fn check(self, forgot: Instant) {
+        let mut beliefs = self.beliefs.into_inner();
+        beliefs.sort_by_key(|belief| belief.from);
+        let mut forgotten = 0;
+        for (place, earlier) in beliefs.iter().enumerate() {
+            // As long as none lasts longer than the run, all that begin later come here.
+            for later in beliefs[place + 1..].iter().take_while(|later| later.from <= earlier.to) {
+                assert!(earlier.from < forgot && later.from > forgot, "{earlier:?} and {later:?}, forgot: {forgot:?}");
+                forgotten += 1;
+            }
+        }
+        for two in beliefs.windows(2) {
+            assert!(two[0].token < two[1].token, "{two:?}");
+        }
+        assert!(forgotten <= 1, "one holder at most was forgotten, and told at its next renewal: {forgotten}");
+    }
+}
+
+/// Backends ended, the server suspended for longer than a lease, restarted, crashed; then its
+/// asynchronous standby is promoted.
+#[test]
+fn no_two_believe_in_a_lock_at_a_time() {
+    let primary = server!(Postgres::start_with("wal_level = replica"));
+    drop(primary.client());
+    let standby = primary.standby("hot_standby = on");
+    standby.run();
+    let both = format!("postgres://leasehold@/postgres?host={},{}", primary.dir().display(), standby.dir().display());
+    let client = || LockClient::builder().url(&both).lease(LEASE).io_timeout(ms(400)).build().unwrap();
+    let (record, clients) = (Record::default(), [client(), client(), client()]);
+    let forgot = std::thread::scope(|s| {
+        for worker in 0..6 {
+            let (record, client) = (&record, &clients[worker % 3]);
+            s.spawn(move || record.work(client, worker));
+        }
+        // Also when an assertion fails.
+        let over = Over(&record.over);
+        record.goes_on("they begin");
+        for _ in 0..3 {
+            primary.end_backends();
+            record.goes_on("backends were ended");
+        }
+        for longer in [ms(200), LEASE + ms(300)] {
+            primary.suspend();
+            std::thread::sleep(longer);
+            primary.resume();
+            record.goes_on("the server was suspended");
+        }
+        for mode in ["fast", "immediate"] {
+            primary.stop(mode);
+            primary.run();
+            record.goes_on(mode);
+        }
+        primary.stop("immediate");
+        let forgot = Instant::now();
+        standby.promote();
+        record.goes_on("the standby was promoted");
+        standby.end_backends();
+        record.goes_on("backends of the new primary were ended");
+        drop(over);
+        forgot
+    });
+    record.check(forgot);
+    drop(clients);
+    standby.assert_clean();
+}
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
