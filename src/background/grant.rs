@@ -103,6 +103,8 @@ pub(crate) struct Grant {
     pub(crate) lease: Lease,
     /// The store no longer has the hold, as somebody was told, at whatever turn of the run.
     gone: AtomicBool,
+    /// Its user relies on the release: no other turn follows it.
+    is_last_turn: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
     /// Locked while they are used to change the lease.
@@ -163,6 +165,7 @@ impl Grant {
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
             gone: AtomicBool::new(false),
+            is_last_turn: AtomicBool::new(false),
             renewed_no_more: AtomicBool::new(false),
             ends,
             shared,
@@ -193,7 +196,7 @@ impl Grant {
     /// Whether the next turn of the hold can be one with these terms: with the lease that the store
     /// has confirmed it is as good as one that was acquired now, or would be renewed no sooner.
     pub(crate) fn passes_to(&self, lease: Duration, token: TokenRule) -> bool {
-        let Some(turn) = self.turn else { return false };
+        let Some(turn) = self.turn.filter(|_| !self.is_last_turn.load(Ordering::Acquire)) else { return false };
         let has_token = match token {
             TokenRule::Off => self.token == 0,
             TokenRule::On => self.token > 0 && turn.spare_tokens > 0,
@@ -203,6 +206,12 @@ impl Grant {
         // A longer lease may stand than the next user wants: after a crash it would keep the lock
         // from all others.
         has_token && lease == self.span && self.longest() == self.span && self.run().lasted < self.span / 3
+    }
+
+    /// From here on the hold does not pass to another thread of the client: whoever is next asks the
+    /// store for it.
+    pub(crate) fn ends_run(&self) {
+        self.is_last_turn.store(true, Ordering::Release);
     }
 
     /// How long its run is up to now.

@@ -142,7 +142,8 @@ impl Shared {
         // Few others publish on this topic in between, so the next message is mostly this client's.
         let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
         let messages = received_before + own * self.store.messages_per_release();
-        self.local_queues.released(&name.key, run, listeners - own, messages);
+        let others = if self.store.counts_own_listener() { listeners - own } else { listeners };
+        self.local_queues.released(&name.key, run, others, messages);
     }
 
     /// Counts an acquiring call, until the returned value is dropped.

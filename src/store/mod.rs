@@ -299,6 +299,11 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Opens a subscription to releases. A read waits for at most `read_timeout`.
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)>;
 
+    /// Whether the listeners that a release tells of include this client, if it is subscribed.
+    fn counts_own_listener(&self) -> bool {
+        true
+    }
+
     /// How many messages one release causes.
     fn messages_per_release(&self) -> u64 {
         1

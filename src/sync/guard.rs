@@ -136,9 +136,11 @@ impl<H: HeldLock, B> Guard<H, B> {
         let no_token =
             "the hold has no fencing token: build the client with fencing(true), and name a lock that is held";
         let token = self.fencing_token_of(name).ok_or_else(|| named(Error::new(ErrorKind::InvalidInput, no_token)))?;
-        let hold = self.parts().iter().find(|hold| hold.name() == name);
-        let key = &hold.expect("it has a token").grant.name.key;
-        Ok(TransactionFence::new(statements, key, token))
+        let hold = self.parts().iter().find(|hold| hold.name() == name).expect("it has a token");
+        // The fence keeps others out until the transaction ends, which may be after the guard. A
+        // thread that got the hold without a request would not see it.
+        hold.grant.ends_run();
+        Ok(TransactionFence::new(statements, &hold.grant.name.key, token))
     }
 
     /// Ends the guard by `end`. Takes the callbacks back first: they run if and only if `end`

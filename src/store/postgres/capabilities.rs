@@ -1,7 +1,7 @@
 //! The capabilities that not every store has: several locks as one, queues, counts.
 
 use super::PostgresStore;
-use super::requests::{self, TOLD, another_kind, channel_of, hint, integer, integers, letter, millis, one, unexpected};
+use super::requests::{self, another_kind, channel_of, hint, integer, integers, letter, millis, one, unexpected};
 use super::server::unknowns_of;
 use super::sql::{COUNTED, MULTI_ACQUIRE, MULTI_RELEASE, QUEUE};
 use super::wire::Request;
@@ -30,7 +30,7 @@ impl MultiStore for PostgresStore {
             .list(order.iter().map(|&place| parts[place].holder.as_str()))
             .numbers(order.iter().map(|&place| i64::from(parts[place].held)))
             .number(millis(*lease))
-            .number(millis(TOLD))
+            .number(1)
             .arg(if unknowns_of(unknowns).is_empty() { "false" } else { "true" });
         let answer = self.server.ask(&request, unknowns)?;
         let rows = match answer.rows {

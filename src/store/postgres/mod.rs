@@ -188,11 +188,6 @@ impl LockStore for PostgresStore {
         Some(HandedOver { released, acquired, unknowns: next_unknowns })
     }
 
-    /// A fence in a transaction of the last turn would not keep the next one waiting.
-    fn passes_on(&self) -> bool {
-        false
-    }
-
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
         self.background.renew(batch, &self.server.pool)
     }
@@ -242,6 +237,10 @@ impl LockStore for PostgresStore {
 
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         Ok(subscribe_to(self.background.connector.listen(read_timeout)?, &self.channel))
+    }
+
+    fn counts_own_listener(&self) -> bool {
+        false
     }
 
     fn maintain(&self) -> Option<Moment> {

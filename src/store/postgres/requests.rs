@@ -16,10 +16,6 @@ use crate::store::{
     Acquire, Acquired, Granted, HoldCounts, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Waiting,
 };
 
-/// How long a release is told to waiters after one has said that it waits. A waiter asks again
-/// within half of it.
-pub(super) const TOLD: Duration = Duration::from_secs(20);
-
 /// The channel of a name. Two names that share one cost a needless try.
 pub(super) fn channel_of(key: &str) -> String {
     format!("leasehold_{:016x}", fnv(key))
@@ -60,14 +56,15 @@ pub(super) struct Waiter<'a> {
 }
 
 pub(super) fn acquire(request: &Acquire<'_>, waiter: &Waiter<'_>) -> Request {
-    let Acquire { name, holder, permits, lease, held, waiting, .. } = *request;
+    let Acquire { name, holder, permits, lease, held, tokens, waiting, .. } = *request;
     let waits = waiting != Waiting::No;
-    let told = if waits { millis(TOLD) } else { 0 };
+    let told = i64::from(waits);
     let kept = if waits { millis(waiter.timeout) } else { 0 };
     let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
     match name.kind {
         Kind::Mutex => {
-            lock(&ACQUIRE).number(millis(lease)).number(held).number(told).batched(Batching::Acquire(&ACQUIRE_NOW))
+            let request = lock(&ACQUIRE).number(millis(lease)).number(held).number(told).number(tokens);
+            request.batched(Batching::Acquire(&ACQUIRE_NOW))
         }
         Kind::Fair => {
             lock(&FAIR_ACQUIRE).number(millis(lease)).number(held).number(kept).number(waiter.place).arg(waiter.channel)
@@ -114,10 +111,10 @@ pub(super) fn acquire_answer(rows: &[Row], request: &Acquire<'_>, sent_at: Momen
     }
 }
 
-/// How long the lock stays taken; at most until the waiter must say again that it waits.
+/// How long the lock stays taken.
 pub(super) fn hint(millis: i64) -> Option<Duration> {
     let millis = u64::try_from(millis).ok().filter(|millis| *millis > 0)?;
-    Some(Duration::from_millis(millis).min(TOLD / 2))
+    Some(Duration::from_millis(millis))
 }
 
 /// The place in the queue that a waiter was given; 0 for none.
@@ -146,7 +143,9 @@ pub(super) fn release(request: &Release<'_>, place: i64, told: bool) -> Request 
 /// `repeated`: an earlier attempt of the same release may have run.
 pub(super) fn release_answer(rows: &[Row], request: &Release<'_>, repeated: bool) -> Result<Released> {
     let row = one(rows, "a release")?;
-    let freed = |next| Ok(Released::Freed { listeners: None, next });
+    // Those that wait, whether they were told or not.
+    let others = integer(row, 1).and_then(|others| u64::try_from(others).ok());
+    let freed = |next| Ok(Released::Freed { listeners: others, next });
     match integer(row, 0) {
         // Permits without leases that were given back before.
         Some(0) if request.name.kind == Kind::CountingSemaphore && request.granted => freed(None),

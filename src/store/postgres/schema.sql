@@ -24,8 +24,10 @@ CREATE TABLE IF NOT EXISTS leasehold.lock (
   level   int NOT NULL DEFAULT 0,
   ends    timestamptz NOT NULL DEFAULT '-infinity',   -- of the exclusive hold, by this server's clock
   token   bigint NOT NULL DEFAULT 0,    -- given last
+  tokens  int NOT NULL DEFAULT 1,       -- how many the last grant has: token and those before it
   number  bigint,                       -- permits in all; the count of a latch or counting semaphore
-  wanted  timestamptz NOT NULL DEFAULT '-infinity',   -- until then a release is told
+  wants   text[],                       -- the clients that wait: a release is told to all. Null for none
+  wanted  timestamptz NOT NULL DEFAULT '-infinity',   -- when the first of them said so
   barred  timestamptz NOT NULL DEFAULT '-infinity',   -- until then no new readers: a writer waits
   bars    text COLLATE "C"              -- that writer
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
@@ -102,13 +104,50 @@ BEGIN
     OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = r.name AND s.ends > clock_timestamp()));
 END $$;
 
+-- The client of a holder.
+CREATE OR REPLACE FUNCTION leasehold_v1.client(p_holder text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  AS $$ SELECT split_part(p_holder, ':', 1) $$;
+
+-- Whether the next release is told to this waiter as it is: then waiting writes nothing. Its client is in the set, or the
+-- set is full, which is as good: the channel is that of the name, so a message reaches also those who are not in the set,
+-- and the set shrinks by nothing but a message.
+CREATE OR REPLACE FUNCTION leasehold_v1.is_told(p_wants text[], p_holder text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  AS $$ SELECT coalesce(leasehold_v1.client(p_holder) = ANY (p_wants) OR cardinality(p_wants) >= 16, false) $$;
+
+-- Says in a row, which the caller has locked and looked at, that a client waits.
+CREATE OR REPLACE FUNCTION leasehold_v1.wait_for(r leasehold.lock, p_holder text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT leasehold_v1.is_told(r.wants, p_holder) THEN
+    UPDATE leasehold.lock SET wants = array_append(r.wants, leasehold_v1.client(p_holder)),
+        wanted = CASE WHEN r.wants IS NULL THEN clock_timestamp() ELSE wanted END
+      WHERE name = r.name;
+  END IF;
+END $$;
+
+-- Tells those who wait for a row, which the caller has locked. Now and then the set begins anew: whoever still waits hears
+-- this message and says so again, and one that has died or given up is forgotten. Answers how many other clients wait.
+CREATE OR REPLACE FUNCTION leasehold_v1.tell(p_name text, p_wants text[], p_wanted timestamptz, p_holder text, p_wake text)
+    RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_wants IS NULL THEN RETURN 0; END IF;
+  IF p_wake <> '' THEN
+    PERFORM pg_notify(p_wake, '');
+    IF p_wanted < clock_timestamp() - interval '1 s' THEN
+      UPDATE leasehold.lock SET wants = NULL WHERE name = p_name;
+    END IF;
+  END IF;
+  RETURN cardinality(array_remove(p_wants, leasehold_v1.client(p_holder)));
+END $$;
+
 -- acquire: take a lock for a holder, or say how long it stays taken.
--- p_held: the levels it has, 0 for an outermost acquire. p_wait: for how many ms a release shall be told, 0 for one who
--- does not wait. p_late: server time after which an outermost acquire must not run any more, null for none.
+-- p_held: the levels it has, 0 for an outermost acquire. p_wait: over 0 for one who waits, and shall be told of a release.
+-- p_late: server time after which an outermost acquire must not run any more, null for none. p_tokens: how many fencing
+-- tokens in a row it draws; the first is answered.
 -- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 3 too late | 5 another kind stands there.
 -- Repeat-safe: levels are set, not added to, and the holder is fresh for every outermost call.
 CREATE OR REPLACE FUNCTION leasehold_v1.acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+    p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
   -- One level more takes nothing from anybody: it passes a fence, and needs no look.
@@ -123,7 +162,7 @@ BEGIN
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   now := clock_timestamp();
   IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x'
-     AND (p_wait = 0 OR r.wanted > now + p_wait * interval '0.5 ms') THEN
+     AND (p_wait = 0 OR leasehold_v1.is_told(r.wants, p_holder)) THEN
     status := 0; value := leasehold_v1.ms(r.ends - now);
     RETURN;
   END IF;
@@ -132,7 +171,7 @@ BEGIN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
     now := clock_timestamp();
     IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x' THEN
-      UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
+      PERFORM leasehold_v1.wait_for(r, p_holder);
       status := 0; value := leasehold_v1.ms(r.ends - now);
       RETURN;
     END IF;
@@ -143,40 +182,39 @@ BEGIN
   IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
     status := 5; value := 0;
   ELSIF r.holder <> p_holder AND r.ends > now THEN
-    IF p_wait > 0 THEN
-      UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
-    END IF;
+    IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
     status := 0; value := leasehold_v1.ms(r.ends - now);
   ELSIF now > p_late THEN
     status := 3; value := 0;
   ELSE
     UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
-        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint)
-      WHERE name = p_name RETURNING 1, token INTO status, value;
+        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint) + p_tokens - 1, tokens = p_tokens
+      WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
   END IF;
 END $$;
 
 -- acquire_now: acquire for a batch, several requests in one transaction: it waits for no row, or one name would hold up
 -- all the others. Answers also 6: its row is locked just now, ask alone.
 CREATE OR REPLACE FUNCTION leasehold_v1.acquire_now(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
-    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+    p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock;
 BEGIN
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
-  IF FOUND AND (p_held > 0 OR p_wait > 0 OR r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
+  IF FOUND AND (p_held > 0 OR r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()
+     OR (p_wait > 0 AND NOT leasehold_v1.is_told(r.wants, p_holder))) THEN
     PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
   END IF;
   SELECT a.status, a.value INTO status, value
-    FROM leasehold_v1.acquire(p_name, p_holder, p_lease, p_held, p_wait, p_late) a;
+    FROM leasehold_v1.acquire(p_name, p_holder, p_lease, p_held, p_wait, p_late, p_tokens) a;
 END $$;
 
 -- release: leave a hold with p_left levels, with 0 free it and tell who waits.
--- Answers 0 not held | 1 levels stay | 2 freed, value 1 when somebody was told.
+-- Answers 0 not held | 1 levels stay | 2 freed, value: how many other clients wait. They are told unless p_wake is empty.
 -- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock for the rest of its lease, no longer.
 CREATE OR REPLACE FUNCTION leasehold_v1.release(p_name text, p_holder text, p_left int, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
-DECLARE told boolean; was text := set_config('synchronous_commit', 'off', true);
+DECLARE r leasehold.lock; was text := set_config('synchronous_commit', 'off', true);
 BEGIN
   status := 0; value := 0;
   IF p_left > 0 THEN
@@ -185,12 +223,10 @@ BEGIN
     RETURN;
   END IF;
   UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name AND holder = p_holder
-    RETURNING wanted > clock_timestamp() INTO told;
+    RETURNING * INTO r;
   IF FOUND THEN
     status := 2;
-    IF told AND p_wake <> '' THEN
-      PERFORM pg_notify(p_wake, ''); value := 1;
-    END IF;
+    IF r.wants IS NOT NULL THEN value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake); END IF;
   END IF;
 END $$;
 
@@ -275,7 +311,7 @@ BEGIN
     DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
     SELECT w.holder INTO next FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
     UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
-        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint)
+        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint), tokens = 1
       WHERE name = p_name RETURNING 1, token INTO status, value;
     RETURN;
   END IF;
@@ -310,7 +346,7 @@ BEGIN
   IF r.holder = p_holder THEN
     UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
     status := 2;
-    IF r.wanted > now AND p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;   -- plain waiters of the same name
+    PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);   -- plain waiters of the same name
   ELSE
     DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.holder = p_holder
       AND (p_place = 0 OR w.place = p_place);
@@ -357,9 +393,7 @@ BEGIN
     ELSIF p_held[i] > 0 AND (r.holder IS DISTINCT FROM p_holders[i] OR r.ends <= now) THEN
       status := 2; EXIT;
     ELSIF p_held[i] = 0 AND r.holder <> p_holders[i] AND r.ends > now THEN
-      IF p_wait > 0 THEN
-        UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_names[i];
-      END IF;
+      IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holders[i]); END IF;
       status := 0; value := leasehold_v1.ms(r.ends - now); EXIT;
     END IF;
     fresh := fresh OR p_held[i] = 0;
@@ -380,6 +414,7 @@ BEGIN
     r := rows[i];
     t := CASE WHEN p_held[i] = 0 THEN greatest(r.token + 1, (extract(epoch FROM now) * 1000000)::bigint) ELSE r.token END;
     UPDATE leasehold.lock SET kind = 'x', holder = p_holders[i], level = p_held[i] + 1, token = t,
+        tokens = CASE WHEN p_held[i] = 0 THEN 1 ELSE r.tokens END,
         ends = CASE WHEN p_held[i] = 0 THEN now + p_lease * interval '1 ms'
                     ELSE greatest(r.ends, now + p_lease * interval '1 ms') END
       WHERE name = p_names[i];
@@ -436,9 +471,7 @@ BEGIN
       RETURN;
     END IF;
     IF writing OR r.barred > now THEN
-      IF p_wait > 0 AND r.wanted < now + p_wait * interval '0.5 ms' THEN
-        UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
-      END IF;
+      IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
       status := 0; value := leasehold_v1.ms(CASE WHEN writing THEN r.ends ELSE r.barred END - now);
       RETURN;
     END IF;
@@ -476,15 +509,13 @@ BEGIN
     END IF;
   END IF;
   IF last IS NOT NULL THEN
-    IF p_wait > 0 THEN
-      UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
-    END IF;
+    IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
     status := 0; value := leasehold_v1.ms(least(last, CASE WHEN p_wait > 0 THEN now + p_wait * interval '0.33 ms' END) - now);
     RETURN;
   END IF;
   DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
   UPDATE leasehold.lock SET kind = 'r', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
-      barred = '-infinity', bars = NULL, token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint)
+      barred = '-infinity', bars = NULL, token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint), tokens = 1
     WHERE name = p_name RETURNING 1, token INTO status, value;
 END $$;
 
@@ -503,7 +534,7 @@ BEGIN
   IF NOT writing AND (own.name IS NULL OR p_writes > 0) THEN
     IF r.bars = p_holder THEN
       UPDATE leasehold.lock SET barred = '-infinity', bars = NULL WHERE name = p_name;
-      IF r.wanted > now AND p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
+      PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
     END IF;
     RETURN;
   END IF;
@@ -527,7 +558,7 @@ BEGIN
     status := 1; RETURN;
   END IF;
   status := 2;
-  IF r.wanted > now AND p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); value := 1; END IF;
+  value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
 END $$;
 
 -- Permits with leases. A semaphore is a row of kind s with the number of its permits; those held stand in share.
@@ -549,9 +580,7 @@ BEGIN
   DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
   SELECT coalesce(sum(s.level), 0), min(s.ends) INTO held, first FROM leasehold.share s WHERE s.name = p_name;
   IF held + p_permits > r.number THEN
-    IF p_wait > 0 AND r.wanted < now + p_wait * interval '0.5 ms' THEN
-      UPDATE leasehold.lock SET wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
-    END IF;
+    IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
     status := 0; value := leasehold_v1.ms(first - now); RETURN;
   END IF;
   INSERT INTO leasehold.share VALUES (p_name, p_holder, p_permits, now + p_lease * interval '1 ms');
@@ -560,14 +589,14 @@ END $$;
 
 CREATE OR REPLACE FUNCTION leasehold_v1.permit_release(p_name text, p_holder text, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
-DECLARE was timestamptz; told boolean;
+DECLARE was timestamptz; r leasehold.lock;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   status := 0; value := 0;
-  SELECT wanted > clock_timestamp() INTO told FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   DELETE FROM leasehold.share WHERE name = p_name AND holder = p_holder RETURNING ends INTO was;
   IF NOT FOUND THEN RETURN; END IF;
-  IF told AND p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); value := 1; END IF;
+  value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
   IF was > clock_timestamp() THEN status := 2; END IF;
 END $$;
 
@@ -607,8 +636,9 @@ BEGIN
     n := value + p_number; told := p_number > 0; status := 1; value := n - held;
   WHEN 'take' THEN
     IF value < p_number THEN
-      IF p_wait > 0 AND r.wanted < now + p_wait * interval '0.5 ms' THEN
-        UPDATE leasehold.lock SET kind = p_kind, wanted = now + p_wait * interval '1 ms' WHERE name = p_name;
+      IF p_wait > 0 THEN
+        IF r.kind <> p_kind THEN UPDATE leasehold.lock SET kind = p_kind WHERE name = p_name; END IF;
+        PERFORM leasehold_v1.wait_for(r, p_id);
       END IF;
       status := 0; value := -1; RETURN;
     END IF;
@@ -640,7 +670,11 @@ BEGIN
       ON CONFLICT (id) DO UPDATE SET status = EXCLUDED.status, value = EXCLUDED.value, ends = EXCLUDED.ends;
   END IF;
   -- Who waits for a latch only reads, and leaves no mark.
-  IF told AND p_wake <> '' AND (r.wanted > now OR p_kind = 'l') THEN PERFORM pg_notify(p_wake, ''); END IF;
+  IF told AND p_kind = 'l' AND p_wake <> '' THEN
+    PERFORM pg_notify(p_wake, '');
+  ELSIF told THEN
+    PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_id, p_wake);
+  END IF;
 END $$;
 
 -- Who holds what stands under a name, and whether that is a count (a row without holder). No row: it is at rest.
@@ -706,7 +740,7 @@ CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT leng
 $$;
 
 -- fence: inside the user's own transaction. From here to its end nobody else is given the lock; renewals and the release
--- pass. Raises LH001 when the token is not the one that holds. A transaction that idles longer than p_idle is ended by
+-- pass. Raises LH001 when the token is not one of the grant that holds. A transaction that idles longer than p_idle is ended by
 -- the server, so that a holder which is suspended inside it keeps nobody waiting for ever.
 CREATE OR REPLACE FUNCTION leasehold_v1.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000) RETURNS void
     LANGUAGE plpgsql AS $$
@@ -715,7 +749,8 @@ BEGIN
   IF now_idle = 0 OR now_idle > p_idle THEN
     PERFORM set_config('idle_in_transaction_session_timeout', p_idle::text, true);
   END IF;
-  PERFORM FROM leasehold.lock WHERE name = p_name AND token = p_token AND holder IS NOT NULL FOR KEY SHARE;
+  PERFORM FROM leasehold.lock WHERE name = p_name AND p_token > token - tokens AND p_token <= token AND holder IS NOT NULL
+    FOR KEY SHARE;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'the lock % is not held with fencing token % any more', p_name, p_token USING ERRCODE = 'LH001';
   END IF;
@@ -752,7 +787,7 @@ BEGIN
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
   WITH gone AS (
     DELETE FROM leasehold.lock k WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.lock l WHERE number IS NULL AND ends < past
-        AND wanted < past AND NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = l.name)
+        AND (wants IS NULL OR wanted < past) AND NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = l.name)
         AND NOT EXISTS (SELECT FROM leasehold.waiter w WHERE w.name = l.name) LIMIT p_most FOR UPDATE SKIP LOCKED))
       RETURNING token)
   SELECT count(*), max(token) INTO m, most FROM gone;

@@ -21,8 +21,8 @@ macro_rules! statements {
 
 // The null is the not-after: a connection that has failed is ended at the server instead.
 statements! {
-    ACQUIRE = 0: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, NULL)";
-    ACQUIRE_NOW = 1: "SELECT status, value FROM leasehold_v1.acquire_now($1, $2, $3, $4, $5, NULL)";
+    ACQUIRE = 0: "SELECT status, value FROM leasehold_v1.acquire($1, $2, $3, $4, $5, NULL, $6)";
+    ACQUIRE_NOW = 1: "SELECT status, value FROM leasehold_v1.acquire_now($1, $2, $3, $4, $5, NULL, $6)";
     RELEASE = 2: "SELECT status, value FROM leasehold_v1.release($1, $2, $3, $4)";
     RENEW = 3: "SELECT leasehold_v1.renew($1, $2, $3)";
     FAIR_ACQUIRE = 4: "SELECT status, value, place, next FROM leasehold_v1.fair_acquire($1, $2, $3, $4, $5, $6, $7, NULL)";

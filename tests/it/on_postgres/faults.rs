@@ -51,10 +51,11 @@ fn a_waiter_whose_reply_is_lost_gets_in() {
             let guard = direct.lock("k").unwrap();
             std::thread::scope(|s| {
                 let waits = s.spawn(|| match fair {
-                    false => client.lock("k").unwrap().unlock().unwrap(),
-                    true => client.fair("k").lock().unwrap().unlock().unwrap(),
+                    // The fault may also meet the release, which is then repeated in the background.
+                    false => drop(client.lock("k").unwrap()),
+                    true => drop(client.fair("k").lock().unwrap()),
                 });
-                let (waiters, wanted) = ("leasehold.waiter", "leasehold.lock WHERE wanted > clock_timestamp()");
+                let (waiters, wanted) = ("leasehold.waiter", "leasehold.lock WHERE wants IS NOT NULL");
                 let sql = format!("SELECT count(*) FROM {}", if fair { waiters } else { wanted });
                 wait_until("it waits", || server.number_of(&sql) > 0);
                 // The try that the release leads to.
@@ -64,7 +65,7 @@ fn a_waiter_whose_reply_is_lost_gets_in() {
             });
             proxy.disarm();
             wait_until("nothing is held", || server.held().is_empty());
-            server.run_sql("UPDATE leasehold.lock SET wanted = '-infinity'");
+            server.run_sql("UPDATE leasehold.lock SET wants = NULL");
         }
     }
 }
@@ -84,7 +85,7 @@ fn ended_backends_are_replaced() {
     // The listener too: the waiter hears of the release again.
     std::thread::scope(|s| {
         let waits = s.spawn(|| server.builder().build().unwrap().lock("kept").unwrap().unlock().unwrap());
-        let waits_now = "SELECT count(*) FROM leasehold.lock WHERE wanted > clock_timestamp()";
+        let waits_now = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
         wait_until("it waits", || server.number_of(waits_now) > 0);
         let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'";
         wait_until("it listens", || server.number_of(listens) > 0);
@@ -137,9 +138,10 @@ fn locks_outlive_a_restart_and_a_crash() {
         assert!(other.try_lock("kept").unwrap().is_none() && other.semaphore("pool").try_acquire().unwrap().is_none());
     }
     // One backend dies, and with it all.
-    let mut victim = server.connect();
+    let (mut victim, mut bystander) = (server.connect(), server.connect());
     let pid: i32 = victim.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     crate::rig::signal(u32::try_from(pid).unwrap(), "KILL");
+    wait_until("all backends end", || bystander.batch_execute("SELECT").is_err());
     wait_until("it serves again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
     guard.extend(LONG).unwrap();
     guard.unlock().unwrap();
@@ -156,7 +158,7 @@ fn a_waiter_rides_out_a_restart() {
     let guard = a.lock("k").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| b.lock("k").map(|guard| guard.is_held()));
-        let waits_now = "SELECT count(*) FROM leasehold.lock WHERE wanted > clock_timestamp()";
+        let waits_now = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
         wait_until("it waits", || server.number_of(waits_now) > 0);
         server.stop("immediate");
         server.run();
@@ -215,7 +217,7 @@ fn a_promoted_standby_goes_on() {
     let standby = primary.standby("hot_standby = on");
     standby.run();
     let both = format!("postgres://leasehold@/postgres?host={},{}", standby.dir().display(), primary.dir().display());
-    let client = LockClient::builder().url(&both).lease(ms(1500)).build().unwrap();
+    let client = LockClient::builder().url(&both).lease(ms(4000)).build().unwrap();
     let only = LockClient::open(&standby.url()).unwrap_err();
     assert_eq!(only.kind(), ErrorKind::ReadOnly, "{only:?}");
 
@@ -225,7 +227,7 @@ fn a_promoted_standby_goes_on() {
     primary.stop("immediate");
     standby.promote();
     wait_until("the hold is renewed there", || client.try_lock("other").is_ok_and(|won| won.is_some()));
-    assert!(!kept.wait_lost(ms(2500)), "what the standby had is respected");
+    assert!(!kept.wait_lost(ms(5000)), "what the standby had is respected");
     let other = standby.client();
     assert!(other.try_lock("kept").unwrap().is_none());
     kept.unlock().unwrap();

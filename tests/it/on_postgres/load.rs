@@ -1,9 +1,10 @@
 //! Many threads over few connections, and many holds.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::server;
+use crate::rig::Postgres;
 use crate::rig::{ms, wait_until};
 
 /// 64 threads send their requests together over four connections.
@@ -58,6 +59,59 @@ fn a_locked_row_holds_up_no_batch() {
         waits.join().unwrap();
     });
     drop((client, other));
+    server.assert_clean();
+}
+
+/// Two clients with threads that take and free one lock all the time: neither keeps it for itself.
+#[test]
+fn clients_share_a_lock() {
+    let server = server!();
+    let clients = [server.client(), server.client()];
+    let (over, counts) = (AtomicBool::new(false), [const { AtomicU32::new(0) }; 2]);
+    std::thread::scope(|s| {
+        for n in 0..8 {
+            let (client, count, over) = (&clients[n % 2], &counts[n % 2], &over);
+            s.spawn(move || {
+                while !over.load(Ordering::SeqCst) {
+                    client.lock("k").unwrap().unlock().unwrap();
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let each = || counts.iter().map(|count| count.load(Ordering::SeqCst)).min().unwrap();
+        // In turns: a few of one client would come by chance.
+        for turn in 1..=10 {
+            wait_until("both get it", || each() > turn * 20);
+        }
+        over.store(true, Ordering::SeqCst);
+    });
+    drop(clients);
+    server.assert_clean();
+}
+
+/// Waiting writes nothing to the server's log, however long it lasts.
+#[test]
+fn a_wait_writes_nothing() {
+    let server = server!(Postgres::start_with("autovacuum = off\nbgwriter_lru_maxpages = 0\ncheckpoint_timeout = 1h"));
+    let holder = server.builder().lease(Duration::from_secs(300)).build().unwrap();
+    let client = server.builder().lease(ms(400)).build().unwrap();
+    let guard = holder.lock("k").unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| client.lock("k").unwrap().unlock().unwrap());
+        wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
+        // The row alone: the server logs a snapshot of its own every 15 s.
+        let row = || server.texts("SELECT concat_ws(' ', ctid, xmin, xmax, wants, wanted) FROM leasehold.lock");
+        let before = row();
+        let calls = "SELECT pg_stat_get_db_xact_commit(oid) FROM pg_database WHERE datname = 'postgres'";
+        let asked = server.number_of(calls);
+        // Its timer is that of a lost message: a lease.
+        std::thread::sleep(ms(1500));
+        wait_until("it has asked again", || server.number_of(calls) > asked + 3);
+        assert_eq!(row(), before);
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+    drop((holder, client));
     server.assert_clean();
 }
 

@@ -299,10 +299,10 @@ impl Postgres {
         self.processes().into_iter().map(resume).all(|done| done.is_ok_and(|status| status.success()))
     }
 
-    /// Ends all backends of clients but that of the caller.
+    /// Ends all backends of clients but that of the caller, and waits for that.
     pub(crate) fn end_backends(&self) {
         self.run_sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
              WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
         );
     }
