@@ -176,7 +176,9 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  r := leasehold_v1.row_of(p_name, 'x');
+  -- What row_of does first.
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN r := leasehold_v1.row_of(p_name, 'x'); END IF;
   IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
   now := clock_timestamp();
   IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
@@ -197,11 +199,22 @@ END $$;
 -- all the others. Answers also 6: its row is locked just now, ask alone.
 CREATE OR REPLACE FUNCTION leasehold_v1.acquire_now(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
-DECLARE r leasehold.lock;
+DECLARE r leasehold.lock; now timestamptz;
 BEGIN
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
-  IF FOUND AND (p_held > 0 OR r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()
-     OR (p_wait > 0 AND NOT leasehold_v1.is_told(r.wants, p_holder))) THEN
+  now := clock_timestamp();
+  IF FOUND AND p_held = 0 AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= now) THEN
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
+    now := clock_timestamp();
+    IF r.kind = 'x' AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= now) AND p_late IS NULL THEN
+      -- As acquire does.
+      UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+          token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint) + p_tokens - 1, tokens = p_tokens
+        WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
+      RETURN;
+    END IF;
+  ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v1.is_told(r.wants, p_holder))) THEN
     PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
   END IF;
