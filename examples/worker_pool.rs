@@ -8,6 +8,10 @@
 //! fencing token, which the table checks: for a third of a lease after the restart two workers may
 //! both believe that they have the lock.
 //!
+//! With `--store postgres` (cargo feature `postgres`) the locks are in PostgreSQL, under the same
+//! faults: there the server crashes, and comes back with the locks that it had. Its programs are
+//! those on the path, of Debian's package, or in LEASEHOLD_POSTGRES.
+//!
 //! Nothing outlives it, whatever ends it (Ctrl-C, SIGTERM, SIGKILL): a second process, the sweeper,
 //! reads from a pipe which processes to end, and the end of that pipe is the signal to do so.
 //!
@@ -18,6 +22,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -48,15 +53,17 @@ fn main() -> Outcome<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["worker", number, url, file, fate] => worker(number.parse()?, url, file, fate.parse()?),
         ["sweep", dir] => sweep(Path::new(dir)),
-        _ => {
+        [] | ["--store", "redis" | "postgres"] => {
+            let store = if args.is_empty() || args[1] == "redis" { Store::redis() } else { Store::postgres()? };
             let dir = std::env::temp_dir().join(format!("lh-pool-{}", std::process::id()));
             let sweeper = Sweeper::start(&dir)?;
             std::fs::create_dir(&dir)?;
-            let outcome = supervise(&dir, &sweeper);
+            let outcome = supervise(store, &dir, &sweeper);
             // The sweeper removes the directory, now or when this process is killed before it comes
             // here.
             outcome.and(sweeper.end())
         }
+        _ => Err("usage: worker_pool [--store redis|postgres]".into()),
     }
 }
 
@@ -156,52 +163,137 @@ fn one_job(db: &mut Connection, guard: &ReentrantMutexGuard, number: usize, fate
 
 // ---------------------------------------------------------------- the server
 
+/// Where the locks are.
+enum Store {
+    /// The program of the server.
+    Redis(String),
+    /// The directory of the server's programs.
+    Postgres(PathBuf),
+}
+
+impl Store {
+    fn redis() -> Self {
+        Self::Redis(std::env::var("LEASEHOLD_SERVER").unwrap_or_else(|_| "redis-server".to_owned()))
+    }
+
+    fn postgres() -> Outcome<Self> {
+        let named = std::env::var_os("LEASEHOLD_POSTGRES").map(PathBuf::from);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+        let debian = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
+        let mut all = named.into_iter().chain(std::env::split_paths(&path)).chain(debian);
+        let found = all.find(|dir| dir.join("initdb").exists() && dir.join("postgres").exists());
+        let found =
+            found.ok_or("no initdb and postgres (Debian: apt-get install postgresql; or LEASEHOLD_POSTGRES)")?;
+        // A link may lead there, and the programs look for each other beside themselves.
+        let program = std::fs::canonicalize(found.join("postgres"))?;
+        Ok(Self::Postgres(program.parent().ok_or("no directory")?.to_owned()))
+    }
+
+    fn after_a_crash(&self) -> &'static str {
+        match self {
+            Self::Redis(_) => "empty",
+            Self::Postgres(_) => "with its locks",
+        }
+    }
+
+    fn url(&self, dir: &Path) -> String {
+        match self {
+            Self::Redis(_) => format!("redis+unix://{}", dir.join("s").display()),
+            Self::Postgres(_) => format!("postgres://pool@/postgres?host={}", dir.display()),
+        }
+    }
+
+    /// Once, before the first start.
+    fn prepare(&self, dir: &Path) -> Outcome<()> {
+        let Self::Postgres(programs) = self else { return Ok(()) };
+        if is_root() {
+            std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY))?;
+        }
+        let mut initdb = as_user(&programs.join("initdb"));
+        initdb.arg("-D").arg(dir.join("data")).args(["-U", "pool", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"]);
+        let made = initdb.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?.success();
+        if made { Ok(()) } else { Err("initdb failed".into()) }
+    }
+
+    fn command(&self, dir: &Path) -> Command {
+        match self {
+            Self::Redis(program) => {
+                let mut command = Command::new(program);
+                command.args(["--port", "0", "--save", "", "--appendonly", "no"]);
+                command.arg("--unixsocket").arg(dir.join("s")).arg("--dir").arg(dir);
+                command
+            }
+            Self::Postgres(programs) => {
+                let mut command = as_user(&programs.join("postgres"));
+                command.arg("-D").arg(dir.join("data")).arg("-k").arg(dir).args(["-c", "listen_addresses="]);
+                command
+            }
+        }
+    }
+}
+
+/// PostgreSQL refuses to run as root: this is who it runs as then (nobody).
+const NOBODY: u32 = 65534;
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+fn as_user(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()]).arg(program);
+    command
+}
+
 struct Server {
-    program: String,
+    store: Store,
     dir: PathBuf,
     process: Swept,
     sweeper: Sweeper,
 }
 
 impl Server {
-    fn start(dir: &Path, sweeper: &Sweeper) -> Outcome<Self> {
-        let program = std::env::var("LEASEHOLD_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let process = Self::launch(&program, dir, sweeper)?;
-        let server = Self { program, dir: dir.to_owned(), process, sweeper: sweeper.clone() };
+    fn start(store: Store, dir: &Path, sweeper: &Sweeper) -> Outcome<Self> {
+        store.prepare(dir)?;
+        let process = Self::launch(&store, dir, sweeper)?;
+        let server = Self { store, dir: dir.to_owned(), process, sweeper: sweeper.clone() };
         server.wait_ready()?;
         Ok(server)
     }
 
-    fn launch(program: &str, dir: &Path, sweeper: &Sweeper) -> Outcome<Swept> {
-        let process = Command::new(program)
-            .args(["--port", "0", "--save", "", "--appendonly", "no"])
-            .arg("--unixsocket")
-            .arg(dir.join("s"))
-            .arg("--dir")
-            .arg(dir)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|e| format!("{program} cannot be started ({e}); set LEASEHOLD_SERVER"))?;
-        sweeper.watch(process)
+    fn launch(store: &Store, dir: &Path, sweeper: &Sweeper) -> Outcome<Swept> {
+        let mut command = store.command(dir);
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        sweeper.watch(process.map_err(|e| format!("{command:?} cannot be started ({e}); set LEASEHOLD_SERVER"))?)
     }
 
     fn url(&self) -> String {
-        format!("redis+unix://{}", self.dir.join("s").display())
+        self.store.url(&self.dir)
     }
 
     fn wait_ready(&self) -> Outcome<()> {
         let start = Instant::now();
-        while LockClient::open(&self.url()).is_err() {
+        while let Err(e) = LockClient::open(&self.url()) {
             if start.elapsed() > Duration::from_secs(10) {
-                return Err("the server does not answer".into());
+                return Err(format!("the server does not answer: {e}").into());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
     }
 
+    /// As by a crash.
     fn kill(&mut self) -> Outcome<()> {
+        if matches!(self.store, Store::Postgres(_)) {
+            // It has children, and ends them.
+            signal(self.process.process.id(), "QUIT")?;
+            self.process.process.wait()?;
+            return Ok(());
+        }
         self.process.end();
         std::fs::remove_file(self.dir.join("s")).or_else(|e| match e.kind() {
             std::io::ErrorKind::NotFound => Ok(()),
@@ -211,21 +303,24 @@ impl Server {
     }
 
     fn start_again(&mut self) -> Outcome<()> {
-        self.process = Self::launch(&self.program, &self.dir, &self.sweeper)?;
+        self.process = Self::launch(&self.store, &self.dir, &self.sweeper)?;
         self.wait_ready()
     }
 
     /// Commands that clients sent, as far as the locks are concerned (what a connection asks when
-    /// it is made is not). Told by the server and not by the workers; `eval` and `evalsha`
-    /// never run inside a script, so none counts twice.
-    fn commands(&self) -> Outcome<u64> {
+    /// it is made is not). Told by the server and not by the workers; `eval` and `evalsha` never
+    /// run inside a script, so none counts twice. `None` where the server does not count them.
+    fn commands(&self) -> Outcome<Option<u64>> {
+        if matches!(self.store, Store::Postgres(_)) {
+            return Ok(None);
+        }
         let mut connection = redis::Client::open(self.url())?.get_connection()?;
         let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection)?;
         let of = |name: &str| {
             let rest = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
             rest.and_then(|rest| rest.split(',').next()?.parse::<u64>().ok()).unwrap_or(0)
         };
-        Ok(of("evalsha") + of("eval") + of("subscribe") + of("unsubscribe"))
+        Ok(Some(of("evalsha") + of("eval") + of("subscribe") + of("unsubscribe")))
     }
 }
 
@@ -365,6 +460,10 @@ fn signal(pid: u32, name: &str) -> Outcome<()> {
     if sent { Ok(()) } else { Err(format!("kill -{name} {pid} failed").into()) }
 }
 
+fn sum(before: Option<u64>, more: Option<u64>) -> Option<u64> {
+    Some(before? + more?)
+}
+
 /// What was done to whom, and when.
 #[derive(Default)]
 struct Faults {
@@ -374,8 +473,8 @@ struct Faults {
     refused: Option<String>,
 }
 
-fn supervise(dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
-    let mut server = Server::start(dir, sweeper)?;
+fn supervise(store: Store, dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
+    let mut server = Server::start(store, dir, sweeper)?;
     let url = server.url();
     let file = dir.join("result.db");
     let db = Connection::open(&file)?;
@@ -399,7 +498,7 @@ fn supervise(dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
     }
     let mut log = Vec::new();
     let mut faults = Faults::default();
-    let mut commands = 0;
+    let mut commands = Some(0);
     let start = Instant::now();
     let mut done = 0;
     let mut takes = 0;
@@ -457,8 +556,8 @@ fn supervise(dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
         // server has forgotten that lease, and a process that starts while there is no server has
         // nothing to wait with.
         if faults.down.is_none() && replaced && faults.suspended.is_some() && takes > 180 {
-            commands += server.commands()?;
-            println!("  the server is killed; it comes back empty");
+            commands = sum(commands, server.commands()?);
+            println!("  the server is killed; it comes back {}", server.store.after_a_crash());
             let from = micros();
             server.kill()?;
             std::thread::sleep(Duration::from_millis(300));
@@ -466,7 +565,7 @@ fn supervise(dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
             faults.down = Some((from, micros()));
         }
     }
-    commands += server.commands()?;
+    commands = sum(commands, server.commands()?);
     drop(workers);
     for event in events.try_iter() {
         note_refusal(&event, &mut faults)?;
@@ -491,12 +590,14 @@ fn note_refusal(event: &Event, faults: &mut Faults) -> Outcome<()> {
 
 // ---------------------------------------------------------------- the report
 
-fn report(db: &Connection, mut log: Vec<Event>, faults: &Faults, commands: u64) -> Outcome<()> {
+fn report(db: &Connection, mut log: Vec<Event>, faults: &Faults, commands: Option<u64>) -> Outcome<()> {
     log.sort_by_key(|event| event.at);
     let holds = holds(&log, faults);
     time_line(&holds, faults);
     hand_overs(&holds, faults);
-    commands_per_wait(&holds, commands);
+    if let Some(commands) = commands {
+        commands_per_wait(&holds, commands);
+    }
 
     let total: i64 = db.query_row("SELECT total FROM result WHERE id = 1", [], |row| row.get(0))?;
     let done: i64 = db.query_row("SELECT count(*) FROM job WHERE done = 1", [], |row| row.get(0))?;

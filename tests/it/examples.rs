@@ -26,7 +26,11 @@ fn examples() -> &'static PathBuf {
 
 /// Runs an example and returns its last line.
 fn run(name: &str, url: Option<&str>) -> String {
-    let output = Command::new(examples().join(name)).args(url).output().unwrap();
+    run_with(name, url.as_slice())
+}
+
+fn run_with(name: &str, args: &[&str]) -> String {
+    let output = Command::new(examples().join(name)).args(args).output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{name}: {stdout}\n{}", String::from_utf8_lossy(&output.stderr));
     stdout.lines().last().unwrap_or_default().to_owned()
@@ -59,6 +63,14 @@ fn the_small_examples_succeed() {
 #[test]
 fn the_worker_pool_is_exact_under_faults() {
     assert!(run("worker_pool", None).ends_with(": exact"));
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn the_worker_pool_is_exact_in_a_database_too() {
+    if crate::rig::Postgres::is_installed() {
+        assert!(run_with("worker_pool", &["--store", "postgres"]).ends_with(": exact"));
+    }
 }
 
 #[test]

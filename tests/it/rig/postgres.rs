@@ -87,6 +87,11 @@ impl Postgres {
         Some(server)
     }
 
+    /// Whether there is a PostgreSQL; if not, that is said on standard error.
+    pub(crate) fn is_installed() -> bool {
+        binaries().is_some()
+    }
+
     /// A server that does not run yet.
     pub(crate) fn prepare(settings: &str) -> Option<Self> {
         let server = Self::empty(settings)?;
