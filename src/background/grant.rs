@@ -208,8 +208,8 @@ impl Grant {
         has_token && lease == self.span && self.longest() == self.span && self.run().lasted < self.span / 3
     }
 
-    /// From here on the hold does not pass to another thread of the client: whoever is next asks the
-    /// store for it.
+    /// From here on the hold does not pass to another thread of the client: whoever is next asks
+    /// the store for it.
     pub(crate) fn ends_run(&self) {
         self.is_last_turn.store(true, Ordering::Release);
     }
