@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::background::grant::Grant;
 use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
@@ -118,6 +119,9 @@ pub(crate) struct Leader<'s> {
 
 pub(crate) enum EnqueueOutcome<'s> {
     Leader(Leader<'s>),
+    /// The caller was counted as one more reader at the hold of this grant. It must begin that
+    /// turn, because nobody else gives it up.
+    Joined(Arc<Grant>),
     /// With the event of the queue, which knows how old the last reply is.
     TimedOut(Arc<Event>),
     Closed,
@@ -181,7 +185,14 @@ impl LocalQueues {
                 None => EnqueueOutcome::TimedOut(membership.local_queue.event.clone()),
             },
             Signal::Closed if membership.give_up(&waiter) => EnqueueOutcome::Closed,
-            _ => EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback: waiter.piggyback.clone() }),
+            // It was taken out of the queue, perhaps between the two looks at the signal.
+            _ => match waiter.wait(Deadline::Now) {
+                Signal::Joined(grant) => EnqueueOutcome::Joined(grant),
+                _ => {
+                    let piggyback = waiter.piggyback.clone();
+                    EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback })
+                }
+            },
         }
     }
 
@@ -248,6 +259,27 @@ impl LocalQueues {
         let grant = passed_to.as_ref()?.overtake(fits)?;
         state.piggyback = state.passed_to.take();
         Some(grant)
+    }
+
+    /// Lets the readers next in the queue join the read hold of this grant, which the leader of the
+    /// queue has just begun: up to the first writer, so that they do not overtake it.
+    pub(crate) fn let_readers_join(&self, grant: &Arc<Grant>) {
+        let Some(local_queue) = self.map.lock().get(&grant.name.key).cloned() else { return };
+        let mut joined = SmallVec::<[Arc<Waiter>; 8]>::new();
+        let mut state = local_queue.state.lock();
+        while let Some(next) = state.waiters.front() {
+            if !next.piggyback.as_ref().is_some_and(|piggyback| piggyback.joins(grant)) {
+                break;
+            }
+            if !next.set(Signal::Joined(grant.clone())) {
+                // The client is being closed, and it leaves the queue by itself.
+                grant.admits_one_less();
+                break;
+            }
+            joined.extend(state.waiters.pop_front());
+        }
+        drop(state);
+        joined.iter().for_each(|waiter| waiter.wake());
     }
 
     /// The acquire of a waiter that queues at the server, if it is one of this client and sleeps.

@@ -9,5 +9,6 @@ mod renewal_thread;
 pub(crate) mod renewal_trouble;
 pub(crate) mod run;
 pub(crate) mod schedule;
+mod share;
 mod waiter;
 pub(crate) mod watchdog;

@@ -328,7 +328,7 @@ impl Inner {
                     State::Lost => self.ended_by_time(grant, news),
                     // Its release was sent in the meantime, and may have run before the renewal put
                     // the hold back.
-                    State::Released | State::Closed if again => self.take_back(grant),
+                    State::Released | State::Closed if again && grant.was_put_back() => self.take_back(grant),
                     _ => {}
                 }
                 sent_at.plus(grant.period())
