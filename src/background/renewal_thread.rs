@@ -356,7 +356,9 @@ impl Inner {
         grant.wake();
         self.loss_callbacks.report(grant);
         self.local_queues.notify(&grant.name.key);
-        self.take_back(grant);
+        if grant.leaves_last() {
+            self.take_back(grant);
+        }
     }
 
     fn take_back(&self, grant: &Grant) {

@@ -35,6 +35,7 @@ mod scripts;
 mod scripts_twice;
 mod semaphore;
 mod sentinel;
+mod shared_reads;
 mod stray_frames;
 mod stress;
 mod tidy;
