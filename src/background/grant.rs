@@ -393,8 +393,8 @@ impl Grant {
         self.ending.fetch_or(PUT_BACK, Ordering::AcqRel) & GIVEN_UP != 0
     }
 
-    /// The release is over. Whether the hold was [put back](Self::was_put_back) beside it and has to
-    /// be undone.
+    /// The release is over. Whether the hold was [put back](Self::was_put_back) beside it and has
+    /// to be undone.
     pub(crate) fn release_is_over(&self) -> bool {
         self.ending.fetch_or(GIVEN_UP, Ordering::AcqRel) & PUT_BACK != 0
     }
