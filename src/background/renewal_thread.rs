@@ -338,6 +338,10 @@ impl Inner {
                     self.loss_callbacks.report(grant);
                     news.warn(format!("the hold of {:?} is gone from the server", grant.name.name));
                 }
+                if grant.is_member() {
+                    // The others of its share learn of it at once.
+                    self.table.lock().due.hasten(&grant.holder, now);
+                }
                 self.local_queues.notify(&grant.name.key);
                 now
             }

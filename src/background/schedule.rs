@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::background::grant::{Grant, tick};
+use crate::base::holder::Holder;
 use crate::base::lease::{Moment, margin};
 
 /// Each grant knows its place here. The owner of the schedule guards both with one mutex.
@@ -46,6 +47,15 @@ impl Schedule {
     pub(crate) fn take(&mut self, grant: &Grant) -> Option<Moment> {
         let place = grant.place.lock().take()?;
         self.due.remove(&place).map(|_| place.0)
+    }
+
+    /// Makes all grants of a holder due now.
+    pub(crate) fn hasten(&mut self, holder: &Holder, now: Moment) {
+        let theirs: Vec<_> = self.due.values().filter(|grant| grant.holder == *holder).cloned().collect();
+        for grant in theirs {
+            self.leave(&grant);
+            self.enter(&grant, now);
+        }
     }
 
     /// When the thread that visits them must wake up: for the first that is due, and in between to

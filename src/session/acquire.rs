@@ -208,7 +208,8 @@ fn acquire(
         return Ok(Some(hold));
     }
     // A thread that waits for the lock comes first.
-    if !shared.local_queues.is_occupied(&name.key)
+    if call.joins()
+        && !shared.local_queues.is_occupied(&name.key)
         && let Some(hold) = call.join()?
     {
         return Ok(Some(hold));
@@ -278,9 +279,6 @@ impl LockCall<'_> {
 
     /// Joins the read hold of another thread of the client, if there is one.
     fn join(&mut self) -> Result<Option<Hold>> {
-        if !self.joins() {
-            return Ok(None);
-        }
         let AcquireAttempt { shared, name, .. } = self.attempt;
         match shared.holds.joined(&name.key, self.terms.lease) {
             Some(previous) => self.take_turn(&previous),
