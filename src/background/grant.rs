@@ -110,12 +110,17 @@ pub(crate) struct Grant {
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
     /// it is inspected often.
     shared: AtomicBool,
-    /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
-    pub(crate) place: Mutex<Option<(Moment, u64)>>,
+    /// When the watchdog visits it, in nanoseconds, or [`NOT_SCHEDULED`]. Changed only under the
+    /// mutex of the watchdog's table.
+    pub(super) due: AtomicU64,
     clock: Arc<dyn Clock>,
-    listeners: Mutex<Listeners>,
+    /// Made when it is first needed: few holds of many have any.
+    listeners: Mutex<Option<Box<Listeners>>>,
     ended: Condvar,
 }
+
+/// The watchdog does not visit the grant.
+pub(super) const NOT_SCHEDULED: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Listeners {
@@ -166,9 +171,9 @@ impl Grant {
             renewed_no_more: AtomicBool::new(false),
             ends,
             shared,
-            place: Mutex::new(None),
+            due: AtomicU64::new(NOT_SCHEDULED),
             clock,
-            listeners: Mutex::default(),
+            listeners: Mutex::new(None),
             ended: Condvar::new(),
         }
     }
@@ -207,7 +212,7 @@ impl Grant {
 
     /// How long its run is up to now.
     pub(crate) fn run(&self) -> RunLength {
-        let turns = self.turn.map_or(1, |turn| turn.number);
+        let turns = self.turn.map_or(1, |turn| turn.number.get());
         RunLength { turns, lasted: self.now().since(self.asked_at) }
     }
 
@@ -354,7 +359,7 @@ impl Grant {
     pub(crate) fn wake(&self) {
         // The mutex is taken also for `ended`: a waiter that has read the state and does not wait
         // yet must not miss this.
-        self.listeners.lock().events.iter().for_each(|event| event.notify());
+        self.listeners.lock().iter().flat_map(|listeners| &listeners.events).for_each(|event| event.notify());
         self.ended.notify_all();
     }
 
@@ -362,11 +367,13 @@ impl Grant {
     /// [removed](Self::remove_event). The end by time alone may not notify it: the waiting thread
     /// keeps that deadline itself.
     pub(crate) fn add_event(&self, event: &Arc<Event>) {
-        self.listeners.lock().events.push(event.clone());
+        self.listeners.lock().get_or_insert_default().events.push(event.clone());
     }
 
     pub(crate) fn remove_event(&self, event: &Arc<Event>) {
-        self.listeners.lock().events.retain(|other| !Arc::ptr_eq(other, event));
+        if let Some(listeners) = &mut *self.listeners.lock() {
+            listeners.events.retain(|other| !Arc::ptr_eq(other, event));
+        }
     }
 
     /// Blocks until the lease is lost or closed (true), released (false), or `timeout` has passed
@@ -393,6 +400,7 @@ impl Grant {
     /// True for the first callback of a grant.
     pub(crate) fn add_callback(&self, OnLost(place): &OnLost) -> bool {
         let mut listeners = self.listeners.lock();
+        let listeners = listeners.get_or_insert_default();
         if listeners.callbacks.len() == listeners.callbacks.capacity() {
             listeners.callbacks.retain(|callback| callback.strong_count() > 0);
         }
@@ -402,8 +410,8 @@ impl Grant {
 
     /// Takes those that have neither run nor been taken back.
     pub(crate) fn take_callbacks(&self) -> Vec<Callback> {
-        let callbacks = std::mem::take(&mut self.listeners.lock().callbacks);
-        callbacks.iter().filter_map(|place| place.upgrade()?.lock().take()).collect()
+        let callbacks = self.listeners.lock().as_mut().map(|listeners| std::mem::take(&mut listeners.callbacks));
+        callbacks.iter().flatten().filter_map(|place| place.upgrade()?.lock().take()).collect()
     }
 }
 
