@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::run::{RunLength, Turn};
-use crate::background::share::Member;
+use crate::background::share::Share;
 use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
 use crate::base::event::Event;
@@ -68,6 +68,8 @@ pub(crate) enum RenewalPolicy {
 const PUT_BACK: u8 = 1;
 /// The release is over, and nobody waits for its outcome.
 const GIVEN_UP: u8 = 2;
+/// It has left its share.
+const LEFT: u8 = 4;
 /// For long leases: the default lease, so that they are visited as often as others.
 const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
 /// For a lock that others share. A reader of another library may arrive at any time, and each of
@@ -103,7 +105,7 @@ pub(crate) struct Grant {
     /// Its turn in a [run](crate::background::run); `None`: it never passes on.
     pub(crate) turn: Option<Turn>,
     /// Of a read hold that other threads of the client may [join](crate::background::share).
-    member: Option<Member>,
+    share: Option<Arc<Share>>,
     /// The longest lease that was ever requested, in nanoseconds, answered or not: what may stand
     /// at the server.
     longest: AtomicU64,
@@ -112,19 +114,24 @@ pub(crate) struct Grant {
     gone: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
-    /// [`PUT_BACK`] and [`GIVEN_UP`].
+    /// [`PUT_BACK`], [`GIVEN_UP`] and [`LEFT`].
     ending: AtomicU8,
     /// Locked while they are used to change the lease.
     ends: Mutex<Ends>,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
     /// it is inspected often.
     shared: AtomicBool,
-    /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
-    pub(crate) place: Mutex<Option<(Moment, u64)>>,
+    /// When the watchdog visits it, in nanoseconds, or [`NOT_SCHEDULED`]. Changed only under the
+    /// mutex of the watchdog's table.
+    pub(super) due: AtomicU64,
     clock: Arc<dyn Clock>,
-    listeners: Mutex<Listeners>,
+    /// Made when it is first needed: few holds of many have any.
+    listeners: Mutex<Option<Box<Listeners>>>,
     ended: Condvar,
 }
+
+/// The watchdog does not visit the grant.
+pub(super) const NOT_SCHEDULED: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Listeners {
@@ -169,7 +176,7 @@ impl Grant {
             renewal_policy,
             asked_at: sent_at,
             turn: None,
-            member: None,
+            share: None,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
             gone: AtomicBool::new(false),
@@ -177,15 +184,15 @@ impl Grant {
             ending: AtomicU8::new(0),
             ends,
             shared,
-            place: Mutex::new(None),
+            due: AtomicU64::new(NOT_SCHEDULED),
             clock,
-            listeners: Mutex::default(),
+            listeners: Mutex::new(None),
             ended: Condvar::new(),
         }
     }
 
     /// The next turn at the hold of this one, which has been given up and passed on, or another
-    /// member in it, which has been [counted](Self::admits_one): with the same holder, and the
+    /// member of its share, which has been [counted](Self::admits_one): with the same holder, and the
     /// lease that the store has confirmed for it.
     pub(crate) fn next_turn(&self, renewal_policy: impl FnOnce(Moment) -> RenewalPolicy) -> Self {
         let now = self.now();
@@ -196,7 +203,7 @@ impl Grant {
         let end = self.ends.lock().own();
         Self {
             turn: self.turn.map(|turn| turn.next(now)),
-            member: self.member.as_ref().map(Member::of_counted),
+            share: self.share.clone(),
             lease: Lease::new(end),
             ends: Mutex::new(Ends::new(end)),
             ..grant
@@ -220,11 +227,11 @@ impl Grant {
 
     /// Makes it the first member of a share.
     pub(crate) fn open_share(&mut self) {
-        self.member = Some(Member::first(self.now()));
+        self.share = Some(Arc::new(Share::new(self.now())));
     }
 
     pub(crate) fn is_member(&self) -> bool {
-        self.member.is_some()
+        self.share.is_some()
     }
 
     /// Counts one more member of its share, for a thread with these terms; false if that has to ask
@@ -233,31 +240,33 @@ impl Grant {
     /// The first inspection of a member comes later than any admission: up to then its lease is as
     /// the store granted it.
     pub(crate) fn admits_one(&self, lease: Duration) -> bool {
-        let Some(member) = &self.member else { return false };
+        let Some(share) = &self.share else { return false };
         let now = self.now();
-        member.is_open(now)
+        share.is_open(now)
             && now.since(self.asked_at) < self.first_visit()
             && lease == self.span
             && self.longest() == self.span
             && !self.is_gone()
             && self.lease.state(now) == State::Held
-            && member.count_one()
+            && share.count_one()
     }
 
     /// Takes back an [admission](Self::admits_one) to the share of this live member.
     pub(super) fn admits_one_less(&self) {
-        self.member.iter().for_each(Member::take_back_one);
+        self.share.iter().for_each(|share| share.take_back_one());
     }
 
     /// Whether it must be given up in the store, now that it is given up here: not while other
-    /// threads have the same hold there.
+    /// threads have the same hold there. A member leaves its share once: a lease that has ended by
+    /// time is given up by the watchdog, and by its guard.
     pub(crate) fn leaves_last(&self) -> bool {
-        self.member.as_ref().is_none_or(Member::leave)
+        let leaves = || self.ending.fetch_or(LEFT, Ordering::AcqRel) & LEFT == 0;
+        self.share.as_ref().is_none_or(|share| leaves() && share.leave())
     }
 
     /// How long its run is up to now.
     pub(crate) fn run(&self) -> RunLength {
-        let turns = self.turn.map_or(1, |turn| turn.number);
+        let turns = self.turn.map_or(1, |turn| turn.number.get());
         RunLength { turns, lasted: self.now().since(self.asked_at) }
     }
 
@@ -270,11 +279,11 @@ impl Grant {
     pub(crate) fn asks_for(&self, lease: Duration) {
         let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
         self.longest.fetch_max(nanos, Ordering::Relaxed);
-        self.member.iter().for_each(|member| member.asks_for(nanos));
+        self.share.iter().for_each(|share| share.asks_for(nanos));
     }
 
     fn longest(&self) -> Duration {
-        let of_others = self.member.as_ref().map_or(0, Member::longest);
+        let of_others = self.share.as_ref().map_or(0, |share| share.longest());
         Duration::from_nanos(self.longest.load(Ordering::Relaxed).max(of_others))
     }
 
@@ -421,7 +430,7 @@ impl Grant {
     pub(crate) fn wake(&self) {
         // The mutex is taken also for `ended`: a waiter that has read the state and does not wait
         // yet must not miss this.
-        self.listeners.lock().events.iter().for_each(|event| event.notify());
+        self.listeners.lock().iter().flat_map(|listeners| &listeners.events).for_each(|event| event.notify());
         self.ended.notify_all();
     }
 
@@ -429,11 +438,13 @@ impl Grant {
     /// [removed](Self::remove_event). The end by time alone may not notify it: the waiting thread
     /// keeps that deadline itself.
     pub(crate) fn add_event(&self, event: &Arc<Event>) {
-        self.listeners.lock().events.push(event.clone());
+        self.listeners.lock().get_or_insert_default().events.push(event.clone());
     }
 
     pub(crate) fn remove_event(&self, event: &Arc<Event>) {
-        self.listeners.lock().events.retain(|other| !Arc::ptr_eq(other, event));
+        if let Some(listeners) = &mut *self.listeners.lock() {
+            listeners.events.retain(|other| !Arc::ptr_eq(other, event));
+        }
     }
 
     /// Blocks until the lease is lost or closed (true), released (false), or `timeout` has passed
@@ -460,6 +471,7 @@ impl Grant {
     /// True for the first callback of a grant.
     pub(crate) fn add_callback(&self, OnLost(place): &OnLost) -> bool {
         let mut listeners = self.listeners.lock();
+        let listeners = listeners.get_or_insert_default();
         if listeners.callbacks.len() == listeners.callbacks.capacity() {
             listeners.callbacks.retain(|callback| callback.strong_count() > 0);
         }
@@ -469,8 +481,8 @@ impl Grant {
 
     /// Takes those that have neither run nor been taken back.
     pub(crate) fn take_callbacks(&self) -> Vec<Callback> {
-        let callbacks = std::mem::take(&mut self.listeners.lock().callbacks);
-        callbacks.iter().filter_map(|place| place.upgrade()?.lock().take()).collect()
+        let callbacks = self.listeners.lock().as_mut().map(|listeners| std::mem::take(&mut listeners.callbacks));
+        callbacks.iter().flatten().filter_map(|place| place.upgrade()?.lock().take()).collect()
     }
 }
 

@@ -39,6 +39,9 @@ struct Map {
     local_queues: HashMap<Arc<str>, Arc<LocalQueue>>,
     /// How many there were after the last sweep.
     after_sweep: usize,
+    /// The one that was left last, for the next name: every lock call needs a queue, and mostly the
+    /// call is its only member.
+    spare: Option<Arc<LocalQueue>>,
 }
 
 impl Map {
@@ -57,7 +60,9 @@ impl Map {
             });
             self.after_sweep = self.local_queues.len();
         }
-        self.local_queues.entry(name.clone()).or_default()
+        let spare = &mut self.spare;
+        let fresh = || spare.take().and_then(LocalQueue::as_new).unwrap_or_default();
+        self.local_queues.entry(name.clone()).or_insert_with(fresh)
     }
 }
 
@@ -65,6 +70,16 @@ impl Map {
 pub(crate) struct LocalQueue {
     pub(crate) event: Arc<Event>,
     state: Mutex<QueueState>,
+}
+
+impl LocalQueue {
+    /// The queue as it was when it was made, if nobody else has it or its event any more.
+    fn as_new(mut queue: Arc<Self>) -> Option<Arc<Self>> {
+        let Self { event, state } = Arc::get_mut(&mut queue)?;
+        *Arc::get_mut(event)? = Event::default();
+        *state.get_mut() = QueueState::default();
+        Some(queue)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -210,7 +225,7 @@ impl LocalQueues {
         state.members -= 1;
         if state.members == 0 && state.fairness.last.is_none() {
             drop(state);
-            map.local_queues.remove(name);
+            map.spare = map.local_queues.remove(name);
         }
     }
 
@@ -569,6 +584,31 @@ mod tests {
             map.local_queues.len(),
             map.after_sweep
         );
+    }
+
+    #[test]
+    fn a_queue_that_was_left_serves_the_next_name_as_a_new_one() {
+        let local_queues = LocalQueues::default();
+        let lead = |name: &str| {
+            let name = LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap();
+            match local_queues.queue(&name, Deadline::Never, || None) {
+                EnqueueOutcome::Leader(leader) => leader,
+                _ => panic!("{name:?} has no other members"),
+            }
+        };
+        let spare = || local_queues.map.lock().spare.take().and_then(LocalQueue::as_new);
+        let first = lead("a");
+        first.event().notify_by_message();
+        first.event().answered();
+        drop(first);
+        let second = lead("b");
+        let event = second.event().clone();
+        assert!(spare().is_none(), "it is in use");
+        assert!(!event.is_notified() && event.messages() == 0 && !event.is_answered_within(Duration::MAX));
+        drop(second);
+        assert!(spare().is_none(), "a late message for the name must not wake the leader of another");
+        drop(lead("c"));
+        assert!(spare().is_some());
     }
 
     #[test]

@@ -15,8 +15,7 @@
 //!
 //! **Losses.** What one member learns of the loss of the hold, all are told.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::lease::Moment;
@@ -24,65 +23,49 @@ use crate::base::lease::Moment;
 /// How long a share is open. A writer elsewhere waits so much longer at most.
 const OPEN: Duration = Duration::from_millis(4);
 
+/// What the grants of all members have in common.
 #[derive(Debug)]
-struct Share {
+pub(super) struct Share {
     open_until: Moment,
     members: AtomicU32,
     /// The longest lease that any member asked for, in nanoseconds.
     longest: AtomicU64,
 }
 
-/// A grant's membership in a share.
-#[derive(Debug)]
-pub(super) struct Member {
-    share: Arc<Share>,
-    left: AtomicBool,
-}
-
-impl Member {
-    /// The first, of a hold that was granted at this moment.
-    pub(super) fn first(granted_at: Moment) -> Self {
-        let open_until = granted_at.plus(OPEN);
-        Self::of(Arc::new(Share { open_until, members: AtomicU32::new(1), longest: AtomicU64::new(0) }))
-    }
-
-    fn of(share: Arc<Share>) -> Self {
-        Self { share, left: AtomicBool::new(false) }
+impl Share {
+    /// With one member, for a hold that was granted at this moment.
+    pub(super) fn new(granted_at: Moment) -> Self {
+        Self { open_until: granted_at.plus(OPEN), members: AtomicU32::new(1), longest: AtomicU64::new(0) }
     }
 
     pub(super) fn is_open(&self, now: Moment) -> bool {
-        now < self.share.open_until
+        now < self.open_until
     }
 
-    /// Counts one more member; false if the last has left. Whoever counts it must see to it that
-    /// its [membership](Self::of_counted) begins.
+    /// Counts one more member; false if the last has left. Whoever counts it must see to it that it
+    /// [leaves](Self::leave).
     pub(super) fn count_one(&self) -> bool {
         let one_more = |members: u32| if members == 0 { None } else { members.checked_add(1) };
-        self.share.members.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
+        self.members.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
     }
 
     /// Takes back a [`count_one`](Self::count_one). Only a member may call it: so the count stays
     /// above zero.
     pub(super) fn take_back_one(&self) {
-        self.share.members.fetch_sub(1, Ordering::AcqRel);
+        self.members.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The membership that was counted.
-    pub(super) fn of_counted(&self) -> Self {
-        Self::of(self.share.clone())
-    }
-
-    /// Leaves. True for the last member, once: it gives up the hold in the store.
+    /// For a member, once. True for the last: it gives up the hold in the store.
     pub(super) fn leave(&self) -> bool {
-        !self.left.swap(true, Ordering::AcqRel) && self.share.members.fetch_sub(1, Ordering::AcqRel) == 1
+        self.members.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     pub(super) fn asks_for(&self, nanos: u64) {
-        self.share.longest.fetch_max(nanos, Ordering::AcqRel);
+        self.longest.fetch_max(nanos, Ordering::AcqRel);
     }
 
     pub(super) fn longest(&self) -> u64 {
-        self.share.longest.load(Ordering::Acquire)
+        self.longest.load(Ordering::Acquire)
     }
 }
 
@@ -91,19 +74,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_to_leave_is_told_once_and_nobody_joins_after_it() {
-        let first = Member::first(Moment::from_nanos(0));
-        assert!(first.count_one());
-        let second = first.of_counted();
-        assert!(!first.leave() && !first.leave());
-        assert!(second.leave() && !second.leave());
-        assert!(!second.count_one());
+    fn the_last_to_leave_is_told_and_nobody_joins_after_it() {
+        let share = Share::new(Moment::from_nanos(0));
+        assert!(share.count_one() && !share.leave() && share.leave());
+        assert!(!share.count_one());
     }
 
     #[test]
     fn it_is_open_for_a_short_time() {
         let granted_at = Moment::from_nanos(5_000_000);
-        let first = Member::first(granted_at);
-        assert!(first.is_open(granted_at) && !first.is_open(granted_at.plus(OPEN)));
+        let share = Share::new(granted_at);
+        assert!(share.is_open(granted_at) && !share.is_open(granted_at.plus(OPEN)));
     }
 }
