@@ -192,8 +192,8 @@ impl Grant {
     }
 
     /// The next turn at the hold of this one, which has been given up and passed on, or another
-    /// member of its share, which has been [counted](Self::admits_one): with the same holder, and the
-    /// lease that the store has confirmed for it.
+    /// member of its share, which has been [counted](Self::admits_one): with the same holder, and
+    /// the lease that the store has confirmed for it.
     pub(crate) fn next_turn(&self, renewal_policy: impl FnOnce(Moment) -> RenewalPolicy) -> Self {
         let now = self.now();
         let token = if self.token > 0 { self.token + 1 } else { 0 };
