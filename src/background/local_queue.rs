@@ -16,7 +16,7 @@ use crate::background::run::{FairnessCounter, MEMORY, RunLength};
 use crate::background::waiter::{Signal, Waiter};
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::base::event::Event;
+use crate::base::event::{Awaited, Event};
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
 use crate::store::TokenRule;
@@ -240,6 +240,12 @@ impl LocalQueues {
         }
         let piggyback = state.take_piggyback()?;
         Some(TakenPiggyback::new(piggyback, state.fairness.tokens(), None))
+    }
+
+    /// Whether this client yields to others after the release of `grant`.
+    pub(crate) fn is_run_over(&self, grant: &Grant) -> bool {
+        let map = self.map.lock();
+        map.get(&grant.name.key).is_some_and(|local_queue| local_queue.state.lock().fairness.is_over(grant.run()))
     }
 
     /// Passes the hold of `grant`, which its user has given up, to the leader. False if no thread
@@ -467,10 +473,14 @@ impl Leader<'_> {
     /// If this client must yield, waits until another has released the lock, or for
     /// [`LONGEST_YIELD`]; and then for as long as others may still need to come first. `patience`:
     /// the part of a pause that the caller has time for.
-    pub(crate) fn let_others_first(&self, patience: impl Fn(Duration) -> Duration) {
+    pub(crate) fn let_others_first(
+        &self,
+        patience: impl Fn(Duration) -> Duration,
+        wait_for: impl FnOnce(Awaited, Duration) -> bool,
+    ) {
         if self.must_yield() {
             let messages = self.membership.local_queue.state.lock().fairness.messages;
-            let taken = self.event().wait_for_message(messages + 1, patience(LONGEST_YIELD));
+            let taken = wait_for(Awaited::Messages(messages + 1), patience(LONGEST_YIELD));
             self.membership.local_queue.state.lock().fairness.yielded(taken);
         }
         let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
@@ -622,7 +632,7 @@ mod tests {
             panic!()
         };
         assert!(leader.must_yield());
-        leader.let_others_first(|_| Duration::from_millis(1));
+        leader.let_others_first(|_| Duration::from_millis(1), |_, _| false);
         assert!(!leader.must_yield());
         assert_eq!(leader.membership.local_queue.state.lock().fairness.bound, 2 * FIRST_BOUND);
         local_queues.released(&name, RunLength::ONE, 0, 0);

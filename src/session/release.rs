@@ -127,7 +127,13 @@ impl Hold {
     }
 
     fn left(&self, counts: HoldCounts) -> Left {
-        Left { counts, received_before: self.shared.local_queues.messages(&self.grant.name.key).unwrap_or(0) }
+        let Shared { local_queues, notifications, .. } = &*self.shared;
+        if local_queues.is_run_over(&self.grant) {
+            // The client is about to yield, and counts messages from this release on: those that
+            // nobody has read yet must not count as later ones.
+            notifications.catch_up();
+        }
+        Left { counts, received_before: local_queues.messages(&self.grant.name.key).unwrap_or(0) }
     }
 
     /// Called only once the release is over: while it is under way, the entry keeps other threads

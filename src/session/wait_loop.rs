@@ -10,7 +10,7 @@ use crate::background::piggyback::{Piggyback, PiggybackOutcome};
 use crate::base::backoff::Backoff;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
-use crate::base::event::Event;
+use crate::base::event::{Awaited, Event};
 use crate::base::lock_name::Kind;
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::{Shared, closed};
@@ -180,8 +180,12 @@ fn lead<'a, C: Contender<'a>>(
         if sent.is_none() && leader.comes_last() && shared.holds.blocks(name).is_none() {
             sent = leader.withdraw_piggyback();
             if sent.is_none() {
-                listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
-                leader.let_others_first(patience);
+                // Otherwise those that nobody has read yet would count as new ones.
+                shared.notifications.catch_up();
+                let listening =
+                    listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
+                leader.let_others_first(patience, |awaited, pause| listening.wait_for(awaited, pause));
+                shared.notifications.catch_up();
                 // This reply predates the yield, and the notification that is cleared below.
                 first = None;
             }
@@ -280,7 +284,10 @@ fn lead<'a, C: Contender<'a>>(
         if matches!(name.kind, Kind::Fair | Kind::Write) && contender.attempt().is_resolved() {
             contender.piggyback().into_iter().for_each(|piggyback| leader.leave_piggyback(piggyback));
         }
-        leader.event().wait(pause);
+        match &listening {
+            Some(listening) => listening.wait_for(Awaited::Notification, pause),
+            None => leader.event().wait(pause),
+        };
         sent = leader.withdraw_piggyback();
         let notified = sent.is_some() || leader.event().is_notified();
         woken_by_timer = !notified;

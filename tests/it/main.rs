@@ -23,6 +23,7 @@ mod multi;
 mod mutex;
 mod outcomes;
 mod processes;
+mod reading;
 mod redisson_readers;
 mod redlock;
 mod replicas;
