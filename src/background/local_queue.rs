@@ -3,7 +3,7 @@
 //! Only the leader of a queue talks to the server: fifty threads cost it what one does. The role of
 //! the leader passes on when it is granted the lock or leaves, also by a panic.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 
 use crate::background::grant::Grant;
 use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
-use crate::background::run::{FairnessCounter, MEMORY, RunLength};
+use crate::background::queue_map::{LocalQueue, QueueMap, QueueState};
+use crate::background::run::RunLength;
 use crate::background::waiter::{Signal, Waiter};
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
@@ -24,81 +25,12 @@ use crate::store::TokenRule;
 /// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
 /// request.
 const LONGEST_YIELD: Duration = Duration::from_millis(10);
-/// From this many queues on, unused ones are swept.
-const SWEEP_AT: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
-    map: Mutex<Map>,
+    map: Mutex<QueueMap>,
     /// Those of waiters that queue at the server, by holder.
     at_server: Mutex<HashMap<Arc<str>, Arc<LocalQueue>>>,
-}
-
-#[derive(Debug, Default)]
-struct Map {
-    local_queues: HashMap<Arc<str>, Arc<LocalQueue>>,
-    /// How many there were after the last sweep.
-    after_sweep: usize,
-    /// The one that was left last, for the next name: every lock call needs a queue, and mostly the
-    /// call is its only member.
-    spare: Option<Arc<LocalQueue>>,
-}
-
-impl Map {
-    fn get(&self, name: &str) -> Option<&Arc<LocalQueue>> {
-        self.local_queues.get(name)
-    }
-
-    /// The local queue of the name, made if there is none.
-    fn entry(&mut self, name: &Arc<str>) -> &Arc<LocalQueue> {
-        // Only when there are twice as many as the last sweep left: with many names in use, every
-        // new queue would otherwise check all others.
-        if self.local_queues.len() >= SWEEP_AT.max(2 * self.after_sweep) {
-            self.local_queues.retain(|_, local_queue| {
-                let state = local_queue.state.lock();
-                state.members > 0 || state.fairness.last.is_some_and(|t| t.elapsed() < MEMORY)
-            });
-            self.after_sweep = self.local_queues.len();
-        }
-        let spare = &mut self.spare;
-        let fresh = || spare.take().and_then(LocalQueue::as_new).unwrap_or_default();
-        self.local_queues.entry(name.clone()).or_insert_with(fresh)
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct LocalQueue {
-    pub(crate) event: Arc<Event>,
-    state: Mutex<QueueState>,
-}
-
-impl LocalQueue {
-    /// The queue as it was when it was made, if nobody else has it or its event any more.
-    fn as_new(mut queue: Arc<Self>) -> Option<Arc<Self>> {
-        let Self { event, state } = Arc::get_mut(&mut queue)?;
-        *Arc::get_mut(event)? = Event::default();
-        *state.get_mut() = QueueState::default();
-        Some(queue)
-    }
-}
-
-#[derive(Debug, Default)]
-struct QueueState {
-    /// Those behind the leader.
-    waiters: VecDeque<Arc<Waiter>>,
-    /// There is a leader, or a waiter that was made the leader and is waking up.
-    leader: bool,
-    /// The leader's acquire, for the thread of this client that frees the lock to send right behind
-    /// the release.
-    piggyback: Option<Arc<Piggyback>>,
-    /// That of the leader, when a hold was passed to it.
-    passed_to: Option<Arc<Piggyback>>,
-    /// Threads that are in the queue or about to enter it.
-    members: usize,
-    fairness: FairnessCounter,
-    /// Since when the server cannot be asked, as far as the leaders of this queue know, and the
-    /// latest error.
-    outage: Option<(Instant, Error)>,
 }
 
 /// A thread's membership in a local queue. The queue is kept while it has members.
@@ -378,20 +310,6 @@ impl LocalQueues {
     }
 }
 
-impl QueueState {
-    /// How long to wait before the next attempt, so that clients that have waited longer come
-    /// first.
-    fn courtesy(&self, event: &Event) -> Option<Duration> {
-        if self.fairness.owes_courtesy() { self.fairness.courtesy(event.messages()) } else { None }
-    }
-
-    fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {
-        let piggyback = self.piggyback.take()?;
-        piggyback.take();
-        Some(piggyback)
-    }
-}
-
 impl Leader<'_> {
     pub(crate) fn event(&self) -> &Arc<Event> {
         &self.membership.local_queue.event
@@ -516,7 +434,8 @@ impl Membership<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::background::run::FIRST_BOUND;
+    use crate::background::queue_map::SWEEP_AT;
+    use crate::background::run::{FIRST_BOUND, MEMORY};
     use crate::store::{Acquire, Waiting};
 
     fn piggyback() -> Option<Piggyback> {

@@ -5,6 +5,7 @@ pub(crate) mod local_queue;
 pub(crate) mod loss_callbacks;
 pub(crate) mod notifications;
 pub(crate) mod piggyback;
+mod queue_map;
 mod reading;
 mod renewal_thread;
 pub(crate) mod renewal_trouble;
