@@ -234,7 +234,8 @@ impl Raw {
         let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
         // As long as leasehold's.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let client = format!("{:08x}-0000-8000-8000-{number:012x}", std::process::id());
+        // The last six digits of a client id are its `waiter_timeout`.
+        let client = format!("{:08x}-0000-8000-8000-{number:06x}{WAITER_MS:06x}", std::process::id());
         let holder = format!("{client}:1");
         let mut permit = std::process::id().to_be_bytes().to_vec();
         permit.extend(number.to_be_bytes());

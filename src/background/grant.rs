@@ -1,13 +1,14 @@
 //! What the store granted to one holder: its lease, and whom to notify when it is lost.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::run::{RunLength, Turn};
+use crate::background::share::Share;
 use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
 use crate::base::event::Event;
@@ -63,6 +64,12 @@ pub(crate) enum RenewalPolicy {
     Fixed,
 }
 
+/// A request took the hold anew where it was missing, beside the release or behind it.
+const PUT_BACK: u8 = 1;
+/// The release is over, and nobody waits for its outcome.
+const GIVEN_UP: u8 = 2;
+/// It has left its share.
+const LEFT: u8 = 4;
 /// For long leases: the default lease, so that they are visited as often as others.
 const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
 /// For a lock that others share. A reader of another library may arrive at any time, and each of
@@ -97,6 +104,8 @@ pub(crate) struct Grant {
     pub(crate) asked_at: Moment,
     /// Its turn in a [run](crate::background::run); `None`: it never passes on.
     pub(crate) turn: Option<Turn>,
+    /// Of a read hold that other threads of the client may [join](crate::background::share).
+    share: Option<Arc<Share>>,
     /// The longest lease that was ever requested, in nanoseconds, answered or not: what may stand
     /// at the server.
     longest: AtomicU64,
@@ -107,17 +116,24 @@ pub(crate) struct Grant {
     is_last_turn: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
+    /// [`PUT_BACK`], [`GIVEN_UP`] and [`LEFT`].
+    ending: AtomicU8,
     /// Locked while they are used to change the lease.
     ends: Mutex<Ends>,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
     /// it is inspected often.
     shared: AtomicBool,
-    /// Where the grant stands in the watchdog's table; guarded by that table's mutex.
-    pub(crate) place: Mutex<Option<(Moment, u64)>>,
+    /// When the watchdog visits it, in nanoseconds, or [`NOT_SCHEDULED`]. Changed only under the
+    /// mutex of the watchdog's table.
+    pub(super) due: AtomicU64,
     clock: Arc<dyn Clock>,
-    listeners: Mutex<Listeners>,
+    /// Made when it is first needed: few holds of many have any.
+    listeners: Mutex<Option<Box<Listeners>>>,
     ended: Condvar,
 }
+
+/// The watchdog does not visit the grant.
+pub(super) const NOT_SCHEDULED: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Listeners {
@@ -162,22 +178,25 @@ impl Grant {
             renewal_policy,
             asked_at: sent_at,
             turn: None,
+            share: None,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
             gone: AtomicBool::new(false),
             is_last_turn: AtomicBool::new(false),
             renewed_no_more: AtomicBool::new(false),
+            ending: AtomicU8::new(0),
             ends,
             shared,
-            place: Mutex::new(None),
+            due: AtomicU64::new(NOT_SCHEDULED),
             clock,
-            listeners: Mutex::default(),
+            listeners: Mutex::new(None),
             ended: Condvar::new(),
         }
     }
 
-    /// The next turn at the hold of this one, which has been given up and passed on: with the same
-    /// holder, and the lease that the store has confirmed for it.
+    /// The next turn at the hold of this one, which has been given up and passed on, or another
+    /// member of its share, which has been [counted](Self::admits_one): with the same holder, and
+    /// the lease that the store has confirmed for it.
     pub(crate) fn next_turn(&self, renewal_policy: impl FnOnce(Moment) -> RenewalPolicy) -> Self {
         let now = self.now();
         let token = if self.token > 0 { self.token + 1 } else { 0 };
@@ -187,6 +206,7 @@ impl Grant {
         let end = self.ends.lock().own();
         Self {
             turn: self.turn.map(|turn| turn.next(now)),
+            share: self.share.clone(),
             lease: Lease::new(end),
             ends: Mutex::new(Ends::new(end)),
             ..grant
@@ -214,9 +234,48 @@ impl Grant {
         self.is_last_turn.store(true, Ordering::Release);
     }
 
+    /// Makes it the first member of a share.
+    pub(crate) fn open_share(&mut self) {
+        self.share = Some(Arc::new(Share::new(self.now())));
+    }
+
+    pub(crate) fn is_member(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// Counts one more member of its share, for a thread with these terms; false if that has to ask
+    /// the store. For a caller that sees to it that the [next turn](Self::next_turn) begins.
+    ///
+    /// The first inspection of a member comes later than any admission: up to then its lease is as
+    /// the store granted it.
+    pub(crate) fn admits_one(&self, lease: Duration) -> bool {
+        let Some(share) = &self.share else { return false };
+        let now = self.now();
+        share.is_open(now)
+            && now.since(self.asked_at) < self.first_visit()
+            && lease == self.span
+            && self.longest() == self.span
+            && !self.is_gone()
+            && self.lease.state(now) == State::Held
+            && share.count_one()
+    }
+
+    /// Takes back an [admission](Self::admits_one) to the share of this live member.
+    pub(super) fn admits_one_less(&self) {
+        self.share.iter().for_each(|share| share.take_back_one());
+    }
+
+    /// Whether it must be given up in the store, now that it is given up here: not while other
+    /// threads have the same hold there. A member leaves its share once: a lease that has ended by
+    /// time is given up by the watchdog, and by its guard.
+    pub(crate) fn leaves_last(&self) -> bool {
+        let leaves = || self.ending.fetch_or(LEFT, Ordering::AcqRel) & LEFT == 0;
+        self.share.as_ref().is_none_or(|share| leaves() && share.leave())
+    }
+
     /// How long its run is up to now.
     pub(crate) fn run(&self) -> RunLength {
-        let turns = self.turn.map_or(1, |turn| turn.number);
+        let turns = self.turn.map_or(1, |turn| turn.number.get());
         RunLength { turns, lasted: self.now().since(self.asked_at) }
     }
 
@@ -227,11 +286,14 @@ impl Grant {
 
     /// To be called before a request for a lease that may be longer than those before.
     pub(crate) fn asks_for(&self, lease: Duration) {
-        self.longest.fetch_max(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+        self.longest.fetch_max(nanos, Ordering::Relaxed);
+        self.share.iter().for_each(|share| share.asks_for(nanos));
     }
 
     fn longest(&self) -> Duration {
-        Duration::from_nanos(self.longest.load(Ordering::Relaxed))
+        let of_others = self.share.as_ref().map_or(0, |share| share.longest());
+        Duration::from_nanos(self.longest.load(Ordering::Relaxed).max(of_others))
     }
 
     fn is_renewed_at(&self, now: Moment) -> bool {
@@ -341,6 +403,20 @@ impl Grant {
         Undo { name, holder, permits, left, granted: true, unknowns, expires: self.gone_at() }
     }
 
+    /// The store has put the hold back beside its release. Whether the caller has to undo that now;
+    /// otherwise the release is under way, and whoever sent it learns of it [in the
+    /// end](Self::release_is_over). Sent beside the release, the undo could run first, and the
+    /// release would find no hold and report a loss.
+    pub(crate) fn was_put_back(&self) -> bool {
+        self.ending.fetch_or(PUT_BACK, Ordering::AcqRel) & GIVEN_UP != 0
+    }
+
+    /// The release is over. Whether the hold was [put back](Self::was_put_back) beside it and has
+    /// to be undone.
+    pub(crate) fn release_is_over(&self) -> bool {
+        self.ending.fetch_or(GIVEN_UP, Ordering::AcqRel) & PUT_BACK != 0
+    }
+
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Acquire)
     }
@@ -363,7 +439,7 @@ impl Grant {
     pub(crate) fn wake(&self) {
         // The mutex is taken also for `ended`: a waiter that has read the state and does not wait
         // yet must not miss this.
-        self.listeners.lock().events.iter().for_each(|event| event.notify());
+        self.listeners.lock().iter().flat_map(|listeners| &listeners.events).for_each(|event| event.notify());
         self.ended.notify_all();
     }
 
@@ -371,11 +447,13 @@ impl Grant {
     /// [removed](Self::remove_event). The end by time alone may not notify it: the waiting thread
     /// keeps that deadline itself.
     pub(crate) fn add_event(&self, event: &Arc<Event>) {
-        self.listeners.lock().events.push(event.clone());
+        self.listeners.lock().get_or_insert_default().events.push(event.clone());
     }
 
     pub(crate) fn remove_event(&self, event: &Arc<Event>) {
-        self.listeners.lock().events.retain(|other| !Arc::ptr_eq(other, event));
+        if let Some(listeners) = &mut *self.listeners.lock() {
+            listeners.events.retain(|other| !Arc::ptr_eq(other, event));
+        }
     }
 
     /// Blocks until the lease is lost or closed (true), released (false), or `timeout` has passed
@@ -402,6 +480,7 @@ impl Grant {
     /// True for the first callback of a grant.
     pub(crate) fn add_callback(&self, OnLost(place): &OnLost) -> bool {
         let mut listeners = self.listeners.lock();
+        let listeners = listeners.get_or_insert_default();
         if listeners.callbacks.len() == listeners.callbacks.capacity() {
             listeners.callbacks.retain(|callback| callback.strong_count() > 0);
         }
@@ -411,8 +490,8 @@ impl Grant {
 
     /// Takes those that have neither run nor been taken back.
     pub(crate) fn take_callbacks(&self) -> Vec<Callback> {
-        let callbacks = std::mem::take(&mut self.listeners.lock().callbacks);
-        callbacks.iter().filter_map(|place| place.upgrade()?.lock().take()).collect()
+        let callbacks = self.listeners.lock().as_mut().map(|listeners| std::mem::take(&mut listeners.callbacks));
+        callbacks.iter().flatten().filter_map(|place| place.upgrade()?.lock().take()).collect()
     }
 }
 
@@ -453,6 +532,15 @@ pub(crate) mod tests {
         assert!(!g.lease.is_held(g.now()));
         assert_eq!(g.confirmed(Moment::from_nanos(0), Duration::from_secs(60)), State::Lost);
         assert_eq!(g.remaining(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_hold_put_back_beside_its_release_is_undone_once_and_behind_it() {
+        let clock = Arc::new(FakeClock::default());
+        let before = grant("a", &clock, Duration::from_secs(10), RenewalPolicy::Fixed);
+        assert!(!before.was_put_back() && before.release_is_over());
+        let after = grant("b", &clock, Duration::from_secs(10), RenewalPolicy::Fixed);
+        assert!(!after.release_is_over() && after.was_put_back());
     }
 
     #[test]

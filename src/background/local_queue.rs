@@ -3,19 +3,21 @@
 //! Only the leader of a queue talks to the server: fifty threads cost it what one does. The role of
 //! the leader passes on when it is granted the lock or leaves, also by a panic.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::background::grant::Grant;
 use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
-use crate::background::run::{FairnessCounter, MEMORY, RunLength};
+use crate::background::queue_map::{LocalQueue, QueueMap, QueueState};
+use crate::background::run::RunLength;
 use crate::background::waiter::{Signal, Waiter};
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::base::event::Event;
+use crate::base::event::{Awaited, Event};
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
 use crate::store::TokenRule;
@@ -23,66 +25,12 @@ use crate::store::TokenRule;
 /// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
 /// request.
 const LONGEST_YIELD: Duration = Duration::from_millis(10);
-/// From this many queues on, unused ones are swept.
-const SWEEP_AT: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
-    map: Mutex<Map>,
+    map: Mutex<QueueMap>,
     /// Those of waiters that queue at the server, by holder.
     at_server: Mutex<HashMap<Arc<str>, Arc<LocalQueue>>>,
-}
-
-#[derive(Debug, Default)]
-struct Map {
-    local_queues: HashMap<Arc<str>, Arc<LocalQueue>>,
-    /// How many there were after the last sweep.
-    after_sweep: usize,
-}
-
-impl Map {
-    fn get(&self, name: &str) -> Option<&Arc<LocalQueue>> {
-        self.local_queues.get(name)
-    }
-
-    /// The local queue of the name, made if there is none.
-    fn entry(&mut self, name: &Arc<str>) -> &Arc<LocalQueue> {
-        // Only when there are twice as many as the last sweep left: with many names in use, every
-        // new queue would otherwise check all others.
-        if self.local_queues.len() >= SWEEP_AT.max(2 * self.after_sweep) {
-            self.local_queues.retain(|_, local_queue| {
-                let state = local_queue.state.lock();
-                state.members > 0 || state.fairness.last.is_some_and(|t| t.elapsed() < MEMORY)
-            });
-            self.after_sweep = self.local_queues.len();
-        }
-        self.local_queues.entry(name.clone()).or_default()
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct LocalQueue {
-    pub(crate) event: Arc<Event>,
-    state: Mutex<QueueState>,
-}
-
-#[derive(Debug, Default)]
-struct QueueState {
-    /// Those behind the leader.
-    waiters: VecDeque<Arc<Waiter>>,
-    /// There is a leader, or a waiter that was made the leader and is waking up.
-    leader: bool,
-    /// The leader's acquire, for the thread of this client that frees the lock to send right behind
-    /// the release.
-    piggyback: Option<Arc<Piggyback>>,
-    /// That of the leader, when a hold was passed to it.
-    passed_to: Option<Arc<Piggyback>>,
-    /// Threads that are in the queue or about to enter it.
-    members: usize,
-    fairness: FairnessCounter,
-    /// Since when the server cannot be asked, as far as the leaders of this queue know, and the
-    /// latest error.
-    outage: Option<(Instant, Error)>,
 }
 
 /// A thread's membership in a local queue. The queue is kept while it has members.
@@ -118,6 +66,9 @@ pub(crate) struct Leader<'s> {
 
 pub(crate) enum EnqueueOutcome<'s> {
     Leader(Leader<'s>),
+    /// The caller was counted as one more reader at the hold of this grant. It must begin that
+    /// turn, because nobody else gives it up.
+    Joined(Arc<Grant>),
     /// With the event of the queue, which knows how old the last reply is.
     TimedOut(Arc<Event>),
     Closed,
@@ -181,7 +132,14 @@ impl LocalQueues {
                 None => EnqueueOutcome::TimedOut(membership.local_queue.event.clone()),
             },
             Signal::Closed if membership.give_up(&waiter) => EnqueueOutcome::Closed,
-            _ => EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback: waiter.piggyback.clone() }),
+            // It was taken out of the queue, perhaps between the two looks at the signal.
+            _ => match waiter.wait(Deadline::Now) {
+                Signal::Joined(grant) => EnqueueOutcome::Joined(grant),
+                _ => {
+                    let piggyback = waiter.piggyback.clone();
+                    EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback })
+                }
+            },
         }
     }
 
@@ -199,7 +157,7 @@ impl LocalQueues {
         state.members -= 1;
         if state.members == 0 && state.fairness.last.is_none() {
             drop(state);
-            map.local_queues.remove(name);
+            map.spare = map.local_queues.remove(name);
         }
     }
 
@@ -214,6 +172,12 @@ impl LocalQueues {
         }
         let piggyback = state.take_piggyback()?;
         Some(TakenPiggyback::new(piggyback, state.fairness.tokens(), None))
+    }
+
+    /// Whether this client yields to others after the release of `grant`.
+    pub(crate) fn is_run_over(&self, grant: &Grant) -> bool {
+        let map = self.map.lock();
+        map.get(&grant.name.key).is_some_and(|local_queue| local_queue.state.lock().fairness.is_over(grant.run()))
     }
 
     /// Passes the hold of `grant`, which its user has given up, to the leader. False if no thread
@@ -248,6 +212,27 @@ impl LocalQueues {
         let grant = passed_to.as_ref()?.overtake(fits)?;
         state.piggyback = state.passed_to.take();
         Some(grant)
+    }
+
+    /// Lets the readers next in the queue join the read hold of this grant, which the leader of the
+    /// queue has just begun: up to the first writer, so that they do not overtake it.
+    pub(crate) fn let_readers_join(&self, grant: &Arc<Grant>) {
+        let Some(local_queue) = self.map.lock().get(&grant.name.key).cloned() else { return };
+        let mut joined = SmallVec::<[Arc<Waiter>; 8]>::new();
+        let mut state = local_queue.state.lock();
+        while let Some(next) = state.waiters.front() {
+            if !next.piggyback.as_ref().is_some_and(|piggyback| piggyback.joins(grant)) {
+                break;
+            }
+            if !next.set(Signal::Joined(grant.clone())) {
+                // The client is being closed, and it leaves the queue by itself.
+                grant.admits_one_less();
+                break;
+            }
+            joined.extend(state.waiters.pop_front());
+        }
+        drop(state);
+        joined.iter().for_each(|waiter| waiter.wake());
     }
 
     /// The acquire of a waiter that queues at the server, if it is one of this client and sleeps.
@@ -322,20 +307,6 @@ impl LocalQueues {
             local_queue.state.lock().waiters.iter().for_each(|waiter| waiter.signal(Signal::Closed));
             local_queue.event.notify();
         }
-    }
-}
-
-impl QueueState {
-    /// How long to wait before the next attempt, so that clients that have waited longer come
-    /// first.
-    fn courtesy(&self, event: &Event) -> Option<Duration> {
-        if self.fairness.owes_courtesy() { self.fairness.courtesy(event.messages()) } else { None }
-    }
-
-    fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {
-        let piggyback = self.piggyback.take()?;
-        piggyback.take();
-        Some(piggyback)
     }
 }
 
@@ -420,10 +391,14 @@ impl Leader<'_> {
     /// If this client must yield, waits until another has released the lock, or for
     /// [`LONGEST_YIELD`]; and then for as long as others may still need to come first. `patience`:
     /// the part of a pause that the caller has time for.
-    pub(crate) fn let_others_first(&self, patience: impl Fn(Duration) -> Duration) {
+    pub(crate) fn let_others_first(
+        &self,
+        patience: impl Fn(Duration) -> Duration,
+        wait_for: impl FnOnce(Awaited, Duration) -> bool,
+    ) {
         if self.must_yield() {
             let messages = self.membership.local_queue.state.lock().fairness.messages;
-            let taken = self.event().wait_for_message(messages + 1, patience(LONGEST_YIELD));
+            let taken = wait_for(Awaited::Messages(messages + 1), patience(LONGEST_YIELD));
             self.membership.local_queue.state.lock().fairness.yielded(taken);
         }
         let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
@@ -459,7 +434,8 @@ impl Membership<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::background::run::FIRST_BOUND;
+    use crate::background::queue_map::SWEEP_AT;
+    use crate::background::run::{FIRST_BOUND, MEMORY};
     use crate::store::{Acquire, Waiting};
 
     fn piggyback() -> Option<Piggyback> {
@@ -540,6 +516,31 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_was_left_serves_the_next_name_as_a_new_one() {
+        let local_queues = LocalQueues::default();
+        let lead = |name: &str| {
+            let name = LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap();
+            match local_queues.queue(&name, Deadline::Never, || None) {
+                EnqueueOutcome::Leader(leader) => leader,
+                _ => panic!("{name:?} has no other members"),
+            }
+        };
+        let spare = || local_queues.map.lock().spare.take().and_then(LocalQueue::as_new);
+        let first = lead("a");
+        first.event().notify_by_message();
+        first.event().answered();
+        drop(first);
+        let second = lead("b");
+        let event = second.event().clone();
+        assert!(spare().is_none(), "it is in use");
+        assert!(!event.is_notified() && event.messages() == 0 && !event.is_answered_within(Duration::MAX));
+        drop(second);
+        assert!(spare().is_none(), "a late message for the name must not wake the leader of another");
+        drop(lead("c"));
+        assert!(spare().is_some());
+    }
+
+    #[test]
     fn a_client_yields_after_a_run_with_others_waiting() {
         let local_queues = LocalQueues::default();
         let name: Arc<str> = "n".into();
@@ -550,7 +551,7 @@ mod tests {
             panic!()
         };
         assert!(leader.must_yield());
-        leader.let_others_first(|_| Duration::from_millis(1));
+        leader.let_others_first(|_| Duration::from_millis(1), |_, _| false);
         assert!(!leader.must_yield());
         assert_eq!(leader.membership.local_queue.state.lock().fairness.bound, 2 * FIRST_BOUND);
         local_queues.released(&name, RunLength::ONE, 0, 0);

@@ -1,89 +1,22 @@
 //! Release messages for waiters: one subscriber connection and thread per client.
 //!
 //! A message is a hint to try again, never a grant, and no wait relies on it: each has a timer of
-//! its own. The thread only reads. Waiters subscribe directly, on the same connection.
+//! its own. Waiters subscribe directly, on the same connection. The thread connects; who reads is
+//! in [`reading`](crate::background::reading).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::base::backoff::Backoff;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::event::Event;
-use crate::store::{LockStore, Received, SubscriptionSender, Topic};
-
-/// A topic is kept this long after its last waiter, so that under contention not every hand-over
-/// costs a subscription and its end.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// How soon a half-open connection (its packets vanish) is given up. Until then a lost message is
-/// noticed only by the timers of the waiters, which run for up to a lease.
-#[derive(Debug, Clone, Copy)]
-struct Patience {
-    /// How long a read waits. Between reads the thread checks whether to stop or to end a
-    /// subscription.
-    tick: Duration,
-    /// A connection that is silent for this long is pinged.
-    silence: Duration,
-    /// How long the reply to a ping may take.
-    answer: Duration,
-}
-
-impl Patience {
-    fn of(lease: Duration) -> Self {
-        let ms = Duration::from_millis;
-        Self {
-            tick: (lease / 20).clamp(ms(25), ms(500)),
-            silence: (lease / 3).clamp(ms(100), ms(10_000)),
-            answer: (lease / 4).clamp(ms(200), ms(3_000)),
-        }
-    }
-}
+use crate::background::subscriber::{Inner, Patience, Phase, Role, State, Watch};
+use crate::base::event::{Awaited, Event};
+use crate::store::{LockStore, Topic};
 
 pub(crate) struct Notifications {
     inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-struct Inner {
-    client_name: String,
-    store: Arc<dyn LockStore>,
-    patience: Patience,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-/// Every request for a topic is written under this mutex, so that the store gets them in the order
-/// in which the map changed. They are a few bytes into a socket buffer, and a write has a timeout.
-struct State {
-    topics: HashMap<Topic, Watch>,
-    /// The sending half of the present connection.
-    sender: Option<Box<dyn SubscriptionSender>>,
-    /// When the present connection was pinged, if there has been no reply since.
-    pinged: Option<Instant>,
-    phase: Phase,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    NotStarted,
-    Running,
-    Stopping,
-    Ended,
-}
-
-#[derive(Default)]
-struct Watch {
-    events: Vec<Arc<Event>>,
-    waiters: usize,
-    /// When the last waiter left.
-    idle_since: Option<Instant>,
-    /// The store has confirmed the subscription on the present connection: from then on no message
-    /// is missed.
-    confirmed: bool,
 }
 
 /// A waiter's interest in a topic.
@@ -96,8 +29,7 @@ pub(crate) struct Listening<'w> {
 impl Notifications {
     /// `lease`: how long a waiter sleeps at most.
     pub(crate) fn new(client_name: String, store: Arc<dyn LockStore>, lease: Duration) -> Self {
-        let state = State { topics: HashMap::new(), sender: None, pinged: None, phase: Phase::NotStarted };
-        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let (state, changed) = (Mutex::default(), Condvar::new());
         let inner = Inner { client_name, store, patience: Patience::of(lease), state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
@@ -140,7 +72,10 @@ impl Notifications {
         if let Err(e) = watched {
             log::debug!("the subscriber connection ended: {}", e.chain());
         }
-        Listening { notifications: self, topic, event: event.clone() }
+        let listening = Listening { notifications: self, topic, event: event.clone() };
+        // Messages about earlier releases must not wake the new waiter.
+        self.catch_up();
+        listening
     }
 
     /// Whether messages about the topic reach this client now.
@@ -162,6 +97,14 @@ impl Notifications {
         let mut state = self.inner.state.lock();
         if state.pinged.is_none() && state.ping().is_err() {
             state.give_up();
+        }
+    }
+
+    /// Takes in the messages that have come while nobody read. Does not wait for more.
+    pub(crate) fn catch_up(&self) {
+        let Some(mut role) = self.inner.take_role() else { return };
+        if let Err(e) = role.catch_up() {
+            role.fail(e);
         }
     }
 
@@ -213,6 +156,53 @@ impl Notifications {
     }
 }
 
+impl Listening<'_> {
+    /// Waits until the event of this waiter has what it awaits, at most for `timeout`; false if it
+    /// has not. Reads the messages of all waiters meanwhile, unless another thread does.
+    pub(crate) fn wait_for(&self, awaited: Awaited, timeout: Duration) -> bool {
+        let (inner, give_up) = (&self.notifications.inner, Instant::now() + timeout);
+        if let Some(has_come) = inner.take_role().and_then(|role| self.read_until(role, awaited, give_up)) {
+            return has_come;
+        }
+        let sleeper = {
+            let mut state = inner.state.lock();
+            let sleeper = state.reading.sleeps(&self.event, awaited);
+            if state.reading.is_free() {
+                // It was given back in between.
+                inner.changed.notify_all();
+            }
+            sleeper
+        };
+        let has_come = self.event.wait_for(awaited, give_up.saturating_duration_since(Instant::now()));
+        inner.state.lock().reading.woken(sleeper);
+        has_come
+    }
+
+    /// `None`: the connection has ended.
+    fn read_until(&self, mut role: Role<'_>, awaited: Awaited, give_up: Instant) -> Option<bool> {
+        let tick = role.inner.patience.tick;
+        // Set first and looked second: a notification before this is seen, and one after it ends
+        // the read.
+        let _interrupted = self.event.interrupt_by(role.interrupt.clone());
+        loop {
+            let left = give_up.saturating_duration_since(Instant::now());
+            let has_come = self.event.has_come(awaited);
+            if has_come || left.is_zero() {
+                return Some(has_come);
+            }
+            let read = role.read(left.min(tick)).and_then(|_| match self.event.has_come(awaited) {
+                // Before the connection is looked after, its waiter goes on.
+                true => Ok(()),
+                false => role.maintain(),
+            });
+            if let Err(e) = read {
+                role.fail(e);
+                return None;
+            }
+        }
+    }
+}
+
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
         let mut state = self.notifications.inner.state.lock();
@@ -236,165 +226,5 @@ impl Drop for Listening<'_> {
         if sender.as_mut().is_some_and(|sender| sender.unwatch(&self.topic).is_err()) {
             state.give_up();
         }
-    }
-}
-
-/// However the thread ends, no waiter may rely on a subscription that nobody reads any more.
-struct ExitGuard<'a>(&'a Inner);
-
-impl Drop for ExitGuard<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.phase = Phase::Ended;
-        state.topics.values_mut().for_each(Watch::lose);
-        self.0.changed.notify_all();
-    }
-}
-
-impl State {
-    fn ping(&mut self) -> Result<()> {
-        let Some(sender) = &mut self.sender else { return Ok(()) };
-        self.pinged = Some(Instant::now());
-        sender.ping()
-    }
-
-    /// Ends the present connection; the thread makes a new one.
-    fn give_up(&mut self) {
-        if let Some(sender) = self.sender.take() {
-            sender.close();
-        }
-    }
-}
-
-impl Watch {
-    fn notify(&self) {
-        self.events.iter().for_each(|event| event.notify());
-    }
-
-    /// The connection ended: waiters that sleep for a whole lease must learn that no messages
-    /// arrive for now, and poll.
-    fn lose(&mut self) {
-        self.confirmed = false;
-        self.notify();
-    }
-}
-
-impl Inner {
-    fn events_of(&self, topic: &Topic) -> Vec<Arc<Event>> {
-        self.state.lock().topics.get(topic).map(|watch| watch.events.clone()).unwrap_or_default()
-    }
-
-    fn run(&self) {
-        let _exit_guard = ExitGuard(self);
-        let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
-        let mut logged = false;
-        while self.state.lock().phase == Phase::Running {
-            match self.listen_once(&mut pause) {
-                Ok(()) => return,
-                Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut logged, true) => {
-                    log::warn!("release messages cannot be received, waiting by timer: {}", e.chain());
-                }
-                Err(e) => log::debug!("the subscriber connection ended, connecting again: {}", e.chain()),
-            }
-            let mut state = self.state.lock();
-            (state.sender, state.pinged) = (None, None);
-            state.topics.retain(|_, watch| watch.waiters > 0);
-            state.topics.values_mut().for_each(Watch::lose);
-            if state.phase == Phase::Running {
-                self.changed.wait_for(&mut state, pause.next());
-            }
-        }
-    }
-
-    /// The life of one connection. Returns when it is time to stop.
-    fn listen_once(&self, pause: &mut Backoff) -> Result<()> {
-        let (mut subscriber, mut sender) = self.store.subscribe(self.patience.tick)?;
-        {
-            let mut state = self.state.lock();
-            if state.phase != Phase::Running {
-                return Ok(());
-            }
-            let topics: Vec<&Topic> = state.topics.keys().collect();
-            if !topics.is_empty() {
-                sender.watch(&topics)?;
-            }
-            state.sender = Some(sender);
-        }
-        let mut last_received = Instant::now();
-        loop {
-            let received = subscriber.receive();
-            {
-                let mut state = self.state.lock();
-                if state.phase != Phase::Running {
-                    return Ok(());
-                }
-                if !matches!(received, Ok(Received::Timeout)) {
-                    state.pinged = None;
-                }
-            }
-            match received? {
-                Received::Notified(topics) => {
-                    for event in topics.iter().flat_map(|topic| self.events_of(topic)) {
-                        event.notify_by_message();
-                    }
-                }
-                Received::Watching(topics) => {
-                    pause.reset();
-                    self.confirm(&topics);
-                }
-                Received::Unwatched(topics) => self.lose(&topics),
-                Received::Alive => {}
-                Received::Timeout => {
-                    self.maintain(last_received.elapsed() > self.patience.silence)?;
-                    continue;
-                }
-            }
-            last_received = Instant::now();
-            self.maintain(false)?;
-        }
-    }
-
-    /// Messages before this were not received, so the waiters must try again. Notified first and
-    /// confirmed second: otherwise a waiter could see the confirmation, send a request, and then be
-    /// woken in vain by the notification that belongs to it.
-    fn confirm(&self, topics: &[Topic]) {
-        let mut state = self.state.lock();
-        for topic in topics {
-            if let Some(watch) = state.topics.get_mut(topic) {
-                watch.notify();
-                watch.confirmed = true;
-            }
-        }
-    }
-
-    fn lose(&self, topics: &[Topic]) {
-        let mut state = self.state.lock();
-        for topic in topics {
-            if let Some(watch) = state.topics.get_mut(topic) {
-                watch.lose();
-            }
-        }
-    }
-
-    /// Ends the subscriptions that have had no waiter for a while, and pings a silent connection.
-    fn maintain(&self, is_silent: bool) -> Result<()> {
-        let mut state = self.state.lock();
-        if state.pinged.is_some_and(|pinged| pinged.elapsed() > self.patience.answer) {
-            return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection does not reply to a ping"));
-        }
-        if is_silent && state.pinged.is_none() {
-            state.ping()?;
-        }
-        let State { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
-        // One that is not confirmed yet stays: its confirmation could be taken for that of a later
-        // subscription to the same topic.
-        let is_over = |watch: &Watch| watch.confirmed && watch.idle_since.is_some_and(|since| since.elapsed() > LINGER);
-        let idle: Vec<Topic> =
-            topics.iter().filter(|(_, watch)| is_over(watch)).map(|(topic, _)| topic.clone()).collect();
-        for topic in idle {
-            topics.remove(&topic);
-            sender.unwatch(&topic)?;
-        }
-        sender.maintain()
     }
 }

@@ -11,7 +11,7 @@ use crate::background::grant::Grant;
 use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
-use crate::base::lock_name::LockName;
+use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 
 /// The acquire, left by the thread that waits, for the thread that releases.
@@ -23,7 +23,8 @@ pub(crate) struct Piggyback {
     lease: Duration,
     token: TokenRule,
     waiting: Waiting,
-    /// Its owner can also take the next turn of a [run](crate::background::run).
+    /// Its owner can also take the next turn of a [run](crate::background::run), or
+    /// [join](crate::background::share) a read hold.
     takes_turns: bool,
     delivery: Mutex<Delivery>,
     delivered: Condvar,
@@ -78,13 +79,24 @@ impl Piggyback {
     pub(crate) fn request(&self, tokens: u32) -> Acquire<'_> {
         let Self { name, holder, permits, lease, token, waiting, .. } = self;
         let (permits, lease, token, waiting) = (*permits, *lease, *token, *waiting);
-        let tokens = if self.takes_turns && token == TokenRule::On { tokens } else { 1 };
+        let draws_some = self.takes_turns && name.kind == Kind::Mutex && token == TokenRule::On;
+        let tokens = if draws_some { tokens } else { 1 };
         Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
     }
 
     /// Whether the hold of this grant can pass to the owner without a request.
     pub(crate) fn takes_turn_after(&self, grant: &Grant) -> bool {
-        self.takes_turns && grant.passes_to(self.lease, self.token)
+        self.is_for(grant) && grant.passes_to(self.lease, self.token)
+    }
+
+    /// Whether the owner was counted as one more reader at the hold of this grant.
+    pub(super) fn joins(&self, grant: &Grant) -> bool {
+        self.is_for(grant) && grant.admits_one(self.lease)
+    }
+
+    /// Locks of several kinds may have the same key.
+    fn is_for(&self, grant: &Grant) -> bool {
+        self.takes_turns && self.name.kind == grant.name.kind
     }
 
     /// Called under the mutex of the local queue, when a releasing thread takes it out of there.

@@ -328,7 +328,7 @@ impl Inner {
                     State::Lost => self.ended_by_time(grant, news),
                     // Its release was sent in the meantime, and may have run before the renewal put
                     // the hold back.
-                    State::Released | State::Closed if again => self.take_back(grant),
+                    State::Released | State::Closed if again && grant.was_put_back() => self.take_back(grant),
                     _ => {}
                 }
                 sent_at.plus(grant.period())
@@ -337,6 +337,10 @@ impl Inner {
                 if grant.lose() == State::Lost {
                     self.loss_callbacks.report(grant);
                     news.warn(format!("the hold of {:?} is gone from the server", grant.name.name));
+                }
+                if grant.is_member() {
+                    // The others of its share learn of it at once.
+                    self.table.lock().due.hasten(&grant.holder, now);
                 }
                 self.local_queues.notify(&grant.name.key);
                 now
@@ -356,7 +360,9 @@ impl Inner {
         grant.wake();
         self.loss_callbacks.report(grant);
         self.local_queues.notify(&grant.name.key);
-        self.take_back(grant);
+        if grant.leaves_last() {
+            self.take_back(grant);
+        }
     }
 
     fn take_back(&self, grant: &Grant) {

@@ -24,6 +24,7 @@
 //! waits: only the reply to a release does. So a run ends after some time even if nobody was there
 //! the last time.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use crate::base::lease::Moment;
@@ -56,7 +57,7 @@ const MOST_TOKENS: u32 = 1024;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn {
     /// 1 for the first, which acquired the hold from the store.
-    pub(super) number: u32,
+    pub(super) number: NonZeroU32,
     /// How many tokens are left for later turns.
     pub(super) spare_tokens: u32,
     /// When this turn began.
@@ -66,7 +67,7 @@ pub(crate) struct Turn {
 impl Turn {
     /// The first turn. `tokens`: how many were drawn, with its own.
     pub(crate) fn first(tokens: u32, began: Moment) -> Self {
-        Self { number: 1, spare_tokens: tokens.saturating_sub(1), began }
+        Self { number: NonZeroU32::MIN, spare_tokens: tokens.saturating_sub(1), began }
     }
 
     pub(super) fn next(self, began: Moment) -> Self {

@@ -2,24 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::background::grant::{Grant, tick};
+use crate::background::grant::{Grant, NOT_SCHEDULED, tick};
+use crate::base::holder::Holder;
 use crate::base::lease::{Moment, margin};
 
-/// Each grant knows its place here. The owner of the schedule guards both with one mutex.
+/// Each grant knows when it is due here. The owner of the schedule guards both with one mutex.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// By due time; the number keeps equal times apart.
-    due: BTreeMap<(Moment, u64), Arc<Grant>>,
-    next: u64,
+    due: BTreeMap<Place, Arc<Grant>>,
     /// The shortest lease since it was last empty: it decides how often the clock must be read.
     shortest: Duration,
 }
 
+/// When the grant is due; its address keeps equal times apart.
+type Place = (Moment, usize);
+
+fn place(grant: &Grant, due: Moment) -> Place {
+    (due, std::ptr::from_ref(grant).addr())
+}
+
 impl Default for Schedule {
     fn default() -> Self {
-        Self { due: BTreeMap::new(), next: 0, shortest: Duration::MAX }
+        Self { due: BTreeMap::new(), shortest: Duration::MAX }
     }
 }
 
@@ -30,11 +37,10 @@ impl Schedule {
             self.shortest = Duration::MAX;
         }
         self.shortest = self.shortest.min(grant.span);
-        let place = (due.min(grant.lease.until()), self.next);
-        self.next += 1;
-        *grant.place.lock() = Some(place);
-        self.due.insert(place, grant.clone());
-        place.0
+        let due = due.min(grant.lease.until());
+        grant.due.store(due.as_nanos(), Ordering::Relaxed);
+        self.due.insert(place(grant, due), grant.clone());
+        due
     }
 
     /// False: it was not there.
@@ -44,8 +50,17 @@ impl Schedule {
 
     /// Takes it out. Returns when it would have been visited.
     pub(crate) fn take(&mut self, grant: &Grant) -> Option<Moment> {
-        let place = grant.place.lock().take()?;
-        self.due.remove(&place).map(|_| place.0)
+        let due = Moment::from_nanos(grant.due.swap(NOT_SCHEDULED, Ordering::Relaxed));
+        self.due.remove(&place(grant, due)).map(|_| due)
+    }
+
+    /// Makes all grants of a holder due now.
+    pub(crate) fn hasten(&mut self, holder: &Holder, now: Moment) {
+        let theirs: Vec<_> = self.due.values().filter(|grant| grant.holder == *holder).cloned().collect();
+        for grant in theirs {
+            self.leave(&grant);
+            self.enter(&grant, now);
+        }
     }
 
     /// When the thread that visits them must wake up: for the first that is due, and in between to
@@ -66,7 +81,7 @@ impl Schedule {
             let grant = entry.remove();
             // At most a twelfth of a lease early.
             horizon = horizon.max(now.plus((grant.span / 12).min(Duration::from_millis(500))));
-            *grant.place.lock() = None;
+            grant.due.store(NOT_SCHEDULED, Ordering::Relaxed);
             grants.push(grant);
         }
         grants
@@ -74,7 +89,7 @@ impl Schedule {
 
     pub(crate) fn take_all(&mut self) -> Vec<Arc<Grant>> {
         let grants: Vec<_> = std::mem::take(&mut self.due).into_values().collect();
-        grants.iter().for_each(|grant| *grant.place.lock() = None);
+        grants.iter().for_each(|grant| grant.due.store(NOT_SCHEDULED, Ordering::Relaxed));
         grants
     }
 
@@ -82,5 +97,29 @@ impl Schedule {
     /// boot-time clock counting it.
     pub(crate) fn is_endangered_by(&self, jump: Duration) -> bool {
         !self.due.is_empty() && jump > margin(self.shortest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::background::grant::RenewalPolicy;
+    use crate::background::grant::tests::grant;
+    use crate::base::clock::FakeClock;
+
+    #[test]
+    fn grants_that_are_due_at_the_same_time_are_kept_apart() {
+        let (clock, span) = (Arc::new(FakeClock::default()), Duration::from_secs(10));
+        let [a, b, c] = ["a", "b", "c"].map(|name| grant(name, &clock, span, RenewalPolicy::Fixed));
+        let mut schedule = Schedule::default();
+        let due = Moment::from_nanos(0);
+        for grant in [&a, &b, &c] {
+            assert_eq!(schedule.enter(grant, due), due);
+        }
+        assert!(schedule.leave(&b) && !schedule.leave(&b));
+        let mut visited = schedule.take_due(due);
+        visited.sort_by_key(|grant| grant.name.name.clone());
+        assert!(Arc::ptr_eq(&visited[0], &a) && Arc::ptr_eq(&visited[1], &c) && visited.len() == 2);
+        assert!(!schedule.leave(&a) && schedule.take_all().is_empty());
     }
 }

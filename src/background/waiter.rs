@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 
@@ -16,11 +17,13 @@ pub(super) struct Waiter {
     changed: Condvar,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone)]
 pub(super) enum Signal {
     #[default]
     Wait,
     Lead,
+    /// It was counted as one more reader at the hold of this grant.
+    Joined(Arc<Grant>),
     Closed,
 }
 
@@ -30,18 +33,29 @@ impl Waiter {
     }
 
     pub(super) fn signal(&self, to: Signal) {
+        self.set(to);
+        self.wake();
+    }
+
+    /// Sets the signal and leaves it to the caller to [wake](Self::wake) the thread. False: it was
+    /// signalled before.
+    pub(super) fn set(&self, to: Signal) -> bool {
         let mut signal = self.signal.lock();
-        if *signal == Signal::Wait {
+        let waits = matches!(*signal, Signal::Wait);
+        if waits {
             *signal = to;
         }
-        drop(signal);
+        waits
+    }
+
+    pub(super) fn wake(&self) {
         self.changed.notify_one();
     }
 
     /// Until signalled, or until the deadline ([`Signal::Wait`]).
     pub(super) fn wait(&self, deadline: Deadline) -> Signal {
         let mut signal = self.signal.lock();
-        while *signal == Signal::Wait {
+        while matches!(*signal, Signal::Wait) {
             match deadline {
                 Deadline::Never => self.changed.wait(&mut signal),
                 Deadline::Now => break,
@@ -52,6 +66,6 @@ impl Waiter {
                 }
             }
         }
-        *signal
+        signal.clone()
     }
 }

@@ -1,23 +1,39 @@
 //! A latched wake-up for the one waiter of a name.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+
+/// Ends a wait of a thread that waits for input.
+pub(crate) trait Interrupt: Send + Sync {
+    fn interrupt(&self);
+}
+
+/// What a waiter waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Awaited {
+    Notification,
+    /// That so many messages have been received in all.
+    Messages(u64),
+}
 
 /// Notified by release messages, by local releases, and when the client closes.
 ///
 /// Latched: a notification between the reply "busy" and the wait is not lost. The waiter clears the
 /// latch *before* it sends an attempt, because a message that arrives while the attempt is under
 /// way may be about a later release.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Event {
     state: Mutex<State>,
     notified: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     latched: bool,
+    /// Set while the waiter does not sleep on the condition variable but waits for input.
+    interrupt: Option<Arc<dyn Interrupt>>,
     /// Messages received so far, including those that releases of this client caused.
     messages: u64,
     /// When the store last answered a waiter of this queue.
@@ -26,10 +42,17 @@ struct State {
 
 impl Event {
     pub(crate) fn notify(&self) {
-        self.state.lock().latched = true;
+        let mut state = self.state.lock();
+        state.latched = true;
+        let interrupt = state.interrupt.clone();
+        drop(state);
         self.notified.notify_all();
+        if let Some(interrupt) = interrupt {
+            interrupt.interrupt();
+        }
     }
 
+    /// Called by the one who reads the messages: the waiter of this event sleeps, or is the one.
     pub(crate) fn notify_by_message(&self) {
         let mut state = self.state.lock();
         state.latched = true;
@@ -42,14 +65,31 @@ impl Event {
         self.state.lock().latched = false;
     }
 
+    /// Until the returned value is dropped, the waiter does not sleep in
+    /// [`wait_for`](Self::wait_for) but waits for input, and is woken in this way.
+    pub(crate) fn interrupt_by(&self, interrupt: Arc<dyn Interrupt>) -> Interruptible<'_> {
+        self.state.lock().interrupt = Some(interrupt);
+        Interruptible(self)
+    }
+
+    /// Whether the waiter has what it awaits.
+    pub(crate) fn has_come(&self, awaited: Awaited) -> bool {
+        self.state.lock().has_come(awaited)
+    }
+
     /// Waits for a notification, at most for `timeout`; false if there was none. Does not clear the
     /// latch.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        self.wait_for(Awaited::Notification, timeout)
+    }
+
+    /// [`wait`](Self::wait) for what the waiter awaits.
+    pub(crate) fn wait_for(&self, awaited: Awaited, timeout: Duration) -> bool {
         let give_up = Instant::now() + timeout;
         let mut state = self.state.lock();
-        while !state.latched {
+        while !state.has_come(awaited) {
             if self.notified.wait_until(&mut state, give_up).timed_out() {
-                return state.latched;
+                return state.has_come(awaited);
             }
         }
         true
@@ -72,16 +112,56 @@ impl Event {
     pub(crate) fn is_answered_within(&self, age: Duration) -> bool {
         self.state.lock().answered.is_some_and(|at| at.elapsed() < age)
     }
+}
 
-    /// Waits until `count` messages have been received; false after `timeout`.
-    pub(crate) fn wait_for_message(&self, count: u64, timeout: Duration) -> bool {
-        let give_up = Instant::now() + timeout;
-        let mut state = self.state.lock();
-        while state.messages < count {
-            if self.notified.wait_until(&mut state, give_up).timed_out() {
-                return state.messages >= count;
+/// See [`Event::interrupt_by`].
+pub(crate) struct Interruptible<'e>(&'e Event);
+
+impl Drop for Interruptible<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().interrupt = None;
+    }
+}
+
+impl State {
+    fn has_come(&self, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::Notification => self.latched,
+            Awaited::Messages(count) => self.messages >= count,
+        }
+    }
+}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Event").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_notification_ends_a_wait_for_input() {
+        struct Counted(AtomicU32);
+        impl Interrupt for Counted {
+            fn interrupt(&self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
-        true
+        let (event, counted) = (Event::default(), Arc::new(Counted(AtomicU32::new(0))));
+        let interrupted = event.interrupt_by(counted.clone());
+        event.notify_by_message();
+        assert!(event.has_come(Awaited::Notification) && event.has_come(Awaited::Messages(1)));
+        assert_eq!(counted.0.load(Ordering::Relaxed), 0, "it has read the message itself");
+        event.notify();
+        assert_eq!(counted.0.load(Ordering::Relaxed), 1);
+        drop(interrupted);
+        event.notify();
+        assert_eq!(counted.0.load(Ordering::Relaxed), 1, "it sleeps on the condition variable again");
+        assert!(event.wait(Duration::ZERO));
     }
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub(crate) struct Moment(u64);
 
 impl Moment {
+    const NEVER: Self = Self(u64::MAX);
+
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -84,13 +86,14 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 pub(crate) struct Ends {
     own: Moment,
-    bound: Option<Moment>,
+    /// [`Moment::NEVER`] for none.
+    bound: Moment,
     inspected_at: Moment,
 }
 
 impl Ends {
     pub(crate) fn new(own: Moment) -> Self {
-        Self { own, bound: None, inspected_at: Moment(0) }
+        Self { own, bound: Moment::NEVER, inspected_at: Moment(0) }
     }
 
     /// The store granted the hold until `until`. Never shortens it.
@@ -103,7 +106,7 @@ impl Ends {
     pub(crate) fn inspected(&mut self, asked: Moment, bound: Option<Moment>) {
         // The replies to two inspections may be read in the wrong order.
         if asked >= self.inspected_at {
-            (self.inspected_at, self.bound) = (asked, bound);
+            (self.inspected_at, self.bound) = (asked, bound.unwrap_or(Moment::NEVER));
         }
     }
 
@@ -114,7 +117,7 @@ impl Ends {
 
     /// The end of the lease.
     pub(crate) fn end(&self) -> Moment {
-        self.bound.map_or(self.own, |bound| bound.min(self.own))
+        self.own.min(self.bound)
     }
 }
 

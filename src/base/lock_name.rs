@@ -63,7 +63,10 @@ impl LockName {
             let why = format!("a lock name of {} bytes is longer than {MAX_NAME_BYTES} (prefix included)", key.len());
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
-        Ok(Self { kind, name: name.into(), key: key.into(), spelling: OnceLock::new() })
+        let key: Arc<str> = key.into();
+        // Mostly there is no prefix: then one text serves as both.
+        let name = if prefix.is_empty() { key.clone() } else { name.into() };
+        Ok(Self { kind, name, key, spelling: OnceLock::new() })
     }
 
     /// The same name with another kind.

@@ -207,6 +207,13 @@ fn acquire(
     if let Some(hold) = call.overtake(deadline)? {
         return Ok(Some(hold));
     }
+    // A thread that waits for the lock comes first.
+    if call.joins()
+        && !shared.local_queues.is_occupied(&name.key)
+        && let Some(hold) = call.join()?
+    {
+        return Ok(Some(hold));
+    }
     contend(&mut call, deadline)
 }
 
@@ -231,12 +238,16 @@ impl<'a> Contender<'a> for LockCall<'a> {
         }
     }
 
+    fn waits_at_once(&self) -> bool {
+        self.joins()
+    }
+
     fn draw_tokens(&mut self, tokens: u32) {
         self.attempt.tokens = if self.takes_turns() && self.terms.token == TokenRule::On { tokens } else { 1 };
     }
 
     fn piggyback(&mut self) -> Option<Piggyback> {
-        Some(Piggyback::new(&self.attempt.request(true), self.takes_turns()))
+        Some(Piggyback::new(&self.attempt.request(true), self.takes_turns() || self.joins()))
     }
 
     fn take_turn(&mut self, previous: &Arc<Grant>) -> Result<Option<Hold>> {
@@ -260,6 +271,21 @@ impl LockCall<'_> {
         attempt.name.kind == Kind::Mutex && terms.renewed && attempt.shared.store.passes_on()
     }
 
+    /// Whether its hold may be one that other threads of the client have as well.
+    fn joins(&self) -> bool {
+        let Self { attempt, terms, .. } = self;
+        attempt.name.kind == Kind::Read && terms.renewed && attempt.shared.store.passes_on()
+    }
+
+    /// Joins the read hold of another thread of the client, if there is one.
+    fn join(&mut self) -> Result<Option<Hold>> {
+        let AcquireAttempt { shared, name, .. } = self.attempt;
+        match shared.holds.joined(&name.key, self.terms.lease) {
+            Some(previous) => self.take_turn(&previous),
+            None => Ok(None),
+        }
+    }
+
     /// A turn before the thread that is next, while that wakes up. Calls that do not wait never
     /// get one: with threads that wait, the lock is not free for them.
     fn overtake(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
@@ -277,6 +303,7 @@ impl LockCall<'_> {
     fn begin(&mut self, granted: Granted) -> Result<Hold> {
         let Granted { token, sent_at, next } = granted;
         let turn = self.takes_turns().then(|| Turn::first(self.attempt.tokens, sent_at));
+        let joins = self.joins();
         let Self { attempt, terms, owner } = self;
         let renewal_policy = terms.renewal_policy(sent_at);
         let (name, clock) = (attempt.name.clone(), attempt.shared.clock.clone());
@@ -286,6 +313,13 @@ impl LockCall<'_> {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));
         }
-        Hold::begin(attempt.shared, grant, *owner, terms.reentrant)
+        if joins {
+            grant.open_share();
+        }
+        let hold = Hold::begin(attempt.shared, grant, *owner, terms.reentrant)?;
+        if joins {
+            attempt.shared.local_queues.let_readers_join(&hold.grant);
+        }
+        Ok(hold)
     }
 }

@@ -51,10 +51,10 @@ impl Hold {
     }
 
     /// [`begin`](Self::begin) for the next turn of a run, whose hold was passed on by the turn
-    /// before. `None`: it has ended since then.
+    /// before, or for one more reader, which was counted in. `None`: it has ended since then.
     ///
-    /// Until here the hold is in the table and in the watchdog's schedule under the turn before, so
-    /// that neither a close nor a forced release nor a jump of the clock can miss it.
+    /// Until here the hold of a run is in the table and in the watchdog's schedule under the turn
+    /// before, so that neither a close nor a forced release nor a jump of the clock can miss it.
     pub(crate) fn take_turn(
         shared: &Arc<Shared>,
         previous: &Grant,
@@ -66,8 +66,14 @@ impl Hold {
         if matches!(owner, Owner::Thread(_)) {
             notify_at_thread_exit(shared);
         }
-        shared.holds.replace(previous, hold.entry.clone());
-        if let Err(e) = shared.watchdog.watch_next(previous, &hold.grant) {
+        let watched = if hold.grant.is_member() {
+            shared.holds.insert(hold.entry.clone());
+            shared.watchdog.watch(&hold.grant)
+        } else {
+            shared.holds.replace(previous, hold.entry.clone());
+            shared.watchdog.watch_next(previous, &hold.grant)
+        };
+        if let Err(e) = watched {
             let _ = hold.release_all();
             return Err(e.for_name(hold.name()));
         }
@@ -238,7 +244,9 @@ impl Hold {
             Renewed::Held { sent_at, again, beside } => {
                 self.grant.inspected(sent_at, beside);
                 let confirmed = self.confirmed(sent_at, lease);
-                if again && confirmed.is_err() {
+                // As for a renewal. When the lease has ended by time, no release is under way.
+                let is_lost = |e: &Error| e.kind() == ErrorKind::Lost;
+                if again && confirmed.as_ref().is_err_and(|e| is_lost(e) || self.grant.was_put_back()) {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
                 confirmed
@@ -250,11 +258,19 @@ impl Hold {
 
     /// The server does not know this hold any more.
     pub(crate) fn report_loss(&self) {
-        if self.grant.lose() == State::Lost {
-            self.shared.loss_callbacks.report(&self.grant);
+        self.lose();
+        if self.grant.is_member() {
+            let holds = Self::all_under(&self.shared, &self.grant.name.key);
+            holds.iter().filter(|hold| hold.grant.holder == self.grant.holder).for_each(Self::lose);
         }
         // Threads of this client sleep for as long as they believe that it is held here.
         self.shared.local_queues.notify(&self.grant.name.key);
+    }
+
+    fn lose(&self) {
+        if self.grant.lose() == State::Lost {
+            self.shared.loss_callbacks.report(&self.grant);
+        }
     }
 
     /// Ends what this process does for the hold, and leaves it at the server until its lease ends

@@ -154,6 +154,13 @@ impl Holds {
         map.get(&name.key)?.iter().filter_map(|hold| hold.blocks_for(self.io_timeout)).max()
     }
 
+    /// A read hold under a lock key that the caller was counted in: as one more reader, with this
+    /// lease.
+    pub(crate) fn joined(&self, key: &str, lease: Duration) -> Option<Arc<Grant>> {
+        let map = self.map.lock();
+        map.get(key)?.iter().map(|hold| &hold.grant).find(|grant| grant.admits_one(lease)).cloned()
+    }
+
     /// The live holds under a lock key.
     pub(crate) fn under(&self, key: &str) -> Vec<Arc<HoldEntry>> {
         self.map.lock().get(key).map_or_else(Vec::new, |holds| holds.to_vec())

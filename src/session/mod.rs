@@ -4,9 +4,9 @@
 //! - `LocalQueues::map` or `LocalQueues::at_server`, then the state of a local queue, then the
 //!   signal of a waiter, the delivery of a piggybacked acquire, or the event of that queue; one of
 //!   the first two, then the event of a local queue;
-//! - the watchdog's table, then a grant's place in it or the watchdog's thread handle;
-//! - the topics of the notifications, then an event, the subscriber's thread handle, or the store's
-//!   list of channels;
+//! - the watchdog's table, then the watchdog's thread handle;
+//! - the topics and sleepers of the subscriber, then an event, the subscriber's thread handle, or
+//!   the store's list of channels;
 //! - a grant's listeners, then an event;
 //! - the leases that have loss callbacks, then the queue of callbacks that are to run.
 //!

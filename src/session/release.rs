@@ -90,8 +90,9 @@ impl Hold {
     /// # Errors
     /// `Lost` when it had been lost before: what may stand of it is undone in the background.
     pub(super) fn close(&self) -> Result<Option<Left>> {
-        let left = self.left_all(self.grant.lease.close(self.grant.now()))?;
-        if left.is_some() {
+        let before = self.grant.lease.close(self.grant.now());
+        let left = self.left_all(before)?;
+        if matches!(before, State::Held | State::Suspect) {
             self.shared.loss_callbacks.report(&self.grant);
         }
         Ok(left)
@@ -110,17 +111,29 @@ impl Hold {
                 Err(self.closed())
             }
             State::Lost => {
-                self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
+                if self.grant.leaves_last() {
+                    self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
+                }
                 self.leave_table();
                 self.shared.loss_callbacks.report(&self.grant);
                 Err(self.lost())
             }
-            State::Held | State::Suspect => Ok(Some(self.left(HoldCounts::NONE))),
+            State::Held | State::Suspect if self.grant.leaves_last() => Ok(Some(self.left(HoldCounts::NONE))),
+            State::Held | State::Suspect => {
+                self.shared.holds.remove(self);
+                Ok(None)
+            }
         }
     }
 
     fn left(&self, counts: HoldCounts) -> Left {
-        Left { counts, received_before: self.shared.local_queues.messages(&self.grant.name.key).unwrap_or(0) }
+        let Shared { local_queues, notifications, .. } = &*self.shared;
+        if local_queues.is_run_over(&self.grant) {
+            // The client is about to yield, and counts messages from this release on: those that
+            // nobody has read yet must not count as later ones.
+            notifications.catch_up();
+        }
+        Left { counts, received_before: local_queues.messages(&self.grant.name.key).unwrap_or(0) }
     }
 
     /// Called only once the release is over: while it is under way, the entry keeps other threads
@@ -148,7 +161,7 @@ impl Hold {
         }
         let Grant { name, next, .. } = &*self.grant;
         match (name.kind, next) {
-            (Kind::Mutex | Kind::Write, _) => self.shared.local_queues.take_piggyback(&self.grant),
+            (Kind::Mutex | Kind::Write | Kind::Read, _) => self.shared.local_queues.take_piggyback(&self.grant),
             (Kind::Fair, Some(next)) => self.shared.local_queues.take_piggyback_of(next),
             _ => None,
         }
@@ -182,6 +195,9 @@ impl Hold {
     }
 
     fn finish_all(&self, received_before: u64, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
+        if self.grant.release_is_over() {
+            self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
+        }
         let name = &self.grant.name;
         match outcome {
             Ok(Released::Freed { listeners, next }) => {
@@ -252,6 +268,8 @@ impl Hold {
 
     /// In place of [`send`](Self::send), when there is no time to wait for the server.
     pub(super) fn send_later(&self) {
+        // From now on a renewal that puts the hold back undoes that by itself.
+        let _ = self.grant.release_is_over();
         self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
         self.leave_table();
     }

@@ -10,7 +10,7 @@ use crate::background::piggyback::{Piggyback, PiggybackOutcome};
 use crate::base::backoff::Backoff;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
-use crate::base::event::Event;
+use crate::base::event::{Awaited, Event};
 use crate::base::lock_name::Kind;
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::{Shared, closed};
@@ -25,6 +25,12 @@ pub(crate) trait Contender<'a> {
     /// One round trip. `waits`: another will follow if this fails.
     fn try_once(&mut self, waits: bool) -> Result<Tried<Self::Won>>;
 
+    /// Whether it queues behind the other threads of this client even if the lock can be shared:
+    /// what one of them is granted may be for all.
+    fn waits_at_once(&self) -> bool {
+        false
+    }
+
     /// The acquire that a thread of this client may send behind its release of the lock.
     fn piggyback(&mut self) -> Option<Piggyback>;
 
@@ -32,7 +38,8 @@ pub(crate) trait Contender<'a> {
     /// behind it.
     fn draw_tokens(&mut self, _tokens: u32) {}
 
-    /// Begins the next turn at a hold that was passed to this contender. `None`: it has ended.
+    /// Begins the next turn at a hold that was passed to this contender, or that it was counted in.
+    /// `None`: it has ended.
     /// Only a contender whose [piggyback](Self::piggyback) takes turns is asked.
     fn take_turn(&mut self, _previous: &Arc<Grant>) -> Result<Option<Self::Won>> {
         unreachable!("no hold passes to a contender that takes no turns")
@@ -56,7 +63,8 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
     // Shared locks can have several holders: without waiters of this client there is no reason to
     // queue. A latch is read in any case: only what the caller sees when it comes can show it later
     // that the latch was opened in between.
-    let at_once = name.kind == Kind::Latch || is_shared(name.kind) && !shared.local_queues.is_occupied(&name.key);
+    let at_once = name.kind == Kind::Latch
+        || is_shared(name.kind) && !contender.waits_at_once() && !shared.local_queues.is_occupied(&name.key);
     if at_once && shared.holds.blocks(name).is_none() {
         match contender.try_once(true)? {
             Tried::Won(won) => return Ok(Some(won)),
@@ -89,6 +97,13 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                 }
                 return outcome;
             }
+            EnqueueOutcome::Joined(previous) => match contender.take_turn(&previous)? {
+                Some(won) => return Ok(Some(won)),
+                None => {
+                    first = None;
+                    continue;
+                }
+            },
             EnqueueOutcome::TimedOut(event) => return timed_out(contender, &event),
             EnqueueOutcome::Closed => return Err(closed().for_name(&name.name)),
             EnqueueOutcome::Unknown(error) => return Err(error),
@@ -165,8 +180,12 @@ fn lead<'a, C: Contender<'a>>(
         if sent.is_none() && leader.comes_last() && shared.holds.blocks(name).is_none() {
             sent = leader.withdraw_piggyback();
             if sent.is_none() {
-                listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
-                leader.let_others_first(patience);
+                // Otherwise those that nobody has read yet would count as new ones.
+                shared.notifications.catch_up();
+                let listening =
+                    listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
+                leader.let_others_first(patience, |awaited, pause| listening.wait_for(awaited, pause));
+                shared.notifications.catch_up();
                 // This reply predates the yield, and the notification that is cleared below.
                 first = None;
             }
@@ -261,11 +280,14 @@ fn lead<'a, C: Contender<'a>>(
         let most = if shared.notifications.is_subscribed(&topic) { lease } else { POLL_UNSUBSCRIBED.min(lease / 2) };
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
         // The store names the next waiter to the releasing holder: if that is of this client, it
-        // sends this acquire with its release.
-        if name.kind == Kind::Fair && contender.attempt().is_resolved() {
+        // sends this acquire with its release. A reader of this client sends that of a writer.
+        if matches!(name.kind, Kind::Fair | Kind::Write) && contender.attempt().is_resolved() {
             contender.piggyback().into_iter().for_each(|piggyback| leader.leave_piggyback(piggyback));
         }
-        leader.event().wait(pause);
+        match &listening {
+            Some(listening) => listening.wait_for(Awaited::Notification, pause),
+            None => leader.event().wait(pause),
+        };
         sent = leader.withdraw_piggyback();
         let notified = sent.is_some() || leader.event().is_notified();
         woken_by_timer = !notified;

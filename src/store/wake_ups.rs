@@ -1,8 +1,10 @@
 //! What a waiter waits for, and the subscription that wakes it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::error::Result;
+use crate::base::event::Interrupt;
 use crate::base::lock_name::{Kind, LockName};
 
 /// What a waiter waits for.
@@ -43,9 +45,22 @@ pub(crate) enum Received {
     Timeout,
 }
 
-/// The half of a subscription that one thread reads. Any error ends both halves.
+/// The half of a subscription that one thread at a time reads. Any error ends both halves.
 pub(crate) trait Subscriber: Send {
     fn receive(&mut self) -> Result<Received>;
+
+    /// What ends a wait in [`receive_within`](Self::receive_within) early. `None`: nothing does, so
+    /// only a thread that does nothing else can read.
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        None
+    }
+
+    /// [`receive`](Self::receive), but waits at most for `timeout`, and only until it is
+    /// interrupted ([`Received::Timeout`]; also without a reason). Does not wait at all for a
+    /// timeout of zero. Only for subscribers that can be interrupted.
+    fn receive_within(&mut self, _timeout: Duration) -> Result<Received> {
+        self.receive()
+    }
 }
 
 /// The half that any thread uses, under a mutex, to choose the topics. It never waits for a reply.

@@ -29,6 +29,14 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 /// A writer that dies while it waits keeps readers out for
 /// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most.
 ///
+/// # Readers of one client
+/// Threads of one client that read at the same time may have one hold at the server: one that comes
+/// within 4 ms of another, or that waited beside it, joins it without a request, and the last to
+/// leave releases it. Each has a guard, a lease and callbacks of its own.
+/// [`holders`](Self::holders) lists the hold once. If one of them
+/// [extends](RwLockReadGuard::extend) its lease, that stands at the server until the last has left.
+/// Readers with a fixed lease, and those over several masters, have holds of their own.
+///
 /// # Leases
 /// Each reader has its own lease and expires by itself; renewing one neither shortens another nor
 /// keeps it alive. A reader that died keeps writers out until its lease ends, or, while others read
@@ -113,9 +121,9 @@ impl RwLock {
         take_write_owned
     }
 
-    /// The holders of the lock now, for operators: readers by their ids, a writer by its id and
-    /// `:write`. One round trip. Readers whose leases have ended are listed until the last reader
-    /// leaves.
+    /// The holders of the lock now, for operators: readers by their ids (threads of one client may
+    /// have the same), a writer by its id and `:write`. One round trip. Readers whose leases have
+    /// ended are listed until the last reader leaves.
     ///
     /// # Errors
     /// As [`is_locked`](Self::is_locked).

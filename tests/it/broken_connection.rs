@@ -41,10 +41,15 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
             "redis.call('del', 'job') redis.call('hset', 'job', ARGV[1], 1) redis.call('pexpire', 'job', ARGV[2])";
         server.cmd::<()>(&["EVAL", script, "0", holder, lease]);
     };
+    // A script that the server does not know yet is sent twice.
+    client.lock("job").unwrap().unlock().unwrap();
     take("first", "800");
+    let before = server.call_count("evalsha");
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
         wait_until("it is subscribed", || !server.channels().is_empty());
+        // It would see the second at its attempt after the subscription, and sleep for its time.
+        wait_until("it tried again", || server.call_count("evalsha") == before + 2);
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
         // The message of the release is lost; when the time of the first is over, the waiter finds

@@ -293,7 +293,7 @@ fn a_writer_that_gives_up_lets_the_readers_in_at_once() {
     let (a, b, c) = (server.client(), server.client(), server.client());
     let read = a.rw_lock("w").read().unwrap();
     std::thread::scope(|s| {
-        let writer = s.spawn(|| b.rw_lock("w").try_write_for(ms(400)).unwrap().is_some());
+        let writer = s.spawn(|| b.rw_lock("w").try_write_for(ms(1500)).unwrap().is_some());
         wait_for_marker(&server);
         assert!(c.rw_lock("w").try_read().unwrap().is_none());
         let inner = a.rw_lock("w").read().unwrap();

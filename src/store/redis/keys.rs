@@ -1,7 +1,5 @@
 //! The Redis keys and channels that belong to a lock name.
 
-use std::sync::Arc;
-
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::slot::Slot;
@@ -13,23 +11,34 @@ pub(crate) const NODE_KEY: &str = "leasehold:node";
 /// are deleted.
 const PROBE_NAME: &str = "leasehold:probe";
 
+/// The fencing token counter of every lock begins with this and a colon.
+const TOKEN: &str = "redisson_lock_token";
+
 /// The channel of every plain lock begins with this and a colon.
 pub(crate) const LOCK_CHANNEL: &str = "redisson_lock__channel";
 
 /// The keys and channels of one lock. All keys share one hash tag, so that a cluster keeps them in
 /// one slot.
-#[derive(Debug)]
-pub(crate) struct RedisKeys {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RedisKeys<'n> {
     /// The main key: the name with the client's prefix (in Redisson, the `NameMapper`).
-    pub(crate) lock: Arc<str>,
+    pub(crate) lock: &'n str,
     /// The name in braces, unless it has braces itself. The other keys are built from it.
-    pub(crate) tag: String,
+    pub(crate) tag: &'n str,
     /// Where releases are published; for a fair lock, the prefix of each waiter's channel.
-    pub(crate) channel: Arc<str>,
+    pub(crate) channel: &'n str,
     /// The fencing token counter.
-    pub(crate) token: String,
+    pub(crate) token: &'n str,
     /// Of all of them in a cluster.
     pub(crate) slot: Slot,
+}
+
+/// What a name keeps of them: little, because a client may hold many locks.
+struct Spelling {
+    /// The token counter and, right behind it, the channel.
+    text: Box<str>,
+    channel_at: u32,
+    slot: Slot,
 }
 
 /// # Errors
@@ -60,15 +69,16 @@ pub(crate) fn check_name_in_cluster(name: &LockName) -> Result<()> {
     check_name(name)
 }
 
-impl RedisKeys {
-    pub(crate) fn of(name: &LockName) -> &Self {
-        name.spelling(|| Self {
-            channel: channel_of(name.kind, &name.key).into(),
-            token: prefixed("redisson_lock_token", &name.key),
-            tag: tag_of(&name.key),
-            lock: name.key.clone(),
-            slot: Slot::for_key(&*name.key),
-        })
+impl<'n> RedisKeys<'n> {
+    pub(crate) fn of(name: &'n LockName) -> Self {
+        let Spelling { text, channel_at, slot } = name.spelling(|| {
+            let token = prefixed(TOKEN, &name.key);
+            let channel_at = token.len() as u32;
+            let text = (token + &channel_of(name.kind, &name.key)).into();
+            Spelling { text, channel_at, slot: Slot::for_key(&*name.key) }
+        });
+        let (token, channel) = text.split_at(*channel_at as usize);
+        Self { lock: &name.key, tag: &token[TOKEN.len() + 1..], channel, token, slot: *slot }
     }
 
     /// A fair lock's list of waiters.
@@ -127,7 +137,7 @@ pub(crate) fn waiters_pattern(client: &str) -> String {
 pub(crate) fn probe_names(prefix: &str) -> (String, Vec<String>) {
     let name = format!("{prefix}{PROBE_NAME}");
     let kinds = [Kind::Mutex, Kind::Read, Kind::Semaphore, Kind::Latch];
-    (prefixed("redisson_lock_token", &name), kinds.map(|kind| channel_of(kind, &name)).to_vec())
+    (prefixed(TOKEN, &name), kinds.map(|kind| channel_of(kind, &name)).to_vec())
 }
 
 /// Redisson's rule for auxiliary keys: a name with an opening brace counts as one with a hash tag.
@@ -185,15 +195,15 @@ mod tests {
     fn names_follow_redisson() {
         let foo = name("foo", Kind::Mutex);
         let plain = RedisKeys::of(&foo);
-        assert_eq!(&*plain.channel, "redisson_lock__channel:{foo}");
-        assert_eq!(&*plain.token, "redisson_lock_token:{foo}");
+        assert_eq!(plain.channel, "redisson_lock__channel:{foo}");
+        assert_eq!(plain.token, "redisson_lock_token:{foo}");
         let braces = name("a{b}c", Kind::Mutex);
         let tagged = RedisKeys::of(&braces);
-        assert_eq!(&*tagged.channel, "redisson_lock__channel:a{b}c");
+        assert_eq!(tagged.channel, "redisson_lock__channel:a{b}c");
         let app = LockName::new("app:", "x", Kind::Mutex).unwrap();
         let mapped = RedisKeys::of(&app);
-        assert_eq!(&*mapped.lock, "app:x");
-        assert_eq!(&*mapped.token, "redisson_lock_token:{app:x}");
+        assert_eq!(mapped.lock, "app:x");
+        assert_eq!(mapped.token, "redisson_lock_token:{app:x}");
     }
 
     #[test]
@@ -208,10 +218,10 @@ mod tests {
             assert_eq!(channel_of_waiter(name, "u:1"), format!("redisson_lock__channel:{tag}:u:1"));
             assert_eq!(fair.queue(), format!("redisson_lock_queue:{tag}"));
             assert_eq!(fair.deadlines(), format!("redisson_lock_timeout:{tag}"));
-            assert_eq!(*RedisKeys::of(&read).channel, format!("redisson_rwlock:{tag}"));
-            assert_eq!(*RedisKeys::of(&semaphore).channel, format!("redisson_sc:{tag}"));
+            assert_eq!(RedisKeys::of(&read).channel, format!("redisson_rwlock:{tag}"));
+            assert_eq!(RedisKeys::of(&semaphore).channel, format!("redisson_sc:{tag}"));
             assert_eq!(RedisKeys::of(&semaphore).leases(), format!("{tag}:timeout"));
-            assert_eq!(&*RedisKeys::of(&of_latch).channel, latch);
+            assert_eq!(RedisKeys::of(&of_latch).channel, latch);
         }
     }
 
@@ -231,12 +241,9 @@ mod tests {
                 hold_count,
                 latch,
             ];
-            for key in beside.iter().map(String::as_str).chain([
-                &*keys.token,
-                NODE_KEY,
-                "leasehold:probe",
-                "p:leasehold:probe",
-            ]) {
+            for key in
+                beside.iter().map(String::as_str).chain([keys.token, NODE_KEY, "leasehold:probe", "p:leasehold:probe"])
+            {
                 assert_eq!(
                     check_name(&self::name(key, Kind::Latch)).unwrap_err().kind(),
                     ErrorKind::InvalidInput,

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::keys::{channel_of, channel_of_waiter, waiters_pattern};
-use super::wire::{Frame, PubSubReader, PubSubWriter};
+use super::wire::{Frame, PubSubReader, PubSubWriter, Waker};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::event::Interrupt;
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 
 /// The pattern subscription is kept this long after the last fair waiter left.
@@ -33,7 +34,10 @@ pub(crate) fn subscribe_to(
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
     let pattern = Pattern { name: waiters_pattern(client_id), ..Pattern::default() };
     let channels = Arc::new(Mutex::new(Channels { by_name: HashMap::new(), pattern }));
-    let receiver = RedisSubscriber { reader, channels: channels.clone(), rights: rights.clone() };
+    // Elsewhere a waker ends no wait. Of several servers only the client's own thread reads.
+    let can_interrupt = cfg!(unix) && reader.is_of_one();
+    let waker = can_interrupt.then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
+    let receiver = RedisSubscriber { reader, waker, channels: channels.clone(), rights: rights.clone() };
     (Box::new(receiver), Box::new(RedisSender { writer, channels, rights }))
 }
 
@@ -69,13 +73,34 @@ pub(super) fn channel_name(topic: &Topic) -> String {
 
 struct RedisSubscriber {
     reader: PubSubReader,
+    /// Ends a read of a waiter that has something else to do.
+    waker: Option<Arc<Waker>>,
     channels: Arc<Mutex<Channels>>,
     rights: Arc<PatternRights>,
 }
 
 impl Subscriber for RedisSubscriber {
     fn receive(&mut self) -> Result<Received> {
-        match self.reader.receive() {
+        let received = self.reader.receive();
+        self.take_in(received)
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        self.waker.clone().map(|waker| waker as Arc<dyn Interrupt>)
+    }
+
+    fn receive_within(&mut self, timeout: Duration) -> Result<Received> {
+        let received = match &self.waker {
+            Some(waker) => self.reader.receive_within(waker, timeout),
+            None => self.reader.receive(),
+        };
+        self.take_in(received)
+    }
+}
+
+impl RedisSubscriber {
+    fn take_in(&mut self, received: Result<Frame>) -> Result<Received> {
+        match received {
             Ok(Frame::Message { channel }) => Ok(self.topics_of(&channel).map_or(Received::Alive, Received::Notified)),
             Ok(Frame::Subscribed { topic }) => Ok(self.confirmed(&topic).map_or(Received::Alive, Received::Watching)),
             // The last two come only from a cluster.
@@ -89,9 +114,7 @@ impl Subscriber for RedisSubscriber {
             Err(e) => Err(e),
         }
     }
-}
 
-impl RedisSubscriber {
     fn topics_of(&self, channel: &[u8]) -> Option<Vec<Topic>> {
         let channel = std::str::from_utf8(channel).ok()?;
         let channels = self.channels.lock();

@@ -55,10 +55,9 @@ pub(super) fn ask_all(
     asked: NodeSet,
     decided: impl Fn(&[NodeOutcome]) -> bool,
 ) -> Round {
-    let clock = &nodes[0].connector.clock;
-    let started = clock.now();
     let mut sent_at = None;
-    let mut outcomes: Vec<NodeOutcome> = nodes.iter().map(|_| NodeOutcome::Skipped).collect();
+    let outcomes = nodes.iter().map(|_| NodeOutcome::Skipped).collect();
+    let mut round = Round { sent_at: nodes[0].connector.clock.now(), outcomes, repeated: NodeSet::default() };
     let mut calls: Vec<Option<NodeCall<'_>>> = nodes.iter().map(|_| None).collect();
     // Masters that need a connect come last: the others work meanwhile.
     let mut order: Vec<usize> = (0..nodes.len()).filter(|&index| asked.contains(index)).collect();
@@ -67,27 +66,31 @@ pub(super) fn ask_all(
     for anyway in [false, true] {
         for &index in &order {
             let make = |connection: &Connection, run_id: &str| ask(index, connection, run_id);
-            let call = match (&outcomes[index], anyway) {
+            let call = match (&round.outcomes[index], anyway) {
                 (NodeOutcome::Skipped, false) => nodes[index].send(holder, make),
                 (NodeOutcome::Failed(Failure::NotSent(_)), true) => nodes[index].send_anyway(holder, make),
                 _ => continue,
             };
             match call {
                 Ok(call) => {
-                    sent_at.get_or_insert(call.sent_at());
+                    round.sent_at = *sent_at.get_or_insert(call.sent_at());
                     calls[index] = Some(call);
-                    outcomes[index] = NodeOutcome::Skipped;
+                    round.outcomes[index] = NodeOutcome::Skipped;
                 }
-                Err(failure) => outcomes[index] = NodeOutcome::Failed(failure),
+                Err(failure) => round.outcomes[index] = NodeOutcome::Failed(failure),
             }
         }
-        // Masters that are slow to answer earlier requests are asked only if a majority needs them.
-        if order.len() < quorum || calls.iter().flatten().count() >= quorum {
+        // Masters that are slow to answer earlier requests are asked only if a majority needs them:
+        // at once where too few others can be asked, or when too few of the others have answered.
+        let enough = |masters: usize| order.len() < quorum || masters >= quorum;
+        if !anyway && !enough(calls.iter().flatten().count()) {
+            continue;
+        }
+        gather(nodes, &mut calls, &mut round, &ask, holder.is_some(), &decided);
+        if enough(round.outcomes.iter().filter(|outcome| outcome.has_run()).count()) {
             break;
         }
     }
-    let mut round = Round { sent_at: sent_at.unwrap_or(started), outcomes, repeated: NodeSet::default() };
-    gather(nodes, &mut calls, &mut round, ask, holder.is_some(), decided);
     round
 }
 
@@ -95,9 +98,9 @@ fn gather(
     nodes: &[Node],
     calls: &mut [Option<NodeCall<'_>>],
     round: &mut Round,
-    ask: impl Fn(usize, &Connection, &str) -> Vec<Request>,
+    ask: &impl Fn(usize, &Connection, &str) -> Vec<Request>,
     may_leave: bool,
-    decided: impl Fn(&[NodeOutcome]) -> bool,
+    decided: &impl Fn(&[NodeOutcome]) -> bool,
 ) {
     let clock = &nodes[0].connector.clock;
     let started = clock.now();

@@ -6,7 +6,7 @@ use leasehold::{ErrorKind, LockClient, NodeState};
 
 use super::{builder, client, names_on_each_node};
 use crate::contract::primitives::{Exclusive, PRIMITIVES};
-use crate::rig::{CAP, Cluster, Fault, PROMPT, count_under_the_lock, ms, wait_until};
+use crate::rig::{CAP, Cluster, Fault, PROMPT, count_under_the_lock, ms, wait_for, wait_until};
 
 /// Taken by one client, waited for by the other, given up, and granted to that one promptly.
 fn in_turns(label: &str, one: &dyn Exclusive, two: &dyn Exclusive) {
@@ -152,21 +152,28 @@ fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
         [500, 5000, 5000].map(|io| builder(&cluster).lease(ms(60_000)).io_timeout(ms(io)).build().unwrap());
     // From now on the nodes know the script.
     drop(one.multi([&first, &second]).lock().unwrap());
-    let guard = two.lock(&first).unwrap();
     let lost = cluster.node(1).proxy();
-    lost.inject(&second, Fault::BlackHoleReply);
-    std::thread::scope(|s| {
-        let caller = s.spawn(|| one.multi([&first, &second]).try_lock_for(ms(4000)).is_ok_and(|all| all.is_some()));
-        std::thread::sleep(ms(500));
-        guard.unlock().unwrap();
-        lost.wait_hits(1);
-        // While that call waits for the reply, so that this one gets the first name when it is given
-        // back.
-        let guard = three.lock(&first).unwrap();
-        assert!(!caller.join().unwrap());
-        guard.unlock().unwrap();
-    });
-    wait_until("the second name is free", || two.mutex(&second).try_lock().unwrap().is_some());
+    // Once this client gets the first name before the caller comes again.
+    let comes_between = || {
+        let guard = two.lock(&first).unwrap();
+        let hits = lost.hits();
+        lost.inject(&second, Fault::BlackHoleReply);
+        let came_between = std::thread::scope(|s| {
+            let caller = s.spawn(|| one.multi([&first, &second]).try_lock_for(ms(4000)).is_ok_and(|all| all.is_some()));
+            std::thread::sleep(ms(500));
+            guard.unlock().unwrap();
+            lost.wait_hits(hits + 1);
+            // While that call waits for the reply, so that this one can get the first name when it
+            // is given back.
+            let guard = three.lock(&first).unwrap();
+            let has_got_all = caller.join().unwrap();
+            guard.unlock().unwrap();
+            !has_got_all
+        });
+        wait_until("the second name is free", || two.mutex(&second).try_lock().unwrap().is_some());
+        came_between
+    };
+    wait_for(4 * CAP, "another client comes between", comes_between);
     drop((one, two, three));
     cluster.assert_clean();
 }

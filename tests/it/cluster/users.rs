@@ -199,6 +199,7 @@ fn all_nodes_have_tls() {
     let slot = cluster.slot(&names[0]);
     cluster.fail_over_primary_of(slot);
     wait_until("others see it at the new primary", || matches!(two.try_lock(&names[0]), Ok(None)));
+    wait_until("its own client as well", || one.mutex(&names[0]).is_locked().is_ok());
     guard.unlock().unwrap();
     works(&two, &names[0]);
 

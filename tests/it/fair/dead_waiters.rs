@@ -152,7 +152,7 @@ fn a_waiter_that_was_removed_goes_back_to_the_front() {
         assert_eq!(queue(&server).concat(), java);
         // Behind Redisson it queues up, and the queue gets a TTL. When it leaves and only Redisson
         // waiters remain, the TTL is removed.
-        let behind = s.spawn(|| a.fair("t").try_lock_for(ms(300)).unwrap().is_some());
+        let behind = s.spawn(|| a.fair("t").try_lock_for(ms(1500)).unwrap().is_some());
         wait_for_queue(&server, 2);
         assert!(server.pttl(QUEUE) > 0);
         let last = format!("{REDISSON}:2");

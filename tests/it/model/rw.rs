@@ -20,8 +20,11 @@ struct Mine {
     reads: usize,
     writes: usize,
     gone: bool,
-    /// A reply was lost: the counts in Redis may be older than the client's until the hold ends.
+    /// A reply was lost, or two threads share the hold: the counts in Redis may be older than the
+    /// client's until the hold ends.
     loose: bool,
+    /// Which hold in Redis it has: threads of one client that read may have the same.
+    hold: usize,
 }
 
 impl Mine {
@@ -60,7 +63,12 @@ impl Model {
     fn wanted(&self) -> Standing {
         let exact = self.is_exact();
         let (mut standing, mut levels) = (Standing::default(), 0);
+        let mut holds = Vec::new();
         for (n, mine) in self.mine.iter().enumerate().filter(|(_, mine)| mine.stands()) {
+            if holds.contains(&mine.hold) {
+                continue;
+            }
+            holds.push(mine.hold);
             let writes = mine.writes > 0;
             let count = if writes { mine.writes } else { mine.reads };
             standing.fields.push((self.ids[CLIENT_OF[n]].clone(), writes, exact.then_some(count)));
@@ -71,6 +79,31 @@ impl Model {
         standing.fields.sort();
         standing.levels = exact.then_some(levels);
         standing
+    }
+
+    /// The other thread of the client of `n`, if that reads: while its hold is new, `n` may join it,
+    /// even if Redis has lost it since.
+    fn mate(&self, n: usize) -> Option<usize> {
+        let is_mate = |other: &usize| *other != n && CLIENT_OF[*other] == CLIENT_OF[n];
+        (0..4).filter(is_mate).find(|&other| self.mine[other].reads > 0 && self.mine[other].writes == 0)
+    }
+
+    /// What thread `n` was granted is a hold of its own or that of its [mate](Self::mate). Only
+    /// Redis tells which.
+    fn granted(&mut self, n: usize, holds_before: usize, run: &Run) {
+        if self.holds_of(n, run) > holds_before {
+            self.mine[n].hold = self.mine.iter().map(|mine| mine.hold).max().unwrap_or(0) + 1;
+            return;
+        }
+        let mate = self.mate(n).expect("somebody reads for it");
+        self.mine[mate].loose = true;
+        let Mine { gone, hold, .. } = self.mine[mate];
+        self.mine[n] = Mine { gone, hold, loose: true, ..self.mine[n] };
+    }
+
+    /// How many holds the client of thread `n` has in Redis.
+    fn holds_of(&self, n: usize, run: &Run) -> usize {
+        run.server.hash(NAME).keys().filter(|holder| holder.starts_with(&self.ids[CLIENT_OF[n]])).count()
     }
 
     fn found(&self, run: &Run) -> Standing {
@@ -116,6 +149,7 @@ fn the_read_write_lock_does_what_its_model_says() {
         match step {
             0..=4 => {
                 run.note(format!("{who} tries to read: {mine:?}"));
+                let holds_before = model.holds_of(who, &run);
                 broken = run.maybe_break();
                 let outcome = actor.run(|thread: &mut Thread| {
                     Outcome::of_try(thread.lock.try_read(), |guard| thread.reads.push(guard))
@@ -125,11 +159,15 @@ fn the_read_write_lock_does_what_its_model_says() {
                     (true, true) if mine.writes > 0 => &[Outcome::Won, Outcome::LOST],
                     (true, true) => &[Outcome::LOST],
                     (true, false) => &[Outcome::Won],
+                    (false, _) if written && model.mate(who).is_some() => &[Outcome::Busy, Outcome::Won],
                     (false, _) if written => &[Outcome::Busy],
                     (false, _) => &[Outcome::Won],
                 };
                 soon = run.answered(outcome, allowed, broken);
                 model.mine[who].reads += usize::from(outcome == Outcome::Won);
+                if !mine.holds() && outcome == Outcome::Won {
+                    model.granted(who, holds_before, &run);
+                }
             }
             5..=7 => {
                 let timed = run.chance(4) && model.mine.iter().all(|mine| !mine.gone);
@@ -151,6 +189,9 @@ fn the_read_write_lock_does_what_its_model_says() {
                 };
                 soon = run.answered(outcome, allowed, broken);
                 model.mine[who].writes += usize::from(outcome == Outcome::Won);
+                if !mine.holds() && outcome == Outcome::Won {
+                    model.granted(who, 0, &run);
+                }
             }
             8..=11 | 18 | 19 if mine.reads > 0 => {
                 let which = run.roll(mine.reads);
@@ -161,6 +202,8 @@ fn the_read_write_lock_does_what_its_model_says() {
                 let allowed: &[_] = match mine.gone {
                     false => &[Outcome::Done],
                     true if mine.writes > 0 || (broken && mine.reads == 1) => &[Outcome::Done, Outcome::LOST],
+                    // The last one to leave asks Redis.
+                    true if model.mate(who).is_some() => &[Outcome::Done, Outcome::LOST],
                     true => &[Outcome::LOST],
                 };
                 soon = run.answered(outcome, allowed, broken);

@@ -98,3 +98,19 @@ fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
         assert!(matches!(got, Ok(Some(_))), "{got:?}");
     });
 }
+
+/// Two others were asked instead of it, and one of them hangs.
+#[test]
+fn a_master_that_was_slow_before_makes_up_the_quorum() {
+    let masters = Masters::fresh(3);
+    let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
+    let places: Vec<(usize, &Proxy)> = proxies.iter().enumerate().collect();
+    let client = behind(&masters, &places).io_timeout(ms(1000)).build().unwrap();
+    wait_for_votes(&client, 3);
+    client.lock("warm").unwrap().unlock().unwrap();
+    wait_until("nothing is held", || masters.holding("warm") == 0);
+    proxies[2].inject("slow", Fault::StallReply(ms(600)));
+    let _first = client.lock("slow").unwrap();
+    proxies[0].inject("next", Fault::StallReply(ms(3000)));
+    client.lock("next").unwrap().unlock().unwrap();
+}

@@ -22,7 +22,8 @@ fn stays_exact_on(mut rig: Sentinels, fail: impl FnOnce(&mut Sentinels, &Load)) 
         fail(&mut rig, load);
         load.wait_for_more(50);
         for client in &clients {
-            assert_eq!(client.nodes()[0].address(), address(rig.master_server()));
+            // The sentinels of a busy machine may have named another one in between.
+            wait_until("it follows the sentinels", || client.nodes()[0].address() == address(rig.master_server()));
         }
     });
     // Each client may have had a grant that the new master never got (replication is asynchronous),

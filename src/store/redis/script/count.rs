@@ -19,25 +19,25 @@ pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
     let (names, opened) = ([lock, answer.as_bytes()], keys.opened());
     match change {
         Count::Set(n) => {
-            let request = Request::script(&COUNT_SET, &names).number(u64::from(n)).number(kept).arg(&*keys.channel);
+            let request = Request::script(&COUNT_SET, &names).number(u64::from(n)).number(kept).arg(keys.channel);
             // The message: 1 to a latch's waiters, the number of permits to a semaphore's.
             if name.kind == Kind::Latch { request.number(1) } else { request.number(u64::from(n)) }
         }
-        Count::Add(n) => Request::script(&COUNT_ADD, &names).arg(n.to_string()).number(kept).arg(&*keys.channel),
+        Count::Add(n) => Request::script(&COUNT_ADD, &names).arg(n.to_string()).number(kept).arg(keys.channel),
         Count::Down => {
             let names = [lock, answer.as_bytes(), opened.as_bytes()];
-            Request::script(&LATCH_COUNT_DOWN, &names).number(kept).arg(&*keys.channel)
+            Request::script(&LATCH_COUNT_DOWN, &names).number(kept).arg(keys.channel)
         }
         Count::Delete if name.kind == Kind::Latch => {
             let names = [lock, answer.as_bytes(), opened.as_bytes()];
-            Request::script(&LATCH_DELETE, &names).number(kept).arg(&*keys.channel)
+            Request::script(&LATCH_DELETE, &names).number(kept).arg(keys.channel)
         }
         Count::Delete => {
             // A counting semaphore has no leases, and a key of that name is not leasehold's. Its
             // idempotency key, which does not exist yet, is passed instead.
             let leases = if name.kind == Kind::Semaphore { keys.leases() } else { answer.clone() };
             let names = [lock, leases.as_bytes(), answer.as_bytes()];
-            Request::script(&PERMIT_DELETE, &names).number(kept).arg(&*keys.channel)
+            Request::script(&PERMIT_DELETE, &names).number(kept).arg(keys.channel)
         }
     }
     .with_limit()
@@ -62,10 +62,10 @@ pub(crate) fn count_question(name: &LockName) -> Request {
     let keys = RedisKeys::of(name);
     match name.kind {
         Kind::Semaphore => {
-            Request::script(&PERMIT_COUNT, &[keys.lock.as_bytes(), keys.leases().as_bytes()]).arg(&*keys.channel)
+            Request::script(&PERMIT_COUNT, &[keys.lock.as_bytes(), keys.leases().as_bytes()]).arg(keys.channel)
         }
         Kind::Latch => Request::script(&LATCH_LOOK, &[keys.lock.as_bytes(), keys.opened().as_bytes()]),
-        _ => Request::plain(&["GET", &keys.lock]).answered_by(Shape::Text),
+        _ => Request::plain(&["GET", keys.lock]).answered_by(Shape::Text),
     }
 }
 

@@ -46,10 +46,10 @@ pub(crate) fn force_unlock(name: &LockName) -> Request {
     match name.kind {
         Kind::Fair => {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
-            Request::script(&FAIR_FORCE_UNLOCK, &[lock, queue.as_bytes(), deadlines.as_bytes()]).arg(&*keys.channel)
+            Request::script(&FAIR_FORCE_UNLOCK, &[lock, queue.as_bytes(), deadlines.as_bytes()]).arg(keys.channel)
         }
-        Kind::Read | Kind::Write => Request::script(&RW_FORCE_UNLOCK, &[lock]).arg(&*keys.channel).arg(&keys.tag),
-        _ => Request::script(&MUTEX_FORCE_UNLOCK, &[lock]).arg(&*keys.channel),
+        Kind::Read | Kind::Write => Request::script(&RW_FORCE_UNLOCK, &[lock]).arg(keys.channel).arg(keys.tag),
+        _ => Request::script(&MUTEX_FORCE_UNLOCK, &[lock]).arg(keys.channel),
     }
 }
 

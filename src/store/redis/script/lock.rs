@@ -53,7 +53,7 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
             // deadlines of the queue.
             let redisson_wait = if held == 0 { ceil_millis(timeouts.redisson) } else { 0 };
             let request = with_token(request, token).number(own_wait).number(again).number(redisson_wait);
-            request.arg(&*keys.channel).with_floor_and_limit()
+            request.arg(keys.channel).with_floor_and_limit()
         }
         Kind::Write => {
             let request = Request::script(&WRITE_ACQUIRE, &[lock, keys.token.as_bytes(), keys.marker().as_bytes()]);
@@ -63,12 +63,12 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
         }
         Kind::Read => {
             let request = Request::script(&READ_ACQUIRE, &[lock, keys.marker().as_bytes()]);
-            request.arg(holder.as_str()).number(lease).number(held).arg(&keys.tag).with_limit()
+            request.arg(holder.as_str()).number(lease).number(held).arg(keys.tag).with_limit()
         }
         Kind::Semaphore => {
             let request = Request::script(&PERMIT_ACQUIRE, &[lock, keys.leases().as_bytes()]);
             let request = request.arg(holder.permit_bytes()).number(u64::from(permits)).number(lease);
-            request.arg(&*keys.channel).with_limit()
+            request.arg(keys.channel).with_limit()
         }
         Kind::CountingSemaphore => {
             let request = Request::script(&COUNT_ACQUIRE, &[lock, keys.idempotency_key(holder.as_str()).as_bytes()]);
@@ -119,29 +119,29 @@ pub(crate) fn release(request: &Release<'_>) -> Request {
         Kind::Mutex => Request::script(&MUTEX_RELEASE, &[lock])
             .arg(holder.as_str())
             .number(u64::from(left.main) + 1)
-            .arg(&*keys.channel),
+            .arg(keys.channel),
         Kind::Fair => {
             let (queue, deadlines) = (keys.queue(), keys.deadlines());
             Request::script(&FAIR_RELEASE, &[lock, queue.as_bytes(), deadlines.as_bytes()])
                 .arg(holder.as_str())
                 .number(u64::from(left.main) + 1)
-                .arg(&*keys.channel)
+                .arg(keys.channel)
         }
         Kind::Read | Kind::Write => Request::script(&RW_RELEASE, &[lock, keys.marker().as_bytes()])
             .arg(holder.as_str())
             .number(u64::from(left.main))
             .number(u64::from(left.reads))
-            .arg(&*keys.channel)
-            .arg(&keys.tag),
+            .arg(keys.channel)
+            .arg(keys.tag),
         Kind::Semaphore => Request::script(&PERMIT_RELEASE, &[lock, keys.leases().as_bytes()])
             .arg(holder.permit_bytes())
             .number(u64::from(permits))
-            .arg(&*keys.channel),
+            .arg(keys.channel),
         Kind::CountingSemaphore => {
             Request::script(&COUNT_RELEASE, &[lock, keys.idempotency_key(holder.as_str()).as_bytes()])
                 .number(u64::from(permits))
                 .number(ceil_millis(IDEMPOTENCY_TTL))
-                .arg(&*keys.channel)
+                .arg(keys.channel)
                 .number(u64::from(granted))
         }
         Kind::Latch => unreachable!("a latch has no holders"),
@@ -230,7 +230,7 @@ pub(crate) fn renew<'a>(family: Family, holds: impl Iterator<Item = &'a Renewal>
     for hold in holds {
         request = match family {
             Family::Permits => request.number(u64::from(hold.permits)),
-            Family::ReadWrite => request.arg(&keys_of(hold).tag),
+            Family::ReadWrite => request.arg(keys_of(hold).tag),
             Family::Hash => request,
         };
     }

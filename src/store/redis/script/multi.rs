@@ -55,7 +55,7 @@ pub(crate) fn release_all(releases: &[Release<'_>]) -> Request {
     let request = Request::script(&MULTI_RELEASE, &keys).answered_by(Shape::Each(2 * releases.len() as u32));
     let request = releases.iter().fold(request, |request, one| request.arg(one.holder.as_str()));
     let request = releases.iter().fold(request, |request, one| request.number(u64::from(one.left.main) + 1));
-    releases.iter().fold(request, |request, one| request.arg(&*RedisKeys::of(one.name).channel))
+    releases.iter().fold(request, |request, one| request.arg(RedisKeys::of(one.name).channel))
 }
 
 /// One answer for each lock, in order.

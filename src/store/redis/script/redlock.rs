@@ -74,7 +74,7 @@ pub(crate) fn take_back(name: &LockName, holder: &Holder) -> Request {
 
 /// Notifies Redisson's waiters at one master; leasehold's ignore the message.
 pub(crate) fn wake_redisson(name: &LockName) -> Request {
-    Request::plain(&["PUBLISH"]).arg(&*RedisKeys::of(name).channel).arg(WAKE_REDISSON).answered_by(Shape::Number)
+    Request::plain(&["PUBLISH"]).arg(RedisKeys::of(name).channel).arg(WAKE_REDISSON).answered_by(Shape::Number)
 }
 
 fn text(reply: &Reply) -> String {

@@ -1,9 +1,11 @@
 //! Requests that travel together: what becomes of callers that find no free connection.
 //!
-//! Whoever returns a connection first sends the whole queue over it in one write. So the server
-//! works on it while the replies of the batch before are still being distributed. The first caller
-//! of the queue is the leader of the new batch: it reads the replies, returns the connection in the
-//! same way, and then distributes them. When it has woken up, they have often come.
+//! Whoever returns a connection first sends the whole queue over it in one write. The first caller
+//! of the queue is the leader of the new batch: it reads the replies, distributes them, and then
+//! returns the connection in the same way. In this order, because a server that is near is kept
+//! busy by the other connections, and the callers that get their replies queue their next requests
+//! meanwhile: the batches are fewer and larger by half. When the leader of the next
+//! batch has woken up, its replies have often come.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -147,8 +149,8 @@ fn send<'p>(mut connection: Borrowed<'p>, batch: &mut Batch) -> std::result::Res
     }
 }
 
-/// As the leader: reads its own reply and those of the batch behind it, returns the connection, and
-/// distributes the replies.
+/// As the leader: reads its own reply and those of the batch behind it, distributes them, and
+/// returns the connection.
 fn read(mut connection: Borrowed<'_>, flight: &InFlight, mut batch: Batch) -> Outcome {
     connection.in_flight = true;
     let sent_at = flight.sent_at;
@@ -170,14 +172,14 @@ fn read(mut connection: Borrowed<'_>, flight: &InFlight, mut batch: Batch) -> Ou
         }
     }
     connection.in_flight = false;
-    // The connection is returned first: the next batch is on its way while this thread still
-    // notifies the callers of this one.
     let replies = batch.outcomes.iter().chain(std::iter::once(&own_outcome));
     if replies.flatten().any(|answer| answer.reply.is_demotion()) {
+        // First: callers that try again must not get another connection to this server.
         connection.broken();
+        drop(batch);
     } else {
+        drop(batch);
         drop(connection);
     }
-    drop(batch);
     own_outcome
 }

@@ -14,7 +14,7 @@ use super::reader::ReplyReader;
 use super::reply::{Reply, ServerError};
 use super::request::Request;
 use super::target::Epoch;
-use super::transport::{ENDED, next_reply, shake, to_error};
+use super::transport::{ENDED, Now, next_reply, shake, to_error};
 use super::waker::Waker;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::net::{Stream, is_timeout, readable};
@@ -179,12 +179,30 @@ fn open_socket(endpoint: &Endpoint, client_name: &str, io_timeout: Duration) -> 
 }
 
 impl PubSubReader {
-    pub(crate) fn receive(&mut self) -> Result<Frame> {
-        // The server may be a replica by now, or cut off from those who still are its replicas:
-        // whoever holds a lock at the new master publishes there.
-        if self.epoch.as_ref().is_some_and(Epoch::is_over) {
-            return Err(Error::new(ErrorKind::Unreachable, "another server is the master: subscribing there"));
+    pub(crate) fn is_of_one(&self) -> bool {
+        self.several.is_none()
+    }
+
+    /// [`receive`](Self::receive) from one server, but waits for `timeout` at most, and only until
+    /// woken.
+    pub(crate) fn receive_within(&mut self, waker: &Waker, timeout: Duration) -> Result<Frame> {
+        self.check_epoch()?;
+        self.sockets[0].receive_within(waker, timeout)
+    }
+
+    /// The server may be a replica by now, or cut off from those who still are its replicas:
+    /// whoever holds a lock at the new master publishes there.
+    fn check_epoch(&self) -> Result<()> {
+        match &self.epoch {
+            Some(epoch) if epoch.is_over() => {
+                Err(Error::new(ErrorKind::Unreachable, "another server is the master: subscribing there"))
+            }
+            _ => Ok(()),
         }
+    }
+
+    pub(crate) fn receive(&mut self) -> Result<Frame> {
+        self.check_epoch()?;
         let Some(several) = &self.several else { return self.sockets[0].receive() };
         if several.returns.load(Ordering::Acquire) != several.known {
             return Err(Error::new(ErrorKind::Unreachable, "a server came back: subscribing there as well"));
@@ -208,6 +226,27 @@ impl PubSubReader {
 }
 
 impl Socket {
+    /// [`receive`](Self::receive), but waits for `timeout` at most, and only until woken.
+    fn receive_within(&mut self, waker: &Waker, timeout: Duration) -> Result<Frame> {
+        let reply = loop {
+            if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
+                break reply;
+            }
+            // Whoever does not wait need not ask poll first. With TLS the last reader may have left
+            // a message that poll does not report.
+            let looks = timeout.is_zero() || self.stream.has_read_ahead();
+            if !looks && !waker.wait_with_one(&self.stream, timeout) {
+                return Ok(Frame::Timeout);
+            }
+            match self.reader.fill(&mut Now(&mut self.stream)) {
+                // The part of a message that has arrived is kept.
+                Err(e) if is_timeout(&e) => return Ok(Frame::Timeout),
+                filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
+            }
+        };
+        Self::frame(reply)
+    }
+
     fn receive(&mut self) -> Result<Frame> {
         let reply = loop {
             if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
@@ -219,6 +258,10 @@ impl Socket {
                 filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
             }
         };
+        Self::frame(reply)
+    }
+
+    fn frame(reply: Reply) -> Result<Frame> {
         let parts = match reply {
             Reply::Array(parts) => parts,
             // Not as a refusal of what was asked for: it logs in again with its next connection.

@@ -140,7 +140,7 @@ impl Transport {
     }
 }
 
-struct Now<'s>(&'s mut Stream);
+pub(super) struct Now<'s>(pub(super) &'s mut Stream);
 
 impl Read for Now<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::event::Interrupt;
 use crate::store::net::{Stream, readable};
 
 /// A pair of sockets: what is written to one ends a wait that includes the other.
@@ -27,18 +28,39 @@ impl Waker {
         let _ = (&self.sender).write(&[1]);
     }
 
+    /// Waits for input of the stream, for a wake-up, or for `timeout`. True if it has input.
+    pub(super) fn wait_with_one(&self, stream: &Stream, timeout: Duration) -> bool {
+        use std::os::fd::AsFd;
+        let ready = readable(&[&stream.as_fd(), &self.receiver.as_fd()], timeout);
+        if ready[1] {
+            self.forget();
+        }
+        ready[0]
+    }
+
     /// Waits for input of a stream, for a wake-up, or for `timeout`.
     pub(super) fn wait_with<'s>(&'s self, streams: impl Iterator<Item = &'s Stream>, timeout: Duration) {
-        use std::io::Read;
         use std::os::fd::{AsFd, BorrowedFd};
         let own = std::iter::once(self.receiver.as_fd());
         let streams = streams.map(|stream| -> BorrowedFd<'_> { stream.as_fd() });
         let all: Vec<BorrowedFd<'_>> = own.chain(streams).collect();
         let woken = readable(&all.iter().collect::<Vec<_>>(), timeout);
         if woken[0] {
-            let mut bytes = [0; 64];
-            while (&self.receiver).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+            self.forget();
         }
+    }
+
+    /// Reads what [`wake`](Self::wake) has written.
+    fn forget(&self) {
+        use std::io::Read;
+        let mut bytes = [0; 64];
+        while (&self.receiver).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+    }
+}
+
+impl Interrupt for Waker {
+    fn interrupt(&self) {
+        self.wake();
     }
 }
 
@@ -57,5 +79,9 @@ impl Waker {
 
     pub(super) fn wait_with<'s>(&self, streams: impl Iterator<Item = &'s Stream>, timeout: Duration) {
         readable(&streams.collect::<Vec<_>>(), timeout.min(Duration::from_millis(5)));
+    }
+
+    pub(super) fn wait_with_one(&self, stream: &Stream, timeout: Duration) -> bool {
+        readable(&[stream], timeout.min(Duration::from_millis(5))).contains(&true)
     }
 }

@@ -1,0 +1,98 @@
+//! The local queues of a client by name, and what each of them knows. How threads queue is in
+//! [`local_queue`](crate::background::local_queue).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::background::piggyback::Piggyback;
+use crate::background::run::{FairnessCounter, MEMORY};
+use crate::background::waiter::Waiter;
+use crate::base::error::Error;
+use crate::base::event::Event;
+
+/// From this many queues on, unused ones are swept.
+pub(super) const SWEEP_AT: usize = 256;
+
+#[derive(Debug, Default)]
+pub(super) struct QueueMap {
+    pub(super) local_queues: HashMap<Arc<str>, Arc<LocalQueue>>,
+    /// How many there were after the last sweep.
+    pub(super) after_sweep: usize,
+    /// The one that was left last, for the next name: every lock call needs a queue, and mostly the
+    /// call is its only member.
+    pub(super) spare: Option<Arc<LocalQueue>>,
+}
+
+impl QueueMap {
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<LocalQueue>> {
+        self.local_queues.get(name)
+    }
+
+    /// The local queue of the name, made if there is none.
+    pub(super) fn entry(&mut self, name: &Arc<str>) -> &Arc<LocalQueue> {
+        // Only when there are twice as many as the last sweep left: with many names in use, every
+        // new queue would otherwise check all others.
+        if self.local_queues.len() >= SWEEP_AT.max(2 * self.after_sweep) {
+            self.local_queues.retain(|_, local_queue| {
+                let state = local_queue.state.lock();
+                state.members > 0 || state.fairness.last.is_some_and(|t| t.elapsed() < MEMORY)
+            });
+            self.after_sweep = self.local_queues.len();
+        }
+        let spare = &mut self.spare;
+        let fresh = || spare.take().and_then(LocalQueue::as_new).unwrap_or_default();
+        self.local_queues.entry(name.clone()).or_insert_with(fresh)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct LocalQueue {
+    pub(super) event: Arc<Event>,
+    pub(super) state: Mutex<QueueState>,
+}
+
+impl LocalQueue {
+    /// The queue as it was when it was made, if nobody else has it or its event any more.
+    pub(super) fn as_new(mut queue: Arc<Self>) -> Option<Arc<Self>> {
+        let Self { event, state } = Arc::get_mut(&mut queue)?;
+        *Arc::get_mut(event)? = Event::default();
+        *state.get_mut() = QueueState::default();
+        Some(queue)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct QueueState {
+    /// Those behind the leader.
+    pub(super) waiters: VecDeque<Arc<Waiter>>,
+    /// There is a leader, or a waiter that was made the leader and is waking up.
+    pub(super) leader: bool,
+    /// The leader's acquire, for the thread of this client that frees the lock to send right behind
+    /// the release.
+    pub(super) piggyback: Option<Arc<Piggyback>>,
+    /// That of the leader, when a hold was passed to it.
+    pub(super) passed_to: Option<Arc<Piggyback>>,
+    /// Threads that are in the queue or about to enter it.
+    pub(super) members: usize,
+    pub(super) fairness: FairnessCounter,
+    /// Since when the server cannot be asked, as far as the leaders of this queue know, and the
+    /// latest error.
+    pub(super) outage: Option<(Instant, Error)>,
+}
+
+impl QueueState {
+    /// How long to wait before the next attempt, so that clients that have waited longer come
+    /// first.
+    pub(super) fn courtesy(&self, event: &Event) -> Option<Duration> {
+        if self.fairness.owes_courtesy() { self.fairness.courtesy(event.messages()) } else { None }
+    }
+
+    pub(super) fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {
+        let piggyback = self.piggyback.take()?;
+        piggyback.take();
+        Some(piggyback)
+    }
+}

@@ -1,0 +1,120 @@
+//! Who reads the subscription of a client: one thread at a time, which has the *role* of the
+//! reader and brings the messages of all.
+//!
+//! Mostly that is a thread that waits for one of the messages: it reads its own message and need
+//! not be woken by another thread. The client's own thread takes the role only where somebody
+//! sleeps who needs it, and gives it back when there is none any more.
+//!
+//! **No wake-up is lost.** A waiter that finds the role taken enters itself among the sleepers
+//! before it sleeps, under the mutex under which the role is given back. So whoever gives it back
+//! sees the sleeper and wakes the client's own thread, which looks for sleepers under the same
+//! mutex before it goes to sleep itself. A message that comes while nobody has the role stays in
+//! the socket.
+//!
+//! **Who has the role alone ends the connection.** An error is reported by giving up the role for
+//! good; the client's own thread then connects again. So nobody reads an old connection beside the
+//! new one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::error::Error;
+use crate::base::event::{Awaited, Event, Interrupt};
+use crate::store::Subscriber;
+
+/// The receiving half of the present connection, and who waits for what it brings.
+#[derive(Default)]
+pub(super) struct Reading {
+    /// While nobody has the role.
+    subscriber: Option<Box<dyn Subscriber>>,
+    /// Ends a wait of whoever has the role.
+    interrupt: Option<Arc<dyn Interrupt>>,
+    /// Why the present connection is of no use any more.
+    trouble: Option<Error>,
+    /// Waiters that sleep while another thread has the role, in the order in which they came.
+    sleepers: BTreeMap<u64, (Arc<Event>, Awaited)>,
+    next: u64,
+}
+
+impl Reading {
+    /// A new connection, whose role anybody may take.
+    pub(super) fn begin(&mut self, subscriber: Box<dyn Subscriber>, interrupt: Arc<dyn Interrupt>) {
+        (self.subscriber, self.interrupt, self.trouble) = (Some(subscriber), Some(interrupt), None);
+    }
+
+    /// The present connection has ended. Returns its receiving half, if nobody has the role.
+    pub(super) fn end(&mut self) -> Option<Box<dyn Subscriber>> {
+        (self.interrupt, self.trouble) = (None, None);
+        self.subscriber.take()
+    }
+
+    /// `None`: another thread has the role, or there is no connection.
+    pub(super) fn take_role(&mut self) -> Option<Box<dyn Subscriber>> {
+        if self.trouble.is_some() { None } else { self.subscriber.take() }
+    }
+
+    /// Whether somebody could take the role.
+    pub(super) fn is_free(&self) -> bool {
+        self.subscriber.is_some() && self.trouble.is_none()
+    }
+
+    /// True if the client's own thread has to take the role now.
+    pub(super) fn give_back(&mut self, subscriber: Box<dyn Subscriber>) -> bool {
+        self.subscriber = Some(subscriber);
+        self.is_needed()
+    }
+
+    /// In place of [`give_back`](Self::give_back), after an error.
+    pub(super) fn fail(&mut self, trouble: Error) {
+        self.trouble = Some(trouble);
+    }
+
+    pub(super) fn take_trouble(&mut self) -> Option<Error> {
+        self.trouble.take()
+    }
+
+    pub(super) fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        self.interrupt.clone()
+    }
+
+    /// Whether somebody sleeps for whom nothing has come yet. One that was notified does not count:
+    /// it is waking up, and may take the role itself when it waits again.
+    pub(super) fn is_needed(&self) -> bool {
+        self.sleepers.values().any(|(event, awaited)| !event.has_come(*awaited))
+    }
+
+    /// The waiter of the event sleeps from now on, until [`woken`](Self::woken).
+    pub(super) fn sleeps(&mut self, event: &Arc<Event>, awaited: Awaited) -> u64 {
+        self.next += 1;
+        self.sleepers.insert(self.next, (event.clone(), awaited));
+        self.next
+    }
+
+    pub(super) fn woken(&mut self, sleeper: u64) {
+        self.sleepers.remove(&sleeper);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn somebody_has_to_read_while_one_sleeps_that_was_not_notified() {
+        let mut reading = Reading::default();
+        let events: [Arc<Event>; 3] = std::array::from_fn(|_| Arc::default());
+        assert!(!reading.is_needed());
+        let first = reading.sleeps(&events[0], Awaited::Notification);
+        let second = reading.sleeps(&events[1], Awaited::Messages(1));
+        events[1].notify();
+        events[0].notify();
+        assert!(reading.is_needed(), "the second awaits a message");
+        events[1].notify_by_message();
+        assert!(!reading.is_needed(), "both are waking up");
+        events[0].clear();
+        assert!(reading.is_needed());
+        reading.woken(first);
+        reading.woken(second);
+        assert!(!reading.is_needed());
+    }
+}

@@ -1,0 +1,470 @@
+//! The subscriber of a client: the thread that connects, the topics, and the role of the one who
+//! reads (see [`reading`](crate::background::reading)).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::background::reading::Reading;
+use crate::base::backoff::Backoff;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::event::{Event, Interrupt};
+use crate::store::{LockStore, Received, Subscriber, SubscriptionSender, Topic};
+
+/// A topic is kept this long after its last waiter, so that under contention not every hand-over
+/// costs a subscription and its end.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A thread that does not wait for messages takes in no more than this: others may publish faster
+/// than it reads.
+const MOST_AT_ONCE: u32 = 4096;
+
+/// How soon a half-open connection (its packets vanish) is given up. Until then a lost message is
+/// noticed only by the timers of the waiters, which run for up to a lease.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// How long a read waits. Between reads the reader checks whether to end a subscription, and
+    /// the thread whether to stop.
+    pub(super) tick: Duration,
+    /// A connection that is silent for this long is pinged.
+    silence: Duration,
+    /// How long the reply to a ping may take.
+    pub(super) answer: Duration,
+}
+
+impl Patience {
+    pub(super) fn of(lease: Duration) -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            tick: (lease / 20).clamp(ms(25), ms(500)),
+            silence: (lease / 3).clamp(ms(100), ms(10_000)),
+            answer: (lease / 4).clamp(ms(200), ms(3_000)),
+        }
+    }
+}
+
+pub(super) struct Inner {
+    pub(super) client_name: String,
+    pub(super) store: Arc<dyn LockStore>,
+    pub(super) patience: Patience,
+    pub(super) state: Mutex<State>,
+    pub(super) changed: Condvar,
+}
+
+/// Every request for a topic is written under this mutex, so that the store gets them in the order
+/// in which the map changed. They are a few bytes into a socket buffer, and a write has a timeout.
+pub(super) struct State {
+    pub(super) topics: HashMap<Topic, Watch>,
+    /// The sending half of the present connection.
+    pub(super) sender: Option<Box<dyn SubscriptionSender>>,
+    /// When the present connection was pinged, if there has been no reply since.
+    pub(super) pinged: Option<Instant>,
+    /// When the present connection last brought anything.
+    last_received: Instant,
+    pub(super) reading: Reading,
+    /// The present connection has confirmed a subscription.
+    is_proven: bool,
+    pub(super) phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    NotStarted,
+    Running,
+    Stopping,
+    Ended,
+}
+
+#[derive(Default)]
+pub(super) struct Watch {
+    pub(super) events: Vec<Arc<Event>>,
+    pub(super) waiters: usize,
+    /// When the last waiter left.
+    pub(super) idle_since: Option<Instant>,
+    /// The store has confirmed the subscription on the present connection: from then on no message
+    /// is missed.
+    pub(super) confirmed: bool,
+}
+
+/// However the thread ends, no waiter may rely on a subscription that nobody reads any more.
+struct ExitGuard<'a>(&'a Inner);
+
+impl Drop for ExitGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.phase = Phase::Ended;
+        state.topics.values_mut().for_each(Watch::lose);
+        let subscriber = state.reading.end();
+        self.0.changed.notify_all();
+        drop(state);
+        drop(subscriber);
+    }
+}
+
+/// The role of the one who reads. Ends with this value.
+pub(super) struct Role<'n> {
+    pub(super) inner: &'n Inner,
+    /// `None` after an error.
+    subscriber: Option<Box<dyn Subscriber>>,
+    pub(super) interrupt: Arc<dyn Interrupt>,
+    /// A read has begun, and has not ended.
+    reads: bool,
+}
+
+impl Role<'_> {
+    /// Reads once, for `timeout` at most, and brings the messages. False: nothing has come.
+    ///
+    /// # Errors
+    /// The connection has ended: [`fail`](Self::fail) has to be called.
+    pub(super) fn read(&mut self, timeout: Duration) -> Result<bool> {
+        let Some(subscriber) = &mut self.subscriber else { return Ok(false) };
+        self.reads = true;
+        let received = subscriber.receive_within(timeout)?;
+        let has_come = self.inner.take_in(received);
+        self.reads = false;
+        Ok(has_come)
+    }
+
+    /// Brings what has come already.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn catch_up(&mut self) -> Result<()> {
+        for _ in 0..MOST_AT_ONCE {
+            if !self.read(Duration::ZERO)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks after the connection.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn maintain(&self) -> Result<()> {
+        self.inner.maintain()
+    }
+
+    /// The connection has ended, and the thread makes a new one.
+    pub(super) fn fail(mut self, error: Error) {
+        self.end(error);
+    }
+
+    fn end(&mut self, error: Error) {
+        // Before the thread connects again.
+        self.subscriber = None;
+        self.inner.state.lock().reading.fail(error);
+        self.inner.changed.notify_all();
+    }
+}
+
+impl Drop for Role<'_> {
+    fn drop(&mut self) {
+        if self.reads && self.subscriber.is_some() {
+            // A panic, perhaps in the middle of a message.
+            return self.end(Error::new(ErrorKind::Protocol, "a thread panicked while it read release messages"));
+        }
+        let Some(subscriber) = self.subscriber.take() else { return };
+        let mut state = self.inner.state.lock();
+        if state.phase == Phase::Running && state.reading.give_back(subscriber) {
+            self.inner.changed.notify_all();
+        }
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            topics: HashMap::new(),
+            sender: None,
+            pinged: None,
+            last_received: Instant::now(),
+            reading: Reading::default(),
+            is_proven: false,
+            phase: Phase::NotStarted,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn ping(&mut self) -> Result<()> {
+        let Some(sender) = &mut self.sender else { return Ok(()) };
+        self.pinged = Some(Instant::now());
+        sender.ping()
+    }
+
+    /// Ends the present connection; the thread makes a new one.
+    pub(super) fn give_up(&mut self) {
+        if let Some(sender) = self.sender.take() {
+            sender.close();
+        }
+    }
+}
+
+impl Watch {
+    pub(super) fn notify(&self) {
+        self.events.iter().for_each(|event| event.notify());
+    }
+
+    /// The connection ended: waiters that sleep for a whole lease must learn that no messages
+    /// arrive for now, and poll.
+    fn lose(&mut self) {
+        self.confirmed = false;
+        self.notify();
+    }
+}
+
+impl Inner {
+    pub(super) fn events_of(&self, topic: &Topic) -> Vec<Arc<Event>> {
+        self.state.lock().topics.get(topic).map(|watch| watch.events.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn run(&self) {
+        let _exit_guard = ExitGuard(self);
+        let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
+        let mut logged = false;
+        while self.state.lock().phase == Phase::Running {
+            match self.listen_once() {
+                Ok(()) => return,
+                Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut logged, true) => {
+                    log::warn!("release messages cannot be received, waiting by timer: {}", e.chain());
+                }
+                Err(e) => log::debug!("the subscriber connection ended, connecting again: {}", e.chain()),
+            }
+            let mut state = self.state.lock();
+            (state.sender, state.pinged) = (None, None);
+            drop(state.reading.end());
+            state.topics.retain(|_, watch| watch.waiters > 0);
+            state.topics.values_mut().for_each(Watch::lose);
+            if std::mem::take(&mut state.is_proven) {
+                pause.reset();
+            }
+            if state.phase == Phase::Running {
+                self.changed.wait_for(&mut state, pause.next());
+            }
+        }
+    }
+
+    /// The life of one connection. Returns when it is time to stop.
+    fn listen_once(&self) -> Result<()> {
+        let (mut subscriber, mut sender) = self.store.subscribe(self.patience.tick)?;
+        let mut state = self.state.lock();
+        if state.phase != Phase::Running {
+            return Ok(());
+        }
+        let topics: Vec<&Topic> = state.topics.keys().collect();
+        if !topics.is_empty() {
+            sender.watch(&topics)?;
+        }
+        (state.sender, state.last_received) = (Some(sender), Instant::now());
+        if let Some(interrupt) = subscriber.interrupt() {
+            state.reading.begin(subscriber, interrupt);
+            return self.read_in_turns(state);
+        }
+        drop(state);
+        while self.state.lock().phase == Phase::Running {
+            let received = subscriber.receive()?;
+            // It ends the read to stop the thread as well.
+            self.take_in(received);
+            self.maintain()?;
+        }
+        Ok(())
+    }
+
+    /// Reads while waiters sleep who need it, and looks after the connection now and then while
+    /// nobody reads.
+    fn read_in_turns<'i>(&'i self, mut state: MutexGuard<'i, State>) -> Result<()> {
+        while state.phase == Phase::Running {
+            if let Some(trouble) = state.reading.take_trouble() {
+                return Err(trouble);
+            }
+            let has_to_read = state.reading.is_free() && state.reading.is_needed();
+            if !has_to_read && !self.changed.wait_for(&mut state, self.patience.tick).timed_out() {
+                continue;
+            }
+            drop(state);
+            if let Some(mut role) = self.take_role() {
+                let read = if has_to_read { role.read(self.patience.tick).map(drop) } else { role.catch_up() };
+                if let Err(e) = read.and_then(|()| role.maintain()) {
+                    role.fail(e);
+                }
+            }
+            state = self.state.lock();
+        }
+        Ok(())
+    }
+
+    /// `None`: another thread has the role, or nobody can have it.
+    pub(super) fn take_role(&self) -> Option<Role<'_>> {
+        let mut state = self.state.lock();
+        let interrupt = state.reading.interrupt().filter(|_| state.phase == Phase::Running)?;
+        let subscriber = Some(state.reading.take_role()?);
+        Some(Role { inner: self, subscriber, interrupt, reads: false })
+    }
+
+    /// Brings what was received to the waiters. False: nothing was.
+    fn take_in(&self, received: Received) -> bool {
+        if received == Received::Timeout {
+            return false;
+        }
+        let mut state = self.state.lock();
+        (state.pinged, state.last_received) = (None, Instant::now());
+        drop(state);
+        match received {
+            Received::Notified(topics) => {
+                for event in topics.iter().flat_map(|topic| self.events_of(topic)) {
+                    event.notify_by_message();
+                }
+            }
+            Received::Watching(topics) => self.confirm(&topics),
+            Received::Unwatched(topics) => self.lose(&topics),
+            Received::Alive | Received::Timeout => {}
+        }
+        true
+    }
+
+    /// Messages before this were not received, so the waiters must try again. Notified first and
+    /// confirmed second: otherwise a waiter could see the confirmation, send a request, and then be
+    /// woken in vain by the notification that belongs to it.
+    fn confirm(&self, topics: &[Topic]) {
+        let mut state = self.state.lock();
+        state.is_proven = true;
+        for topic in topics {
+            if let Some(watch) = state.topics.get_mut(topic) {
+                watch.notify();
+                watch.confirmed = true;
+            }
+        }
+    }
+
+    fn lose(&self, topics: &[Topic]) {
+        let mut state = self.state.lock();
+        for topic in topics {
+            if let Some(watch) = state.topics.get_mut(topic) {
+                watch.lose();
+            }
+        }
+    }
+
+    /// Ends the subscriptions that have had no waiter for a while, and pings a silent connection.
+    fn maintain(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let is_silent = state.last_received.elapsed() > self.patience.silence;
+        if state.pinged.is_some_and(|pinged| pinged.elapsed() > self.patience.answer) {
+            return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection does not reply to a ping"));
+        }
+        if is_silent && state.pinged.is_none() {
+            state.ping()?;
+        }
+        let State { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
+        // One that is not confirmed yet stays: its confirmation could be taken for that of a later
+        // subscription to the same topic.
+        let is_over = |watch: &Watch| watch.confirmed && watch.idle_since.is_some_and(|since| since.elapsed() > LINGER);
+        let idle: Vec<Topic> =
+            topics.iter().filter(|(_, watch)| is_over(watch)).map(|(topic, _)| topic.clone()).collect();
+        for topic in idle {
+            topics.remove(&topic);
+            sender.unwatch(&topic)?;
+        }
+        sender.maintain()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+
+    use super::*;
+    use crate::store::memory::{Memory, MemoryStore};
+
+    struct Nobody;
+
+    impl Interrupt for Nobody {
+        fn interrupt(&self) {}
+    }
+
+    /// Never brings anything.
+    struct Silent {
+        panics: bool,
+    }
+
+    impl Subscriber for Silent {
+        fn receive(&mut self) -> Result<Received> {
+            unreachable!("it is read in turns")
+        }
+
+        fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+            Some(Arc::new(Nobody))
+        }
+
+        fn receive_within(&mut self, _timeout: Duration) -> Result<Received> {
+            if self.panics {
+                panic_any("injected");
+            }
+            Ok(Received::Timeout)
+        }
+    }
+
+    /// As its thread leaves it after it has connected.
+    fn connected(panics: bool) -> Inner {
+        let second = Duration::from_secs(1);
+        let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), second));
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let inner = Inner { client_name: "c".to_owned(), store, patience: Patience::of(second), state, changed };
+        let mut state = inner.state.lock();
+        state.phase = Phase::Running;
+        state.reading.begin(Box::new(Silent { panics }), Arc::new(Nobody));
+        drop(state);
+        inner
+    }
+
+    #[test]
+    fn one_has_the_role_at_a_time() {
+        let inner = connected(false);
+        let mut role = inner.take_role().unwrap();
+        assert!(inner.take_role().is_none());
+        assert!(!role.read(Duration::ZERO).unwrap());
+        drop(role);
+        assert!(inner.take_role().is_some());
+        inner.state.lock().phase = Phase::Stopping;
+        assert!(inner.take_role().is_none());
+    }
+
+    #[test]
+    fn a_panic_during_a_read_ends_the_connection() {
+        let inner = connected(true);
+        let read = || inner.take_role().unwrap().read(Duration::ZERO);
+        assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
+        assert!(inner.take_role().is_none());
+        assert!(inner.state.lock().reading.take_trouble().is_some(), "so the thread connects again");
+    }
+
+    /// As a guard does that is dropped by a panic of its user.
+    #[test]
+    fn a_thread_that_panics_already_can_read() {
+        struct Reads<'i>(&'i Inner);
+        impl Drop for Reads<'_> {
+            fn drop(&mut self) {
+                assert!(!self.0.take_role().unwrap().read(Duration::ZERO).unwrap());
+            }
+        }
+        let inner = connected(false);
+        let panics = || {
+            let _reads = Reads(&inner);
+            panic_any("of the user");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(inner.take_role().is_some());
+    }
+
+    #[test]
+    fn who_fails_is_followed_by_nobody() {
+        let inner = connected(false);
+        inner.take_role().unwrap().fail(Error::new(ErrorKind::Unreachable, "it ended"));
+        assert!(inner.take_role().is_none());
+        assert!(inner.state.lock().reading.take_trouble().is_some());
+    }
+}
