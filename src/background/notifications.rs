@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::background::subscriber::{Inner, Patience, Phase, Role, State, Watch};
+use crate::background::phase::Phase;
+use crate::background::subscriber::{Inner, Patience, Role, State, Watch};
 use crate::base::event::{Awaited, Event};
 use crate::store::{LockStore, Topic};
 

@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::background::grant::{Grant, tick};
 use crate::background::local_queue::LocalQueues;
 use crate::background::loss_callbacks::LossCallbacks;
+use crate::background::phase::Phase;
 use crate::background::renewal_trouble::{News, RenewalTrouble};
 use crate::background::schedule::Schedule;
 use crate::base::backoff::Backoff;
@@ -47,14 +48,6 @@ pub(super) struct Table {
     /// Set with the request to stop: until when the thread goes on resolving.
     pub(super) resolve_until: Option<Instant>,
     pub(super) phase: Phase,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    NotStarted,
-    Running,
-    Stopping,
-    Ended,
 }
 
 /// Reports every lease in the table as lost when the thread ends, also by a panic: nothing renews

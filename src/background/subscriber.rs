@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::background::phase::Phase;
 use crate::background::reading::Reading;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -67,14 +68,6 @@ pub(super) struct State {
     /// The present connection has confirmed a subscription.
     is_proven: bool,
     pub(super) phase: Phase,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    NotStarted,
-    Running,
-    Stopping,
-    Ended,
 }
 
 #[derive(Default)]

@@ -238,7 +238,7 @@ impl<'a> Contender<'a> for LockCall<'a> {
         }
     }
 
-    fn waits_at_once(&self) -> bool {
+    fn queues_with_others(&self) -> bool {
         self.joins()
     }
 

@@ -27,7 +27,7 @@ pub(crate) trait Contender<'a> {
 
     /// Whether it queues behind the other threads of this client even if the lock can be shared:
     /// what one of them is granted may be for all.
-    fn waits_at_once(&self) -> bool {
+    fn queues_with_others(&self) -> bool {
         false
     }
 
@@ -64,7 +64,7 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
     // queue. A latch is read in any case: only what the caller sees when it comes can show it later
     // that the latch was opened in between.
     let at_once = name.kind == Kind::Latch
-        || is_shared(name.kind) && !contender.waits_at_once() && !shared.local_queues.is_occupied(&name.key);
+        || is_shared(name.kind) && !contender.queues_with_others() && !shared.local_queues.is_occupied(&name.key);
     if at_once && shared.holds.blocks(name).is_none() {
         match contender.try_once(true)? {
             Tried::Won(won) => return Ok(Some(won)),

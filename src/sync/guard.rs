@@ -332,7 +332,10 @@ macro_rules! guard_methods {
             /// No round trip when a plain lock passes to a waiting thread of this client (see
             /// [Turns](crate::ReentrantMutex#turns)). Then success means that the lease had not
             /// ended, and that the server granted it less than 16 ms ago; that it was forced out
-            /// since then is reported to one of the next turns.
+            /// since then is reported to one of the next turns. None either while other threads of
+            /// the client read with the same hold (see [Readers of one
+            /// client](crate::RwLock#readers-of-one-client)): then a loss that no visit has found
+            /// yet, one visit a second, is reported to the last of them.
             ///
             /// Dropping the guard blocks for as long, and for one round trip more when this was the
             /// last handle of its client. A drop never panics. It logs a failure at WARN and undoes

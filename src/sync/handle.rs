@@ -269,7 +269,8 @@ pub struct LockHolder {
 
 impl LockHolder {
     /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id. Threads of one
-    /// client that had a plain lock one after another may have had it under the same id.
+    /// client that had a plain lock one after another, or read at the same time, may have had it
+    /// under the same id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id

@@ -24,9 +24,10 @@ use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
 ///
 /// # Who goes first
 /// A waiting writer keeps new readers of this crate out, in this process and in others, and gets
-/// the lock when the last reader leaves. After a writer, readers and writers are unordered. Java's
-/// readers do not know of waiting writers: as long as they overlap, they can keep all writers out.
-/// A writer that dies while it waits keeps readers out for
+/// the lock when the last reader leaves. In another process, a reader that joins one of its client
+/// (below) still gets in, for 4 ms at most. After a writer, readers and writers are unordered.
+/// Java's readers do not know of waiting writers: as long as they overlap, they can keep all
+/// writers out. A writer that dies while it waits keeps readers out for
 /// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most.
 ///
 /// # Readers of one client

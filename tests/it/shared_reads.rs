@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient, OwnedRwLockReadGuard, RwLock};
 
-use crate::rig::{CAP, Child, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Child, Fault, Proxy, Server, ms, run_for_ever, wait_until};
 
 const NAME: &str = "config";
 const READERS: usize = 6;
@@ -308,20 +308,7 @@ fn threads_that_end_leave_it_to_the_others() {
 fn reading_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::builder().url(&url).lease(ms(600)).build().unwrap();
-    let reads = AtomicU32::new(0);
-    std::thread::scope(|s| {
-        for _ in 0..READERS {
-            s.spawn(|| {
-                loop {
-                    let Ok(guard) = client.rw_lock(NAME).read() else { continue };
-                    if reads.fetch_add(1, Ordering::SeqCst) == 2_000 {
-                        println!("@@reading");
-                    }
-                    let _ = guard.unlock();
-                }
-            });
-        }
-    });
+    run_for_ever(READERS, "reading", || client.rw_lock(NAME).read().is_ok_and(|guard| guard.unlock().is_ok()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard};
 
-use crate::rig::{CAP, Child, Proxy, Server, ms, wait_for, wait_until};
+use crate::rig::{CAP, Child, Proxy, Server, ms, run_for_ever, wait_for, wait_until};
 
 const NAME: &str = "job";
 const THREADS: usize = 4;
@@ -420,20 +420,7 @@ fn owned_guards_pass_on_wherever_they_are_dropped() {
 fn turning_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::builder().url(&url).lease(ms(600)).build().unwrap();
-    let turns = AtomicU32::new(0);
-    std::thread::scope(|s| {
-        for _ in 0..2 * THREADS {
-            s.spawn(|| {
-                loop {
-                    let Ok(guard) = client.lock(NAME) else { continue };
-                    if turns.fetch_add(1, Ordering::SeqCst) == 2_000 {
-                        println!("@@turning");
-                    }
-                    let _ = guard.unlock();
-                }
-            });
-        }
-    });
+    run_for_ever(2 * THREADS, "turning", || client.lock(NAME).is_ok_and(|guard| guard.unlock().is_ok()));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 
@@ -86,4 +87,21 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// For a program of another test: threads that repeat `once` for ever. After the first 2 000 times
+/// that it succeeded, the program says `word`, which [`Child::expect`] awaits.
+pub(crate) fn run_for_ever(threads: usize, word: &str, once: impl Fn() -> bool + Sync) {
+    let successes = AtomicU32::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..threads {
+            s.spawn(|| {
+                loop {
+                    if once() && successes.fetch_add(1, Ordering::SeqCst) == 2_000 {
+                        println!("@@{word}");
+                    }
+                }
+            });
+        }
+    });
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub(crate) use acl_rule::{acl_rule, acl_words};
 pub(crate) use bench::{Bench, Content, MILLIS, Picture, kilo};
 pub(crate) use certificates::{Certificates, Identity};
-pub(crate) use child::Child;
+pub(crate) use child::{Child, run_for_ever};
 pub(crate) use cluster::{Cluster, ClusterOptions};
 pub(crate) use load::Load;
 pub(crate) use logs::{logged, logged_anywhere, record_logs};

@@ -4,8 +4,8 @@
 //! of the queue is the leader of the new batch: it reads the replies, distributes them, and then
 //! returns the connection in the same way. In this order, because a server that is near is kept
 //! busy by the other connections, and the callers that get their replies queue their next requests
-//! meanwhile: the batches are fewer and larger by half. When the leader of the next
-//! batch has woken up, its replies have often come.
+//! meanwhile: the batches are fewer and larger by half. When the leader of the next batch has woken
+//! up, its replies have often come.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
