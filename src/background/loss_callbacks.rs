@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::background::grant::{Callback, Grant, OnLost, tick};
+use crate::background::callbacks::{Callback, OnLost};
+use crate::background::grant::{Grant, tick};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::lease::State;
 

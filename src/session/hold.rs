@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use crate::background::grant::{Callback, Grant, OnLost};
+use crate::background::callbacks::{Callback, OnLost};
+use crate::background::grant::Grant;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
 pub(crate) use crate::session::hold_table::Side;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use crate::background::grant::{Callbacks, OnLost};
+use crate::background::callbacks::{Callbacks, OnLost};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
 use crate::fencing::{FencingToken, TransactionFence};
