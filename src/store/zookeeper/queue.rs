@@ -1,0 +1,308 @@
+//! Standing in line: entering a queue, looking whose turn it is, leaving, and finding out what
+//! became of a request without a reply.
+//!
+//! A place is an ephemeral sequential node. Its turn has come when nothing stands before it that
+//! excludes it. Each waiter watches only the node that it waits for, and *looks again* at the whole
+//! list when that changes: a reader of Java that was the writer appears before us later than we
+//! came.
+//!
+//! An unknown outcome is settled by `sync` and a look for the holder's id. Without the `sync` a
+//! server that lags behind may not show a node that stands, and the node would keep out everybody
+//! for as long as the session lives.
+
+use super::client::{Exchange, Failure, Watch};
+use super::nodes::Node;
+use super::wire::{Code, Created, Mode, Request};
+use super::{ZooKeeperStore, names};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{Topic, UnknownOutcomes};
+
+/// How often a request is repeated because the directory, or what was waited for, came or went
+/// meanwhile.
+pub(super) const TRIES: u32 = 20;
+
+/// A request of the session of this generation may have run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unsettled {
+    pub(super) generation: u64,
+}
+
+/// Where a place in a queue stands.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// Nothing is before it.
+    First,
+    /// This node has to go first.
+    Behind(String),
+    /// It is not there any more.
+    Gone,
+}
+
+pub(super) type Asked<T> = std::result::Result<T, Failure>;
+
+/// Turns an error of the caller's own into one after which nothing is unknown.
+pub(super) fn certain(error: Error) -> Failure {
+    Failure::NotSent(error)
+}
+
+pub(super) fn unsettled(unknowns: &UnknownOutcomes) -> Option<Unsettled> {
+    unknowns.get::<Unsettled>().copied()
+}
+
+impl ZooKeeperStore {
+    /// Keeps the outcome in mind if it is unknown, and forgets what was unknown if it is not.
+    pub(super) fn note<T>(&self, outcome: Asked<T>, unknowns: &mut UnknownOutcomes) -> Result<T> {
+        match outcome {
+            Ok(value) => {
+                unknowns.clear();
+                Ok(value)
+            }
+            Err(failure) => {
+                if let Failure::Unknown { generation, .. } = &failure {
+                    unknowns.set(Unsettled { generation: *generation });
+                }
+                Err(failure.into_error())
+            }
+        }
+    }
+
+    pub(super) fn ask(&self, requests: &[Request]) -> Asked<Exchange> {
+        self.client.ask(requests, None)
+    }
+
+    /// The node of a holder, if its session is still the present one.
+    pub(super) fn node_of(&self, name: &LockName, holder: &Holder) -> Option<Node> {
+        let node = self.nodes.get(name, holder)?;
+        if node.session.generation == self.client.generation() && !node.is_gone() {
+            return Some(node);
+        }
+        self.nodes.remove(&self.client, name, holder);
+        None
+    }
+
+    /// What is written into a node: who it is of.
+    pub(super) fn data_of(&self, holder: &Holder) -> Vec<u8> {
+        format!("{} {} pid {}", holder.as_str(), self.client_name, std::process::id()).into_bytes()
+    }
+
+    /// The request for a place in the queue of a name.
+    pub(super) fn enter_request(&self, name: &LockName, holder: &Holder) -> Request {
+        let prefix = names::node_prefix(name.kind, &names::protection_id(holder, 0));
+        let path = format!("{}/{prefix}", self.paths(name).queue(name.kind));
+        Request::create(&path, &self.data_of(holder), self.acl, Mode::EphemeralSequential)
+    }
+
+    /// Enters the queue of a name, and returns the new node with the list of all.
+    ///
+    /// A directory that is missing is made in one transaction with its first child: one that never
+    /// had a child would stay for ever.
+    pub(super) fn enter(&self, name: &LockName, holder: &Holder) -> Asked<(Node, Vec<String>)> {
+        let directory = self.paths(name).queue(name.kind).to_owned();
+        let (enter, list) = (self.enter_request(name, holder), Request::children(&directory, false));
+        for _ in 0..TRIES {
+            let exchange = self.ask(&[enter.clone(), list.clone()])?;
+            let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+            match entered.code {
+                Code::OK => {
+                    let node = self.entered(name, holder, &exchange, entered.created().map_err(certain)?);
+                    let list = listed.code.is_ok().then(|| listed.children()).transpose().map_err(certain)?;
+                    return Ok((node, list.unwrap_or_default()));
+                }
+                Code::NO_NODE => {
+                    self.make_parents(&directory)?;
+                    let both = [Request::create(&directory, &[], self.acl, Mode::Container), enter.clone()];
+                    let exchange = self.ask(&[Request::multi(&both), list.clone()])?;
+                    let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+                    if let Some(created) = created_in(entered, &both, &directory)?.pop() {
+                        let node = self.entered(name, holder, &exchange, created);
+                        return Ok((node, listed.children().map_err(certain)?));
+                    }
+                }
+                code => return Err(certain(code.to_error(&directory))),
+            }
+        }
+        Err(certain(busy_directory(&directory)))
+    }
+
+    /// Notes a place that was made.
+    pub(super) fn entered(&self, name: &LockName, holder: &Holder, exchange: &Exchange, created: Created) -> Node {
+        let node = Node::new(&exchange.session, created);
+        if names::sequence(name.kind, names::last_of(&node.path)).is_some_and(|number| number > names::MOST_SEQUENCE) {
+            log::warn!(
+                "the nodes of {:?} are numbered up to 2^31 and then stand in a wrong order: let the lock be unused for \
+                 a minute, so that its directory is removed and the numbers begin anew",
+                name.name
+            );
+        }
+        self.nodes.put(&self.client, name, holder, node.clone());
+        node
+    }
+
+    /// Makes the directories above this one: containers, and the chroot as a lasting node.
+    pub(super) fn make_parents(&self, directory: &str) -> Asked<()> {
+        let ends = directory.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
+        let parents: Vec<&str> = ends.map(|at| &directory[..at]).collect();
+        let is_chroot =
+            |path: &str| self.chroot.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let make = |path: &&str| {
+            let mode = if is_chroot(path) { Mode::Persistent } else { Mode::Container };
+            Request::create(path, &[], self.acl, mode)
+        };
+        let requests: Vec<Request> = parents.iter().map(make).collect();
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let exchange = self.ask(&requests)?;
+        for (reply, path) in exchange.replies.iter().zip(parents) {
+            match reply.code {
+                // Another client made it, or removed the one above it: the next try tells.
+                Code::OK | Code::NODE_EXISTS | Code::NO_NODE => {}
+                code => return Err(certain(code.to_error(path))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the chroot if it is missing.
+    pub(super) fn make_chroot(&self) -> Asked<()> {
+        if self.chroot.is_empty() { Ok(()) } else { self.make_parents(&format!("{}/x", self.chroot)) }
+    }
+
+    /// The list of a directory; empty if there is none. `certain`: nothing that the leader knows is
+    /// missing.
+    pub(super) fn list(&self, directory: &str, up_to_date: bool) -> Asked<Vec<String>> {
+        let list = Request::children(directory, false);
+        let exchange = match up_to_date {
+            true => self.ask(&[Request::sync(&self.root()), list])?,
+            false => self.ask(&[list])?,
+        };
+        let listed = exchange.replies.last().expect("a reply for each request");
+        match listed.code {
+            Code::OK => listed.children().map_err(certain),
+            Code::NO_NODE => Ok(Vec::new()),
+            code => Err(certain(code.to_error(directory))),
+        }
+    }
+
+    pub(super) fn root(&self) -> String {
+        if self.chroot.is_empty() { "/".to_owned() } else { self.chroot.clone() }
+    }
+
+    /// Finds what a request of unknown outcome has made: the holder's place, if it stands.
+    pub(super) fn find(&self, name: &LockName, holder: &Holder, unsettled: Unsettled) -> Asked<Option<Node>> {
+        if unsettled.generation < self.client.generation() {
+            return Ok(None);
+        }
+        let directory = self.paths(name).queue(name.kind).to_owned();
+        let id = names::protection_id(holder, 0);
+        let found = self.list(&directory, true)?.into_iter().find(|node| names::is_of(node, &id));
+        let Some(found) = found else { return Ok(None) };
+        let path = format!("{directory}/{found}");
+        let exchange = self.ask(&[Request::get_data(&path, false)])?;
+        let reply = &exchange.replies[0];
+        if reply.code == Code::NO_NODE {
+            return Ok(None);
+        }
+        if !reply.code.is_ok() {
+            return Err(certain(reply.code.to_error(&path)));
+        }
+        let (_, stat) = reply.data().map_err(certain)?;
+        let node = self.entered(name, holder, &exchange, Created { path, stat });
+        Ok(Some(node))
+    }
+
+    /// Where a place stands in a list.
+    pub(super) fn standing(&self, kind: Kind, list: Vec<String>, node: &Node) -> Standing {
+        let list = names::sorted(kind, list);
+        let own = names::last_of(&node.path);
+        match list.iter().position(|other| other == own) {
+            None => Standing::Gone,
+            Some(own) => match names::predecessor(kind, &list, own) {
+                None => Standing::First,
+                Some(before) => Standing::Behind(before.to_owned()),
+            },
+        }
+    }
+
+    /// Has the waiter told when the node goes that it waits for. False: that is gone already.
+    ///
+    /// # Errors
+    /// `WrongType` for a node that no session ends: it was left there by hand, or by another
+    /// program, and would be waited for without an end.
+    pub(super) fn watch(&self, name: &LockName, holder: &Holder, before: &str) -> Asked<bool> {
+        let path = format!("{}/{before}", self.paths(name).queue(name.kind));
+        let present = self.client.present().map(|(_, link)| link);
+        let known = self.nodes.get(name, holder).and_then(|node| node.waits_for);
+        if known.as_ref().is_some_and(|(known, link)| *known == path && Some(*link) == present) {
+            return Ok(true);
+        }
+        self.stop_watching(name, holder, known.map(|(path, _)| path));
+        let topics = vec![Topic::turn(name, holder.as_str()), Topic::freed(name)];
+        let exchange = self.client.ask(&[Request::get_data(&path, true)], Some((&path, Watch::Turn(topics))))?;
+        let reply = &exchange.replies[0];
+        match reply.code {
+            Code::OK => {}
+            Code::NO_NODE => {
+                self.client.unwatch_all(&path);
+                return Ok(false);
+            }
+            code => return Err(certain(code.to_error(&path))),
+        }
+        let (_, stat) = reply.data().map_err(certain)?;
+        if stat.ephemeral_owner == 0 {
+            let why = format!(
+                "the node {path} stands before all others and belongs to no session, so no lock below it is ever free: \
+                 remove it if no program needs it, or use another name"
+            );
+            return Err(certain(Error::new(ErrorKind::WrongType, why)));
+        }
+        self.nodes.update(name, holder, |node| node.waits_for = Some((path, exchange.link)));
+        Ok(true)
+    }
+
+    fn stop_watching(&self, name: &LockName, holder: &Holder, path: Option<String>) {
+        if let Some(path) = path {
+            self.client.unwatch(&path, &Topic::turn(name, holder.as_str()));
+        }
+    }
+
+    /// Forgets a holder's nodes, and has them deleted without waiting for that.
+    pub(super) fn leave_later(&self, name: &LockName, holder: &Holder) {
+        if let Some(node) = self.forget(name, holder) {
+            self.client.delete_later(node.session.generation, node.into_paths());
+        }
+    }
+
+    pub(super) fn forget(&self, name: &LockName, holder: &Holder) -> Option<Node> {
+        let node = self.nodes.remove(&self.client, name, holder)?;
+        self.stop_watching(name, holder, node.waits_for.clone().map(|(path, _)| path));
+        Some(node)
+    }
+}
+
+/// The nodes that a transaction has made; none if one of its changes was refused, because a node
+/// was there or was missing.
+pub(super) fn created_in(reply: &super::wire::Reply, requested: &[Request], about: &str) -> Asked<Vec<Created>> {
+    use super::wire::Change;
+    if !reply.code.is_ok() {
+        return Err(certain(reply.code.to_error(about)));
+    }
+    let mut created = Vec::new();
+    for change in reply.changes(requested).map_err(certain)? {
+        match change {
+            Change::Created(node) => created.push(node),
+            Change::Done | Change::Failed(Code::OK) => {}
+            Change::Failed(Code::NODE_EXISTS | Code::NO_NODE) => return Ok(Vec::new()),
+            Change::Failed(code) => return Err(certain(code.to_error(about))),
+        }
+    }
+    Ok(created)
+}
+
+#[cold]
+pub(super) fn busy_directory(directory: &str) -> Error {
+    let why = format!("{directory} was made and removed again and again meanwhile: try once more");
+    Error::new(ErrorKind::NotReady, why)
+}

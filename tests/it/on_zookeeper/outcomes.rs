@@ -1,0 +1,228 @@
+//! What becomes of a request without a reply.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::ErrorKind;
+
+use super::{LONG, children, client, client_of, server};
+use crate::rig::zookeeper::Pipe;
+use crate::rig::{Fault, Proxy, ms, wait_until};
+
+/// A reply of each request that takes a lock, cut at each byte.
+#[test]
+fn a_reply_cut_at_any_byte_leaves_nothing_behind() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let client = client_of(&proxy.zookeeper_url(), |builder| builder.io_timeout(ms(2000)));
+    let mut look = server.raw();
+    // Keeps the directory.
+    look.create("/job", b"", crate::rig::zookeeper::PERSISTENT).unwrap();
+    for (word, length) in [("create2 /job", 150), ("getChildren2 /job", 120), ("delete /job", 20)] {
+        for at in (0..length).step_by(if length > 100 { 3 } else { 1 }) {
+            let before = proxy.hits();
+            proxy.inject(word, Fault::CutReplyAt(at));
+            match client.try_lock("job") {
+                Ok(Some(guard)) => drop(guard.unlock()),
+                Ok(None) => panic!("{word} cut at {at}: nobody else has it"),
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{word} cut at {at}: {e}"),
+            }
+            wait_until("the fault was met", || proxy.hits() == before + 1);
+            wait_until(&format!("{word} cut at {at} leaves nothing"), || children(&mut look, "/job").is_empty());
+        }
+    }
+    look.close();
+    drop((client, proxy));
+    server.look(|session| session.delete("/job").unwrap());
+    server.assert_clean();
+}
+
+/// Bytes of another protocol, and a reply to what nobody asked.
+#[test]
+fn garbage_is_a_protocol_error() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let client = client_of(&proxy.zookeeper_url(), |builder| builder);
+    for fault in [Fault::Garbage, Fault::Stray(&[0, 0, 0, 16, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]), Fault::Stray(&[0xff, 0, 0, 0])] {
+        proxy.inject("create2 /job", fault);
+        assert_eq!(client.try_lock("job").unwrap_err().kind(), ErrorKind::Protocol, "{fault:?}");
+        wait_until("it is free", || client.try_lock("job").is_ok_and(|won| won.is_some()));
+    }
+    drop((client, proxy));
+    server.assert_clean();
+}
+
+/// The reply to the create of a waiter is lost: it finds its place again, and keeps it.
+#[test]
+fn a_waiter_adopts_its_own_place() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let (client, other) = (client_of(&proxy.zookeeper_url(), |builder| builder), client(&server));
+    let mut look = server.raw();
+    let guard = other.lock("job").unwrap();
+    // It has been told that it is busy, and so it waits for the connection to come back.
+    let behind = |n: usize| move |nodes: Vec<String>| nodes.len() == n;
+    std::thread::scope(|s| {
+        let first = s.spawn(|| client.fair("job").try_lock_for(LONG).map(|won| won.unwrap().unlock().unwrap()));
+        wait_until("it waits", || behind(2)(children(&mut look, "/job")));
+        let place = children(&mut look, "/job").into_iter().max_by_key(|node| node[40..].to_owned()).unwrap();
+        proxy.cut_all();
+        wait_until("it is back", || client.mutex("x").holder().is_ok());
+        assert!(children(&mut look, "/job").contains(&place), "with its place");
+        guard.unlock().unwrap();
+        first.join().unwrap().unwrap();
+    });
+    // The answer to a create is lost for a call that has not waited yet: it fails, and in the
+    // background its node is found and deleted.
+    let guard = other.lock("job").unwrap();
+    proxy.inject("create2 /job", Fault::CutAfterApplied);
+    let failed = client.fair("job").try_lock_for(ms(100));
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Unreachable);
+    wait_until("nothing of it stays", || behind(1)(children(&mut look, "/job")));
+    guard.unlock().unwrap();
+    look.close();
+    drop((client, other, proxy));
+    server.assert_clean();
+}
+
+/// A hand-over is one transaction: with its answer lost, the next thread has the lock or stands in
+/// the queue, and the old node is gone.
+#[test]
+fn a_lost_hand_over_is_settled() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(30)] {
+        let client = client_of(&proxy.zookeeper_url(), |builder| builder);
+        let guard = client.lock("job").unwrap();
+        std::thread::scope(|s| {
+            let next = s.spawn(|| client.lock("job").map(|guard| (guard.is_held(), guard.unlock())));
+            // Nothing at the server shows that it waits.
+            std::thread::sleep(ms(50));
+            proxy.inject("multi", fault);
+            if let Err(e) = guard.unlock() {
+                assert_eq!(e.kind(), ErrorKind::Unreachable, "{fault:?}: {e}");
+            }
+            match next.join().unwrap() {
+                Ok((is_held, unlocked)) => assert!(is_held && unlocked.is_ok(), "{fault:?}: {unlocked:?}"),
+                Err(e) => panic!("{fault:?}: {e}"),
+            }
+        });
+        proxy.disarm();
+        drop(client);
+        server.assert_clean();
+    }
+}
+
+/// A count is changed once, also when its answer is lost.
+#[test]
+fn a_lost_count_counts_once() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let (client, other) = (client_of(&proxy.zookeeper_url(), |builder| builder), client(&server));
+    let latch = client.latch("start");
+    latch.set_count(10).unwrap();
+    for (n, fault) in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(8)].into_iter().enumerate() {
+        proxy.inject("multi", fault);
+        assert_eq!(latch.count_down().unwrap(), 9 - u32::try_from(n).unwrap(), "{fault:?}");
+    }
+    assert_eq!(other.latch("start").count().unwrap(), 7);
+    assert!(latch.delete().unwrap());
+    drop((client, other, proxy));
+    server.assert_clean();
+}
+
+/// One connection in so many packets ends, with the answer swallowed or half the request sent.
+#[test]
+fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
+    let server = server!();
+    let proxies = [(); 3].map(|()| Proxy::before_zookeeper(&server));
+    let clients: Vec<_> =
+        proxies.iter().map(|proxy| client_of(&proxy.zookeeper_url(), |builder| builder.outage_timeout(LONG))).collect();
+    proxies.iter().for_each(|proxy| proxy.cut_one_in(60));
+    let (inside, last, turns, longest) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(0));
+    let (end, freed) = (Instant::now() + Duration::from_secs(6), parking_lot::Mutex::new(Instant::now()));
+    std::thread::scope(|s| {
+        for n in 0..6_usize {
+            let (client, inside, last, turns, longest, freed) = (&clients[n % 3], &inside, &last, &turns, &longest, &freed);
+            s.spawn(move || {
+                while Instant::now() < end {
+                    let Ok(guard) = client.lock("job") else { continue };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    let token = guard.fencing_token().unwrap().get();
+                    let before = last.swap(token, Ordering::SeqCst);
+                    assert!(token > before, "{token} after {before}");
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    let gap = freed.lock().elapsed().as_millis();
+                    longest.fetch_max(u64::try_from(gap).unwrap(), Ordering::SeqCst);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    *freed.lock() = Instant::now();
+                    let _ = guard.unlock();
+                }
+            });
+        }
+    });
+    proxies.iter().for_each(|proxy| proxy.cut_one_in(0));
+    let turns = turns.into_inner();
+    println!("{turns} turns, the longest gap {longest:?} ms");
+    assert!(turns > 20, "{turns}");
+    // A ghost would stand there for as long as the session: two minutes.
+    assert!(longest.into_inner() < 5000);
+    wait_until("nothing stays", || server.ephemerals().is_empty());
+    drop((clients, proxies));
+    server.assert_clean();
+}
+
+/// A server that lags behind does not show what another one has made. Without the `sync` before the
+/// look, a node of unknown outcome would not be found, and would keep out everybody.
+#[test]
+fn a_place_is_found_through_a_server_that_lags_behind() {
+    let options = crate::rig::zookeeper::EnsembleOptions {
+        settings: "tickTime=500\nmaxSessionTimeout=300000",
+        ..crate::rig::zookeeper::EnsembleOptions::default()
+    };
+    let ensemble = server!(crate::rig::zookeeper::Ensemble::start_with(options));
+    ensemble.wait_for_all();
+    let [quick, late] = [ensemble.leader(), ensemble.followers()[0]];
+    let proxy = Proxy::before_zookeeper(ensemble.server(quick));
+    let hosts = format!("{},{}", proxy.zookeeper_url(), ensemble.server(late).address());
+    let mut client = client_of(&hosts, |builder| builder);
+    // It may begin at either.
+    while ensemble.server(quick).connections().is_empty() {
+        client = client_of(&hosts, |builder| builder);
+    }
+    let other = client_of(&ensemble.server(quick).url(), |builder| builder);
+    drop(client.lock("job").unwrap());
+    ensemble.lag(late, ms(700));
+    proxy.inject("create2 /job", Fault::CutAfterApplied);
+    proxy.refuse(true);
+    let failed = client.try_lock("job");
+    let start = Instant::now();
+    if let Ok(Some(guard)) = failed {
+        drop(guard);
+    }
+    other.lock("job").unwrap().unlock().unwrap();
+    assert!(start.elapsed() < LONG / 4, "{:?}", start.elapsed());
+    ensemble.lag(late, Duration::ZERO);
+    drop((client, other, proxy));
+    ensemble.assert_clean();
+}
+
+/// Cut at the moment of the close: the session ends with its timeout, and the close says so by
+/// taking no longer than it may.
+#[test]
+fn a_close_without_a_server_ends_in_time() {
+    let server = server!();
+    let pipe = Pipe::to(server.port());
+    let url = format!("zookeeper://127.0.0.1:{}", pipe.port());
+    let client = client_of(&url, |builder| builder.lease(ms(2000)).io_timeout(ms(400)));
+    let guard = client.lock("job").unwrap();
+    pipe.silence(true);
+    let start = Instant::now();
+    let closed = client.close(ms(800));
+    assert!(closed.is_err() && start.elapsed() < Duration::from_secs(6), "{closed:?} after {:?}", start.elapsed());
+    assert!(!guard.is_held());
+    drop((guard, client));
+    wait_until("no thread is left", || crate::rig::threads_named("lh-zk-closes") == 0);
+    drop(pipe);
+    server.assert_clean();
+}
