@@ -11,6 +11,7 @@
 #   LEASEHOLD_POSTGRES=dir       the directory of PostgreSQL's initdb and pg_ctl
 #   LEASEHOLD_INTEROP=0          do not run against a live Redisson, which is done
 #                                where a JDK 17 and Maven are; 1: fail if it can't
+#   LEASEHOLD_ZOOKEEPER=0        the same for ZooKeeper and a live Curator
 #   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
 #                                at least 6 on a small machine
 #   CI=true                      a missing rustfmt or clippy is a failure
@@ -19,6 +20,8 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 
 msrv='1.88'
+# Of each step with ZooKeeper.
+zookeeper_seconds=600
 work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-run.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 129' HUP
@@ -91,7 +94,7 @@ test_on() { # test_on NAME SERVER
     if [ -n "$2" ]; then
         # Without the tests for which it makes no difference which server runs.
         step "$1" env LEASEHOLD_SERVER="$2" cargo test --all-features --test it -- \
-            --skip examples:: --skip memory:: --skip on_postgres:: --skip tidy::
+            --skip examples:: --skip memory:: --skip on_postgres:: --skip zookeeper:: --skip tidy::
     else
         skip "$1" 'no such server here'
     fi
@@ -114,8 +117,8 @@ test_on_postgres() {
     fi
 }
 
-# Says what is missing for a live Redisson, if anything is.
-lacks_for_redisson() {
+# Says what is missing for ZooKeeper or a live Redisson, if anything is.
+lacks_for_java() {
     for tool in java javac mvn; do
         command -v "$tool" >/dev/null 2>&1 || { echo "no $tool (a JDK 17 and Maven are needed)"; return; }
     done
@@ -127,7 +130,7 @@ lacks_for_redisson() {
 # Against a live Redisson, of the newest version and of the newest before 4.
 # Where it can run it must: a build by Maven that failed is no reason to skip.
 test_against_redisson() {
-    lacks=$(lacks_for_redisson)
+    lacks=$(lacks_for_java)
     for version in 4.7.0 3.52.0; do
         if [ "${LEASEHOLD_INTEROP:-}" = 0 ]; then
             skip "tests with Redisson $version" 'LEASEHOLD_INTEROP=0'
@@ -138,6 +141,28 @@ test_against_redisson() {
         else
             step "tests with Redisson $version" env LEASEHOLD_REQUIRE_INTEROP=1 LEASEHOLD_REDISSON="$version" \
                 cargo test --all-features --test interop
+        fi
+    done
+}
+
+# On ZooKeepers, one and three, and in turns with a live Curator. Where they can run they must. Maven may hang at a
+# repository, and an election that never ends is a failure: both within a limit, if this system has a command for it.
+test_on_zookeeper() {
+    lacks=$(lacks_for_java)
+    limit=
+    command -v timeout >/dev/null 2>&1 && limit="timeout $zookeeper_seconds"
+    step 'unit tests with ZooKeeper alone' cargo test --features zookeeper --lib
+    for name in zookeeper curator; do
+        if [ "${LEASEHOLD_ZOOKEEPER:-}" = 0 ]; then
+            skip "$name" 'LEASEHOLD_ZOOKEEPER=0'
+        elif [ -n "$lacks" ] && [ "${LEASEHOLD_ZOOKEEPER:-}" != 1 ]; then
+            skip "$name" "$lacks"
+        elif [ "$name" = zookeeper ]; then
+            # shellcheck disable=SC2086  # a command and its argument, or nothing
+            step "$name" $limit env LEASEHOLD_ZOOKEEPER=1 cargo test --all-features --test it -- zookeeper::
+        else
+            # shellcheck disable=SC2086
+            step "$name" $limit env LEASEHOLD_ZOOKEEPER=1 cargo test --all-features --test curator
         fi
     done
 }
@@ -284,7 +309,8 @@ step 'unit tests' cargo test --all-features --lib
 step 'unit tests with TLS alone' cargo test --features tls --lib
 test_on_postgres
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
-    step 'tests' cargo test --all-features --test it
+    # Without those that have steps of their own.
+    step 'tests' cargo test --all-features --test it -- --skip zookeeper::
     step 'doc tests' cargo test --all-features --doc
 else
     for name in 'tests' 'doc tests'; do skip "$name" 'no server'; done
@@ -292,6 +318,7 @@ fi
 test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
 test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
 test_against_redisson
+test_on_zookeeper
 step 'examples and benches' cargo build --all-features --examples --benches
 check_dependencies
 step "dependencies on Rust $msrv" check_msrv_of_dependencies

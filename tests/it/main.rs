@@ -32,6 +32,8 @@ mod replicas;
 mod restarts;
 mod rig;
 mod rig_servers;
+#[cfg(feature = "zookeeper")]
+mod rig_zookeeper;
 mod round_trips;
 mod rwlock;
 mod scripts;

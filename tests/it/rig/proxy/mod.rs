@@ -1,5 +1,8 @@
 //! A proxy in front of a server that breaks one chosen exchange at one chosen byte.
 
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -12,8 +15,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::frames::{Protocol, next_request, read_reply};
-use super::{Server, free_port, ms, wait_until};
+use crate::rig::frames::{Protocol, next_request, read_reply};
+use crate::rig::{Server, free_port, ms, wait_until};
 
 /// What happens to the request that the fault is injected into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +71,8 @@ struct State {
     /// is half open.
     subscribers: AtomicU32,
     half_open: AtomicU32,
+    /// One frame in so many ends its connection to a ZooKeeper; 0 for none.
+    cut_one_in: AtomicU32,
     stop: AtomicBool,
     /// Each with whether a server is at its other end.
     streams: Mutex<Vec<(Arc<AtomicBool>, UnixStream)>>,
@@ -133,36 +138,42 @@ impl Proxy {
         let path = server.dir().join("p");
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().ok().map(|(stream, _)| stream);
-        Self::listen(Address::Unix(path), accept, server.socket(), Protocol::Redis, Peer::Client)
+        Self::listen(Address::Unix(path), accept, to_socket(server.socket()), carries(Protocol::Redis, Peer::Client))
     }
 
     /// On a socket beside that of the server.
     #[cfg(feature = "postgres")]
-    pub(crate) fn before_postgres(server: &super::Postgres) -> Self {
-        let number = super::Postgres::fresh_number();
+    pub(crate) fn before_postgres(server: &crate::rig::Postgres) -> Self {
+        let number = crate::rig::Postgres::fresh_number();
         let path = server.dir().join(format!(".s.PGSQL.{number}"));
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().ok().map(|(stream, _)| stream);
         let address = Address::Postgres(path, server.url_at(number));
-        Self::listen(address, accept, server.socket(), Protocol::Postgres, Peer::Client)
+        Self::listen(address, accept, to_socket(server.socket()), carries(Protocol::Postgres, Peer::Client))
     }
 
     /// On a port of its own, which a server that will run in a group can announce.
     pub(crate) fn before(server: &Server) -> Self {
+        Self::listen_on_a_port(to_socket(server.socket()), carries(Protocol::Redis, Peer::Unknown))
+    }
+
+    fn listen_on_a_port(
+        connect: impl Fn() -> Option<UnixStream> + Send + 'static,
+        carry: impl Fn(UnixStream, UnixStream, &State, &AtomicBool) + Clone + Send + 'static,
+    ) -> Self {
         // Another process may take a free port first.
         let bind = || TcpListener::bind(("127.0.0.1", free_port()));
         let listener = std::iter::repeat_with(bind).take(5).find_map(Result::ok).unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap().port());
         let accept = move || listener.accept().ok().map(|(stream, _)| as_unix(stream));
-        Self::listen(address, accept, server.socket(), Protocol::Redis, Peer::Unknown)
+        Self::listen(address, accept, connect, carry)
     }
 
     fn listen(
         address: Address,
         accept: impl FnMut() -> Option<UnixStream> + Send + 'static,
-        upstream: PathBuf,
-        protocol: Protocol,
-        peer: Peer,
+        connect: impl Fn() -> Option<UnixStream> + Send + 'static,
+        carry: impl Fn(UnixStream, UnixStream, &State, &AtomicBool) + Clone + Send + 'static,
     ) -> Self {
         let state = Arc::new(State::default());
         let shared = state.clone();
@@ -171,15 +182,13 @@ impl Proxy {
                 if shared.stop.load(Ordering::SeqCst) {
                     return;
                 }
-                if peer == Peer::Client && shared.refuse.load(Ordering::SeqCst) {
-                    continue;
-                }
-                let Ok(server) = UnixStream::connect(&upstream) else { continue };
+                let Some(server) = connect() else { continue };
                 let of_server = Arc::new(AtomicBool::new(false));
                 let streams = [client.try_clone().unwrap(), server.try_clone().unwrap()];
                 shared.streams.lock().extend(streams.map(|stream| (of_server.clone(), stream)));
                 let state = shared.clone();
-                std::thread::spawn(move || carry(client, server, &state, protocol, peer, &of_server));
+                let carry = carry.clone();
+                std::thread::spawn(move || carry(client, server, &state, &of_server));
             }
         });
         Self { address, state, acceptor: Some(acceptor) }
@@ -314,6 +323,16 @@ fn close(a: &UnixStream, b: &UnixStream) {
     let _ = b.shutdown(std::net::Shutdown::Both);
 }
 
+/// Connects to a server on a Unix socket.
+fn to_socket(path: PathBuf) -> impl Fn() -> Option<UnixStream> {
+    move || UnixStream::connect(&path).ok()
+}
+
+/// Carries the requests and replies of this protocol between such a peer and the server.
+fn carries(protocol: Protocol, peer: Peer) -> impl Fn(UnixStream, UnixStream, &State, &AtomicBool) + Clone {
+    move |client, server, state, of_server| carry(client, server, state, protocol, peer, of_server)
+}
+
 /// Forwards request by request until the client subscribes or the replica has its snapshot; from
 /// then on bytes flow freely both ways.
 fn carry(
@@ -324,6 +343,9 @@ fn carry(
     mut peer: Peer,
     of_server: &AtomicBool,
 ) {
+    if peer == Peer::Client && state.refuse.load(Ordering::SeqCst) {
+        return close(&client, &server);
+    }
     let mut pending = Vec::new();
     loop {
         let Some((request, words)) = next_request(protocol, &mut client, &mut pending) else {
