@@ -165,7 +165,8 @@ fn lead<'a, C: Contender<'a>>(
     // waiter's messages as well: with it from before the first attempt, no second attempt is needed
     // to close the gap between attempt and subscription.
     let queues = name.kind == Kind::Fair || shared.store.queues_all() && name.kind != Kind::Latch;
-    let stands = queues && shared.notifications.is_subscribed(&topic);
+    // Not with a reply from before: what has happened since it was sent nobody was told.
+    let stands = queues && first.is_none() && shared.notifications.is_subscribed(&topic);
     // Who has a place in the store is told by the store alone when its turn comes.
     let at_server = leader.is_at_server();
     let blocks = || if at_server { None } else { shared.holds.blocks(name) };

@@ -23,6 +23,8 @@ mod multi;
 mod mutex;
 #[cfg(feature = "postgres")]
 mod on_postgres;
+#[cfg(feature = "zookeeper")]
+mod on_zookeeper;
 mod outcomes;
 mod processes;
 mod reading;

@@ -11,7 +11,9 @@ use crate::rig::{ms, threads_named, wait_for, wait_until};
 #[test]
 fn settings_of_other_stores_are_refused() {
     let url = "zookeeper://127.0.0.1:1";
-    let build = |settings: fn(leasehold::Builder) -> leasehold::Builder| settings(LockClient::builder().url(url)).build();
+    let build = |settings: fn(leasehold::Builder) -> leasehold::Builder| {
+        settings(LockClient::builder().url(url).client_name("zk-none")).build()
+    };
     let wrong: [fn(leasehold::Builder) -> leasehold::Builder; 7] = [
         |builder| builder.redlock(),
         |builder| builder.cluster(),
@@ -29,7 +31,7 @@ fn settings_of_other_stores_are_refused() {
     let elsewhere = LockClient::builder().url("redis://127.0.0.1:1").token_base(5).build();
     assert!(elsewhere.unwrap_err().to_string().contains("zookeeper://"));
     assert_eq!(build(|builder| builder).unwrap_err().kind(), ErrorKind::Unreachable);
-    assert_eq!(threads_named("lh-zk-leasehold"), 0, "a client that could not be built leaves no thread");
+    assert_eq!(threads_named("lh-zk-zk-none"), 0, "a client that could not be built leaves no thread");
     let shown = format!("{:?}", LockClient::builder().url("zookeeper://u:secret@h/c"));
     assert!(shown.contains("h:2181/c") && !shown.contains("secret"), "{shown}");
 }
@@ -38,7 +40,7 @@ fn settings_of_other_stores_are_refused() {
 fn a_chroot_is_made_and_stays_and_containers_go() {
     let server = server!();
     let client = client_of(&server.url_in("/app/locks"), |builder| builder.key_prefix("billing/"));
-    drop(client.lock("/a/b").unwrap());
+    drop(client.lock("a/b").unwrap());
     let nodes = server.nodes();
     assert!(nodes.contains(&"/app/locks".to_owned()), "{nodes:?}");
     client.lock("a").unwrap().unlock().unwrap();

@@ -80,7 +80,7 @@ fn a_cut_off_client_loses_by_time_and_begins_anew() {
         wait_until("it waits", || near.fair("theirs").queue_len().unwrap() == 1);
         pipe.silence(true);
         let next = s.spawn(|| {
-            let next = near.lock("job").unwrap();
+            let next = near.mutex("job").lock_owned().unwrap();
             assert!(lost_first.load(Ordering::SeqCst), "the holder believed longer than the server");
             next
         });
@@ -131,7 +131,7 @@ fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
     let guard = client.mutex("job").with_lease(ms(300)).lock().unwrap();
     assert!(guard.remaining() <= ms(300));
     std::thread::scope(|s| {
-        let next = s.spawn(|| other.lock("job").unwrap());
+        let next = s.spawn(|| other.mutex("job").lock_owned().unwrap());
         assert!(guard.wait_lost(CAP) && !guard.is_held());
         assert!(next.join().unwrap().is_held());
     });
@@ -162,7 +162,7 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
     let (start, lost_first) = (Instant::now(), AtomicBool::new(false));
     std::thread::scope(|s| {
         let next = s.spawn(|| {
-            let next = other.lock("job").unwrap();
+            let next = other.mutex("job").lock_owned().unwrap();
             assert!(lost_first.load(Ordering::SeqCst), "two believed at the same time");
             next
         });
@@ -197,7 +197,9 @@ fn holds_and_places_survive_the_leader() {
         ensemble.server(leader).kill();
         wait_for(Duration::from_secs(60), "the others go on", || a.mutex("job").holder().is_ok());
         assert!(guard.is_held());
-        wait_for(Duration::from_secs(60), "the place stays", || a.fair("job").queue_len().is_ok_and(|length| length == 1));
+        wait_for(Duration::from_secs(60), "the place stays", || {
+            a.fair("job").queue_len().is_ok_and(|length| length == 1)
+        });
         guard.unlock().unwrap();
         let (is_held, next) = waits.join().unwrap().unwrap();
         assert!(is_held && next > token, "{next:?} after {token:?}");

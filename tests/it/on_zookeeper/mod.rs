@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use leasehold::{Builder, LockClient};
 
-use crate::rig::zookeeper::{Raw, ZooKeeper};
 use crate::rig::ms;
+use crate::rig::zookeeper::{Raw, ZooKeeper};
 
 /// A server, or nothing to test: then the rig has said so.
 macro_rules! server {

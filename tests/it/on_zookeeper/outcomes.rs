@@ -43,7 +43,11 @@ fn garbage_is_a_protocol_error() {
     let server = server!();
     let proxy = Proxy::before_zookeeper(&server);
     let client = client_of(&proxy.zookeeper_url(), |builder| builder);
-    for fault in [Fault::Garbage, Fault::Stray(&[0, 0, 0, 16, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]), Fault::Stray(&[0xff, 0, 0, 0])] {
+    for fault in [
+        Fault::Garbage,
+        Fault::Stray(&[0, 0, 0, 16, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]),
+        Fault::Stray(&[0xff, 0, 0, 0]),
+    ] {
         proxy.inject("create2 /job", fault);
         assert_eq!(client.try_lock("job").unwrap_err().kind(), ErrorKind::Protocol, "{fault:?}");
         wait_until("it is free", || client.try_lock("job").is_ok_and(|won| won.is_some()));
@@ -127,7 +131,7 @@ fn a_lost_count_counts_once() {
     }
     assert_eq!(other.latch("start").count().unwrap(), 7);
     assert!(latch.delete().unwrap());
-    drop((client, other, proxy));
+    drop((latch, client, other, proxy));
     server.assert_clean();
 }
 
@@ -143,7 +147,8 @@ fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
     let (end, freed) = (Instant::now() + Duration::from_secs(6), parking_lot::Mutex::new(Instant::now()));
     std::thread::scope(|s| {
         for n in 0..6_usize {
-            let (client, inside, last, turns, longest, freed) = (&clients[n % 3], &inside, &last, &turns, &longest, &freed);
+            let (client, inside, last, turns, longest, freed) =
+                (&clients[n % 3], &inside, &last, &turns, &longest, &freed);
             s.spawn(move || {
                 while Instant::now() < end {
                     let Ok(guard) = client.lock("job") else { continue };

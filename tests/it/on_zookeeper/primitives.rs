@@ -95,7 +95,8 @@ fn readers_share_and_a_writer_downgrades() {
     let read = children(&mut look, "/data").pop().unwrap();
     assert_eq!(read, write.replace("__WRIT__", "__READ__"), "with the writer's place");
     assert!(other());
-    let writes = || std::thread::scope(|s| s.spawn(|| b.rw_lock("data").try_write().unwrap().is_some()).join().unwrap());
+    let writes =
+        || std::thread::scope(|s| s.spawn(|| b.rw_lock("data").try_write().unwrap().is_some()).join().unwrap());
     assert!(!writes());
     guard.unlock().unwrap();
     assert!(writes());
@@ -152,7 +153,10 @@ fn several_locks_are_taken_as_one() {
             guard.unlock().unwrap();
             tokens
         });
-        wait_until("it stands in all queues", || ["a", "b", "c"].iter().all(|name| !children(&mut look, &format!("/{name}")).is_empty()) && children(&mut look, "/b").len() == 2);
+        wait_until("it stands in all queues", || {
+            ["a", "b", "c"].iter().all(|name| !children(&mut look, &format!("/{name}")).is_empty())
+                && children(&mut look, "/b").len() == 2
+        });
         let token = one.fencing_token().unwrap();
         one.unlock().unwrap();
         assert!(waits.join().unwrap()[1] > token);
@@ -184,7 +188,7 @@ fn multi_locks_do_not_wait_for_each_other() {
                     let chosen = [first, (first + 1 + turn % 2) % 6, (first + 3) % 6];
                     let names = chosen.map(|name| format!("name-{name}"));
                     let enter = |name: usize| assert_eq!(inside[name].fetch_add(1, Ordering::SeqCst), 0, "alone");
-                    let leave = |name: usize| drop(inside[name].fetch_sub(1, Ordering::SeqCst));
+                    let leave = |name: usize| assert_eq!(inside[name].fetch_sub(1, Ordering::SeqCst), 1);
                     if turn % 4 == 3 {
                         let guard = client.lock(&names[0]).unwrap();
                         (enter(first), leave(first));
@@ -232,7 +236,7 @@ fn permits_are_counted() {
     assert_eq!(pool.add_permits(-6).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert!(pool.delete().unwrap() && !pool.delete().unwrap());
     assert_eq!(one.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    drop((a, b));
+    drop((pool, a, b));
     server.assert_clean();
 }
 
@@ -266,7 +270,7 @@ fn a_latch_opens_when_it_is_counted_down() {
         assert!(waits.join().unwrap());
     });
     assert!(latch.delete().unwrap());
-    drop((a, b));
+    drop((latch, a, b));
     server.assert_clean();
 }
 
@@ -276,7 +280,8 @@ fn nodes_of_others_take_turns_or_are_named() {
     let server = server!();
     let client = client(&server);
     let mut java = server.raw();
-    let theirs = java.create_below_containers(&format!("/job/{CURATOR}lock-"), b"192.168.0.1", EPHEMERAL_SEQUENTIAL).unwrap();
+    let theirs =
+        java.create_below_containers(&format!("/job/{CURATOR}lock-"), b"192.168.0.1", EPHEMERAL_SEQUENTIAL).unwrap();
     java.create("/job/zzz", b"", PERSISTENT).unwrap();
     assert!(client.try_lock("job").unwrap().is_none());
     let holder = client.mutex("job").holder().unwrap().unwrap();

@@ -103,7 +103,7 @@ impl Reply {
                         // The code is there twice.
                         changes.push(Change::Failed(Code(fields.int()?)));
                     }
-                    Some(request) if !done && kind == request.opcode as i32 && code.is_ok() => {
+                    Some(request) if !done && kind == result_of(request.opcode) && code.is_ok() => {
                         changes.push(match request.opcode {
                             Opcode::Create2 | Opcode::CreateContainer => Change::Created(Created::decode(fields)?),
                             Opcode::SetData => {
@@ -126,6 +126,12 @@ impl Reply {
             Ok(WatchEvent { kind: EventKind::of(kind), path: fields.text()?.to_owned() })
         })
     }
+}
+
+/// What the result of a change in a transaction is called.
+fn result_of(opcode: Opcode) -> i32 {
+    // Seen on a live server: a container is answered as any other node.
+    if opcode == Opcode::CreateContainer { Opcode::Create2 as i32 } else { opcode as i32 }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +217,7 @@ mod tests {
         let set = Request::set_data("/a", b"", -1);
         let requested = [create, delete, set];
         let done = format!(
-            "00000013 00 00000000 000000022f61 {STAT} 00000002 00 00000000 00000005 00 00000000 {STAT} \
+            "0000000f 00 00000000 000000022f61 {STAT} 00000002 00 00000000 00000005 00 00000000 {STAT} \
              ffffffff 01 ffffffff"
         );
         let created = Created { path: "/a".to_owned(), stat: stat() };

@@ -212,7 +212,7 @@ mod tests {
             (Request::children("/a", true), format!("0000000f 00000007 0000000c {path} 01")),
             (
                 Request::create("/a", b"x", Acl::Open, Mode::EphemeralSequential),
-                format!("00000036 00000007 0000000f {path} 0000000178 {OPEN} 00000003"),
+                format!("00000032 00000007 0000000f {path} 0000000178 {OPEN} 00000003"),
             ),
             (
                 Request::create("/a", b"", Acl::CreatorAll, Mode::Ephemeral),
@@ -220,16 +220,16 @@ mod tests {
             ),
             (
                 Request::create("/a", b"", Acl::Open, Mode::Container),
-                format!("00000035 00000007 00000013 {path} 00000000 {OPEN} 00000004"),
+                format!("00000031 00000007 00000013 {path} 00000000 {OPEN} 00000004"),
             ),
             (
                 Request::create("/a", b"", Acl::Open, Mode::Persistent),
-                format!("00000035 00000007 0000000f {path} 00000000 {OPEN} 00000000"),
+                format!("00000031 00000007 0000000f {path} 00000000 {OPEN} 00000000"),
             ),
             (
                 Request::multi(&[Request::create("/a", b"", Acl::Open, Mode::Container), Request::delete("/a")]),
                 format!(
-                    "00000058 00000007 0000000e \
+                    "00000056 00000007 0000000e \
                      00000013 00 ffffffff {path} 00000000 {OPEN} 00000004 \
                      00000002 00 ffffffff {path} ffffffff \
                      ffffffff 01 ffffffff"
