@@ -20,6 +20,7 @@
 //! |---|---|
 //! | `tls` | `rediss://` URLs and `Tls`, by rustls. 13 crates more, three of which only build ring, for which they need a C compiler |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
+//! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock
@@ -123,6 +124,7 @@
 //! | [`guide::choosing_a_lease`] | How long should the lease and the timeouts be? |
 //! | [`guide::servers`] | Which servers work, and what happens when one fails? |
 //! | [`guide::postgres`] | How do I keep locks in my PostgreSQL, and fence a transaction? |
+//! | [`guide::zookeeper`] | How do locks outlive any server, and how do I share them with Apache Curator? |
 //! | [`guide::redlock`] | How do locks survive the loss of a server? |
 //! | [`guide::fencing`] | How do I stop a holder that is late? |
 //! | [`guide::worker_pools`] | Which guard fits a thread pool, rayon, clones and forks? |

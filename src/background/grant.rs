@@ -289,8 +289,11 @@ impl Grant {
     /// the last request may not have been answered.
     pub(crate) fn gone_at(&self) -> Moment {
         let (now, longest) = (self.now().plus(SLACK), self.longest());
-        let ends = self.ends.lock().own().plus(SLACK).plus(margin(longest) * 2);
+        let own = self.ends.lock().own();
+        let ends = own.plus(SLACK).plus(margin(longest) * 2);
         match self.lease.state(self.now()) {
+            // It ends with its session, which nobody keeps alive from the close on.
+            _ if own == Moment::NEVER => now.plus(longest),
             _ if self.renewal_policy == RenewalPolicy::Fixed && longest == self.span => ends,
             State::Lost => ends.plus(longest),
             _ => now.plus(longest),

@@ -30,6 +30,8 @@ use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper::ZooKeeperOptions;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -86,7 +88,7 @@ pub struct Builder {
     #[cfg(feature = "postgres")]
     create_schema: bool,
     #[cfg(feature = "zookeeper")]
-    zookeeper: zookeeper::Options,
+    zookeeper: ZooKeeperOptions,
     busy_poll: bool,
     lazy: bool,
 }
@@ -122,7 +124,7 @@ impl Builder {
             #[cfg(feature = "postgres")]
             create_schema: true,
             #[cfg(feature = "zookeeper")]
-            zookeeper: zookeeper::Options::default(),
+            zookeeper: ZooKeeperOptions::default(),
             busy_poll: true,
             lazy: false,
         }

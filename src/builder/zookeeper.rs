@@ -15,15 +15,7 @@ use crate::client::LockClient;
 use crate::store::tls::TlsClient;
 use crate::store::zookeeper::url::ZooKeeperUrl;
 use crate::store::zookeeper::wire::{Acl, Servers};
-use crate::store::zookeeper::{ClientSettings, ZooKeeperSettings, ZooKeeperStore};
-
-/// What only such a client has.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Options {
-    tick: Option<Duration>,
-    token_base: u64,
-    creator_only: bool,
-}
+use crate::store::zookeeper::{ClientSettings, ZooKeeperOptions, ZooKeeperSettings, ZooKeeperStore};
 
 /// Ticks of less are not heard of, and the leader would be asked all the time.
 const SHORTEST_TICK: Duration = Duration::from_millis(10);
@@ -72,7 +64,7 @@ impl Builder {
             return Err(invalid("several servers of ZooKeeper stand in one URL: zookeeper://a:2181,b:2181/chroot"));
         };
         let url = ZooKeeperUrl::parse(url)?;
-        let Options { tick, token_base, creator_only } = self.zookeeper;
+        let ZooKeeperOptions { tick, token_base, creator_only } = self.zookeeper;
         if creator_only && url.digest.is_none() {
             return Err(invalid("creator_only needs an identity: zookeeper://user:password@host"));
         }
@@ -128,7 +120,7 @@ impl Builder {
 
     /// For clients of other stores.
     pub(super) fn refuse_zookeeper_options(&self) -> Result<()> {
-        let Options { tick, token_base, creator_only } = self.zookeeper;
+        let ZooKeeperOptions { tick, token_base, creator_only } = self.zookeeper;
         if tick.is_none() && token_base == 0 && !creator_only {
             return Ok(());
         }

@@ -3,8 +3,8 @@
 //! Start with the [first page](crate). Then read what you need:
 //!
 //! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`].
-//! - Setting it up: [`choosing_a_lease`], [`servers`], [`postgres`], [`redlock`],
-//!   [`redisson`].
+//! - Setting it up: [`choosing_a_lease`], [`servers`], [`postgres`],
+//!   [`zookeeper`], [`redlock`], [`redisson`].
 //! - Fitting it into a program: [`worker_pools`], [`shutdown`], [`testing`].
 //! - Running it: [`operations`].
 
@@ -20,3 +20,4 @@ pub mod shutdown;
 pub mod testing;
 pub mod waiting;
 pub mod worker_pools;
+pub mod zookeeper;

@@ -156,16 +156,30 @@ impl ZooKeeperStore {
         let exchange = self.ask(&[Request::multi(&both)])?;
         match created_in(&exchange.replies[0], &both, &read)?.pop() {
             Some(created) => {
-                self.nodes.update(name, holder, |node| {
-                    (node.path, node.czxid, node.guarded) = (created.path, created.stat.czxid, None);
-                });
+                self.reads_now(name, holder, created.path);
                 Ok(Released::Freed { listeners: None, next: None })
             }
+            // An earlier attempt has run, or the writer's node is gone.
             None => {
-                self.forget(name, holder);
-                Ok(Released::NotHeld)
+                let own = |node: &String| names::is_of(node, &id);
+                match self.list(directory, true)?.into_iter().find(own) {
+                    Some(node) if names::is_read(&node) => {
+                        self.reads_now(name, holder, read);
+                        Ok(Released::Freed { listeners: None, next: None })
+                    }
+                    Some(_) => Err(certain(busy_directory(directory))),
+                    None => {
+                        self.forget(name, holder);
+                        Ok(Released::NotHeld)
+                    }
+                }
             }
         }
+    }
+
+    /// The hold has another node from now on.
+    fn reads_now(&self, name: &LockName, holder: &Holder, path: String) {
+        self.nodes.update(name, holder, |node| (node.path, node.guarded) = (path, None));
     }
 
     /// One transaction: the next node is made and the own one deleted, so that the next holder

@@ -7,6 +7,7 @@
 mod client;
 mod counts;
 mod inspect;
+mod latches;
 mod lease;
 mod locks;
 mod multi;
@@ -27,7 +28,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::client::{Client, Failure};
-use self::counts::Latches;
+use self::latches::Latches;
 use self::names::Paths;
 use self::nodes::Nodes;
 use self::wire::{Acl, Request};
@@ -38,6 +39,14 @@ use crate::store::{
     Acquire, Acquired, CountStore, FenceStore, HandedOver, LockStatus, LockStore, MultiStore, QueueStore, Release,
     Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
+
+/// What only a client of ZooKeeper can be told by its user.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ZooKeeperOptions {
+    pub(crate) tick: Option<Duration>,
+    pub(crate) token_base: u64,
+    pub(crate) creator_only: bool,
+}
 
 /// The settings of a store.
 pub(crate) struct ZooKeeperSettings {

@@ -61,7 +61,19 @@ impl Paths {
 
 /// Whether the store can hold the name, and which element is wrong if not.
 pub(super) fn check(key: &str) -> Result<()> {
-    let refuse = |why: &str| Err(Error::new(ErrorKind::InvalidInput, format!("a lock name over ZooKeeper {why}")));
+    if matches!(last_of(key), LOCKS | LEASES) {
+        return refuse("must not end with the element 'locks' or 'leases', which a semaphore has");
+    }
+    check_path(key)
+}
+
+#[cold]
+fn refuse(why: &str) -> Result<()> {
+    Err(Error::new(ErrorKind::InvalidInput, format!("a lock name over ZooKeeper {why}")))
+}
+
+/// What a path and a name have in common.
+pub(super) fn check_path(key: &str) -> Result<()> {
     let path = key.strip_prefix('/').unwrap_or(key);
     for (place, element) in path.split('/').enumerate() {
         match element {
@@ -73,9 +85,6 @@ pub(super) fn check(key: &str) -> Result<()> {
             }
             _ => {}
         }
-    }
-    if matches!(path.rsplit('/').next(), Some(LOCKS | LEASES)) {
-        return refuse("must not end with the element 'locks' or 'leases', which a semaphore has");
     }
     let is_bad =
         |c: char| c.is_control() || ('\u{fff0}'..='\u{ffff}').contains(&c) || ('\u{e000}'..='\u{f8ff}').contains(&c);

@@ -100,7 +100,8 @@ fn chroot_of(path: &str) -> Result<String> {
         return Err(invalid("the chroot in the URL has an empty element"));
     }
     // The rules for its elements are those for a name.
-    super::names::check(&path).map_err(|e| invalid(format!("the chroot in the URL is no path: {}", e.message())))?;
+    super::names::check_path(&path)
+        .map_err(|e| invalid(format!("the chroot in the URL is no path: {}", e.message())))?;
     Ok(format!("/{path}"))
 }
 

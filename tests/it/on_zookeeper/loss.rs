@@ -10,7 +10,7 @@ use crate::rig::zookeeper::{Ensemble, EnsembleOptions, Pipe};
 use crate::rig::{CAP, Child, ms, wait_for, wait_until};
 
 fn short(url: &str) -> LockClient {
-    client_of(url, |builder| builder.lease(SHORT).io_timeout(ms(800)))
+    client_of(url, |builder| builder.lease(SHORT).io_timeout(ms(800)).outage_timeout(LONG))
 }
 
 fn holder(url: &str) -> Child {
@@ -123,6 +123,23 @@ fn a_hold_survives_its_connection_and_a_restart() {
     server.assert_clean();
 }
 
+/// A server that has lost its data refuses whoever has seen more than it knows. The client begins
+/// anew once nobody can believe in its session any more.
+#[test]
+fn a_server_that_lost_its_data_is_used_again() {
+    let server = server!();
+    let client = short(&server.url());
+    let guard = client.lock("job").unwrap();
+    server.kill();
+    std::fs::remove_dir_all(server.dir().join("data")).unwrap();
+    server.start_again();
+    assert!(guard.wait_lost(CAP));
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    wait_until("it has a session again", || client.try_lock("job").is_ok_and(|won| won.is_some()));
+    drop(client);
+    server.assert_clean();
+}
+
 /// Its own bound ends a hold although the session lives on, and its node goes.
 #[test]
 fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
@@ -135,7 +152,7 @@ fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
         assert!(guard.wait_lost(CAP) && !guard.is_held());
         assert!(next.join().unwrap().is_held());
     });
-    let guard = client.mutex("job").with_lease(ms(400)).lock().unwrap();
+    let guard = client.mutex("job").with_lease(ms(5000)).lock().unwrap();
     guard.extend(LONG).unwrap();
     assert!(guard.remaining() > LONG / 2);
     drop(guard);
@@ -173,10 +190,11 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
         assert!(start.elapsed() < lease + CAP / 2, "{:?}", start.elapsed());
         next.join().unwrap().unlock().unwrap();
     });
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     ensemble.cut_off(follower, false);
     ensemble.wait_for_all();
     wait_for(Duration::from_secs(60), "the client is back", || client.try_lock("job").is_ok_and(|won| won.is_some()));
-    drop((guard, client, other));
+    drop((client, other));
     ensemble.assert_clean();
 }
 

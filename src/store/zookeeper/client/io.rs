@@ -88,8 +88,17 @@ impl Inner {
             (Some(_), Some(rhythm)) => rhythm.silence,
             _ => self.io_timeout,
         };
+        // Far beyond what anybody here believes in.
+        let is_hopeless = state
+            .until
+            .zip(state.rhythm)
+            .is_some_and(|(until, rhythm)| session.is_some() && self.clock.now() > until.plus(rhythm.timeout));
         drop(state);
-        match self.servers.connect(session, last_zxid, self.lease, within)? {
+        let connected = match self.servers.connect(session, last_zxid, self.lease, within) {
+            Err(error) if is_hopeless => return self.begin_anew(error, within),
+            connected => connected?,
+        };
+        match connected {
             Some(greeting) => self.begin(greeting, session.is_some()).map(Some),
             None => {
                 log::warn!("the ZooKeeper session has expired: all holds of this client are lost");
@@ -97,6 +106,19 @@ impl Inner {
                 Ok(None)
             }
         }
+    }
+
+    /// Servers that have lost their data, or were restored from an old copy, refuse a client that has
+    /// seen later changes, for ever. A session of its own is not refused.
+    #[cold]
+    fn begin_anew(&self, error: Error, within: Duration) -> Result<Option<Reading>> {
+        let Ok(Some(greeting)) = self.servers.connect(None, 0, self.lease, within) else { return Err(error) };
+        log::warn!("the servers refuse the ZooKeeper session, and give a new one: {}", error.chain());
+        let mut state = self.state.lock();
+        state.end_session();
+        state.last_zxid = 0;
+        drop(state);
+        self.begin(greeting, false).map(Some)
     }
 
     fn begin(&self, greeting: Greeting, resumed: bool) -> Result<Reading> {

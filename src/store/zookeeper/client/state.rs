@@ -16,9 +16,9 @@ use crate::store::zookeeper::wire::{Opcode, PING_XID, Request, SessionId, to_err
 
 /// A session, told from those before it.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Session {
-    pub(in super::super) generation: u64,
-    pub(in super::super) term: Arc<SessionTerm>,
+pub(crate) struct Session {
+    pub(crate) generation: u64,
+    pub(crate) term: Arc<SessionTerm>,
 }
 
 #[derive(Default)]
@@ -60,7 +60,7 @@ pub(super) enum Phase {
 
 /// Who is told when something happens to a node.
 #[derive(Debug, Clone)]
-pub(in super::super) enum Watch {
+pub(crate) enum Watch {
     /// A waiter whose turn may have come.
     Turn(Vec<Topic>),
     /// The holder of this node: it is gone.
