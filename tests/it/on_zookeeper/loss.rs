@@ -1,6 +1,5 @@
 //! The session is the lease: a hold ends with it, here before there.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
@@ -74,19 +73,18 @@ fn a_cut_off_client_loses_by_time_and_begins_anew() {
     let far = short(&format!("zookeeper://127.0.0.1:{}", pipe.port()));
     let near = client(&server);
     let guard = far.lock("job").unwrap();
-    let (theirs, lost_first) = (near.lock("theirs").unwrap(), AtomicBool::new(false));
+    let theirs = near.lock("theirs").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| far.lock("theirs").map(|guard| guard.is_held()));
         wait_until("it waits", || near.fair("theirs").queue_len().unwrap() == 1);
         pipe.silence(true);
         let next = s.spawn(|| {
             let next = near.mutex("job").lock_owned().unwrap();
-            assert!(lost_first.load(Ordering::SeqCst), "the holder believed longer than the server");
+            assert!(!guard.is_held(), "the holder believed longer than the server");
             next
         });
         assert!(guard.wait_lost(CAP));
         assert!(!guard.is_held());
-        lost_first.store(true, Ordering::SeqCst);
         next.join().unwrap().unlock().unwrap();
         wait_until("the place of the waiter goes with the session", || near.fair("theirs").queue_len().unwrap() == 0);
         pipe.silence(false);
@@ -152,6 +150,7 @@ fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
         assert!(guard.wait_lost(CAP) && !guard.is_held());
         assert!(next.join().unwrap().is_held());
     });
+    drop(guard);
     let guard = client.mutex("job").with_lease(ms(5000)).lock().unwrap();
     guard.extend(LONG).unwrap();
     assert!(guard.remaining() > LONG / 2);
@@ -176,17 +175,16 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
     let client = client_of(&ensemble.server(follower).url(), |builder| builder.lease(lease).io_timeout(ms(700)));
     let other = client_of(&ensemble.server(leader).url(), |builder| builder);
     let guard = client.lock("job").unwrap();
-    let (start, lost_first) = (Instant::now(), AtomicBool::new(false));
+    let start = Instant::now();
     std::thread::scope(|s| {
         let next = s.spawn(|| {
             let next = other.mutex("job").lock_owned().unwrap();
-            assert!(lost_first.load(Ordering::SeqCst), "two believed at the same time");
+            assert!(!guard.is_held(), "two believed at the same time");
             next
         });
         wait_until("it waits", || other.fair("job").queue_len().unwrap() == 1);
         ensemble.cut_off(follower, true);
         assert!(guard.wait_lost(CAP));
-        lost_first.store(true, Ordering::SeqCst);
         assert!(start.elapsed() < lease + CAP / 2, "{:?}", start.elapsed());
         next.join().unwrap().unlock().unwrap();
     });
