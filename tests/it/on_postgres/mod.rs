@@ -1,12 +1,16 @@
 //! Locks in a PostgreSQL database.
 
+mod backends;
 mod connecting;
 mod faults;
 mod fence;
+mod full;
 mod functions;
 mod intervals;
 mod load;
+mod lost_replies;
 mod primitives;
+mod replication;
 
 /// A server, or nothing to test: then the rig has said so.
 macro_rules! server {
