@@ -121,7 +121,7 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
 #[test]
 fn a_server_that_crashes_on_a_full_disk_forgets_no_lock() {
     let Some(disk) = SmallDisk::mount("40m") else { return };
-    let server = server!(Postgres::prepare("min_wal_size = 2MB\nmax_wal_size = 4MB\nwal_recycle = off"));
+    let server = server!(Postgres::prepare("min_wal_size = 32MB\nmax_wal_size = 32MB\nwal_recycle = off"));
     let (log, elsewhere) = (server.data().join("pg_wal"), disk.0.join("pg_wal"));
     let copied = Command::new("cp").arg("-a").args([&log, &elsewhere]).status().unwrap();
     assert!(copied.success());
@@ -131,18 +131,22 @@ fn a_server_that_crashes_on_a_full_disk_forgets_no_lock() {
     server.run_sql(leasehold::POSTGRES_SCHEMA);
     let client = server.builder().lease(LONG).io_timeout(ms(1500)).build().unwrap();
     disk.fill();
-    let mut granted = Vec::new();
-    // It writes until its segment is over, and has no room for the next.
-    let error = (0..200_000).find_map(|n| {
-        match client.mutex(&format!("held-{n}-{:0900}", 0)).lock_owned() {
+    let (mut granted, mut db) = (Vec::new(), server.connect());
+    let error = (0..500).find_map(|n| {
+        match client.mutex(&format!("held-{n}")).lock_owned() {
             Ok(guard) => granted.push((n, guard)),
             Err(error) => return Some(error),
+        }
+        if n % 20 == 19 {
+            // The next segment of the log needs 16 MB.
+            let _ = db.batch_execute("SELECT pg_switch_wal()");
         }
         None
     });
     let error = error.expect("the disk is full");
     let kinds = [ErrorKind::Full, ErrorKind::Unreachable, ErrorKind::NotReady];
     assert!(kinds.contains(&error.kind()) && !granted.is_empty(), "{error:?}");
+    drop(db);
     disk.empty();
     if server.try_connect().is_err() {
         // It could not start again by itself.
@@ -151,7 +155,7 @@ fn a_server_that_crashes_on_a_full_disk_forgets_no_lock() {
     wait_until("it serves again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
     let held = server.held();
     for (n, guard) in granted {
-        assert!(held.contains(&format!("held-{n}-{:0900}", 0)), "held-{n} is forgotten");
+        assert!(held.contains(&format!("held-{n}")), "held-{n} is forgotten");
         guard.unlock().unwrap();
     }
     drop(client);
