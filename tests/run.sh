@@ -85,6 +85,8 @@ find_servers() {
     # Set and empty is not the same as unset to a program that asks for them.
     if [ -n "$LEASEHOLD_REDIS62" ]; then export LEASEHOLD_REDIS62; else unset LEASEHOLD_REDIS62; fi
     if [ -n "$LEASEHOLD_VALKEY" ]; then export LEASEHOLD_VALKEY; else unset LEASEHOLD_VALKEY; fi
+    LEASEHOLD_POSTGRES=$(sed -n 's/^LEASEHOLD_POSTGRES=//p' "$work/servers")
+    if [ -n "$LEASEHOLD_POSTGRES" ]; then export LEASEHOLD_POSTGRES; else unset LEASEHOLD_POSTGRES; fi
 }
 
 test_on() { # test_on NAME SERVER
@@ -97,20 +99,13 @@ test_on() { # test_on NAME SERVER
     fi
 }
 
-# The tests with the feature start a PostgreSQL of their own, and say so when there is none: here it counts.
-find_postgres() {
-    for dir in "${LEASEHOLD_POSTGRES:-}" $(printf '%s' "$PATH" | tr ':' ' ') /usr/lib/postgresql/*/bin; do
-        [ -n "$dir" ] && [ -x "$dir/initdb" ] && [ -x "$dir/pg_ctl" ] && return 0
-    done
-    return 1
-}
-
+# These tests start a PostgreSQL of their own, and say so when there is none: here it counts.
 test_on_postgres() {
     step 'unit tests with PostgreSQL alone' cargo test --features postgres --lib
-    if find_postgres; then
+    if [ -n "${LEASEHOLD_POSTGRES:-}" ]; then
         step 'tests on PostgreSQL' cargo test --features postgres --test it -- on_postgres
     else
-        skip 'tests on PostgreSQL' 'no initdb and pg_ctl (Debian: apt-get install postgresql; or LEASEHOLD_POSTGRES)'
+        skip 'tests on PostgreSQL' 'no initdb and pg_ctl, and the wheel pgserver of PyPI could not be had'
     fi
 }
 

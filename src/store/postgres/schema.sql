@@ -158,6 +158,16 @@ BEGIN
     IF NOT FOUND THEN status := 2; value := 0; END IF;
     RETURN;
   END IF;
+  -- Mostly it is free: found and locked by one statement, which locks nothing that is taken.
+  PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
+    AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+  IF FOUND AND (p_late IS NULL OR clock_timestamp() <= p_late) THEN
+    now := clock_timestamp();
+    UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint) + p_tokens - 1, tokens = p_tokens
+      WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
+    RETURN;
+  END IF;
   -- Without a lock first: "busy" writes nothing, and waits for nobody.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   now := clock_timestamp();
@@ -201,19 +211,22 @@ CREATE OR REPLACE FUNCTION leasehold_v1.acquire_now(p_name text, p_holder text, 
     p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
-  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
-  now := clock_timestamp();
-  IF FOUND AND p_held = 0 AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= now) THEN
-    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
-    now := clock_timestamp();
-    IF r.kind = 'x' AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= now) AND p_late IS NULL THEN
-      -- As acquire does.
+  -- As acquire does.
+  IF p_held = 0 AND p_late IS NULL THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
+      AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      now := clock_timestamp();
       UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
           token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint) + p_tokens - 1, tokens = p_tokens
         WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
       RETURN;
     END IF;
+  END IF;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  IF FOUND AND p_held = 0 AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
   ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v1.is_told(r.wants, p_holder))) THEN
     PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
@@ -227,7 +240,7 @@ END $$;
 -- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock for the rest of its lease, no longer.
 CREATE OR REPLACE FUNCTION leasehold_v1.release(p_name text, p_holder text, p_left int, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
-DECLARE r leasehold.lock; was text := set_config('synchronous_commit', 'off', true);
+DECLARE waiting text[]; since timestamptz; was text := set_config('synchronous_commit', 'off', true);
 BEGIN
   status := 0; value := 0;
   IF p_left > 0 THEN
@@ -235,11 +248,12 @@ BEGIN
     IF FOUND THEN status := 1; END IF;
     RETURN;
   END IF;
-  UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name AND holder = p_holder
-    RETURNING * INTO r;
-  IF FOUND THEN
-    status := 2;
-    IF r.wants IS NOT NULL THEN value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake); END IF;
+  UPDATE leasehold.lock k SET holder = NULL, level = 0 WHERE name = p_name AND holder = p_holder
+    RETURNING 2, k.wants, k.wanted INTO status, waiting, since;
+  IF NOT FOUND THEN
+    status := 0;
+  ELSIF waiting IS NOT NULL THEN
+    value := leasehold_v1.tell(p_name, waiting, since, p_holder, p_wake);
   END IF;
 END $$;
 
