@@ -34,6 +34,8 @@ pub struct Tls {
     pub(crate) identity: Option<Identity>,
     pub(crate) server_name: Option<String>,
     pub(crate) accept_any: bool,
+    /// Any certificate of the authorities will do, whatever name it has.
+    pub(crate) any_name: bool,
 }
 
 /// Where PEM text comes from.
@@ -109,6 +111,13 @@ impl Tls {
         self.accept_any = true;
         self
     }
+
+    /// Accepts any certificate of the authorities, whatever name it has.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn any_server_name(mut self) -> Self {
+        self.any_name = true;
+        self
+    }
 }
 
 impl fmt::Debug for Tls {
@@ -120,6 +129,7 @@ impl fmt::Debug for Tls {
             .field("identity", &self.identity.as_ref().map(|identity| [&identity.certificates, &identity.key]))
             .field("server_name", &self.server_name)
             .field("danger_accept_any_certificate", &self.accept_any)
+            .field("any_server_name", &self.any_name)
             .finish()
     }
 }

@@ -126,6 +126,11 @@ impl TlsClient {
         let builder = if self.settings.accept_any {
             let any = Arc::new(any_certificate::AnyCertificate(provider.signature_verification_algorithms));
             builder.dangerous().with_custom_certificate_verifier(any)
+        } else if self.settings.any_name {
+            let roots = self.authorities(system)?;
+            let algorithms = provider.signature_verification_algorithms;
+            let any = Arc::new(any_certificate::AnyName { roots, algorithms });
+            builder.dangerous().with_custom_certificate_verifier(any)
         } else {
             builder.with_root_certificates(self.authorities(system)?)
         };

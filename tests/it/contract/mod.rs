@@ -331,6 +331,7 @@ fn run_all(in_memory: bool, in_database: bool, point: impl Fn(&mut Case) + Sync)
             });
             assert!(failed.is_empty(), "in a database not kept by {failed:?}");
         }
+        database.assert_clean();
     }
     let has_tls = cfg!(feature = "tls") && Server::has_tls();
     let rows: Vec<_> = PRIMITIVES.iter().filter(|primitive| has_tls || !primitive.over_tls).collect();

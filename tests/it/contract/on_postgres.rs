@@ -19,6 +19,11 @@ mod there {
             self.0.url()
         }
 
+        /// After the last row.
+        pub(in super::super) fn assert_clean(&self) {
+            self.0.assert_clean();
+        }
+
         pub(in super::super) fn network(&self) -> Network {
             let proxies = vec![Arc::new(Proxy::before_postgres(&self.0))];
             Network {
@@ -71,6 +76,10 @@ impl Database {
     }
 
     pub(super) fn url(&self) -> String {
+        match *self {}
+    }
+
+    pub(super) fn assert_clean(&self) {
         match *self {}
     }
 

@@ -11,34 +11,6 @@ use crate::rig::{CAP, Fault, PROMPT, Proxy, ms, wait_until};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Every reply is lost at some byte: nothing stays, whatever was asked.
-#[test]
-fn a_reply_that_is_lost_at_any_byte_leaves_nothing() {
-    let server = server!();
-    let proxy = Proxy::before_postgres(&server);
-    let patient = |builder: leasehold::Builder| builder.lease(LONG).io_timeout(ms(1500));
-    let direct = patient(server.builder()).build().unwrap();
-    // The acquire's answer has about 60 bytes: parse, bind, row, command, ready.
-    let faults = (0..72).step_by(3).map(Fault::CutReplyAt).chain((5..200).step_by(45).map(Fault::CutRequestAt));
-    for (n, fault) in faults.enumerate() {
-        let client = patient(LockClient::builder().url(proxy.url())).build().unwrap();
-        proxy.inject("lost", fault);
-        match client.try_lock("lost") {
-            Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {error:?}");
-            }
-            // The whole answer has arrived, and then the connection ended.
-            Ok(Some(guard)) => drop(guard),
-            Ok(None) => panic!("{fault:?}: nobody else has it"),
-        }
-        proxy.wait_hits(u32::try_from(n).unwrap() + 1);
-        wait_until(&format!("{fault:?} leaves nothing"), || server.held().is_empty());
-        direct.try_lock("lost").unwrap().unwrap().unlock().unwrap();
-    }
-    drop(direct);
-    server.assert_clean();
-}
-
 /// A call that waits repeats after the loss, as one holder: it gets the lock, and once.
 #[test]
 fn a_waiter_whose_reply_is_lost_gets_in() {
@@ -98,24 +70,6 @@ fn ended_backends_are_replaced() {
     });
     drop(client);
     server.assert_clean();
-}
-
-/// An unknown outcome is settled although the backend waits for a row, and its session ends.
-#[test]
-fn a_request_that_waits_for_a_row_is_ended() {
-    let server = server!();
-    let proxy = Proxy::before_postgres(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(ms(1000)).build().unwrap();
-    client.lock("k").unwrap().unlock().unwrap();
-    let mut other = server.connect();
-    let mut transaction = other.transaction().unwrap();
-    transaction.execute("SELECT FROM leasehold.lock FOR UPDATE", &[]).unwrap();
-    assert!(client.try_lock("k").unwrap().is_none(), "another transaction has it");
-    proxy.inject("k", Fault::CutBeforeSend);
-    let _ = client.try_lock("k");
-    transaction.commit().unwrap();
-    wait_until("nothing is left", || server.held().is_empty());
-    client.lock("k").unwrap().unlock().unwrap();
 }
 
 #[test]

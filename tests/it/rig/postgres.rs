@@ -136,6 +136,35 @@ impl Postgres {
         Some(Self { dir, port: 0, settings: settings.to_owned() })
     }
 
+    /// Gives a directory to the user that the server runs as.
+    pub(crate) fn own(&self, dir: &Path) {
+        if is_root() {
+            std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+
+    /// Makes this server, which was stopped, a standby of that one, which was its standby.
+    pub(crate) fn follow(&self, primary: &Self) {
+        fs::write(self.data().join("standby.signal"), "").unwrap();
+        self.own(&self.data().join("standby.signal"));
+        let source = format!("host={} port={} user=leasehold", primary.dir.display(), primary.number());
+        let auto = self.data().join("postgresql.auto.conf");
+        let mut text = fs::read_to_string(&auto).unwrap();
+        text += &format!("primary_conninfo = '{source}'\n");
+        fs::write(&auto, text).unwrap();
+        self.run();
+    }
+
+    /// After a crash from which it did not start again by itself.
+    pub(crate) fn run_again(&self) {
+        let pid = self.data().join("postmaster.pid");
+        wait_until("its processes have ended", || {
+            let alive = fs::read_to_string(&pid).ok().and_then(|text| text.lines().next()?.parse::<u32>().ok());
+            alive.is_none_or(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+        });
+        self.run();
+    }
+
     /// A standby that streams from this server. It does not run yet.
     pub(crate) fn standby(&self, settings: &str) -> Self {
         let standby = Self::empty(settings).unwrap();
@@ -312,11 +341,33 @@ impl Postgres {
         );
     }
 
-    /// After its clients are gone: no hold, no place in a queue, no backend.
+    /// After its clients are gone: no hold, no place in a queue, no backend, and so no channel; and
+    /// of what only a sweep removes nothing that lasts.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         wait_until("nothing is held", || self.held().is_empty());
         wait_until("no backend is left", || self.backends() == 0);
+        let left = self.texts(
+            "SELECT 'a fence of ' || name FROM leasehold.fenced \
+             UNION ALL SELECT 'a hold without end: ' || name FROM leasehold.lock WHERE NOT isfinite(ends) AND holder IS NOT NULL \
+             UNION ALL SELECT 'a mark for longer than an hour: ' || id FROM leasehold.once \
+                 WHERE ends > clock_timestamp() + interval '1 hour' \
+             UNION ALL SELECT 'more than 16 clients wait for ' || name FROM leasehold.lock WHERE cardinality(wants) > 16 \
+             UNION ALL SELECT 'a prepared transaction ' || gid FROM pg_prepared_xacts",
+        );
+        assert!(left.is_empty(), "{left:?}");
+        // Whatever is at rest goes, and nothing else stands there but counts.
+        self.run_sql(
+            "UPDATE leasehold.lock SET ends = '-infinity', wanted = '-infinity' WHERE number IS NULL; \
+             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v1.sweep(0, 1000000)",
+        );
+        let stays = self.texts(
+            "SELECT name || ' ' || kind::text FROM leasehold.lock WHERE number IS NULL \
+             UNION ALL SELECT name || ' shared' FROM leasehold.share s \
+                 WHERE NOT EXISTS (SELECT FROM leasehold.lock k WHERE k.name = s.name AND k.number IS NOT NULL) \
+             UNION ALL SELECT name || ' waits' FROM leasehold.waiter UNION ALL SELECT 'mark ' || id FROM leasehold.once",
+        );
+        assert!(stays.is_empty(), "a sweep leaves {stays:?}");
     }
 }
 
