@@ -58,12 +58,15 @@ fn passwords_are_checked_both_ways() {
     wait_until("the configuration is read", || open(&url("old", ":secret%3A%201")).is_err());
     assert_eq!(refused(&bound).kind(), ErrorKind::Denied);
 
-    // From the variable, and from the password file.
-    let file = server.dir().join("pgpass");
-    std::fs::write(&file, "*:*:*:app:secret\\: 1\n").unwrap();
-    std::os::unix::fs::chown(&file, None, None).unwrap();
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    for (name, value) in [("PGPASSWORD", "secret: 1"), ("PGPASSFILE", file.to_str().unwrap())] {
+    // From the variable, and from the password file, which may be that of the home directory.
+    let files = ["pgpass", ".pgpass"].map(|name| server.dir().join(name));
+    for file in &files {
+        std::fs::write(file, "*:*:*:app:secret\\: 1\n").unwrap();
+        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    for (name, value) in [("PGPASSWORD", "secret: 1"), ("PGPASSFILE", &text(&files[0])), ("HOME", &text(server.dir()))]
+    {
         let url = url("app", "");
         let mut child = Child::spawn(
             "on_postgres::connecting::a_client_without_a_password",

@@ -40,6 +40,8 @@ fn a_waiter_whose_reply_is_lost_gets_in() {
             server.run_sql("UPDATE leasehold.lock SET wants = NULL");
         }
     }
+    drop((client, direct, proxy));
+    server.assert_clean();
 }
 
 /// Backends are ended while they are idle, while they wait for a row, and with the process id of
@@ -121,6 +123,8 @@ fn a_waiter_rides_out_a_restart() {
         guard.unlock().unwrap();
         assert!(waits.join().unwrap().unwrap());
     });
+    drop((a, b));
+    server.assert_clean();
 }
 
 /// The lease ends by the clock of the holder, and what it sent is not believed.
@@ -161,6 +165,8 @@ fn a_server_that_is_full_is_ridden_out() {
     drop(others);
     wait_until("a new client is served", || LockClient::open(&url).is_ok());
     guard.unlock().unwrap();
+    drop(client);
+    server.assert_clean();
 }
 
 /// With an asynchronous standby a fail-over may forget the last grants, and no more.
@@ -193,6 +199,8 @@ fn a_promoted_standby_goes_on() {
     standby.run_sql("DELETE FROM leasehold.lock WHERE name = 'forgotten'");
     assert!(forgotten.wait_lost(CAP));
     assert!(other.try_lock("forgotten").unwrap().unwrap().fencing_token() > token);
+    drop((forgotten, client, other));
+    standby.assert_clean();
 }
 
 /// A synchronous standby that is away: the commit waits, our I/O timeout does not, and nothing
@@ -212,6 +220,8 @@ fn a_synchronous_standby_that_is_away_leaves_nothing() {
         ["SET synchronous_commit = off", "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"];
     reset.iter().for_each(|sql| db.batch_execute(sql).unwrap());
     wait_until("it serves again", || client.try_lock("k").is_ok_and(|won| won.is_some()));
+    drop((client, db));
+    server.assert_clean();
 }
 
 /// The counter is protected by nothing but the lock, while backends end all the time.

@@ -1,8 +1,15 @@
 //! TLS as the URL asks for it, client certificates, and log-ins bound to the TLS connection.
 
+use std::io::{ErrorKind as Io, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 
 use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::server;
 use crate::rig::{Certificates, Identity, Postgres, TlsFront, ms, wait_until};
@@ -198,4 +205,80 @@ fn a_log_in_that_must_be_bound_is_bound_or_refused() {
     assert!(open(&front.postgres_url("app:secret", "channel_binding=prefer")).is_ok(), "that is what it prevents");
     drop(front);
     server.assert_clean();
+}
+
+/// Somebody in the middle who has a certificate of the same authority for the same host, and TLS to
+/// both sides: only the binding shows it.
+#[test]
+fn a_bound_log_in_does_not_pass_somebody_with_a_good_certificate() {
+    let certificates = Certificates::new();
+    let server = server!(start(&certificates, &certificates.renewed()));
+    let_in(&server, "host all app all scram-sha-256");
+    let upstream = pass_on_over_tls(&server, &certificates);
+    let front = TlsFront::before_postgres(&certificates, upstream);
+    let verified = format!("sslmode=verify-full&sslrootcert={}", certificates.ca_file().display());
+    for binding in ["require", "prefer"] {
+        let parameters = format!("{verified}&channel_binding={binding}");
+        let error = refused(&front.postgres_url("app:secret", &parameters));
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains("channel binding"), "{error}");
+        assert!(is_secure(&server, open(&server.tcp_url("app:secret", &parameters)).unwrap()));
+    }
+    let without = format!("{verified}&channel_binding=disable");
+    drop(open(&front.postgres_url("app:secret", &without)).expect("that is what it prevents"));
+    drop(front);
+    server.assert_clean();
+}
+
+/// A socket that leads to the server over TLS.
+fn pass_on_over_tls(server: &Postgres, certificates: &Certificates) -> std::path::PathBuf {
+    let path = server.dir().join("middle");
+    let (listener, port) = (UnixListener::bind(&path).unwrap(), server.number());
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificates.ca_file()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let session = ClientConnection::new(config.clone(), ServerName::try_from("127.0.0.1").unwrap()).unwrap();
+            let upstream = TcpStream::connect(("127.0.0.1", port));
+            // Ends with either connection.
+            std::thread::spawn(move || upstream.and_then(|upstream| pass_on(client, upstream, session)));
+        }
+    });
+    path
+}
+
+fn pass_on(mut client: UnixStream, mut server: TcpStream, mut session: ClientConnection) -> std::io::Result<()> {
+    // Whether there is TLS.
+    server.write_all(&[0, 0, 0, 8, 4, 210, 22, 47])?;
+    server.read_exact(&mut [0])?;
+    session.complete_io(&mut server)?;
+    client.set_read_timeout(Some(ms(5)))?;
+    server.set_read_timeout(Some(ms(5)))?;
+    let is_late = |error: &std::io::Error| matches!(error.kind(), Io::WouldBlock | Io::TimedOut);
+    let mut chunk = [0; 4096];
+    loop {
+        match client.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(length) => session.writer().write_all(&chunk[..length])?,
+            Err(error) if is_late(&error) => {}
+            Err(error) => return Err(error),
+        }
+        while session.wants_write() {
+            session.write_tls(&mut server)?;
+        }
+        match session.read_tls(&mut server) {
+            Ok(0) => return Ok(()),
+            Ok(_) => drop(session.process_new_packets().map_err(std::io::Error::other)?),
+            Err(error) if is_late(&error) => {}
+            Err(error) => return Err(error),
+        }
+        let mut plain = Vec::new();
+        match session.reader().read_to_end(&mut plain) {
+            Err(error) if error.kind() != Io::WouldBlock => return Err(error),
+            _ => client.write_all(&plain)?,
+        }
+    }
 }

@@ -155,14 +155,10 @@ impl Postgres {
         self.run();
     }
 
-    /// After a crash from which it did not start again by itself.
-    pub(crate) fn run_again(&self) {
-        let pid = self.data().join("postmaster.pid");
-        wait_until("its processes have ended", || {
-            let alive = fs::read_to_string(&pid).ok().and_then(|text| text.lines().next()?.parse::<u32>().ok());
-            alive.is_none_or(|pid| !Path::new(&format!("/proc/{pid}")).exists())
-        });
-        self.run();
+    /// Whether its main process runs, which starts the others again after a crash if it can.
+    pub(crate) fn runs(&self) -> bool {
+        let text = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        text.lines().next().is_some_and(|pid| Path::new("/proc").join(pid).exists())
     }
 
     /// A standby that streams from this server. It does not run yet.

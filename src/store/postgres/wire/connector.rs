@@ -124,7 +124,7 @@ impl Connector {
         }
     }
 
-    /// Where the URL leaves it to the server whether there is TLS, and its rules refuse the one way,
+    /// Where the URL leaves it to the server whether there is TLS, and its rules refuse one way,
     /// the other is tried.
     fn connect_to(&self, address: &Address, timeout: Duration) -> Result<Connection> {
         let timeout = self.server.url.connect_timeout.map_or(timeout, |own| own.min(timeout));
