@@ -12,7 +12,7 @@
 #   LEASEHOLD_INTEROP=0          do not run against a live Redisson, which is done
 #                                where a JDK 17 and Maven are; 1: fail if it can't
 #   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
-#                                at least 6 on a small machine
+#                                at least 8 on a small machine
 #   CI=true                      a missing rustfmt or clippy is a failure
 set -u
 
@@ -93,7 +93,7 @@ test_on() { # test_on NAME SERVER
     if [ -n "$2" ]; then
         # Without the tests for which it makes no difference which server runs.
         step "$1" env LEASEHOLD_SERVER="$2" cargo test --all-features --test it -- \
-            --skip examples:: --skip memory:: --skip on_postgres:: --skip tidy::
+            --skip examples:: --skip memory:: --skip postgres --skip tidy::
     else
         skip "$1" 'no such server here'
     fi
@@ -103,7 +103,7 @@ test_on() { # test_on NAME SERVER
 test_on_postgres() {
     step 'unit tests with PostgreSQL alone' cargo test --features postgres --lib
     if [ -n "${LEASEHOLD_POSTGRES:-}" ]; then
-        step 'tests on PostgreSQL' cargo test --features postgres --test it -- on_postgres
+        step 'tests on PostgreSQL' cargo test --all-features --test it -- postgres
     else
         skip 'tests on PostgreSQL' 'no initdb and pg_ctl, and the wheel pgserver of PyPI could not be had'
     fi
@@ -264,8 +264,8 @@ if ! command -v cargo >/dev/null 2>&1; then
     exit 1
 fi
 
-if [ -z "${RUST_TEST_THREADS:-}" ] && [ "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)" -lt 6 ]; then
-    export RUST_TEST_THREADS=6
+if [ -z "${RUST_TEST_THREADS:-}" ] && [ "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)" -lt 8 ]; then
+    export RUST_TEST_THREADS=8
 fi
 
 step 'find a server' find_servers
@@ -279,7 +279,7 @@ step 'unit tests' cargo test --all-features --lib
 step 'unit tests with TLS alone' cargo test --features tls --lib
 test_on_postgres
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
-    step 'tests' cargo test --all-features --test it
+    step 'tests' cargo test --all-features --test it -- --skip postgres
     step 'doc tests' cargo test --all-features --doc
 else
     for name in 'tests' 'doc tests'; do skip "$name" 'no server'; done
