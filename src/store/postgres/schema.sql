@@ -292,7 +292,8 @@ END $$;
 -- fair_acquire: as acquire, in the order of the queue.
 -- p_keeps: how long in ms its place is kept without another try, 0 for one who does not wait. p_place: the place it was
 -- given, 0 for none yet or unknown: one that lost it (it slept too long) gets the same place back.
--- Answers as acquire, and: place, when it waits; next and wake, who waits next and on what channel it listens.
+-- p_wake: the channel of its client. Answers as acquire, and: place, when it waits; next, who waits behind the one granted.
+-- Repeat-safe: as acquire, and a waiter has one place, found by its holder when it does not know it.
 CREATE OR REPLACE FUNCTION leasehold_v1.fair_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_keeps int,
     p_place bigint, p_wake text, p_late timestamptz, OUT status int, OUT value bigint, OUT place bigint, OUT next text)
     LANGUAGE plpgsql AS $$
@@ -355,7 +356,9 @@ BEGIN
   value := least(hint, p_keeps / 3);
 END $$;
 
--- fair_release: as release, waking the head of the queue; or leave the queue.
+-- fair_release: as release, waking the head of the queue; or leave the queue. p_place: its place there, 0 when unknown.
+-- Answers 0 not held (it waits no more) | 1 levels stay | 2 freed; and next: the waiter who was told, then value is 1.
+-- Repeat-safe: a holder that is gone is not found again, and one message too many is a needless try.
 CREATE OR REPLACE FUNCTION leasehold_v1.fair_release(p_name text, p_holder text, p_left int, p_place bigint,
     p_wake text, OUT status int, OUT value bigint, OUT next text) LANGUAGE plpgsql AS $$
 DECLARE now timestamptz; head leasehold.waiter; was boolean; r leasehold.lock;
@@ -391,7 +394,9 @@ BEGIN
 END $$;
 
 -- multi_acquire: several plain locks, all or none. Names sorted by bytes, each once: rows are locked in that order.
--- Answers 1 and one token each, 0 for a part held already | 0 ms, at | 2 at | 3 | 5 at.
+-- p_held: the levels it has of each. p_again: an earlier run of this request may have taken something.
+-- Answers 1 and one token each, 0 for a part held already | 0 ms, at: that name is taken | 2 at: that one was lost | 3 too
+-- late | 5 at: another kind stands there. Repeat-safe: levels are set, holders are fresh, and p_again gives back first.
 CREATE OR REPLACE FUNCTION leasehold_v1.multi_acquire(p_names text[], p_holders text[], p_held int[], p_lease bigint,
     p_wait int, p_again boolean, p_late timestamptz, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
     LANGUAGE plpgsql AS $$
@@ -449,7 +454,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- multi_release: leaves several holds at once. Answers one number each, as release; told: how many names were told.
+-- multi_release: leaves several holds at once, in the order of their names; a wake each, empty tells nobody. Answers one
+-- status each, as release. Repeat-safe as that is. Messages go out when all are free.
 CREATE OR REPLACE FUNCTION leasehold_v1.multi_release(p_names text[], p_holders text[], p_left int[], p_wakes text[])
     RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE answer int[]; one record;
@@ -461,8 +467,10 @@ BEGIN
   RETURN answer;
 END $$;
 
--- read_acquire, write_acquire. Levels of a reader stand in share, those of the writer in lock. Readers lock the row only
+-- read_acquire: a read hold. Levels of a reader stand in share, those of the writer in lock. Readers lock the row only
 -- against writers: any number of them get in side by side.
+-- p_held: the read levels it has. Answers 1 | 0 ms, a writer holds or waits | 2 it had it and has lost it | 3 | 5 as acquire.
+-- Repeat-safe: levels are set, and the holder is fresh.
 CREATE OR REPLACE FUNCTION leasehold_v1.read_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; own leasehold.share; writing boolean; all_of_it boolean;
@@ -509,6 +517,8 @@ BEGIN
   status := 1;
 END $$;
 
+-- write_acquire: the write hold. p_wait: how long in ms no new reader gets in for it without another try, 0 for one who
+-- does not wait. Answers as acquire; 0 also while others read. Repeat-safe as acquire.
 CREATE OR REPLACE FUNCTION leasehold_v1.write_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; last timestamptz;
@@ -547,6 +557,8 @@ BEGIN
 END $$;
 
 -- rw_release: leaves a holder p_writes and p_reads levels; also a downgrade, and a writer who only waited.
+-- Answers 0 not held | 1 levels or other readers stay | 2 freed or downgraded, value: how many other clients wait.
+-- Repeat-safe: it says what stays, not what goes.
 CREATE OR REPLACE FUNCTION leasehold_v1.rw_release(p_name text, p_holder text, p_writes int, p_reads int, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; writing boolean; own leasehold.share;
@@ -588,7 +600,9 @@ BEGIN
   value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
 END $$;
 
--- Permits with leases. A semaphore is a row of kind s with the number of its permits; those held stand in share.
+-- permit_acquire: permits with leases. A semaphore is a row of kind s with their number; those held stand in share.
+-- p_holder: the id of these permits, fresh for each call. Answers 1 | 0 ms, too few are free | 3 too late | 4 total, there
+-- are fewer in all | 5 another kind. Repeat-safe: under an id that stands, the lease is set anew and nothing more taken.
 CREATE OR REPLACE FUNCTION leasehold_v1.permit_acquire(p_name text, p_holder text, p_permits int, p_lease bigint, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz;
@@ -614,6 +628,8 @@ BEGIN
   status := 1;
 END $$;
 
+-- permit_release: gives back what was taken under an id. Answers 0 it was not there, or its lease had ended | 2 given back,
+-- value: how many other clients wait. Repeat-safe: the id is gone after the first.
 CREATE OR REPLACE FUNCTION leasehold_v1.permit_release(p_name text, p_holder text, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE was timestamptz; r leasehold.lock;
@@ -627,7 +643,7 @@ BEGIN
   IF was > clock_timestamp() THEN status := 2; END IF;
 END $$;
 
--- Counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if there is none),
+-- count: changes counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if there is none),
 -- add, take (as a hold: answers 0 when too few are left), back (of such a hold, if it was taken), return (of one that is
 -- known to be taken, also when its mark is gone), down (to 0: the row is at rest), drop.
 -- Answers 1 value | 0 | 2 void | 3 too late | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id is kept.
@@ -704,7 +720,7 @@ BEGIN
   END IF;
 END $$;
 
--- Who holds what stands under a name, and whether that is a count (a row without holder). No row: it is at rest.
+-- inspect: who holds what stands under a name, and whether that is a count (a row without holder). No row: it is at rest.
 CREATE OR REPLACE FUNCTION leasehold_v1.inspect(p_name text) RETURNS TABLE (kind text, holder text, level int, ms bigint)
     LANGUAGE sql AS $$
   SELECT kind::text, holder || CASE kind WHEN 'r' THEN ':write' ELSE '' END, level,
@@ -717,7 +733,7 @@ CREATE OR REPLACE FUNCTION leasehold_v1.inspect(p_name text) RETURNS TABLE (kind
   SELECT kind::text, NULL, 0, 0 FROM leasehold.lock WHERE name = p_name AND number IS NOT NULL
 $$;
 
--- A count: of a semaphore the permits that are free and those that are held, of a latch what is left and the token of its
+-- counted: reads a count: of a semaphore the permits that are free and those that are held, of a latch what is left and the token of its
 -- last opening. Answers 1 | 5 another kind stands there.
 CREATE OR REPLACE FUNCTION leasehold_v1.counted(p_name text, p_kind "char", OUT status int, OUT number bigint,
     OUT more bigint) LANGUAGE plpgsql AS $$
@@ -738,7 +754,7 @@ BEGIN
   END IF;
 END $$;
 
--- Frees a lock whoever holds it. Sent once: a repeat could force out the next holder.
+-- force: frees a lock whoever holds it, and tells those who wait. Sent once: a repeat could force out the next holder.
 -- Answers 1 it was held | 0 it was free | 5 another kind stands there.
 CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char", p_wake text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; was boolean; head leasehold.waiter;
@@ -758,6 +774,8 @@ BEGIN
   RETURN was::int;
 END $$;
 
+-- queue: how many wait for a fair lock, and how many of them are ahead of the first waiter of the client with this channel
+-- (null: it does not wait). Changes nothing.
 CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT length bigint, OUT ahead bigint)
     LANGUAGE sql AS $$
   SELECT count(*), (SELECT count(*) FROM leasehold.waiter b WHERE b.name = p_name AND b.place <
@@ -767,7 +785,7 @@ CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT leng
 $$;
 
 -- fence: inside the user's own transaction. From here to its end nobody else is given the lock; renewals and the release
--- pass. Raises LH001 when the token is not one of the grant that holds. A transaction that idles longer than p_idle is ended by
+-- pass. Raises LH001 when the token is not one of the grant that holds. Again in the same transaction does no harm. A transaction that idles longer than p_idle is ended by
 -- the server, so that a holder which is suspended inside it keeps nobody waiting for ever.
 CREATE OR REPLACE FUNCTION leasehold_v1.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000) RETURNS void
     LANGUAGE plpgsql AS $$
@@ -801,7 +819,7 @@ DO $$ BEGIN
 END $$;
 
 -- sweep: removes what has been at rest for p_age seconds, p_most rows of each table at most; never waits for a row.
--- The floor keeps the tokens of removed names growing.
+-- The floor keeps the tokens of removed names growing. Answers how many rows went. Again does no harm.
 CREATE OR REPLACE FUNCTION leasehold_v1.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE n bigint; m bigint; most bigint; past timestamptz := clock_timestamp() - p_age * interval '1 second';
 BEGIN
