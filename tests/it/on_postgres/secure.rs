@@ -268,7 +268,9 @@ fn pass_on(mut client: UnixStream, mut server: TcpStream, mut session: ClientCon
         }
         match session.read_tls(&mut server) {
             Ok(0) => return Ok(()),
-            Ok(_) => drop(session.process_new_packets().map_err(std::io::Error::other)?),
+            Ok(_) => {
+                session.process_new_packets().map_err(std::io::Error::other)?;
+            }
             Err(error) if is_late(&error) => {}
             Err(error) => return Err(error),
         }
