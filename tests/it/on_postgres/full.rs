@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient};
@@ -87,17 +87,41 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     client.semaphore("permits").try_set_permits(2).unwrap();
     let permit = client.semaphore("permits").acquire().unwrap();
     client.latch("latch").set_count(2).unwrap();
+    let crowd = server.builder().connections(1).lease(LONG).build().unwrap();
+    (0..6).for_each(|n| crowd.lock(&format!("old-{n}")).unwrap().unlock().unwrap());
     disk.fill();
     // New names take the room that their pages still have.
     let mut names = (0..100_000).map(|n| format!("a new name that is long, to take up room: {n:0200}"));
     let refused = names.find_map(|name| other.try_lock(&name).err()).expect("the disk is full");
     assert_eq!(refused.kind(), ErrorKind::Full, "{refused:?}");
     let late = names.next().unwrap();
-    let full = |outcome: leasehold::Result<bool>| assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Full);
-    full(other.try_lock(&late).map(|won| won.is_some()));
-    full(other.fair(&late).try_lock().map(|won| won.is_some()));
-    full(other.rw_lock(&late).try_write().map(|won| won.is_some()));
-    full(other.multi([&*late, "held"]).try_lock().map(|won| won.is_some()));
+    // Now and then one finds the room of another that was rolled back.
+    let full = |kind: &str, ask: &dyn Fn(&str) -> leasehold::Result<bool>| {
+        let refused = (0..200).find_map(|n| ask(&format!("{late} {kind} {n}")).err()).expect("there is no room");
+        assert_eq!(refused.kind(), ErrorKind::Full, "{kind}: {refused:?}");
+    };
+    full("plain", &|name| other.try_lock(name).map(|won| won.is_some()));
+    full("fair", &|name| other.fair(name).try_lock().map(|won| won.is_some()));
+    full("write", &|name| other.rw_lock(name).try_write().map(|won| won.is_some()));
+    full("multi", &|name| other.multi([name, "free"]).try_lock().map(|won| won.is_some()));
+    full("latch", &|name| other.latch(name).try_set_count(1));
+    // Requests that travel together are refused one by one.
+    let refused = AtomicU32::new(0);
+    std::thread::scope(|s| {
+        for n in 0..6 {
+            let (crowd, late, refused) = (&crowd, &late, &refused);
+            s.spawn(move || (0..10).for_each(|_| crowd.lock(&format!("old-{n}")).unwrap().unlock().unwrap()));
+            s.spawn(move || {
+                for turn in 0..10 {
+                    if let Err(error) = crowd.try_lock(&format!("{late} {n} {turn}")) {
+                        assert_eq!(error.kind(), ErrorKind::Full, "{error:?}");
+                        refused.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    assert!(refused.into_inner() > 0);
     // Those who have a row go on: renewed, released, taken again.
     assert!(!held.wait_lost(ms(2500)), "it is renewed");
     assert!(fair.is_held() && read.is_held() && permit.is_held());
@@ -111,7 +135,7 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     let permit = client.semaphore("permits").acquire_many(2).expect("all are free");
     permit.unlock().unwrap();
     assert_eq!(client.latch("latch").count_down().unwrap(), 1, "what was refused did not count");
-    drop((client, other));
+    drop((client, other, crowd));
     server.assert_clean();
     drop(server);
 }
