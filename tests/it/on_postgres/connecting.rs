@@ -187,6 +187,7 @@ fn two_releases_of_the_functions_work_side_by_side() {
         // Long before the lease of the later release would have ended.
         wait_until("the message of the later release woke it", || waiter.is_finished());
     });
+    drop(client);
     server.assert_clean();
 }
 
