@@ -88,31 +88,38 @@ fn a_request_that_waits_for_a_row_is_ended() {
     proxy.keep_backends(true);
     // It would wait for a quarter of this.
     let patient = Duration::from_secs(40);
-    let client = LockClient::builder().url(proxy.url()).lease(LONG).io_timeout(patient).build().unwrap();
-    client.lock("k").unwrap().unlock().unwrap();
-    client.rw_lock("r").write().unwrap().unlock().unwrap();
-    client.semaphore("s").try_set_permits(1).unwrap();
-    let waits_for_a_row = || server.number_of("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
-    let kinds: [(&str, &dyn Fn() -> leasehold::Result<bool>); 5] = [
-        ("k", &|| client.try_lock("k").map(|guard| guard.is_some())),
-        ("k", &|| client.fair("k").try_lock().map(|guard| guard.is_some())),
-        ("k", &|| client.multi(["k", "more"]).try_lock().map(|guard| guard.is_some())),
-        ("r", &|| client.rw_lock("r").try_write().map(|guard| guard.is_some())),
-        ("s", &|| client.semaphore("s").try_acquire().map(|guard| guard.is_some())),
+    let builder = LockClient::builder().url(proxy.url()).client_name("patient");
+    let client = builder.lease(LONG).io_timeout(patient).build().unwrap();
+    // A name for each: what is sent to undo one request must not get the fault of the next.
+    ["plain lock", "fair lock", "several locks"].map(|name| client.lock(name).unwrap().unlock().unwrap());
+    client.rw_lock("read-write lock").write().unwrap().unlock().unwrap();
+    client.semaphore("semaphore").try_set_permits(1).unwrap();
+    let kinds: [(&str, &dyn Fn(&str) -> leasehold::Result<bool>); 5] = [
+        ("plain lock", &|name| client.try_lock(name).map(|guard| guard.is_some())),
+        ("fair lock", &|name| client.fair(name).try_lock().map(|guard| guard.is_some())),
+        ("several locks", &|name| client.multi([name, "more"]).try_lock().map(|guard| guard.is_some())),
+        ("read-write lock", &|name| client.rw_lock(name).try_write().map(|guard| guard.is_some())),
+        ("semaphore", &|name| client.semaphore(name).try_acquire().map(|guard| guard.is_some())),
     ];
     for (name, ask) in kinds {
+        // Shows which backend the next call has.
+        assert!(!client.mutex("warm").is_locked().unwrap());
+        let asked =
+            "SELECT pid::text FROM pg_stat_activity WHERE application_name = 'patient' AND query LIKE '%inspect%'";
+        let [backend] = &server.texts(asked)[..] else { panic!("one of its backends") };
         let mut other = server.connect();
         let mut transaction = other.transaction().unwrap();
         transaction.execute("SELECT FROM leasehold.lock FOR UPDATE", &[]).unwrap();
         // All of the request arrives, and the client hears nothing more.
         proxy.inject(name, Fault::CutRequestAt(usize::MAX));
         let start = std::time::Instant::now();
-        assert_eq!(ask().unwrap_err().kind(), ErrorKind::Unreachable);
-        wait_until("it was ended while it waited", || waits_for_a_row() == 0);
+        assert_eq!(ask(name).unwrap_err().kind(), ErrorKind::Unreachable);
+        let ended = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {backend}");
+        wait_until("it was ended", || server.number_of(&ended) == 0);
         assert!(start.elapsed() < patient / 4, "not by its own timeout");
         transaction.commit().unwrap();
-        wait_until("nothing is left", || server.held().is_empty());
-        assert!(ask().unwrap(), "{name}: and then it is free");
+        assert!(server.held().is_empty());
+        wait_until("and then it is free", || ask(name).unwrap());
         wait_until("nothing is held", || server.held().is_empty());
     }
     drop((client, proxy));
