@@ -79,6 +79,9 @@ fn pending_term(pid: u32) -> bool {
     u64::from_str_radix(pending, 16).unwrap() & (1 << 14) != 0
 }
 
+/// Asks for what has this name.
+type Ask<'a> = &'a dyn Fn(&str) -> leasehold::Result<bool>;
+
 /// The backend of a lost request waits for a row that another transaction has. It is ended before
 /// it gets the row.
 #[test]
@@ -91,10 +94,12 @@ fn a_request_that_waits_for_a_row_is_ended() {
     let builder = LockClient::builder().url(proxy.url()).client_name("patient");
     let client = builder.lease(LONG).io_timeout(patient).build().unwrap();
     // A name for each: what is sent to undo one request must not get the fault of the next.
-    ["plain lock", "fair lock", "several locks"].map(|name| client.lock(name).unwrap().unlock().unwrap());
+    for name in ["plain lock", "fair lock", "several locks"] {
+        client.lock(name).unwrap().unlock().unwrap();
+    }
     client.rw_lock("read-write lock").write().unwrap().unlock().unwrap();
     client.semaphore("semaphore").try_set_permits(1).unwrap();
-    let kinds: [(&str, &dyn Fn(&str) -> leasehold::Result<bool>); 5] = [
+    let kinds: [(&str, Ask<'_>); 5] = [
         ("plain lock", &|name| client.try_lock(name).map(|guard| guard.is_some())),
         ("fair lock", &|name| client.fair(name).try_lock().map(|guard| guard.is_some())),
         ("several locks", &|name| client.multi([name, "more"]).try_lock().map(|guard| guard.is_some())),
