@@ -137,6 +137,9 @@ fn hosts_change_roles() {
             let waits = s.spawn(|| client.lock("turn").map(|guard| guard.is_held()));
             let wants = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
             wait_until("it waits", || primary.number_of(wants) > 0);
+            // A first attempt that is not answered would fail.
+            let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
+            wait_until("it listens", || primary.number_of(listens) > 0);
             // All that it has written reaches the standby before it ends.
             primary.stop("fast");
             standby.promote();

@@ -48,6 +48,12 @@ fn binaries() -> Option<&'static Path> {
     FOUND.get_or_init(find).as_deref()
 }
 
+/// Where nobody can say, it is assumed.
+fn has_tls(binaries: &Path) -> bool {
+    let built = Command::new(binaries.join("pg_config")).arg("--configure").output();
+    built.map_or(true, |built| String::from_utf8_lossy(&built.stdout).contains("ssl"))
+}
+
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
@@ -93,7 +99,13 @@ impl Postgres {
     }
 
     /// A server that does not run yet.
+    ///
+    /// `None` also if it shall have TLS and was built without, which is said on standard error.
     pub(crate) fn prepare(settings: &str) -> Option<Self> {
+        if settings.contains("ssl = on") && !has_tls(binaries()?) {
+            eprintln!("SKIPPED: this PostgreSQL was built without TLS");
+            return None;
+        }
         let server = Self::empty(settings)?;
         let mut initdb = command(&binaries()?.join("initdb"));
         initdb.arg("-D").arg(server.data()).args([
