@@ -140,6 +140,16 @@ BEGIN
   RETURN cardinality(array_remove(p_wants, leasehold_v1.client(p_holder)));
 END $$;
 
+-- reenter: one level more for a holder that has the lock (plain, fair, of a writer). It takes nothing from anybody, so it
+-- passes a fence. p_held: the levels it has. Answers 1 token | 2 it has lost it. Repeat-safe: levels are set.
+CREATE OR REPLACE FUNCTION leasehold_v1.reenter(p_name text, p_holder text, p_lease bigint, p_held int,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE leasehold.lock SET level = p_held + 1, ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
+    WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
+  IF NOT FOUND THEN status := 2; value := 0; END IF;
+END $$;
+
 -- acquire: take a lock for a holder, or say how long it stays taken.
 -- p_held: the levels it has, 0 for an outermost acquire. p_wait: over 0 for one who waits, and shall be told of a release.
 -- p_late: server time after which an outermost acquire must not run any more, null for none. p_tokens: how many fencing
@@ -150,12 +160,8 @@ CREATE OR REPLACE FUNCTION leasehold_v1.acquire(p_name text, p_holder text, p_le
     p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
-  -- One level more takes nothing from anybody: it passes a fence, and needs no look.
   IF p_held > 0 THEN
-    UPDATE leasehold.lock SET level = p_held + 1,
-        ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
-      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
-    IF NOT FOUND THEN status := 2; value := 0; END IF;
+    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
   -- Mostly it is free: found and locked by one statement, which locks nothing that is taken.
@@ -300,12 +306,8 @@ CREATE OR REPLACE FUNCTION leasehold_v1.fair_acquire(p_name text, p_holder text,
 DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter; free boolean;
   fenced boolean := false; hint bigint;
 BEGIN
-  -- One level more takes nothing from anybody: it passes a fence, and needs no look.
   IF p_held > 0 THEN
-    UPDATE leasehold.lock SET level = p_held + 1,
-        ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
-      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
-    IF NOT FOUND THEN status := 2; value := 0; END IF;
+    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
   -- A fence of the holder does not stop the queue; only who is granted the lock needs the whole row.
@@ -523,12 +525,8 @@ CREATE OR REPLACE FUNCTION leasehold_v1.write_acquire(p_name text, p_holder text
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; last timestamptz;
 BEGIN
-  -- One level more takes nothing from anybody: it passes a fence, and needs no look.
   IF p_held > 0 THEN
-    UPDATE leasehold.lock SET level = p_held + 1,
-        ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
-      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
-    IF NOT FOUND THEN status := 2; value := 0; END IF;
+    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
   r := leasehold_v1.row_of(p_name, 'r');
