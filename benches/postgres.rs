@@ -19,6 +19,9 @@ mod load;
 #[path = "common/player.rs"]
 #[allow(dead_code, reason = "the benches of Redis use the rest")]
 mod player;
+#[path = "common/surroundings.rs"]
+#[allow(dead_code, reason = "the benches of Redis use the rest")]
+mod surroundings;
 #[path = "common/table.rs"]
 #[allow(dead_code, reason = "the benches of Redis use the rest")]
 mod table;
@@ -38,6 +41,9 @@ type Part = (&'static str, fn(&Bench, &mut Table));
 
 const PARTS: &[Part] =
     &[("cycle", cycle), ("threads", threads), ("one-lock", one_lock), ("hand-off", hand_off), ("waiting", waiting)];
+
+/// If other programs use more of the machine than this, no number is worth anything.
+const BUSY: f64 = 0.2;
 
 /// How often a naive waiter asks.
 const POLL: Duration = Duration::from_millis(50);
@@ -80,17 +86,25 @@ fn main() {
         std::process::exit(2);
     }
     let bench = Bench { server: Server::start(), quick };
-    let mut table = Table::default();
+    let (mut table, mut busiest) = (Table::default(), 0.0_f64);
     for (name, part) in PARTS.iter().filter(|(name, _)| args.is_empty() || args.iter().any(|arg| arg == name)) {
         eprintln!("{name} ...");
+        busiest = busiest.max(surroundings::used_by_others().unwrap_or(0.0));
         part(&bench, &mut table);
     }
     let version: String = bench.server.connect().query_one("SHOW server_version", &[]).expect("a version").get(0);
-    println!("PostgreSQL {version} over a unix socket, lease 30 s");
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    println!("PostgreSQL {version} over a unix socket, {cores} cores, lease 30 s");
     println!("raw = BEGIN; SELECT … FOR UPDATE; COMMIT, one connection for each thread");
     println!("ratio = the median over the rounds, with the quartiles where there are several\n");
     print!("{}", if markdown { table.as_markdown() } else { table.as_text() });
     println!("\n{}", table.verdict());
+    let percent = busiest * 100.0;
+    if busiest > BUSY {
+        println!("DO NOT BELIEVE IT: other programs used up to {percent:.0} % of this machine meanwhile");
+    } else {
+        println!("other programs used {percent:.0} % of this machine at most, looked at before each part");
+    }
 }
 
 /// A row lock, which lasts as long as its transaction.

@@ -22,6 +22,9 @@ command -v cargo >/dev/null 2>&1 || {
     exit 1
 }
 if [ "$store" = postgres ]; then
+    LEASEHOLD_POSTGRES=$(sh tests/server.sh --postgres)
+    export LEASEHOLD_POSTGRES
+    echo "PostgreSQL: $LEASEHOLD_POSTGRES (a private server, on a unix socket of its own)" >&2
     echo "building the example (once)" >&2
     cargo build --quiet --features postgres --example worker_pool
     exec cargo run --quiet --features postgres --example worker_pool -- --store postgres

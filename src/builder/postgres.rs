@@ -108,7 +108,8 @@ impl Builder {
         let Ssl { mode, root, identity, .. } = ssl;
         let tls = match mode {
             SslMode::Disable => return Ok(None),
-            SslMode::Prefer | SslMode::Require => Tls::new().danger_accept_any_certificate(),
+            SslMode::Allow | SslMode::Prefer | SslMode::Require => Tls::new().danger_accept_any_certificate(),
+            SslMode::VerifyCa => root.iter().fold(Tls::new().any_server_name(), |tls, root| tls.ca_file(root)),
             SslMode::VerifyFull => root.iter().fold(Tls::new(), |tls, root| tls.ca_file(root)),
         };
         let tls = identity.iter().fold(tls, |tls, (certificate, key)| tls.identity_files(certificate, key));

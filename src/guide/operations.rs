@@ -37,7 +37,7 @@
 //! | no thread for ... | the system grants no more threads | raise the limit; waiters use timers, callbacks run late |
 //! | the server may evict locks | see the checklist | `maxmemory-policy noeviction` |
 //! | TLS: a file cannot be used; the certificates that were read before stay in use | a certificate was renewed badly. Logged once for each change of a file | repair the file, before the old certificate expires |
-//! | TLS: the certificates of servers are not checked | `danger_accept_any_certificate` is set | name the authority instead |
+//! | TLS: the certificates of servers are not checked | `danger_accept_any_certificate` is set, or PostgreSQL's `sslmode` is below `verify-ca` (the default is) | name the authority instead |
 //! | the sentinels name another master | a failover. All holds are renewed there at once | look for lines about lost leases |
 //! | a failover would not be noticed, and the cause; the sentinels name the master again | too few sentinels can be asked, or they do not agree. What is connected goes on | bring them back; they matter most when the master fails |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |

@@ -49,9 +49,10 @@
 //! | `options` | settings for the session, as `-c name=value` |
 //! | `connect_timeout` | seconds for each host; never more than the [I/O timeout](crate::Builder::io_timeout) |
 //! | `target_session_attrs` | `any`, `read-write`, `primary`: of several hosts always the one that takes writes is used |
-//! | `sslmode` | `disable`; `prefer` (the default) and `require`, which check no certificate; `verify-full`. Over unix sockets there is no TLS |
-//! | `sslrootcert`, `sslcert`, `sslkey` | files for TLS; without `sslrootcert` the authorities of the system. [`Builder::tls`](crate::Builder) says the same and means `verify-full` |
-//! | `channel_binding` | `prefer`, `require`, `disable`: SCRAM bound to the TLS connection |
+//! | `sslmode` | `disable`; `allow` (TLS only where the server lets nobody in without), `prefer` (the default) and `require`, which check no certificate; `verify-ca` (any certificate of the authority in `sslrootcert`); `verify-full` (also the name of the host). Over unix sockets there is no TLS |
+//! | `sslrootcert` | the file of the authority; without it, or as `system`, those of the system, for `verify-full` only. Beside it `require` means `verify-ca` |
+//! | `sslcert`, `sslkey` | the client certificate and its key. [`Builder::tls`](crate::Builder) says the same as all these files, and means `verify-full` |
+//! | `channel_binding` | `prefer`, `require`, `disable`: SCRAM bound to the TLS connection. With `require` a server that asks for the password in any other way does not get it |
 //!
 //! TLS needs the cargo feature `tls` too; without it, `prefer` connects without TLS. Log-in is by
 //! SCRAM-SHA-256 (with channel binding where there is TLS), MD5, a password, a client certificate,

@@ -70,7 +70,6 @@ impl World {
     }
 }
 
-#[allow(dead_code, reason = "the tests of the store use it")]
 /// `None` if there is no Curator here, which has been said.
 pub(crate) fn world() -> Option<Arc<World>> {
     // The last test that drops it ends it, so that nothing is left running.
@@ -86,7 +85,7 @@ pub(crate) fn world() -> Option<Arc<World>> {
 
 /// The word that an answer of the bench has for a figure, as a number.
 #[track_caller]
-fn figure(answer: &str, name: &str) -> f64 {
+pub(crate) fn figure(answer: &str, name: &str) -> f64 {
     let value = answer.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     value.unwrap_or_else(|| panic!("no {name} in {answer}")).parse().unwrap()
 }

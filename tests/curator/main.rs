@@ -7,13 +7,22 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+mod beliefs;
 #[allow(dead_code, reason = "made for the tests with Redisson, which use all of it")]
 #[path = "../interop/counter.rs"]
 mod counter;
+mod cut;
 mod driver;
+mod faults;
+mod ghost;
 #[allow(dead_code, reason = "made for the tests with Redisson, which use all of it")]
 #[path = "../interop/java.rs"]
 mod java;
+mod kinds;
+mod players;
 #[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
 #[path = "../it/rig/mod.rs"]
 mod rig;
+mod shared;
+mod stress;
+mod turns;

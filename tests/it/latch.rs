@@ -190,9 +190,16 @@ fn a_latch_set_anew_right_behind_its_last_count_lets_everybody_go_on() {
                     s.spawn(move || latch.wait_for(Duration::from_secs(30)).unwrap())
                 })
                 .collect();
-            // Each poll reads the count and the last opening; the first waiter of each client polls
-            // again once it is subscribed.
-            wait_until("all have polled", || server.call_count("get") - looks >= 2 * (40 + 2));
+            // Each poll reads the count and the last opening; a waiter polls again while its client is
+            // not subscribed yet, so the number alone does not say that the last one has polled.
+            let (mut polled, mut since) = (0, Instant::now());
+            wait_until("all have polled, and sleep", || {
+                let now = server.call_count("get") - looks;
+                if now != polled {
+                    (polled, since) = (now, Instant::now());
+                }
+                polled >= 2 * (40 + 2) && since.elapsed() > ms(500)
+            });
             if round == "counted down" {
                 assert_eq!(counting.count_down().unwrap(), 0);
             } else {

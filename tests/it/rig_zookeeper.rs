@@ -68,6 +68,7 @@ fn a_server_ends_with_the_process_that_started_it() {
         return;
     }
     let mut child = Child::spawn("rig_zookeeper::starts_a_server", &[]);
+    let directories = child.expect("directories: ");
     let pids: Vec<u32> = child.expect("pids: ").split(' ').map(|pid| pid.parse().unwrap()).collect();
     let runs = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
     assert!(pids.iter().all(|pid| runs(*pid)));
@@ -75,12 +76,14 @@ fn a_server_ends_with_the_process_that_started_it() {
     signal(pids[1], "STOP");
     child.kill();
     wait_until("the servers end", || !pids.iter().any(|pid| runs(*pid)));
+    directories.split(' ').for_each(|directory| std::fs::remove_dir_all(directory).unwrap());
 }
 
 #[test]
 #[ignore = "a program for another test"]
 fn starts_a_server() {
     let servers = [ZooKeeper::start().unwrap(), ZooKeeper::start().unwrap()];
+    println!("@@directories: {} {}", servers[0].dir().display(), servers[1].dir().display());
     println!("@@pids: {} {}", servers[0].pid(), servers[1].pid());
     std::thread::park();
 }

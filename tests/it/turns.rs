@@ -17,7 +17,7 @@ const THREADS: usize = 4;
 /// Threads of one client take the lock in turn until one of them has it in a turn that was passed
 /// to it: `act` gets that guard while the others wait. They end as soon as they have had it once
 /// more. Returns their errors.
-fn in_a_passed_turn(client: &LockClient, act: impl FnOnce(ReentrantMutexGuard) + Send) -> Vec<ErrorKind> {
+pub(crate) fn in_a_passed_turn(client: &LockClient, act: impl FnOnce(ReentrantMutexGuard) + Send) -> Vec<ErrorKind> {
     let (last, done) = (Mutex::new(String::new()), AtomicBool::new(false));
     let (act, errors) = (Mutex::new(Some(act)), Mutex::new(Vec::new()));
     let begin = Instant::now();

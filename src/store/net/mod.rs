@@ -5,7 +5,9 @@ mod poll;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls_stream;
+mod waker;
 
 pub(crate) use address::Address;
 pub(crate) use poll::readable;
 pub(crate) use stream::{Stream, is_timeout};
+pub(crate) use waker::Waker;

@@ -12,6 +12,7 @@ use super::address::Address;
 use super::poll::{read_now, time_left};
 #[cfg(feature = "tls")]
 use super::tls_stream::TlsStream;
+use super::waker::Waker;
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
@@ -188,6 +189,17 @@ impl Stream {
     pub(crate) fn until(&mut self, deadline: Instant) -> Until<'_> {
         Until { stream: self, deadline, first: true }
     }
+
+    /// For what has come already: does not wait.
+    pub(crate) fn now(&mut self) -> Now<'_> {
+        Now(self)
+    }
+
+    /// For what comes within `timeout` and before the waker is used. Does not wait at all for a
+    /// timeout of zero.
+    pub(crate) fn until_woken<'s>(&'s mut self, waker: &'s Waker, timeout: Duration) -> UntilWoken<'s> {
+        UntilWoken { stream: self, waker, timeout }
+    }
 }
 
 #[cfg(unix)]
@@ -317,6 +329,32 @@ impl Read for Until<'_> {
                 return Ok(read);
             }
         }
+    }
+}
+
+pub(crate) struct Now<'s>(&'s mut Stream);
+
+impl Read for Now<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read_now(buffer)
+    }
+}
+
+pub(crate) struct UntilWoken<'s> {
+    stream: &'s mut Stream,
+    waker: &'s Waker,
+    timeout: Duration,
+}
+
+impl Read for UntilWoken<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Whoever does not wait need not ask poll first. With TLS the last reader may have left a
+        // message that poll does not report.
+        let looks = self.timeout.is_zero() || self.stream.has_read_ahead();
+        if !looks && !self.waker.wait_with_one(self.stream, self.timeout) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.read_now(buffer)
     }
 }
 

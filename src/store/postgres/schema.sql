@@ -140,6 +140,16 @@ BEGIN
   RETURN cardinality(array_remove(p_wants, leasehold_v1.client(p_holder)));
 END $$;
 
+-- reenter: one level more for a holder that has the lock (plain, fair, of a writer). It takes nothing from anybody, so it
+-- passes a fence. p_held: the levels it has. Answers 1 token | 2 it has lost it. Repeat-safe: levels are set.
+CREATE OR REPLACE FUNCTION leasehold_v1.reenter(p_name text, p_holder text, p_lease bigint, p_held int,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE leasehold.lock SET level = p_held + 1, ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
+    WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
+  IF NOT FOUND THEN status := 2; value := 0; END IF;
+END $$;
+
 -- acquire: take a lock for a holder, or say how long it stays taken.
 -- p_held: the levels it has, 0 for an outermost acquire. p_wait: over 0 for one who waits, and shall be told of a release.
 -- p_late: server time after which an outermost acquire must not run any more, null for none. p_tokens: how many fencing
@@ -150,12 +160,18 @@ CREATE OR REPLACE FUNCTION leasehold_v1.acquire(p_name text, p_holder text, p_le
     p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
-  -- One level more takes nothing from anybody: it passes a fence, and needs no look.
   IF p_held > 0 THEN
-    UPDATE leasehold.lock SET level = p_held + 1,
-        ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
-      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
-    IF NOT FOUND THEN status := 2; value := 0; END IF;
+    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
+    RETURN;
+  END IF;
+  -- Mostly it is free: found and locked by one statement, which locks nothing that is taken.
+  PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
+    AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+  IF FOUND AND (p_late IS NULL OR clock_timestamp() <= p_late) THEN
+    now := clock_timestamp();
+    UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint) + p_tokens - 1, tokens = p_tokens
+      WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
     RETURN;
   END IF;
   -- Without a lock first: "busy" writes nothing, and waits for nobody.
@@ -201,19 +217,22 @@ CREATE OR REPLACE FUNCTION leasehold_v1.acquire_now(p_name text, p_holder text, 
     p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
-  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
-  now := clock_timestamp();
-  IF FOUND AND p_held = 0 AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= now) THEN
-    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
-    now := clock_timestamp();
-    IF r.kind = 'x' AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= now) AND p_late IS NULL THEN
-      -- As acquire does.
+  -- As acquire does.
+  IF p_held = 0 AND p_late IS NULL THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
+      AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      now := clock_timestamp();
       UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
           token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint) + p_tokens - 1, tokens = p_tokens
         WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
       RETURN;
     END IF;
+  END IF;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  IF FOUND AND p_held = 0 AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
   ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v1.is_told(r.wants, p_holder))) THEN
     PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
@@ -227,7 +246,7 @@ END $$;
 -- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock for the rest of its lease, no longer.
 CREATE OR REPLACE FUNCTION leasehold_v1.release(p_name text, p_holder text, p_left int, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
-DECLARE r leasehold.lock; was text := set_config('synchronous_commit', 'off', true);
+DECLARE waiting text[]; since timestamptz; was text := set_config('synchronous_commit', 'off', true);
 BEGIN
   status := 0; value := 0;
   IF p_left > 0 THEN
@@ -235,11 +254,12 @@ BEGIN
     IF FOUND THEN status := 1; END IF;
     RETURN;
   END IF;
-  UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name AND holder = p_holder
-    RETURNING * INTO r;
-  IF FOUND THEN
-    status := 2;
-    IF r.wants IS NOT NULL THEN value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake); END IF;
+  UPDATE leasehold.lock k SET holder = NULL, level = 0 WHERE name = p_name AND holder = p_holder
+    RETURNING 2, k.wants, k.wanted INTO status, waiting, since;
+  IF NOT FOUND THEN
+    status := 0;
+  ELSIF waiting IS NOT NULL THEN
+    value := leasehold_v1.tell(p_name, waiting, since, p_holder, p_wake);
   END IF;
 END $$;
 
@@ -278,19 +298,16 @@ END $$;
 -- fair_acquire: as acquire, in the order of the queue.
 -- p_keeps: how long in ms its place is kept without another try, 0 for one who does not wait. p_place: the place it was
 -- given, 0 for none yet or unknown: one that lost it (it slept too long) gets the same place back.
--- Answers as acquire, and: place, when it waits; next and wake, who waits next and on what channel it listens.
+-- p_wake: the channel of its client. Answers as acquire, and: place, when it waits; next, who waits behind the one granted.
+-- Repeat-safe: as acquire, and a waiter has one place, found by its holder when it does not know it.
 CREATE OR REPLACE FUNCTION leasehold_v1.fair_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_keeps int,
     p_place bigint, p_wake text, p_late timestamptz, OUT status int, OUT value bigint, OUT place bigint, OUT next text)
     LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter; free boolean;
   fenced boolean := false; hint bigint;
 BEGIN
-  -- One level more takes nothing from anybody: it passes a fence, and needs no look.
   IF p_held > 0 THEN
-    UPDATE leasehold.lock SET level = p_held + 1,
-        ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
-      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
-    IF NOT FOUND THEN status := 2; value := 0; END IF;
+    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
   -- A fence of the holder does not stop the queue; only who is granted the lock needs the whole row.
@@ -341,7 +358,9 @@ BEGIN
   value := least(hint, p_keeps / 3);
 END $$;
 
--- fair_release: as release, waking the head of the queue; or leave the queue.
+-- fair_release: as release, waking the head of the queue; or leave the queue. p_place: its place there, 0 when unknown.
+-- Answers 0 not held (it waits no more) | 1 levels stay | 2 freed; and next: the waiter who was told, then value is 1.
+-- Repeat-safe: a holder that is gone is not found again, and one message too many is a needless try.
 CREATE OR REPLACE FUNCTION leasehold_v1.fair_release(p_name text, p_holder text, p_left int, p_place bigint,
     p_wake text, OUT status int, OUT value bigint, OUT next text) LANGUAGE plpgsql AS $$
 DECLARE now timestamptz; head leasehold.waiter; was boolean; r leasehold.lock;
@@ -377,7 +396,9 @@ BEGIN
 END $$;
 
 -- multi_acquire: several plain locks, all or none. Names sorted by bytes, each once: rows are locked in that order.
--- Answers 1 and one token each, 0 for a part held already | 0 ms, at | 2 at | 3 | 5 at.
+-- p_held: the levels it has of each. p_again: an earlier run of this request may have taken something.
+-- Answers 1 and one token each, 0 for a part held already | 0 ms, at: that name is taken | 2 at: that one was lost | 3 too
+-- late | 5 at: another kind stands there. Repeat-safe: levels are set, holders are fresh, and p_again gives back first.
 CREATE OR REPLACE FUNCTION leasehold_v1.multi_acquire(p_names text[], p_holders text[], p_held int[], p_lease bigint,
     p_wait int, p_again boolean, p_late timestamptz, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
     LANGUAGE plpgsql AS $$
@@ -435,7 +456,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- multi_release: leaves several holds at once. Answers one number each, as release; told: how many names were told.
+-- multi_release: leaves several holds at once, in the order of their names; a wake each, empty tells nobody. Answers one
+-- status each, as release. Repeat-safe as that is. Messages go out when all are free.
 CREATE OR REPLACE FUNCTION leasehold_v1.multi_release(p_names text[], p_holders text[], p_left int[], p_wakes text[])
     RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE answer int[]; one record;
@@ -447,8 +469,10 @@ BEGIN
   RETURN answer;
 END $$;
 
--- read_acquire, write_acquire. Levels of a reader stand in share, those of the writer in lock. Readers lock the row only
+-- read_acquire: a read hold. Levels of a reader stand in share, those of the writer in lock. Readers lock the row only
 -- against writers: any number of them get in side by side.
+-- p_held: the read levels it has. Answers 1 | 0 ms, a writer holds or waits | 2 it had it and has lost it | 3 | 5 as acquire.
+-- Repeat-safe: levels are set, and the holder is fresh.
 CREATE OR REPLACE FUNCTION leasehold_v1.read_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; own leasehold.share; writing boolean; all_of_it boolean;
@@ -495,16 +519,14 @@ BEGIN
   status := 1;
 END $$;
 
+-- write_acquire: the write hold. p_wait: how long in ms no new reader gets in for it without another try, 0 for one who
+-- does not wait. Answers as acquire; 0 also while others read. Repeat-safe as acquire.
 CREATE OR REPLACE FUNCTION leasehold_v1.write_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; last timestamptz;
 BEGIN
-  -- One level more takes nothing from anybody: it passes a fence, and needs no look.
   IF p_held > 0 THEN
-    UPDATE leasehold.lock SET level = p_held + 1,
-        ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
-      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
-    IF NOT FOUND THEN status := 2; value := 0; END IF;
+    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
   r := leasehold_v1.row_of(p_name, 'r');
@@ -533,6 +555,8 @@ BEGIN
 END $$;
 
 -- rw_release: leaves a holder p_writes and p_reads levels; also a downgrade, and a writer who only waited.
+-- Answers 0 not held | 1 levels or other readers stay | 2 freed or downgraded, value: how many other clients wait.
+-- Repeat-safe: it says what stays, not what goes.
 CREATE OR REPLACE FUNCTION leasehold_v1.rw_release(p_name text, p_holder text, p_writes int, p_reads int, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; writing boolean; own leasehold.share;
@@ -574,7 +598,9 @@ BEGIN
   value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
 END $$;
 
--- Permits with leases. A semaphore is a row of kind s with the number of its permits; those held stand in share.
+-- permit_acquire: permits with leases. A semaphore is a row of kind s with their number; those held stand in share.
+-- p_holder: the id of these permits, fresh for each call. Answers 1 | 0 ms, too few are free | 3 too late | 4 total, there
+-- are fewer in all | 5 another kind. Repeat-safe: under an id that stands, the lease is set anew and nothing more taken.
 CREATE OR REPLACE FUNCTION leasehold_v1.permit_acquire(p_name text, p_holder text, p_permits int, p_lease bigint, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz;
@@ -600,6 +626,8 @@ BEGIN
   status := 1;
 END $$;
 
+-- permit_release: gives back what was taken under an id. Answers 0 it was not there, or its lease had ended | 2 given back,
+-- value: how many other clients wait. Repeat-safe: the id is gone after the first.
 CREATE OR REPLACE FUNCTION leasehold_v1.permit_release(p_name text, p_holder text, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
 DECLARE was timestamptz; r leasehold.lock;
@@ -613,7 +641,7 @@ BEGIN
   IF was > clock_timestamp() THEN status := 2; END IF;
 END $$;
 
--- Counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if there is none),
+-- count: changes counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if there is none),
 -- add, take (as a hold: answers 0 when too few are left), back (of such a hold, if it was taken), return (of one that is
 -- known to be taken, also when its mark is gone), down (to 0: the row is at rest), drop.
 -- Answers 1 value | 0 | 2 void | 3 too late | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id is kept.
@@ -690,7 +718,7 @@ BEGIN
   END IF;
 END $$;
 
--- Who holds what stands under a name, and whether that is a count (a row without holder). No row: it is at rest.
+-- inspect: who holds what stands under a name, and whether that is a count (a row without holder). No row: it is at rest.
 CREATE OR REPLACE FUNCTION leasehold_v1.inspect(p_name text) RETURNS TABLE (kind text, holder text, level int, ms bigint)
     LANGUAGE sql AS $$
   SELECT kind::text, holder || CASE kind WHEN 'r' THEN ':write' ELSE '' END, level,
@@ -703,7 +731,7 @@ CREATE OR REPLACE FUNCTION leasehold_v1.inspect(p_name text) RETURNS TABLE (kind
   SELECT kind::text, NULL, 0, 0 FROM leasehold.lock WHERE name = p_name AND number IS NOT NULL
 $$;
 
--- A count: of a semaphore the permits that are free and those that are held, of a latch what is left and the token of its
+-- counted: reads a count: of a semaphore the permits that are free and those that are held, of a latch what is left and the token of its
 -- last opening. Answers 1 | 5 another kind stands there.
 CREATE OR REPLACE FUNCTION leasehold_v1.counted(p_name text, p_kind "char", OUT status int, OUT number bigint,
     OUT more bigint) LANGUAGE plpgsql AS $$
@@ -724,7 +752,7 @@ BEGIN
   END IF;
 END $$;
 
--- Frees a lock whoever holds it. Sent once: a repeat could force out the next holder.
+-- force: frees a lock whoever holds it, and tells those who wait. Sent once: a repeat could force out the next holder.
 -- Answers 1 it was held | 0 it was free | 5 another kind stands there.
 CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char", p_wake text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE r leasehold.lock; was boolean; head leasehold.waiter;
@@ -744,6 +772,8 @@ BEGIN
   RETURN was::int;
 END $$;
 
+-- queue: how many wait for a fair lock, and how many of them are ahead of the first waiter of the client with this channel
+-- (null: it does not wait). Changes nothing.
 CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT length bigint, OUT ahead bigint)
     LANGUAGE sql AS $$
   SELECT count(*), (SELECT count(*) FROM leasehold.waiter b WHERE b.name = p_name AND b.place <
@@ -753,7 +783,7 @@ CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT leng
 $$;
 
 -- fence: inside the user's own transaction. From here to its end nobody else is given the lock; renewals and the release
--- pass. Raises LH001 when the token is not one of the grant that holds. A transaction that idles longer than p_idle is ended by
+-- pass. Raises LH001 when the token is not one of the grant that holds. Again in the same transaction does no harm. A transaction that idles longer than p_idle is ended by
 -- the server, so that a holder which is suspended inside it keeps nobody waiting for ever.
 CREATE OR REPLACE FUNCTION leasehold_v1.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000) RETURNS void
     LANGUAGE plpgsql AS $$
@@ -787,7 +817,7 @@ DO $$ BEGIN
 END $$;
 
 -- sweep: removes what has been at rest for p_age seconds, p_most rows of each table at most; never waits for a row.
--- The floor keeps the tokens of removed names growing.
+-- The floor keeps the tokens of removed names growing. Answers how many rows went. Again does no harm.
 CREATE OR REPLACE FUNCTION leasehold_v1.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE n bigint; m bigint; most bigint; past timestamptz := clock_timestamp() - p_age * interval '1 second';
 BEGIN

@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 use super::requests::channel_of;
 use super::wire::{Frame, ListenReader, ListenWriter};
 use crate::base::error::Result;
+use crate::base::event::Interrupt;
+use crate::store::net::Waker;
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 
 /// The channel of the client is kept this long after its last waiter in a queue left.
@@ -24,7 +26,9 @@ pub(super) fn subscribe_to(
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
     let turns = Turns { channel: own_channel.to_owned(), ..Turns::default() };
     let channels = Arc::new(Mutex::new(Channels { by_name: HashMap::new(), turns }));
-    (Box::new(Receiver { reader, channels: channels.clone() }), Box::new(Sender { writer, channels }))
+    // Elsewhere a waker ends no wait.
+    let waker = cfg!(unix).then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
+    (Box::new(Receiver { reader, waker, channels: channels.clone() }), Box::new(Sender { writer, channels }))
 }
 
 struct Channels {
@@ -52,12 +56,33 @@ struct Turns {
 
 struct Receiver {
     reader: ListenReader,
+    /// Ends a read of a waiter that has something else to do.
+    waker: Option<Arc<Waker>>,
     channels: Arc<Mutex<Channels>>,
 }
 
 impl Subscriber for Receiver {
     fn receive(&mut self) -> Result<Received> {
-        Ok(match self.reader.receive()? {
+        let frame = self.reader.receive()?;
+        Ok(self.take_in(frame))
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        self.waker.clone().map(|waker| waker as Arc<dyn Interrupt>)
+    }
+
+    fn receive_within(&mut self, timeout: Duration) -> Result<Received> {
+        let frame = match &self.waker {
+            Some(waker) => self.reader.receive_within(waker, timeout)?,
+            None => self.reader.receive()?,
+        };
+        Ok(self.take_in(frame))
+    }
+}
+
+impl Receiver {
+    fn take_in(&self, frame: Frame) -> Received {
+        match frame {
             Frame::Message { channel, payload } => {
                 let channels = self.channels.lock();
                 let topics = if channel == channels.turns.channel {
@@ -70,11 +95,9 @@ impl Subscriber for Receiver {
             Frame::Listening { channel } => self.confirmed(&channel).map_or(Received::Alive, Received::Watching),
             Frame::Alive => Received::Alive,
             Frame::Timeout => Received::Timeout,
-        })
+        }
     }
-}
 
-impl Receiver {
     fn confirmed(&self, name: &str) -> Option<Vec<Topic>> {
         let mut channels = self.channels.lock();
         if name == channels.turns.channel {

@@ -46,10 +46,14 @@ pub(crate) struct Ssl {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SslMode {
     Disable,
-    /// With TLS if the server has it; its certificate is not checked.
+    /// Without TLS if the server lets it in that way; else as `Require`.
+    Allow,
+    /// With TLS if the server has it, and lets it in that way; its certificate is not checked.
     Prefer,
     /// With TLS; its certificate is not checked.
     Require,
+    /// With TLS, and any certificate of the authority.
+    VerifyCa,
     VerifyFull,
 }
 
@@ -254,13 +258,11 @@ fn ssl(said: &Said) -> Result<Ssl> {
         Some("disable") => SslMode::Disable,
         Some("require") => SslMode::Require,
         Some("verify-full") => SslMode::VerifyFull,
-        Some("verify-ca") => {
-            return Err(invalid("sslmode=verify-ca takes any server of the authority; use verify-full"));
+        Some("verify-ca") => SslMode::VerifyCa,
+        Some("allow") => SslMode::Allow,
+        Some(_) => {
+            return Err(invalid("sslmode is one of disable, allow, prefer, require, verify-ca and verify-full"));
         }
-        Some("allow") => {
-            return Err(invalid("sslmode=allow encrypts only if the server insists; use prefer or require"));
-        }
-        Some(_) => return Err(invalid("sslmode is one of disable, prefer, require and verify-full")),
     };
     let path = |name: &str| said.get(name).map(PathBuf::from);
     let identity = match (path("sslcert"), path("sslkey")) {
@@ -269,12 +271,22 @@ fn ssl(said: &Said) -> Result<Ssl> {
         _ => return Err(invalid("sslcert and sslkey belong together")),
     };
     let root = path("sslrootcert").filter(|root| root.as_os_str() != "system");
-    let wants = mode == SslMode::Require || mode == SslMode::VerifyFull || identity.is_some() || root.is_some();
+    // An authority that is named is asked, as libpq does.
+    let mode = if mode == SslMode::Require && root.is_some() { SslMode::VerifyCa } else { mode };
+    let insists = matches!(mode, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull);
+    let wants = insists || identity.is_some() || root.is_some();
     if wants && !cfg!(feature = "tls") {
         return Err(invalid("the URL asks for TLS, which needs leasehold's cargo feature \"tls\", which is off here"));
     }
-    if said.get("sslrootcert").is_some() && mode != SslMode::VerifyFull {
-        return Err(invalid("sslrootcert is for sslmode=verify-full; with the other modes no certificate is checked"));
+    if said.get("sslrootcert").is_some() && !matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull) {
+        return Err(invalid(
+            "sslrootcert is for sslmode=verify-full and verify-ca; with the other modes no certificate is checked",
+        ));
+    }
+    if mode == SslMode::VerifyCa && root.is_none() {
+        return Err(invalid(
+            "sslmode=verify-ca takes any server of one authority: name its file with sslrootcert, or use verify-full",
+        ));
     }
     if identity.is_some() && mode == SslMode::Disable {
         return Err(invalid("sslcert and sslkey are for TLS, and the URL says sslmode=disable"));
@@ -327,11 +339,27 @@ mod tests {
         assert_eq!(PostgresUrl::parse("postgres://u@h").unwrap().database, "u");
     }
 
+    #[cfg(feature = "tls")]
+    #[test]
+    fn an_authority_that_is_named_is_asked() {
+        let mode = |parameters: &str| PostgresUrl::parse(&format!("postgres://u@h/d?{parameters}")).unwrap().ssl.mode;
+        assert_eq!(mode(""), SslMode::Prefer);
+        assert_eq!(mode("sslmode=allow"), SslMode::Allow);
+        assert_eq!(mode("sslmode=require"), SslMode::Require);
+        assert_eq!(mode("sslmode=require&sslrootcert=c"), SslMode::VerifyCa);
+        assert_eq!(mode("sslmode=verify-ca&sslrootcert=c"), SslMode::VerifyCa);
+        assert_eq!(mode("sslmode=verify-full&sslrootcert=system"), SslMode::VerifyFull);
+    }
+
     #[test]
     fn what_is_not_understood_is_refused_without_quoting_it() {
         for url in [
             "postgres://u:secret@h/d?sslmod=require",
             "postgres://u:secret@h/d?sslmode=verify-ca",
+            "postgres://u:secret@h/d?sslmode=verify-ca&sslrootcert=system",
+            "postgres://u:secret@h/d?sslmode=require&sslrootcert=system",
+            "postgres://u:secret@h/d?sslmode=allow&sslrootcert=c",
+            "postgres://u:secret@h/d?sslmode=on",
             "postgres://u:secret@h/d?target_session_attrs=standby",
             "postgres://u:secret@h/d#x",
             "postgres://u:secret@h/d?user=v",

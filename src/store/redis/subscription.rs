@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::keys::{channel_of, channel_of_waiter, waiters_pattern};
-use super::wire::{Frame, PubSubReader, PubSubWriter, Waker};
+use super::wire::{Frame, PubSubReader, PubSubWriter};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Interrupt;
+use crate::store::net::Waker;
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 
 /// The pattern subscription is kept this long after the last fair waiter left.

@@ -13,13 +13,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
+use self::lenient::Lenient;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::tls::{Identity, Pem, Tls};
+use crate::base::tls::{Identity, Pem, Tls, Verify};
 
-mod any_certificate;
 #[cfg(feature = "postgres")]
 mod binding;
 mod failure;
+mod lenient;
 
 #[cfg(feature = "postgres")]
 pub(crate) use binding::end_point_hash;
@@ -60,8 +61,11 @@ impl TlsClient {
             return Err(invalid(format!("the server_name {name:?} is neither a host name nor an IP address")));
         }
         self.config()?;
-        if self.settings.accept_any {
-            log::warn!("TLS: the certificates of servers are not checked (danger_accept_any_certificate)");
+        if self.settings.verify == Verify::Nothing {
+            log::warn!(
+                "TLS: the certificates of servers are not checked (danger_accept_any_certificate, or an sslmode below \
+                 verify-ca)"
+            );
         }
         Ok(())
     }
@@ -123,11 +127,16 @@ impl TlsClient {
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|e| invalid("TLS cannot be set up").caused_by(e))?;
-        let builder = if self.settings.accept_any {
-            let any = Arc::new(any_certificate::AnyCertificate(provider.signature_verification_algorithms));
-            builder.dangerous().with_custom_certificate_verifier(any)
-        } else {
-            builder.with_root_certificates(self.authorities(system)?)
+        let algorithms = provider.signature_verification_algorithms;
+        let accept = |authorities| Arc::new(Lenient { authorities, algorithms });
+        let builder = match self.settings.verify {
+            Verify::Nothing => builder.dangerous().with_custom_certificate_verifier(accept(None)),
+            #[cfg(feature = "postgres")]
+            Verify::Authority => {
+                let authorities = self.authorities(system)?;
+                builder.dangerous().with_custom_certificate_verifier(accept(Some(authorities)))
+            }
+            Verify::AuthorityAndName => builder.with_root_certificates(self.authorities(system)?),
         };
         let mut config = match &self.settings.identity {
             None => builder.with_no_client_auth(),

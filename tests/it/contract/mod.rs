@@ -56,6 +56,8 @@ trait Elsewhere: Send + Sync {
     fn url(&self) -> String;
     /// What its clients need by default.
     fn builder(&self, builder: Builder) -> Builder;
+    /// After the last row.
+    fn assert_clean(&self);
     fn network(&self) -> Network;
     /// What stands under a name.
     fn held(&self, name: &str) -> Vec<String>;
@@ -370,6 +372,7 @@ fn run_all(in_memory: bool, elsewhere_too: bool, point: impl Fn(&mut Case) + Syn
             });
             assert!(failed.is_empty(), "{} not kept by {failed:?}", elsewhere.what());
         }
+        elsewhere.assert_clean();
     }
     let has_tls = cfg!(feature = "tls") && Server::has_tls();
     let rows: Vec<_> = PRIMITIVES.iter().filter(|primitive| has_tls || !primitive.over_tls).collect();

@@ -26,6 +26,10 @@ impl Elsewhere for Database {
         builder
     }
 
+    fn assert_clean(&self) {
+        self.0.assert_clean();
+    }
+
     fn network(&self) -> Network {
         Network::of(Proxy::before_postgres(&self.0))
     }

@@ -41,6 +41,10 @@ impl Elsewhere for Server {
         builder.lease(LONG)
     }
 
+    fn assert_clean(&self) {
+        self.0.assert_clean();
+    }
+
     fn network(&self) -> Network {
         Network::of(Proxy::before_zookeeper(&self.0))
     }

@@ -169,14 +169,27 @@ impl Dice {
 
 #[test]
 fn a_store_in_memory_answers_what_a_server_answers() {
+    let server = Server::start();
+    compare(&server.url());
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_store_in_memory_answers_what_a_database_answers() {
+    let Some(server) = crate::rig::Postgres::start() else { return };
+    compare(&server.url());
+    server.assert_clean();
+}
+
+/// The same operations on this server and in memory.
+fn compare(url: &str) {
     let seed: u64 = std::env::var("LEASEHOLD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random);
     println!("LEASEHOLD_SEED={seed}");
     let mut dice = Dice(seed);
-    let server = Server::start();
     let builder = LockClient::builder().lease(std::time::Duration::from_secs(3600));
     let first = builder.clone().build_in_memory().unwrap();
     let pairs = [(); 3].map(|()| {
-        let on_server = builder.clone().url(server.url()).build().unwrap();
+        let on_server = builder.clone().url(url).build().unwrap();
         [on_server, builder.clone().build_in_memory_shared(&first).unwrap()]
     });
     let actors = CLIENT_OF.map(|n| {

@@ -2,7 +2,7 @@
 
 use leasehold::{CountingPermit, ErrorKind, PermitId, SemaphorePermit};
 
-use super::{NAME, Outcome, Run};
+use super::{NAME, Outcome, Run, on_each_server};
 use crate::rig::ms;
 
 const STEPS: usize = 600;
@@ -22,7 +22,7 @@ enum Lease {
     Live,
     /// Its lease has ended, and no call has removed it yet.
     Ended,
-    /// Nothing of it is in Redis any more.
+    /// Nothing of it is at the server any more.
     Gone,
 }
 
@@ -34,7 +34,7 @@ struct Permits {
 }
 
 impl Permits {
-    fn in_redis(&self) -> i64 {
+    fn at_server(&self) -> i64 {
         self.taken.iter().filter(|taken| taken.state != Lease::Gone).map(|taken| i64::from(taken.permits)).sum()
     }
 
@@ -82,17 +82,13 @@ fn more_or_fewer(run: &mut Run, free: Option<i64>) -> i64 {
     if free.unwrap_or(0) > 5 { -more } else { more - 1 }
 }
 
-fn members(run: &Run) -> Vec<Vec<u8>> {
-    run.cmd(&[b"ZRANGE", format!("{{{NAME}}}:timeout").as_bytes(), b"0", b"-1"])
+on_each_server! {
+    the_semaphore_does_what_its_model_says: "semaphore" by semaphore;
+    the_counting_semaphore_does_what_its_model_says: "counting semaphore" by counting_semaphore;
+    the_latch_does_what_its_model_says: "latch" by latch;
 }
 
-fn free_in_redis(run: &Run) -> Option<i64> {
-    run.cmd(&[b"GET", NAME.as_bytes()])
-}
-
-#[test]
-fn the_semaphore_does_what_its_model_says() {
-    let mut run = Run::new("semaphore");
+fn semaphore(mut run: Run) {
     let clients = [run.client(), run.client(), run.client()];
     let handles = clients.each_ref().map(|client| client.semaphore(NAME));
     let mut model = Permits::default();
@@ -103,7 +99,7 @@ fn the_semaphore_does_what_its_model_says() {
             0..=6 => {
                 let (permits, timed) = (a_few(&mut run), run.chance(4));
                 run.note(format!("take {permits}, timed {timed}"));
-                let before = members(&run);
+                let before = run.place.members();
                 let broken = run.maybe_break();
                 let mut guard = None;
                 let tried = match (permits, timed) {
@@ -115,7 +111,7 @@ fn the_semaphore_does_what_its_model_says() {
                 if permits > 0 && !outcome.is_unknown() {
                     model.sweep();
                 }
-                let held = model.in_redis();
+                let held = model.at_server();
                 let wanted = match model.free {
                     _ if permits == 0 => Outcome::Failed(ErrorKind::InvalidInput),
                     None => Outcome::CONFLICT,
@@ -129,7 +125,7 @@ fn the_semaphore_does_what_its_model_says() {
                 if broken && outcome.is_unknown() {
                     run.mend();
                     model.sweep();
-                    let wanted = (model.free.unwrap_or(0), model.in_redis());
+                    let wanted = (model.free.unwrap_or(0), model.at_server());
                     run.stands(true, &wanted, || {
                         let semaphore = clients[0].semaphore(NAME);
                         let free = semaphore.available_permits().unwrap();
@@ -140,7 +136,7 @@ fn the_semaphore_does_what_its_model_says() {
                 if let Some(guard) = guard {
                     run.same("permits", &guard.permits(), &permits);
                     model.free = model.free.map(|free| free - i64::from(permits));
-                    let members = members(&run).into_iter().filter(|member| !before.contains(member)).collect();
+                    let members = run.place.members().into_iter().filter(|member| !before.contains(member)).collect();
                     model.taken.push(Taken { guard: Some(guard), id: None, permits, members, state: Lease::Live });
                 }
             }
@@ -186,10 +182,11 @@ fn the_semaphore_does_what_its_model_says() {
                 let all = 0..model.taken.len();
                 let Some(n) = run.pick(all.filter(|n| model.taken[*n].state == Lease::Live)) else { continue };
                 run.note(format!("the lease of {} ends", model.taken[n].permits));
-                for member in &model.taken[n].members {
-                    run.cmd::<u32>(&[b"ZADD", format!("{{{NAME}}}:timeout").as_bytes(), b"1", member]);
-                }
+                run.place.end_permits(&model.taken[n].members);
                 model.taken[n].state = Lease::Ended;
+                if run.place.frees_ended_permits_at_once() {
+                    model.sweep();
+                }
             }
             15 => {
                 let permits = 3 + run.roll(6) as u32;
@@ -216,7 +213,7 @@ fn the_semaphore_does_what_its_model_says() {
                 run.note("look".into());
                 let (free, held) = (handle.available_permits().unwrap(), handle.acquired_permits().unwrap());
                 model.sweep();
-                run.same("free, held", &(free, held.cast_signed()), &(model.free.unwrap_or(0), model.in_redis()));
+                run.same("free, held", &(free, held.cast_signed()), &(model.free.unwrap_or(0), model.at_server()));
             }
             18 if run.chance(8) => {
                 run.note("delete".into());
@@ -228,21 +225,19 @@ fn the_semaphore_does_what_its_model_says() {
             _ => continue,
         }
         run.mend();
-        let wanted = (model.free, usize::try_from(model.in_redis()).unwrap());
-        run.stands(soon, &wanted, || (free_in_redis(&run), members(&run).len()));
+        let wanted = (model.free, usize::try_from(model.at_server()).unwrap());
+        run.stands(soon, &wanted, || (run.place.free(), run.place.taken()));
         for taken in model.taken.iter().filter(|taken| taken.state == Lease::Live) {
             assert!(taken.guard.as_ref().is_none_or(SemaphorePermit::is_held), "{}", run.story());
         }
     }
     drop(model);
     drop((handles, clients));
-    run.delete_all();
+    run.place.delete_all();
     run.end();
 }
 
-#[test]
-fn the_counting_semaphore_does_what_its_model_says() {
-    let mut run = Run::new("counting semaphore");
+fn counting_semaphore(mut run: Run) {
     let clients = [run.client(), run.client(), run.client()];
     let handles = clients.each_ref().map(|client| client.counting_semaphore(NAME));
     let mut free = None;
@@ -313,18 +308,16 @@ fn the_counting_semaphore_does_what_its_model_says() {
             _ => continue,
         }
         run.mend();
-        run.stands(soon, &free, || free_in_redis(&run));
+        run.stands(soon, &free, || run.place.free());
         run.same("free", &handle.available_permits().unwrap(), &free.unwrap_or(0));
     }
     drop(taken);
     drop((handles, clients));
-    run.delete_all();
+    run.place.delete_all();
     run.end();
 }
 
-#[test]
-fn the_latch_does_what_its_model_says() {
-    let mut run = Run::new("latch");
+fn latch(mut run: Run) {
     let clients = [run.client(), run.client(), run.client()];
     let handles = clients.each_ref().map(|client| client.latch(NAME));
     let mut left = 0;
@@ -380,9 +373,9 @@ fn the_latch_does_what_its_model_says() {
         }
         run.mend();
         run.same("left", &handle.count().unwrap(), &left);
-        run.same("in Redis", &free_in_redis(&run), &(left > 0).then_some(i64::from(left)));
+        run.same("at the server", &run.place.free(), &(left > 0).then_some(i64::from(left)));
     }
     drop((handles, clients));
-    run.delete_all();
+    run.place.delete_all();
     run.end();
 }

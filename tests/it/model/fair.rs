@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crossbeam_channel::Receiver;
 use leasehold::{FairMutex, FairMutexGuard};
 
-use super::{Actor, NAME, Outcome, Run};
+use super::{Actor, NAME, Outcome, Run, on_each_server};
 use crate::rig::{CAP, ms, wait_until};
 
 const STEPS: usize = 250;
@@ -52,18 +52,19 @@ impl Model {
 }
 
 fn in_queue(run: &Run, dead: &[String]) -> Vec<String> {
-    let mut queue: Vec<String> =
-        run.cmd(&[b"LRANGE", format!("redisson_lock_queue:{{{NAME}}}").as_bytes(), b"0", b"-1"]);
+    let mut queue = run.place.queue();
     queue.retain(|holder| !dead.contains(holder));
     queue
 }
 
-#[test]
-fn a_fair_lock_is_given_in_the_order_of_its_model() {
-    let mut run = Run::new("fair order");
+on_each_server! {
+    a_fair_lock_is_given_in_the_order_of_its_model: "fair order" by give_in_order;
+}
+
+fn give_in_order(mut run: Run) {
     let clients = [run.client(), run.client(), run.client()];
     // `force_unlock` is sent once, so not over a connection that may have been cut.
-    let operator = run.server.client();
+    let operator = run.place.client();
     let actors = CLIENT_OF.map(|n| {
         let lock = clients[n].fair(NAME);
         Actor::new(move || Thread { lock, guards: Vec::new() })
@@ -159,9 +160,7 @@ fn a_fair_lock_is_given_in_the_order_of_its_model() {
                 let version = if run.chance(2) { 8 } else { 4 };
                 let dead = format!("00000000-0000-{version}000-8000-{step:012}:1");
                 run.note(format!("{dead} waits and is dead"));
-                run.cmd::<u32>(&[b"RPUSH", format!("redisson_lock_queue:{{{NAME}}}").as_bytes(), dead.as_bytes()]);
-                let deadlines = format!("redisson_lock_timeout:{{{NAME}}}");
-                run.cmd::<u32>(&[b"ZADD", deadlines.as_bytes(), b"1", dead.as_bytes()]);
+                run.place.add_dead_waiter(&dead);
                 model.dead.push(dead);
             }
             16 if run.chance(2) => {
@@ -177,7 +176,7 @@ fn a_fair_lock_is_given_in_the_order_of_its_model() {
         run.stands(soon, &order, || in_queue(&run, &model.dead));
         let holder = model.holder().map(|n| clients[CLIENT_OF[n]].id().to_owned());
         run.stands(soon, &holder, || {
-            run.server.hash(NAME).pop_first().map(|(id, _)| id.split(':').next().unwrap().to_owned())
+            run.place.held().levels.pop_first().map(|(id, _)| id.split(':').next().unwrap().to_owned())
         });
     }
     while let Some(holder) = (0..6).find(|n| model.mine[*n].levels > 0) {

@@ -1,4 +1,4 @@
-//! Random operations of several holders, on Redis and on a model in memory that says what each
+//! Random operations of several holders, on a server and on a model in memory that says what each
 //! operation must answer.
 //!
 //! One operation at a time, so that a seed determines a run: `LEASEHOLD_SEED=<seed>` runs the same
@@ -7,17 +7,45 @@
 
 mod counts;
 mod fair;
+mod place;
 mod reentrant;
 mod rw;
 
-use std::cell::RefCell;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use leasehold::{ErrorKind, LockClient, Result};
 
-use crate::rig::{CAP, Fault, Proxy, Server, wait_until};
+use self::place::Place;
+use crate::rig::{CAP, Fault, Proxy, wait_until};
+
+/// A test of each primitive on Redis, and in a PostgreSQL database.
+macro_rules! on_each_server {
+    ($($name:ident: $primitive:literal by $run:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                $run(Run::on_redis($primitive));
+            }
+        )*
+
+        #[cfg(feature = "postgres")]
+        mod in_a_database {
+            use super::*;
+
+            $(
+                #[test]
+                fn $name() {
+                    if let Some(run) = Run::in_a_database($primitive) {
+                        $run(run);
+                    }
+                }
+            )*
+        }
+    };
+}
+use on_each_server;
 
 /// The name of the primitive under test.
 const NAME: &str = "model";
@@ -64,19 +92,25 @@ struct Run {
     seed: u64,
     dice: u64,
     trace: Vec<String>,
-    redis: RefCell<redis::Connection>,
     proxy: Proxy,
-    server: Server,
+    place: Place,
 }
 
 impl Run {
-    fn new(primitive: &'static str) -> Self {
+    fn on_redis(primitive: &'static str) -> Self {
+        Self::at(primitive, Place::redis())
+    }
+
+    /// `None` if there is no PostgreSQL.
+    #[cfg(feature = "postgres")]
+    fn in_a_database(primitive: &'static str) -> Option<Self> {
+        Some(Self::at(primitive, Place::postgres()?))
+    }
+
+    fn at(primitive: &'static str, place: Place) -> Self {
         let seed: u64 = std::env::var("LEASEHOLD_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random);
         println!("{primitive}: LEASEHOLD_SEED={seed}");
-        let server = Server::start();
-        let proxy = Proxy::start(&server);
-        let redis = RefCell::new(server.connect());
-        Self { primitive, seed, dice: seed, trace: Vec::new(), redis, proxy, server }
+        Self { primitive, seed, dice: seed, trace: Vec::new(), proxy: place.proxy(), place }
     }
 
     fn client(&self) -> LockClient {
@@ -125,23 +159,6 @@ impl Run {
         self.proxy.inject("\u{1}no request has this\u{1}", Fault::CutBeforeSend);
     }
 
-    fn cmd<T: redis::FromRedisValue>(&self, words: &[&[u8]]) -> T {
-        let mut cmd = redis::Cmd::new();
-        for word in words {
-            cmd.arg(*word);
-        }
-        cmd.query(&mut self.redis.borrow_mut()).unwrap()
-    }
-
-    /// The keys of holders and waiters, sorted.
-    fn delete_all(&self) {
-        let keys = self.server.lock_keys();
-        if !keys.is_empty() {
-            let words: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(keys.iter().map(String::as_bytes)).collect();
-            self.cmd::<u32>(&words);
-        }
-    }
-
     /// The message for a failure.
     fn story(&self) -> String {
         let from = self.trace.len().saturating_sub(40);
@@ -154,9 +171,9 @@ impl Run {
         if std::env::var_os("LEASEHOLD_TRACE").is_some() {
             println!("{}:\n  {}", self.primitive, self.trace.join("\n  "));
         }
-        let Self { server, proxy, redis, .. } = self;
-        drop((proxy, redis));
-        server.assert_clean();
+        let Self { place, proxy, .. } = self;
+        drop(proxy);
+        place.assert_clean();
     }
 
     #[track_caller]
@@ -177,14 +194,14 @@ impl Run {
         unknown
     }
 
-    /// Checks that Redis agrees with the model: at once, or `soon` when something is resolved in
+    /// Checks that the server agrees with the model: at once, or `soon` when something is resolved in
     /// the background.
     #[track_caller]
     fn stands<T: PartialEq + Debug>(&self, soon: bool, wanted: &T, look: impl Fn() -> T) {
         if soon {
-            wait_until(&format!("{wanted:?} is in Redis\n{}", self.story()), || look() == *wanted);
+            wait_until(&format!("{wanted:?} is at the server\n{}", self.story()), || look() == *wanted);
         } else {
-            self.same("in Redis", &look(), wanted);
+            self.same("at the server", &look(), wanted);
         }
     }
 }

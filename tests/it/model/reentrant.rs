@@ -5,7 +5,7 @@ use leasehold::{
     ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard,
 };
 
-use super::{Actor, NAME, Outcome, Run};
+use super::{Actor, NAME, Outcome, Run, on_each_server};
 
 const STEPS: usize = 400;
 /// The client that each thread uses: two threads share one.
@@ -81,7 +81,7 @@ struct Thread<L: Lock> {
     owned: Option<L::Owned>,
 }
 
-/// What one thread holds. `gone`: the hold is gone in Redis, whether the thread knows it or not.
+/// What one thread holds. `gone`: the hold is gone at the server, whether the thread knows it or not.
 #[derive(Debug, Default, Clone, Copy)]
 struct Mine {
     levels: usize,
@@ -93,13 +93,13 @@ struct Mine {
 #[derive(Default)]
 struct Model {
     mine: [Mine; 4],
-    /// Whether the count in Redis is known: not after a lost reply.
+    /// Whether the count at the server is known: not after a lost reply.
     loose: bool,
     token: u64,
 }
 
 impl Model {
-    /// The holder in Redis, by client, and its hold count.
+    /// The holder at the server, by client, and its hold count.
     fn standing(&self) -> Option<(usize, usize)> {
         let of = |(n, mine): (usize, &Mine)| match mine {
             Mine { owned: true, owned_gone: false, .. } => Some((CLIENT_OF[n], 1)),
@@ -120,8 +120,7 @@ impl Model {
     }
 }
 
-fn run<L: Lock>(primitive: &'static str) {
-    let mut run = Run::new(primitive);
+fn run<L: Lock>(mut run: Run) {
     let clients = [run.client(), run.client(), run.client()];
     let ids = clients.each_ref().map(|client| client.id().to_owned());
     let actors = CLIENT_OF.map(|n| {
@@ -226,7 +225,7 @@ fn run<L: Lock>(primitive: &'static str) {
             }
             14 if run.chance(2) => {
                 run.note("the lease ends".into());
-                run.delete_all();
+                run.place.delete_all();
                 model.expire();
             }
             15 if run.chance(2) => {
@@ -237,20 +236,18 @@ fn run<L: Lock>(primitive: &'static str) {
                     model.expire();
                 }
             }
-            15 => run.cmd(&[b"SCRIPT", b"FLUSH"]),
+            15 => run.place.forget_scripts(),
             _ => continue,
         }
         let count = |count: usize| if model.loose { None } else { Some(count) };
         let standing = model.standing().map(|(n, levels)| (ids[n].clone(), count(levels)));
         // No other key: no entry in a queue, no marker of a waiting writer.
         run.stands(soon, &(standing, vec![]), || {
-            let mut hash = run.server.hash(NAME);
-            hash.remove("mode");
-            assert!(hash.len() <= 1, "{hash:?}\n{}", run.story());
+            let mut held = run.place.held();
+            assert!(held.levels.len() <= 1 && held.read_levels == 0, "{held:?}\n{}", run.story());
             let id = |holder: String| holder.split(':').next().unwrap().to_owned();
-            let standing = hash.pop_first().map(|(holder, levels)| (id(holder), count(levels.parse().unwrap())));
-            let others = run.server.lock_keys().into_iter().filter(|key| key != NAME).collect();
-            (standing, others)
+            let standing = held.levels.pop_first().map(|(holder, levels)| (id(holder), count(levels)));
+            (standing, held.others)
         });
         for (actor, mine) in actors.iter().zip(model.mine) {
             let (bound, owned) = actor.run(|thread: &mut Thread<L>| {
@@ -269,17 +266,8 @@ fn run<L: Lock>(primitive: &'static str) {
     run.end();
 }
 
-#[test]
-fn the_plain_lock_does_what_its_model_says() {
-    run::<ReentrantMutex>("plain");
-}
-
-#[test]
-fn the_fair_lock_does_what_its_model_says() {
-    run::<FairMutex>("fair");
-}
-
-#[test]
-fn the_write_side_does_what_its_model_says() {
-    run::<RwLock>("write");
+on_each_server! {
+    the_plain_lock_does_what_its_model_says: "plain" by run::<ReentrantMutex>;
+    the_fair_lock_does_what_its_model_says: "fair" by run::<FairMutex>;
+    the_write_side_does_what_its_model_says: "write" by run::<RwLock>;
 }

@@ -3,7 +3,7 @@
 
 use leasehold::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Actor, NAME, Outcome, Run};
+use super::{Actor, NAME, Outcome, Run, on_each_server};
 use crate::rig::ms;
 
 const STEPS: usize = 600;
@@ -20,10 +20,10 @@ struct Mine {
     reads: usize,
     writes: usize,
     gone: bool,
-    /// A reply was lost, or two threads share the hold: the counts in Redis may be older than the
+    /// A reply was lost, or two threads share the hold: the counts at the server may be older than the
     /// client's until the hold ends.
     loose: bool,
-    /// Which hold in Redis it has: threads of one client that read may have the same.
+    /// Which hold at the server it has: threads of one client that read may have the same.
     hold: usize,
 }
 
@@ -37,16 +37,16 @@ impl Mine {
     }
 }
 
-/// A holder in Redis: its client, whether it writes, and its count if that is known.
+/// A holder at the server: its client, whether it writes, and its count if that is known.
 type Field = (String, bool, Option<usize>);
 
 #[derive(Debug, Default, PartialEq)]
 struct Standing {
     mode: Option<String>,
     fields: Vec<Field>,
-    /// The number of keys of read levels, if the counts are known.
+    /// How many read levels there are, if the counts are known.
     levels: Option<usize>,
-    /// Other keys: the marker of a waiting writer.
+    /// The marker of a waiting writer.
     others: Vec<String>,
 }
 
@@ -82,14 +82,14 @@ impl Model {
     }
 
     /// The other thread of the client of `n`, if that reads: while its hold is new, `n` may join it,
-    /// even if Redis has lost it since.
+    /// even if the server has lost it since.
     fn mate(&self, n: usize) -> Option<usize> {
         let is_mate = |other: &usize| *other != n && CLIENT_OF[*other] == CLIENT_OF[n];
         (0..4).filter(is_mate).find(|&other| self.mine[other].reads > 0 && self.mine[other].writes == 0)
     }
 
     /// What thread `n` was granted is a hold of its own or that of its [mate](Self::mate). Only
-    /// Redis tells which.
+    /// the server tells which.
     fn granted(&mut self, n: usize, holds_before: usize, run: &Run) {
         if self.holds_of(n, run) > holds_before {
             self.mine[n].hold = self.mine.iter().map(|mine| mine.hold).max().unwrap_or(0) + 1;
@@ -101,30 +101,29 @@ impl Model {
         self.mine[n] = Mine { gone, hold, loose: true, ..self.mine[n] };
     }
 
-    /// How many holds the client of thread `n` has in Redis.
+    /// How many holds the client of thread `n` has at the server.
     fn holds_of(&self, n: usize, run: &Run) -> usize {
-        run.server.hash(NAME).keys().filter(|holder| holder.starts_with(&self.ids[CLIENT_OF[n]])).count()
+        run.place.held().levels.keys().filter(|holder| holder.starts_with(&self.ids[CLIENT_OF[n]])).count()
     }
 
     fn found(&self, run: &Run) -> Standing {
         let exact = self.is_exact();
-        let mut hash = run.server.hash(NAME);
-        let mode = hash.remove("mode");
-        let field = |(holder, count): (String, String)| {
+        let held = run.place.held();
+        let field = |(holder, count): (String, usize)| {
             let id = holder.split(':').next().unwrap().to_owned();
-            (id, holder.ends_with(":write"), exact.then(|| count.parse().unwrap()))
+            (id, holder.ends_with(":write"), exact.then_some(count))
         };
-        let mut fields: Vec<Field> = hash.into_iter().map(field).collect();
+        let mut fields: Vec<Field> = held.levels.into_iter().map(field).collect();
         fields.sort();
-        let keys = run.server.lock_keys().into_iter().filter(|key| key != NAME);
-        let (levels, others): (Vec<_>, Vec<_>) = keys.partition(|key| key.contains(":rwlock_timeout:"));
-        Standing { mode, fields, levels: exact.then_some(levels.len()), others }
+        Standing { mode: held.mode, fields, levels: exact.then_some(held.read_levels), others: held.others }
     }
 }
 
-#[test]
-fn the_read_write_lock_does_what_its_model_says() {
-    let mut run = Run::new("read-write");
+on_each_server! {
+    the_read_write_lock_does_what_its_model_says: "read-write" by follow;
+}
+
+fn follow(mut run: Run) {
     let clients = [run.client(), run.client(), run.client()];
     let actors = CLIENT_OF.map(|n| {
         let lock = clients[n].rw_lock(NAME);
@@ -239,7 +238,7 @@ fn the_read_write_lock_does_what_its_model_says() {
                 (broken, soon) = (false, false);
                 if run.chance(2) {
                     run.note("all leases end".into());
-                    run.delete_all();
+                    run.place.delete_all();
                 } else {
                     run.note(format!("{who} frees it by force"));
                     let freed = clients[CLIENT_OF[who]].rw_lock(NAME).force_unlock().unwrap();

@@ -279,6 +279,7 @@ fn no_update_is_lost_under_leases_that_are_too_short() {
     let (done, refused) = (done.into_inner(), refused.into_inner());
     assert!(done > 0, "{refused} refused");
     assert_eq!(balance(&server), 100 + i64::from(done), "{done} done, {refused} refused");
+    server.assert_clean();
 }
 
 #[test]

@@ -1,12 +1,19 @@
 //! Locks in a PostgreSQL database.
 
+mod backends;
 mod connecting;
 mod faults;
 mod fence;
+mod full;
 mod functions;
 mod intervals;
 mod load;
+mod lost_replies;
+mod passed_on;
 mod primitives;
+mod replication;
+#[cfg(feature = "tls")]
+mod secure;
 
 /// A server, or nothing to test: then the rig has said so.
 macro_rules! server {

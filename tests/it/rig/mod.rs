@@ -92,7 +92,8 @@ pub(crate) fn signal(pid: u32, name: &str) {
             // `pid (comm) state ...`
             let stat =
                 |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.unwrap().path().join("stat"));
-            tasks.map(stat).all(|stat| stat.is_ok_and(|stat| stat.contains(") T ")))
+            // A child of a process that is stopped stays a zombie when it ends.
+            tasks.map(stat).all(|stat| stat.is_ok_and(|stat| stat.contains(") T ") || stat.contains(") Z ")))
         });
     }
 }

@@ -48,6 +48,12 @@ fn binaries() -> Option<&'static Path> {
     FOUND.get_or_init(find).as_deref()
 }
 
+/// Where nobody can say, it is assumed.
+fn has_tls(binaries: &Path) -> bool {
+    let built = Command::new(binaries.join("pg_config")).arg("--configure").output();
+    built.map_or(true, |built| String::from_utf8_lossy(&built.stdout).contains("ssl"))
+}
+
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
@@ -93,7 +99,13 @@ impl Postgres {
     }
 
     /// A server that does not run yet.
+    ///
+    /// `None` also if it shall have TLS and was built without, which is said on standard error.
     pub(crate) fn prepare(settings: &str) -> Option<Self> {
+        if settings.contains("ssl = on") && !has_tls(binaries()?) {
+            eprintln!("SKIPPED: this PostgreSQL was built without TLS");
+            return None;
+        }
         let server = Self::empty(settings)?;
         let mut initdb = command(&binaries()?.join("initdb"));
         initdb.arg("-D").arg(server.data()).args([
@@ -136,6 +148,31 @@ impl Postgres {
         Some(Self { dir, port: 0, settings: settings.to_owned() })
     }
 
+    /// Gives a directory to the user that the server runs as.
+    pub(crate) fn own(&self, dir: &Path) {
+        if is_root() {
+            std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+
+    /// Makes this server, which was stopped, a standby of that one, which was its standby.
+    pub(crate) fn follow(&self, primary: &Self) {
+        fs::write(self.data().join("standby.signal"), "").unwrap();
+        self.own(&self.data().join("standby.signal"));
+        let source = format!("host={} port={} user=leasehold", primary.dir.display(), primary.number());
+        let auto = self.data().join("postgresql.auto.conf");
+        let mut text = fs::read_to_string(&auto).unwrap();
+        text += &format!("primary_conninfo = '{source}'\n");
+        fs::write(&auto, text).unwrap();
+        self.run();
+    }
+
+    /// Whether its main process runs, which starts the others again after a crash if it can.
+    pub(crate) fn runs(&self) -> bool {
+        let text = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        text.lines().next().is_some_and(|pid| Path::new("/proc").join(pid).exists())
+    }
+
     /// A standby that streams from this server. It does not run yet.
     pub(crate) fn standby(&self, settings: &str) -> Self {
         let standby = Self::empty(settings).unwrap();
@@ -147,9 +184,11 @@ impl Postgres {
     }
 
     pub(crate) fn run(&self) {
+        // A standby that has just lost its primary rests before it tries again, and may be promoted no
+        // sooner: 5 s by default, which is longer than the leases of the tests.
         let mut text = format!(
             "listen_addresses = '{}'\nunix_socket_directories = '{}'\nfsync = off\nshared_buffers = 16MB\n\
-             max_connections = 60\nmax_wal_senders = 4\nlog_min_messages = warning\n{}\n",
+             max_connections = 60\nmax_wal_senders = 4\nlog_min_messages = warning\nwal_retrieve_retry_interval = 100ms\n{}\n",
             if self.port > 0 { "127.0.0.1" } else { "" },
             self.dir.display(),
             self.settings
@@ -300,8 +339,10 @@ impl Postgres {
     }
 
     fn try_resume(&self) -> bool {
-        let resume = |pid: u32| Command::new("kill").args(["-CONT", &pid.to_string()]).status();
-        self.processes().into_iter().map(resume).all(|done| done.is_ok_and(|status| status.success()))
+        let kill = |pid: u32| Command::new("kill").args(["-CONT", &pid.to_string()]).status();
+        // The first goes on at once, and may end one of the others before its turn.
+        let resume = |pid| kill(pid).is_ok_and(|done| done.success() || !Path::new(&format!("/proc/{pid}")).exists());
+        self.processes().into_iter().all(resume)
     }
 
     /// Ends all backends of clients but that of the caller, and waits for that.
@@ -312,11 +353,33 @@ impl Postgres {
         );
     }
 
-    /// After its clients are gone: no hold, no place in a queue, no backend.
+    /// After its clients are gone: no hold, no place in a queue, no backend, and so no channel; and
+    /// of what only a sweep removes nothing that lasts.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         wait_until("nothing is held", || self.held().is_empty());
         wait_until("no backend is left", || self.backends() == 0);
+        let left = self.texts(
+            "SELECT 'a fence of ' || name FROM leasehold.fenced \
+             UNION ALL SELECT 'a hold without end: ' || name FROM leasehold.lock WHERE NOT isfinite(ends) AND holder IS NOT NULL \
+             UNION ALL SELECT 'a mark for longer than an hour: ' || id FROM leasehold.once \
+                 WHERE ends > clock_timestamp() + interval '1 hour' \
+             UNION ALL SELECT 'more than 16 clients wait for ' || name FROM leasehold.lock WHERE cardinality(wants) > 16 \
+             UNION ALL SELECT 'a prepared transaction ' || gid FROM pg_prepared_xacts",
+        );
+        assert!(left.is_empty(), "{left:?}");
+        // Whatever is at rest goes, and nothing else stands there but counts.
+        self.run_sql(
+            "UPDATE leasehold.lock SET ends = '-infinity', wanted = '-infinity' WHERE number IS NULL; \
+             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v1.sweep(0, 1000000)",
+        );
+        let stays = self.texts(
+            "SELECT name || ' ' || kind::text FROM leasehold.lock WHERE number IS NULL \
+             UNION ALL SELECT name || ' shared' FROM leasehold.share s \
+                 WHERE NOT EXISTS (SELECT FROM leasehold.lock k WHERE k.name = s.name AND k.number IS NOT NULL) \
+             UNION ALL SELECT name || ' waits' FROM leasehold.waiter UNION ALL SELECT 'mark ' || id FROM leasehold.once",
+        );
+        assert!(stays.is_empty(), "a sweep leaves {stays:?}");
     }
 }
 

@@ -31,6 +31,19 @@ pub(crate) struct TlsFront {
 
 impl TlsFront {
     pub(crate) fn start(certificates: &Certificates, upstream: PathBuf) -> Self {
+        Self::listen(certificates, upstream, |_| Ok(()))
+    }
+
+    /// In front of a PostgreSQL, whose clients ask whether there is TLS before they begin it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn before_postgres(certificates: &Certificates, upstream: PathBuf) -> Self {
+        Self::listen(certificates, upstream, |mut client| {
+            client.read_exact(&mut [0; 8])?;
+            client.write_all(b"S")
+        })
+    }
+
+    fn listen(certificates: &Certificates, upstream: PathBuf, prelude: fn(&TcpStream) -> std::io::Result<()>) -> Self {
         let identity = certificates.server();
         let chain = CertificateDer::pem_file_iter(&identity.certificate).unwrap().map(Result::unwrap).collect();
         let key = PrivateKeyDer::from_pem_file(&identity.key).unwrap();
@@ -50,7 +63,11 @@ impl TlsFront {
                 client.set_nodelay(true).unwrap();
                 shared.streams.lock().push(client.try_clone().unwrap());
                 let (state, session) = (shared.clone(), ServerConnection::new(config.clone()).unwrap());
-                std::thread::spawn(move || carry(session, &client, &server, &state));
+                std::thread::spawn(move || {
+                    if prelude(&client).is_ok() {
+                        carry(session, &client, &server, &state);
+                    }
+                });
             }
         });
         Self { port, state, acceptor: Some(acceptor) }
@@ -62,6 +79,11 @@ impl TlsFront {
 
     pub(crate) fn url(&self) -> String {
         format!("rediss://127.0.0.1:{}/", self.port)
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres_url(&self, user: &str, parameters: &str) -> String {
+        format!("postgres://{user}@127.0.0.1:{}/postgres?{parameters}", self.port)
     }
 
     /// From now on a record to the client has this many bytes at most.

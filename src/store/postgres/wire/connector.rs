@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::install::install;
 use super::listener::{ListenReader, ListenWriter, listen};
 use super::request::Row;
-use super::startup::log_in;
+use super::startup::{Refusal, log_in};
 use super::transport::{Transport, malformed, to_error};
 use super::unknown_outcome::{Boot, Facts};
 use crate::base::clock::Clock;
@@ -34,6 +34,27 @@ pub(crate) struct Server {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) known: Known,
+}
+
+impl Server {
+    /// Whether a connection there begins with TLS, and whether it may also do it the other way.
+    #[cfg(feature = "tls")]
+    fn wants_tls(&self, address: &Address) -> (bool, bool) {
+        if self.tls.is_none() || !matches!(address, Address::Tcp { .. }) {
+            return (false, false);
+        }
+        match self.url.ssl.mode {
+            SslMode::Allow => (false, true),
+            SslMode::Prefer => (true, true),
+            _ => (true, false),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[expect(clippy::unused_self, reason = "with TLS it is needed")]
+    fn wants_tls(&self, _address: &Address) -> (bool, bool) {
+        (false, false)
+    }
 }
 
 /// What the last connections have shown.
@@ -103,19 +124,41 @@ impl Connector {
         }
     }
 
+    /// Where the URL leaves it to the server whether there is TLS, and its rules refuse one way,
+    /// the other is tried.
     fn connect_to(&self, address: &Address, timeout: Duration) -> Result<Connection> {
-        let url = &self.server.url;
-        let timeout = url.connect_timeout.map_or(timeout, |own| own.min(timeout));
+        let timeout = self.server.url.connect_timeout.map_or(timeout, |own| own.min(timeout));
+        let deadline = Instant::now() + timeout;
+        let (with_tls, or_else) = self.server.wants_tls(address);
+        let refused = match self.connect_once(address, timeout, with_tls) {
+            Err(refusal) if refusal.by_rule && or_else => refusal.error,
+            other => return other.map_err(|refusal| refusal.error),
+        };
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        self.connect_once(address, left, !with_tls).map_err(|again| {
+            let (first, second) = if with_tls { ("with", "without") } else { ("without", "with") };
+            let [one, other] = [&refused, &again.error].map(|error| error.message());
+            Error::new(refused.kind(), format!("{first} TLS {one}; {second} TLS {other}"))
+        })
+    }
+
+    fn connect_once(
+        &self,
+        address: &Address,
+        timeout: Duration,
+        with_tls: bool,
+    ) -> std::result::Result<Connection, Refusal> {
         let (stream, deadline) = Stream::connect(address, timeout).map_err(|e| to_error(e, address))?;
-        let stream = self.secure(stream, address, deadline)?;
+        let stream = if with_tls { self.secure(stream, address, deadline)? } else { stream };
         let mut transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
-        let pid = log_in(&mut transport, url, &self.server.client_name).map_err(|e| handshake_failed(address, e))?;
+        let pid = log_in(&mut transport, &self.server.url, &self.server.client_name)
+            .map_err(|refusal| Refusal { error: handshake_failed(address, refusal.error), ..refusal })?;
         let facts = self.check(&mut transport, pid).map_err(|e| handshake_failed(address, e))?;
         transport.handshake_done()?;
         Ok(Connection::new(transport, facts, self.server.clock.clone()))
     }
 
-    /// Begins TLS where the URL wants it.
+    /// Begins TLS.
     #[cfg(feature = "tls")]
     fn secure(&self, mut stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
         use std::io::{Read, Write};

@@ -1,7 +1,7 @@
 //! Messages: one thread reads them while other threads subscribe, on one connection.
 
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::server_error::ServerError;
 use super::transport::{MessageReader, malformed, to_error};
 use crate::base::error::Result;
-use crate::store::net::{Address, Stream, is_timeout};
+use crate::store::net::{Address, Stream, Waker, is_timeout};
 
 /// What a read received.
 #[derive(Debug)]
@@ -71,10 +71,19 @@ pub(super) fn listen(
 
 impl ListenReader {
     pub(crate) fn receive(&mut self) -> Result<Frame> {
+        self.receive_by(|own| own.reader.fill(&mut own.stream))
+    }
+
+    /// [`receive`](Self::receive), but waits for `timeout` at most, and only until woken.
+    pub(crate) fn receive_within(&mut self, waker: &Waker, timeout: Duration) -> Result<Frame> {
+        self.receive_by(|own| own.reader.fill(&mut own.stream.until_woken(waker, timeout)))
+    }
+
+    fn receive_by(&mut self, fill: impl Fn(&mut Self) -> io::Result<()>) -> Result<Frame> {
         loop {
             let message = match self.reader.next().map_err(|_| malformed(&self.address))? {
                 Some(message) => message,
-                None => match self.reader.fill(&mut self.stream) {
+                None => match fill(self) {
                     // The part of a message that has arrived is kept.
                     Err(e) if is_timeout(&e) => return Ok(Frame::Timeout),
                     filled => {

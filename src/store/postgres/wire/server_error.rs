@@ -39,6 +39,11 @@ impl ServerError {
         Ok(Self { state, fatal: matches!(&*severity, "FATAL" | "PANIC"), text })
     }
 
+    /// No rule of the server (`pg_hba.conf`) lets a connection of this kind in.
+    pub(super) fn is_by_rule(&self) -> bool {
+        self.state == "28000"
+    }
+
     /// The row is locked by another transaction.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         self.state == "55P03"

@@ -13,14 +13,31 @@ use super::transport::{Transport, malformed};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::postgres::url::{Binding, PostgresUrl};
 
+/// Why a log-in failed.
+pub(super) struct Refusal {
+    pub(super) error: Error,
+    /// The server lets nobody in like this, before it asks for a password: with TLS, or without.
+    pub(super) by_rule: bool,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { error, by_rule: false }
+    }
+}
+
 /// Logs in. Returns the process id that the other end says the backend has.
-pub(super) fn log_in(transport: &mut Transport, url: &PostgresUrl, client_name: &str) -> Result<i32> {
+pub(super) fn log_in(
+    transport: &mut Transport,
+    url: &PostgresUrl,
+    client_name: &str,
+) -> std::result::Result<i32, Refusal> {
     let application = url.application_name.as_deref().unwrap_or(client_name);
     let mut parameters = vec![("user", &*url.user), ("database", &*url.database), ("client_encoding", "UTF8")];
     parameters.push(("application_name", application));
     parameters.extend(url.options.as_deref().map(|options| ("options", options)));
     send(transport, |out| frontend::startup_message(parameters, out))?;
-    let mut log_in = LogIn { url, scram: None, done: false, proven: false };
+    let mut log_in = LogIn { url, scram: None, asked: false, done: false, proven: false };
     let mut pid = None;
     loop {
         let deadline = transport.deadline();
@@ -29,13 +46,15 @@ pub(super) fn log_in(transport: &mut Transport, url: &PostgresUrl, client_name: 
             Message::BackendKeyData(body) => pid = Some(body.process_id()),
             Message::ReadyForQuery(_) if log_in.done => break,
             Message::ErrorResponse(body) => {
-                return Err(ServerError::read(&body).map_err(|_| malformed(&transport.address))?.to_error());
+                let refused = ServerError::read(&body).map_err(|_| malformed(&transport.address))?;
+                let by_rule = refused.is_by_rule() && !log_in.asked;
+                return Err(Refusal { error: refused.to_error(), by_rule });
             }
             Message::NoticeResponse(_) | Message::ParameterStatus(_) => {}
             message => log_in.answer(transport, message)?,
         }
     }
-    pid.ok_or_else(|| malformed(&transport.address))
+    pid.ok_or_else(|| malformed(&transport.address).into())
 }
 
 fn send(transport: &mut Transport, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<()> {
@@ -44,9 +63,13 @@ fn send(transport: &mut Transport, write: impl FnOnce(&mut BytesMut) -> std::io:
     transport.send(&out)
 }
 
+const NO_SCRAM: &str = "the server did not ask for SCRAM, which channel_binding=require needs";
+
 struct LogIn<'u> {
     url: &'u PostgresUrl,
     scram: Option<ScramSha256>,
+    /// The server has asked for a proof.
+    asked: bool,
     done: bool,
     /// The server has shown that it knows the password too.
     proven: bool,
@@ -59,7 +82,7 @@ impl LogIn<'_> {
             return Err(malformed(&transport.address));
         }
         if self.url.binding == Binding::Require && self.scram.is_none() {
-            return Err(denied("the server did not ask for SCRAM, which channel_binding=require needs"));
+            return Err(denied(NO_SCRAM));
         }
         self.done = true;
         Ok(())
@@ -77,6 +100,13 @@ impl LogIn<'_> {
     fn answer(&mut self, transport: &mut Transport, message: Message) -> Result<()> {
         if self.done {
             return Err(malformed(&transport.address));
+        }
+        self.asked = true;
+        // Before the password is sent: whoever asks for it like this may be in the middle.
+        let is_bare =
+            matches!(message, Message::AuthenticationCleartextPassword | Message::AuthenticationMd5Password(_));
+        if is_bare && self.url.binding == Binding::Require {
+            return Err(denied(NO_SCRAM));
         }
         match message {
             Message::AuthenticationCleartextPassword => {

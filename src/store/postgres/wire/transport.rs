@@ -104,7 +104,7 @@ impl Transport {
             if let Some(message) = self.reader.next().map_err(|_| malformed(&self.address))? {
                 return Ok(Some(message));
             }
-            match self.reader.fill(&mut Now(&mut self.stream)) {
+            match self.reader.fill(&mut self.stream.now()) {
                 Err(e) if is_timeout(&e) => return Ok(None),
                 filled => filled.map_err(|e| to_error(e, &self.address))?,
             }
@@ -121,14 +121,6 @@ impl Transport {
     /// The socket, and the bytes that were read ahead.
     pub(super) fn into_parts(self) -> (Stream, Address, MessageReader) {
         (self.stream, self.address, self.reader)
-    }
-}
-
-struct Now<'s>(&'s mut Stream);
-
-impl Read for Now<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read_now(buffer)
     }
 }
 

@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use super::inquiry::Inquiry;
 use super::known::Listening;
 use crate::base::error::{ErrorKind, Result};
-use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, Waker, ask_all, listen_at, wait_for_input};
+use crate::store::net::Waker;
+use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, ask_all, listen_at, wait_for_input};
 
 /// How often all sentinels are asked without a sign of a failover, and how soon one that ended its
 /// subscription is tried again.

@@ -24,7 +24,6 @@ mod target;
 mod transport;
 mod unknown_outcome;
 mod url;
-mod waker;
 
 pub(crate) use ask::ask_all;
 pub(crate) use batch::Outcome;
@@ -41,4 +40,3 @@ pub(crate) use script::{Publishing, Script, sha_of};
 pub(crate) use shape::Shape;
 pub(crate) use target::{Epoch, FindMaster, Master, Target};
 pub(crate) use unknown_outcome::{Failure, UnknownOutcome};
-pub(crate) use waker::Waker;

@@ -14,10 +14,9 @@ use super::reader::ReplyReader;
 use super::reply::{Reply, ServerError};
 use super::request::Request;
 use super::target::Epoch;
-use super::transport::{ENDED, Now, next_reply, shake, to_error};
-use super::waker::Waker;
+use super::transport::{ENDED, next_reply, shake, to_error};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::net::{Stream, is_timeout, readable};
+use crate::store::net::{Stream, Waker, is_timeout, readable};
 
 /// What a read received.
 #[derive(Debug, PartialEq, Eq)]
@@ -228,31 +227,19 @@ impl PubSubReader {
 impl Socket {
     /// [`receive`](Self::receive), but waits for `timeout` at most, and only until woken.
     fn receive_within(&mut self, waker: &Waker, timeout: Duration) -> Result<Frame> {
-        let reply = loop {
-            if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
-                break reply;
-            }
-            // Whoever does not wait need not ask poll first. With TLS the last reader may have left
-            // a message that poll does not report.
-            let looks = timeout.is_zero() || self.stream.has_read_ahead();
-            if !looks && !waker.wait_with_one(&self.stream, timeout) {
-                return Ok(Frame::Timeout);
-            }
-            match self.reader.fill(&mut Now(&mut self.stream)) {
-                // The part of a message that has arrived is kept.
-                Err(e) if is_timeout(&e) => return Ok(Frame::Timeout),
-                filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
-            }
-        };
-        Self::frame(reply)
+        self.receive_by(|socket| socket.reader.fill(&mut socket.stream.until_woken(waker, timeout)))
     }
 
     fn receive(&mut self) -> Result<Frame> {
+        self.receive_by(|socket| socket.reader.fill(&mut socket.stream))
+    }
+
+    fn receive_by(&mut self, fill: impl Fn(&mut Self) -> io::Result<()>) -> Result<Frame> {
         let reply = loop {
             if let Some(reply) = next_reply(&mut self.reader, &self.endpoint)? {
                 break reply;
             }
-            match self.reader.fill(&mut self.stream) {
+            match fill(self) {
                 // The part of a message that has arrived is kept.
                 Err(e) if is_timeout(&e) => return Ok(Frame::Timeout),
                 filled => filled.map_err(|e| to_error(e, &self.endpoint))?,

@@ -1,6 +1,6 @@
 //! Bytes and replies over one socket.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::busy_poll::BusyPoll;
@@ -110,7 +110,7 @@ impl Transport {
             if !std::mem::take(&mut fresh) && !self.stream.has_read_ahead() {
                 return Ok(None);
             }
-            match self.reader.fill(&mut Now(&mut self.stream)) {
+            match self.reader.fill(&mut self.stream.now()) {
                 Err(e) if is_timeout(&e) => return Ok(None),
                 filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
             }
@@ -137,14 +137,6 @@ impl Transport {
 
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
-    }
-}
-
-pub(super) struct Now<'s>(pub(super) &'s mut Stream);
-
-impl Read for Now<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read_now(buffer)
     }
 }
 

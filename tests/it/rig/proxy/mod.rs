@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -64,6 +64,10 @@ struct State {
     hits: AtomicU32,
     release_held: AtomicBool,
     held_over: AtomicBool,
+    /// See `keep_backends`.
+    keep_backends: AtomicBool,
+    /// How long the last reply was of which only a part was forwarded.
+    reply_length: AtomicUsize,
     refuse: AtomicBool,
     silent: AtomicBool,
     servers_cut_off: AtomicBool,
@@ -259,6 +263,19 @@ impl Proxy {
         wait_until("the held request is over", || self.state.held_over.load(Ordering::SeqCst));
     }
 
+    /// Sets whether a fault that ends a connection ends it only for the client, as where a router in
+    /// between dies: at the server its request runs on, and the other end seems to be there.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn keep_backends(&self, keep: bool) {
+        self.state.keep_backends.store(keep, Ordering::SeqCst);
+    }
+
+    /// How long the reply was that a fault cut last.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn reply_length(&self) -> usize {
+        self.state.reply_length.load(Ordering::SeqCst)
+    }
+
     /// Sets whether new connections are closed at once.
     pub(crate) fn refuse(&self, refuse: bool) {
         self.state.refuse.store(refuse, Ordering::SeqCst);
@@ -381,13 +398,18 @@ fn carry(
         }
         let fault = if peer == Peer::Server { None } else { take_fault(state, &words) };
         let done = match fault {
-            None => exchange(protocol, &mut client, &mut server, &request, None).is_some(),
+            None => exchange(protocol, &mut client, &mut server, &request, None, state).is_some(),
             Some(fault) => {
                 state.hits.fetch_add(1, Ordering::SeqCst);
                 meet(fault, protocol, &mut client, &mut server, &request, state)
             }
         };
         if !done {
+            if fault.is_some() && state.keep_backends.load(Ordering::SeqCst) {
+                // The server's end stays open: `streams` has it too.
+                let _ = client.shutdown(std::net::Shutdown::Both);
+                return;
+            }
             return close(&client, &server);
         }
     }
@@ -427,15 +449,15 @@ fn meet(
             false
         }
         Fault::CutAfterApplied => {
-            let _ = exchange(protocol, client, server, request, Some(0));
+            let _ = exchange(protocol, client, server, request, Some(0), state);
             false
         }
         Fault::CutReplyAt(n) => {
-            let _ = exchange(protocol, client, server, request, Some(n));
+            let _ = exchange(protocol, client, server, request, Some(n), state);
             false
         }
         Fault::BlackHoleReply => {
-            let _ = exchange(protocol, client, server, request, Some(0));
+            let _ = exchange(protocol, client, server, request, Some(0), state);
             let _ = client.read_to_end(&mut Vec::new());
             false
         }
@@ -446,7 +468,7 @@ fn meet(
             client.write_all(&reply).is_ok()
         }
         Fault::StallThenCut(pause) => {
-            let _ = exchange(protocol, client, server, request, Some(0));
+            let _ = exchange(protocol, client, server, request, Some(0), state);
             std::thread::sleep(pause);
             false
         }
@@ -459,10 +481,10 @@ fn meet(
         }
         Fault::Stray(frame) => {
             let _ = client.write_all(frame);
-            exchange(protocol, client, server, request, None).is_some()
+            exchange(protocol, client, server, request, None, state).is_some()
         }
         Fault::StrayAfter(frame, pause) => {
-            let done = exchange(protocol, client, server, request, None).is_some();
+            let done = exchange(protocol, client, server, request, None, state).is_some();
             std::thread::sleep(pause);
             done && client.write_all(frame).is_ok()
         }
@@ -482,10 +504,14 @@ fn exchange(
     server: &mut UnixStream,
     request: &[u8],
     most: Option<usize>,
+    state: &State,
 ) -> Option<()> {
     server.write_all(request).ok()?;
     let reply = read_reply(protocol, server)?;
     let end = most.map_or(reply.len(), |n| n.min(reply.len()));
+    if most.is_some() {
+        state.reply_length.store(reply.len(), Ordering::SeqCst);
+    }
     client.write_all(&reply[..end]).ok()
 }
 

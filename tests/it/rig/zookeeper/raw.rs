@@ -23,6 +23,8 @@ pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
     pub(crate) czxid: i64,
     pub(crate) version: i32,
+    /// How often a child was created or deleted.
+    pub(crate) cversion: i32,
     /// The session of an ephemeral node; 0 for others, also for containers.
     pub(crate) owner: i64,
     pub(crate) children: i32,
@@ -50,6 +52,7 @@ impl Raw {
     pub(crate) fn resume(port: u16, timeout: Duration, session: i64, password: &[u8]) -> Option<Self> {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_read_timeout(Some(CAP)).unwrap();
+        stream.set_nodelay(true).unwrap();
         let mut body = Body::default();
         body.int(0).long(0).int(i32::try_from(timeout.as_millis()).unwrap()).long(session).bytes(password).byte(0);
         stream.write_all(&body.frame()).ok()?;
@@ -126,9 +129,9 @@ impl Raw {
         let mut answer = self.call(4, Body::default().text(path).byte(0))?;
         let data = answer.bytes();
         let (czxid, _mzxid, _ctime, _mtime) = (answer.long(), answer.long(), answer.long(), answer.long());
-        let (version, _cversion, _aversion) = (answer.int(), answer.int(), answer.int());
+        let (version, cversion, _aversion) = (answer.int(), answer.int(), answer.int());
         let (owner, _length, children) = (answer.long(), answer.int(), answer.int());
-        Ok(Node { data, czxid, version, owner, children })
+        Ok(Node { data, czxid, version, cversion, owner, children })
     }
 
     /// Sets a watch on the node's data.

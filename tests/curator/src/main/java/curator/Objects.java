@@ -41,7 +41,11 @@ final class Objects {
         if (primitive.equals("bench")) {
             return new Bench(link, name).run(method, args);
         }
-        Object object = kept.computeIfAbsent(primitive + " " + name, key -> object(primitive, name));
+        String key = primitive + " " + name;
+        if (!kept.containsKey(key)) {
+            kept.putIfAbsent(key, object(primitive, name));
+        }
+        Object object = kept.get(key);
         if (method.equals("turns")) {
             return Turns.take(object, args);
         }
@@ -154,21 +158,21 @@ final class Objects {
 
     /**
      * Takes the lock and keeps it for so many milliseconds, or until the state of the connection says that it is gone: what
-     * Curator advises. Returns from when to when this thread took the lock for its own, on the clock above.
+     * Curator advises. Returns from when to when this thread took the lock for its own, on the clock of {@link Link}. What is gone is
+     * not given up: that would wait for a server.
      */
     private String believes(InterProcessLock lock, long millis, boolean cautious) throws Exception {
         lock.acquire();
         long from = System.nanoTime();
         long to = from;
-        while (to - from < millis * 1_000_000 && link.isBelieved(cautious)) {
-            Thread.sleep(1);
+        while (to - from < millis * 1_000_000) {
+            if (!link.isBelieved(cautious)) {
+                return from + " " + to;
+            }
             to = System.nanoTime();
+            Thread.sleep(1);
         }
-        try {
-            lock.release();
-        } catch (Exception e) {
-            // Its node is gone, or will go with its session.
-        }
+        lock.release();
         return from + " " + to;
     }
 

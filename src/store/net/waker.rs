@@ -1,9 +1,11 @@
 //! Wakes a thread that waits for input of several connections.
 
+#[cfg(unix)]
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use super::poll::readable;
 use crate::base::event::Interrupt;
-use crate::store::net::{Stream, readable};
 
 /// A pair of sockets: what is written to one ends a wait that includes the other.
 #[cfg(unix)]
@@ -29,8 +31,7 @@ impl Waker {
     }
 
     /// Waits for input of the stream, for a wake-up, or for `timeout`. True if it has input.
-    pub(super) fn wait_with_one(&self, stream: &Stream, timeout: Duration) -> bool {
-        use std::os::fd::AsFd;
+    pub(super) fn wait_with_one(&self, stream: &impl AsFd, timeout: Duration) -> bool {
         let ready = readable(&[&stream.as_fd(), &self.receiver.as_fd()], timeout);
         if ready[1] {
             self.forget();
@@ -39,8 +40,8 @@ impl Waker {
     }
 
     /// Waits for input of a stream, for a wake-up, or for `timeout`.
-    pub(super) fn wait_with<'s>(&'s self, streams: impl Iterator<Item = &'s Stream>, timeout: Duration) {
-        use std::os::fd::{AsFd, BorrowedFd};
+    pub(crate) fn wait_with<'s, S: AsFd + 's>(&'s self, streams: impl Iterator<Item = &'s S>, timeout: Duration) {
+        use std::os::fd::BorrowedFd;
         let own = std::iter::once(self.receiver.as_fd());
         let streams = streams.map(|stream| -> BorrowedFd<'_> { stream.as_fd() });
         let all: Vec<BorrowedFd<'_>> = own.chain(streams).collect();
@@ -77,11 +78,11 @@ impl Waker {
 
     pub(crate) fn wake(&self) {}
 
-    pub(super) fn wait_with<'s>(&self, streams: impl Iterator<Item = &'s Stream>, timeout: Duration) {
+    pub(crate) fn wait_with<'s, S: 's>(&self, streams: impl Iterator<Item = &'s S>, timeout: Duration) {
         readable(&streams.collect::<Vec<_>>(), timeout.min(Duration::from_millis(5)));
     }
 
-    pub(super) fn wait_with_one(&self, stream: &Stream, timeout: Duration) -> bool {
+    pub(super) fn wait_with_one<S>(&self, stream: &S, timeout: Duration) -> bool {
         readable(&[stream], timeout.min(Duration::from_millis(5))).contains(&true)
     }
 }

@@ -1,0 +1,244 @@
+//! Where the locks of a run live, and what stands there.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use leasehold::LockClient;
+
+use super::NAME;
+#[cfg(feature = "postgres")]
+use crate::rig::Postgres;
+use crate::rig::{Proxy, Server};
+
+/// A server, and a connection that looks into it past the clients.
+pub(super) enum Place {
+    Redis {
+        connection: RefCell<redis::Connection>,
+        server: Server,
+    },
+    #[cfg(feature = "postgres")]
+    Postgres {
+        connection: RefCell<postgres::Client>,
+        server: Postgres,
+    },
+}
+
+/// The holders with their levels, whether they read or write, and what else there is of locks.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// By holder; a writer's ends with `:write`.
+    pub(super) levels: BTreeMap<String, usize>,
+    /// Of a read-write lock.
+    pub(super) mode: Option<String>,
+    /// Of all readers.
+    pub(super) read_levels: usize,
+    /// Places in queues, the sign of a waiting writer.
+    pub(super) others: Vec<String>,
+}
+
+impl Place {
+    pub(super) fn redis() -> Self {
+        let server = Server::start();
+        Self::Redis { connection: RefCell::new(server.connect()), server }
+    }
+
+    /// `None` if there is no PostgreSQL.
+    #[cfg(feature = "postgres")]
+    pub(super) fn postgres() -> Option<Self> {
+        let server = Postgres::start()?;
+        server.run_sql(leasehold::POSTGRES_SCHEMA);
+        Some(Self::Postgres { connection: RefCell::new(server.connect()), server })
+    }
+
+    pub(super) fn proxy(&self) -> Proxy {
+        match self {
+            Self::Redis { server, .. } => Proxy::start(server),
+            #[cfg(feature = "postgres")]
+            Self::Postgres { server, .. } => Proxy::before_postgres(server),
+        }
+    }
+
+    /// A client past the proxy.
+    pub(super) fn client(&self) -> LockClient {
+        match self {
+            Self::Redis { server, .. } => server.client(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres { server, .. } => server.client(),
+        }
+    }
+
+    /// Whether permits whose lease has ended are free at once. In Redis a call returns them.
+    pub(super) fn frees_ended_permits_at_once(&self) -> bool {
+        !matches!(self, Self::Redis { .. })
+    }
+
+    fn cmd<T: redis::FromRedisValue>(connection: &RefCell<redis::Connection>, words: &[&[u8]]) -> T {
+        let mut cmd = redis::Cmd::new();
+        for word in words {
+            cmd.arg(*word);
+        }
+        cmd.query(&mut connection.borrow_mut()).unwrap()
+    }
+
+    pub(super) fn held(&self) -> Held {
+        match self {
+            Self::Redis { server, .. } => {
+                let mut hash = server.hash(NAME);
+                let mode = hash.remove("mode");
+                let levels = hash.into_iter().map(|(holder, levels)| (holder, levels.parse().unwrap())).collect();
+                let keys = server.lock_keys().into_iter().filter(|key| key != NAME);
+                let (reads, others): (Vec<_>, Vec<_>) = keys.partition(|key| key.contains(":rwlock_timeout:"));
+                Held { levels, mode, read_levels: reads.len(), others }
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres { connection, .. } => {
+                let sql = "SELECT holder || CASE kind WHEN 'r' THEN ':write' ELSE '' END, level, kind = 'r', false \
+                               FROM leasehold.lock WHERE holder IS NOT NULL AND ends > clock_timestamp() \
+                           UNION ALL SELECT holder, level, true, true FROM leasehold.share WHERE ends > clock_timestamp()";
+                let mut held = Held::default();
+                for row in connection.borrow_mut().query(sql, &[]).unwrap() {
+                    let level = usize::try_from(row.get::<_, i32>(1)).unwrap();
+                    held.levels.insert(row.get(0), level);
+                    let (of_both, reads): (bool, bool) = (row.get(2), row.get(3));
+                    held.mode = of_both.then(|| if reads { "read" } else { "write" }.to_owned());
+                    held.read_levels += if reads { level } else { 0 };
+                }
+                let sql = "SELECT holder || ' waits' FROM leasehold.waiter \
+                           UNION ALL SELECT bars || ' bars' FROM leasehold.lock WHERE barred > clock_timestamp()";
+                held.others = connection.borrow_mut().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+                held
+            }
+        }
+    }
+
+    /// The waiters of a fair lock, in their order.
+    pub(super) fn queue(&self) -> Vec<String> {
+        match self {
+            Self::Redis { connection, .. } => {
+                Self::cmd(connection, &[b"LRANGE", format!("redisson_lock_queue:{{{NAME}}}").as_bytes(), b"0", b"-1"])
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres { connection, .. } => {
+                let rows = connection.borrow_mut().query("SELECT holder FROM leasehold.waiter ORDER BY place", &[]);
+                rows.unwrap().iter().map(|row| row.get(0)).collect()
+            }
+        }
+    }
+
+    /// Puts a waiter at the end of the queue whose time is over.
+    pub(super) fn add_dead_waiter(&self, holder: &str) {
+        match self {
+            Self::Redis { connection, .. } => {
+                let queue = format!("redisson_lock_queue:{{{NAME}}}");
+                Self::cmd::<u32>(connection, &[b"RPUSH", queue.as_bytes(), holder.as_bytes()]);
+                let deadlines = format!("redisson_lock_timeout:{{{NAME}}}");
+                Self::cmd::<u32>(connection, &[b"ZADD", deadlines.as_bytes(), b"1", holder.as_bytes()]);
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres { connection, .. } => {
+                let sql = "INSERT INTO leasehold.waiter VALUES \
+                           ($1, nextval('leasehold.place'), $2, 'gone', now() - interval '1 s')";
+                connection.borrow_mut().execute(sql, &[&NAME, &holder]).unwrap();
+            }
+        }
+    }
+
+    /// How many permits are free, or the count; `None` if there is none.
+    pub(super) fn free(&self) -> Option<i64> {
+        match self {
+            Self::Redis { connection, .. } => Self::cmd(connection, &[b"GET", NAME.as_bytes()]),
+            #[cfg(feature = "postgres")]
+            Self::Postgres { connection, .. } => {
+                let sql = "SELECT number - (SELECT coalesce(sum(level), 0) FROM leasehold.share s \
+                           WHERE s.name = k.name AND ends > clock_timestamp()) FROM leasehold.lock k";
+                connection.borrow_mut().query_opt(sql, &[]).unwrap().and_then(|row| row.get(0))
+            }
+        }
+    }
+
+    /// How many permits with leases are taken.
+    pub(super) fn taken(&self) -> usize {
+        match self {
+            Self::Redis { .. } => self.members().len(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres { .. } => self.held().read_levels,
+        }
+    }
+
+    /// What stands there of acquisitions of permits.
+    pub(super) fn members(&self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Redis { connection, .. } => {
+                Self::cmd(connection, &[b"ZRANGE", format!("{{{NAME}}}:timeout").as_bytes(), b"0", b"-1"])
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres { .. } => self.held().levels.into_keys().map(String::into_bytes).collect(),
+        }
+    }
+
+    /// The lease of these permits is over.
+    pub(super) fn end_permits(&self, members: &[Vec<u8>]) {
+        for member in members {
+            match self {
+                Self::Redis { connection, .. } => {
+                    let key = format!("{{{NAME}}}:timeout");
+                    Self::cmd::<u32>(connection, &[b"ZADD", key.as_bytes(), b"1", member]);
+                }
+                #[cfg(feature = "postgres")]
+                Self::Postgres { connection, .. } => {
+                    let holder = std::str::from_utf8(member).unwrap();
+                    let sql = "UPDATE leasehold.share SET ends = now() - interval '1 s' WHERE holder = $1";
+                    connection.borrow_mut().execute(sql, &[&holder]).unwrap();
+                }
+            }
+        }
+    }
+
+    /// No hold, no place, no count stands any more.
+    pub(super) fn delete_all(&self) {
+        match self {
+            Self::Redis { connection, server } => {
+                let keys = server.lock_keys();
+                if !keys.is_empty() {
+                    let keys = keys.iter().map(String::as_bytes);
+                    let words: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(keys).collect();
+                    Self::cmd::<u32>(connection, &words);
+                }
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres { connection, .. } => {
+                // The row itself stays, with its token.
+                let sql = "UPDATE leasehold.lock SET holder = NULL, level = 0, number = NULL, \
+                               barred = '-infinity', bars = NULL; \
+                           DELETE FROM leasehold.share; DELETE FROM leasehold.waiter";
+                connection.borrow_mut().batch_execute(sql).unwrap();
+            }
+        }
+    }
+
+    /// The scripts, or the functions, that clients know the server has.
+    pub(super) fn forget_scripts(&self) {
+        match self {
+            Self::Redis { connection, .. } => Self::cmd(connection, &[b"SCRIPT", b"FLUSH"]),
+            #[cfg(feature = "postgres")]
+            Self::Postgres { connection, .. } => {
+                connection.borrow_mut().batch_execute(leasehold::POSTGRES_SCHEMA).unwrap();
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn assert_clean(self) {
+        match self {
+            Self::Redis { connection, server } => {
+                drop(connection);
+                server.assert_clean();
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres { connection, server } => {
+                drop(connection);
+                server.assert_clean();
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Every function may run twice: in each state of its row the second run answers as the first, or
+//! says that it has been done, and changes nothing more.
+
+mod tables;
+
+use self::tables::{STATES, Then, calls};
+use super::server;
+use crate::rig::Postgres;
+
+/// Empties all tables: what a test makes is all that stands there.
+const EMPTY: &str = "DELETE FROM leasehold.lock; DELETE FROM leasehold.share; DELETE FROM leasehold.waiter; \
+                     DELETE FROM leasehold.once; DELETE FROM leasehold.fenced;";
+
+/// Writes out what stands for something in a table.
+fn expand(sql: &str) -> String {
+    let end = |table: &str| format!("UPDATE leasehold.{table} SET ends = now() - interval '1 s' WHERE ends > now()");
+    let dead = "UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE holder = 'third'";
+    let sql = sql.replace("$end", &format!("{}; {}", end("lock"), end("share"))).replace("$dead", dead);
+    let sql = sql.replace("$late", "now() - interval '1 s'");
+    let calls: Vec<String> = sql
+        .split("; ")
+        .map(|one| match one.strip_prefix('$') {
+            Some(call) => format!("SELECT (leasehold_v1.{call})::text"),
+            None => one.to_owned(),
+        })
+        .collect();
+    calls.join("; ")
+}
+
+/// What a call answers; of an error its SQLSTATE.
+fn run(db: &mut postgres::Client, sql: &str) -> String {
+    match db.query_one(sql, &[]) {
+        Ok(row) => row.get::<_, Option<String>>(0).unwrap_or_default(),
+        Err(error) => error.code().unwrap_or_else(|| panic!("{sql}: {error}")).code().to_owned(),
+    }
+}
+
+/// All rows, with what may differ from run to run left out: times, and tokens. And the token.
+fn picture(db: &mut postgres::Client) -> (Vec<String>, i64) {
+    let sql = "SELECT 'lock ' || concat_ws(' ', name, kind, coalesce(holder, '-'), level, \
+                   ends > clock_timestamp() + interval '45 s', ends > clock_timestamp() + interval '75 s', \
+                   number, wants, tokens, barred > clock_timestamp(), bars), \
+                   CASE name WHEN 'k' THEN token END FROM leasehold.lock \
+               UNION ALL SELECT 'share ' || concat_ws(' ', name, holder, level, \
+                   ends > clock_timestamp() + interval '45 s', ends > clock_timestamp() + interval '75 s'), NULL \
+                   FROM leasehold.share \
+               UNION ALL SELECT 'waiter ' || concat_ws(' ', name, place, holder, wake, deadline > clock_timestamp()), NULL \
+                   FROM leasehold.waiter \
+               UNION ALL SELECT 'once ' || concat_ws(' ', id, status, value, ends > clock_timestamp()), NULL \
+                   FROM leasehold.once \
+               UNION ALL SELECT 'fenced ' || name, NULL FROM leasehold.fenced ORDER BY 1";
+    let rows = db.query(sql, &[]).unwrap();
+    let token = rows.iter().filter_map(|row| row.get::<_, Option<i64>>(1)).max();
+    (rows.iter().map(|row| row.get(0)).collect(), token.unwrap_or(0))
+}
+
+/// The first value of an answer, of an array the last.
+fn status(answer: &str) -> &str {
+    match answer.strip_prefix('{') {
+        Some(array) => array.trim_end_matches('}').rsplit(',').next().unwrap(),
+        None => answer.trim_start_matches('(').split([',', ')']).next().unwrap(),
+    }
+}
+
+/// One character for an answer.
+fn sign(answer: &str) -> char {
+    status(answer).chars().next().unwrap_or('.')
+}
+
+#[test]
+fn each_function_may_run_twice_in_every_state() {
+    // Its many errors are what it answers.
+    let server: Postgres = server!(Postgres::start_with("log_min_messages = fatal"));
+    server.run_sql(leasehold::POSTGRES_SCHEMA);
+    let mut db = server.connect();
+    let mut differ = String::new();
+    for (call, then, wanted) in calls() {
+        let sql = expand(&call);
+        let mut signs = String::new();
+        for (state, make) in STATES {
+            db.batch_execute(&format!("{EMPTY} {}", expand(make))).unwrap();
+            let (_, before) = picture(&mut db);
+            let first = run(&mut db, &sql);
+            let (after, between) = picture(&mut db);
+            let second = run(&mut db, &sql);
+            let what = format!("{call}, {state}: {first}, then {second}");
+            signs.push(sign(&first));
+            // Nobody could keep its place there, so none lost it by that: the first to ask again has
+            // a live place from then on, and goes before the others with its next try.
+            if *state == "free, all are dead" && first.starts_with("(0,1,") && call.contains(", 60000, 0, 'c', null") {
+                assert_eq!(status(&second), "1", "{what}");
+                continue;
+            }
+            let as_it_must = match then {
+                Then::Same => first == second,
+                Then::AsBefore => status(&first) == status(&second),
+                Then::Done(done) => first == second || second == done,
+            };
+            assert!(as_it_must, "{what}");
+            let (again, last) = picture(&mut db);
+            assert_eq!(again, after, "{what}");
+            // Unless it was swept.
+            assert!(last == 0 || (before <= between && between <= last), "{what}");
+        }
+        if signs != wanted {
+            differ += &format!("{call}\n  {signs}\n  {wanted}\n");
+        }
+    }
+    assert!(differ.is_empty(), "the answers of these calls differ, the table second:\n{differ}");
+}
+
+/// What a late request must not do: each is refused behind its not-after, and takes nothing.
+#[test]
+fn late_requests_take_nothing() {
+    let server = server!();
+    server.run_sql(leasehold::POSTGRES_SCHEMA);
+    let mut db = server.connect();
+    for (call, ..) in calls().iter().filter(|(call, ..)| call.contains("$late")) {
+        db.batch_execute(EMPTY).unwrap();
+        let answer = run(&mut db, &expand(call));
+        // A semaphore that is not there has no permits, whenever it is asked.
+        let wanted = if call.starts_with("$permit") { "4" } else { "3" };
+        assert_eq!(status(&answer), wanted, "{call}");
+        assert!(server.held().is_empty(), "{call}");
+    }
+}
+
+/// Of a grant with several tokens each is fenced as the grant is, and none before or behind it.
+#[test]
+fn each_token_of_a_grant_is_fenced() {
+    let server = server!();
+    server.run_sql(leasehold::POSTGRES_SCHEMA);
+    let mut db = server.connect();
+    for acquire in ["acquire", "acquire_now"] {
+        let sql = format!("SELECT value FROM leasehold_v1.{acquire}('k', 'me', 60000, 0, 0, null, 5)");
+        let first: i64 = db.query_one(&sql, &[]).unwrap().get(0);
+        for fence in ["fence", "fence_at_commit"] {
+            let sql = format!("SELECT leasehold_v1.{fence}('k', $1)");
+            let mut holds = |token: i64| db.execute(&sql, &[&token]).is_ok();
+            let fenced: Vec<bool> = (-1..=5).map(|more| holds(first + more)).collect();
+            assert_eq!(fenced, [false, true, true, true, true, true, false], "{acquire}, {fence}");
+        }
+        // One level more is of the same grant.
+        db.execute("SELECT leasehold_v1.acquire('k', 'me', 60000, 1, 0, null)", &[]).unwrap();
+        db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).unwrap();
+        let sql = "SELECT value FROM leasehold_v1.acquire('k', 'me', 60000, 0, 0, null)";
+        let next: i64 = db.query_one(sql, &[]).unwrap().get(0);
+        assert!(next > first + 4, "{acquire}: no token is given twice");
+        assert!(db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).is_err());
+    }
+}

@@ -1,0 +1,330 @@
+//! Holds that several threads of a client have, one after another or at the same time, when the
+//! database loses them, or what was asked about them.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use leasehold::fencing::TransactionFence;
+use leasehold::{ErrorKind, LockClient, OwnedRwLockReadGuard, ReentrantMutexGuard, RwLock};
+
+use super::server;
+use crate::rig::Postgres;
+use crate::rig::{CAP, Child, Fault, Proxy, ms, wait_for, wait_until};
+use crate::turns::in_a_passed_turn;
+
+const NAME: &str = "job";
+const READERS: usize = 6;
+
+fn readers(server: &Postgres) -> i64 {
+    server.number_of("SELECT count(*) FROM leasehold.share WHERE ends > clock_timestamp()")
+}
+
+/// Guards that share one hold: read until they have begun so soon after each other.
+fn shared(lock: &RwLock, server: &Postgres) -> Vec<OwnedRwLockReadGuard> {
+    let mut guards = Vec::new();
+    wait_until("all of them have one hold", || {
+        guards.clear();
+        guards.extend((0..READERS).map(|_| lock.read_owned().unwrap()));
+        readers(server) == 1
+    });
+    guards
+}
+
+/// As a fail-over does that has forgotten the last grants.
+fn forget(server: &Postgres) {
+    server.run_sql("DELETE FROM leasehold.share; UPDATE leasehold.lock SET holder = NULL, level = 0");
+}
+
+#[test]
+fn all_readers_of_a_hold_learn_that_it_is_lost() {
+    let server = server!();
+    let (client, other) = (server.builder().lease(ms(3000)).build().unwrap(), server.client());
+    let lock = client.rw_lock(NAME);
+    let lose: [&dyn Fn(); 4] = [
+        &|| assert!(other.rw_lock(NAME).force_unlock().unwrap()),
+        &|| assert!(lock.force_unlock().unwrap()),
+        &|| forget(&server),
+        &|| {
+            // Its lease is over by the server's clock.
+            server.run_sql("UPDATE leasehold.share SET ends = now() - interval '1 s'");
+        },
+    ];
+    for lose in lose {
+        let guards = shared(&lock, &server);
+        let (tell, told) = channel();
+        for guard in &guards {
+            let tell = tell.clone();
+            guard.on_lost(move || tell.send(()).unwrap());
+        }
+        lose();
+        let write = other.rw_lock(NAME).try_write().unwrap().expect("free");
+        assert!(guards.iter().all(|guard| guard.wait_lost(CAP)));
+        guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
+        assert!(lock.try_read().unwrap().is_none(), "nobody joins it any more");
+        assert!(guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost));
+        wait_until("what was lost is undone, and not the writer", || server.held() == [NAME]);
+        assert_eq!(readers(&server), 0);
+        write.unlock().unwrap();
+    }
+    drop((lock, client, other));
+    server.assert_clean();
+}
+
+/// One hold, so what one member's request meets is no other's loss.
+#[test]
+fn a_shared_hold_outlives_faults_and_its_last_release_may_be_lost() {
+    let server = server!();
+    let proxy = Proxy::before_postgres(&server);
+    let url = proxy.url();
+    let client = LockClient::builder().url(url).lease(ms(20_000)).io_timeout(ms(1500)).build().unwrap();
+    let (lock, other) = (client.rw_lock(NAME), server.client());
+    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(20), Fault::BlackHoleReply] {
+        let mut guards = shared(&lock, &server);
+        server.end_backends();
+        server.stop("immediate");
+        server.run();
+        wait_until("it serves again", || guards[0].extend(ms(20_000)).is_ok());
+        assert!(guards.iter().all(OwnedRwLockReadGuard::is_held) && readers(&server) == 1, "{fault:?}");
+        let last = guards.pop().unwrap();
+        guards.into_iter().for_each(|guard| guard.unlock().unwrap());
+        assert!(last.is_held() && other.rw_lock(NAME).try_write().unwrap().is_none());
+        proxy.inject(NAME, fault);
+        if let Err(error) = last.unlock() {
+            assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {error:?}");
+        }
+        wait_until("it is undone", || server.held().is_empty());
+        proxy.disarm();
+        other.rw_lock(NAME).try_write().unwrap().expect("free").unlock().unwrap();
+    }
+    drop((lock, client, other, proxy));
+    server.assert_clean();
+}
+
+#[test]
+fn nobody_joins_a_hold_of_a_suspended_server() {
+    let server = server!();
+    let client = server.builder().lease(ms(900)).io_timeout(ms(400)).build().unwrap();
+    let lock = client.rw_lock(NAME);
+    let guards = shared(&lock, &server);
+    server.suspend();
+    assert!(guards.iter().all(|guard| guard.wait_lost(CAP) && guard.remaining().is_zero()));
+    assert_eq!(lock.try_read().unwrap_err().kind(), ErrorKind::Unreachable);
+    server.resume();
+    guards.into_iter().for_each(|guard| assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost));
+    wait_until("it is undone", || server.held().is_empty());
+    drop((lock, client));
+    server.assert_clean();
+}
+
+#[test]
+fn a_turn_whose_hold_is_lost_learns_of_it() {
+    let server = server!();
+    let (client, other) = (server.builder().lease(ms(900)).build().unwrap(), server.client());
+    for by_force in [true, false] {
+        let errors = in_a_passed_turn(&client, |guard| {
+            if by_force {
+                assert!(other.mutex(NAME).force_unlock().unwrap());
+            } else {
+                forget(&server);
+            }
+            let next = other.try_lock(NAME).unwrap();
+            assert!(guard.wait_lost(CAP), "by its renewal");
+            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+            drop(next);
+        });
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+    drop((client, other));
+    server.assert_clean();
+}
+
+#[test]
+fn a_run_of_turns_outlives_backends_and_its_last_release_may_be_lost() {
+    let server = server!();
+    let proxy = Proxy::before_postgres(&server);
+    let client = LockClient::builder().url(proxy.url()).lease(ms(20_000)).io_timeout(ms(1500)).build().unwrap();
+    for _ in 0..5 {
+        let errors = in_a_passed_turn(&client, |guard| {
+            server.end_backends();
+            assert!(guard.is_held());
+            proxy.cut_all();
+            drop(guard);
+        });
+        assert!(errors.iter().all(|kind| *kind == ErrorKind::Unreachable), "{errors:?}");
+        wait_until("it is undone", || server.held().is_empty());
+        drop(server.client().try_lock(NAME).unwrap().expect("free"));
+    }
+    drop((client, proxy));
+    server.assert_clean();
+}
+
+/// Threads of one client take the lock in turn until one of them has it with a token that is not
+/// the last of its block: `act` gets that guard while the others wait. Returns their errors.
+fn in_the_middle_of_a_block(
+    client: &LockClient,
+    server: &Postgres,
+    act: impl FnOnce(ReentrantMutexGuard) + Send,
+) -> Vec<ErrorKind> {
+    let (act, done, errors) = (Mutex::new(Some(act)), AtomicBool::new(false), Mutex::new(Vec::new()));
+    let begin = Instant::now();
+    let turns = || {
+        let mut db = server.connect();
+        for turn in 0_u32.. {
+            if done.load(Ordering::SeqCst) {
+                return;
+            }
+            assert!(begin.elapsed() < CAP, "no turn has a token in the middle of a block");
+            let guard = match client.lock(NAME) {
+                Ok(guard) => guard,
+                Err(error) => {
+                    errors.lock().unwrap().push(error.kind());
+                    continue;
+                }
+            };
+            // Seldom: a block is large only after a run of many turns.
+            let is_inside = turn % 16 == 15 && {
+                let sql = "SELECT count(*) FROM leasehold.lock WHERE $1 > token - tokens AND $1 < token";
+                let own = guard.fencing_token().unwrap().as_i64();
+                db.query_one(sql, &[&own]).unwrap().get::<_, i64>(0) == 1
+            };
+            if is_inside && !done.swap(true, Ordering::SeqCst) {
+                let act = act.lock().unwrap().take().unwrap();
+                act(guard);
+            } else if let Err(error) = guard.unlock() {
+                errors.lock().unwrap().push(error.kind());
+            }
+        }
+    };
+    std::thread::scope(|s| (0..4).for_each(|_| drop(s.spawn(turns))));
+    errors.into_inner().unwrap()
+}
+
+/// It fences as the first token of the block does: nobody is let in before the transaction is
+/// through, and a turn that was lost is refused.
+#[test]
+fn a_turn_fences_with_a_token_of_its_block() {
+    let server = server!();
+    let (client, other) = (server.client(), server.client());
+    let filled = |fence: &TransactionFence, sql: &str| {
+        sql.replace("$1", &format!("'{}'", fence.name())).replace("$2", &fence.token().to_string())
+    };
+    for lost in [false, true] {
+        let errors = in_the_middle_of_a_block(&client, &server, |guard| {
+            let fence = guard.fence_sql().unwrap();
+            assert_eq!(fence.token(), guard.fencing_token().unwrap().as_i64());
+            let mut db = server.connect();
+            if lost {
+                forget(&server);
+                let next = other.try_lock(NAME).unwrap().expect("free");
+                for sql in [fence.sql(), fence.sql_at_commit()] {
+                    let error = db.execute(&filled(&fence, sql), &[]).unwrap_err();
+                    assert_eq!(error.code().unwrap().code(), TransactionFence::STALE, "{sql}");
+                }
+                drop((next, guard));
+                return;
+            }
+            db.execute(&filled(&fence, fence.sql_at_commit()), &[]).expect("it holds the lock");
+            let mut transaction = db.transaction().unwrap();
+            transaction.execute(&filled(&fence, fence.sql()), &[]).expect("it holds the lock");
+            guard.unlock().unwrap();
+            let is_free = || other.try_lock(NAME).unwrap().is_some();
+            let mine = || std::thread::scope(|s| s.spawn(|| client.try_lock(NAME).unwrap().is_some()).join().unwrap());
+            assert!(!is_free() && !mine(), "the transaction is open, and other threads of the client wait");
+            transaction.commit().unwrap();
+        });
+        assert!(errors.iter().all(|kind| lost && *kind == ErrorKind::Lost), "{errors:?}");
+        wait_until("nothing is held", || server.held().is_empty());
+    }
+    drop((client, other));
+    server.assert_clean();
+}
+
+/// Over turns of two clients, while backends end.
+#[test]
+fn tokens_grow_over_all_turns() {
+    const TURNS: usize = 150;
+    let server = server!();
+    let clients = [server.client(), server.client()];
+    let tokens = Mutex::new(Vec::new());
+    std::thread::scope(|s| {
+        let workers: Vec<_> = (0..8)
+            .map(|n| {
+                let (client, tokens) = (&clients[n % 2], &tokens);
+                s.spawn(move || {
+                    let mut done = 0;
+                    while done < TURNS {
+                        let Ok(guard) = client.lock(NAME) else { continue };
+                        tokens.lock().unwrap().push(guard.fencing_token().unwrap());
+                        done += 1;
+                        // Its answer may be lost.
+                        let _ = guard.unlock();
+                    }
+                })
+            })
+            .collect();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            std::thread::sleep(ms(100));
+            server.run_sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                 WHERE application_name = 'leasehold' AND random() < 0.2",
+            );
+        }
+    });
+    let tokens = tokens.into_inner().unwrap();
+    assert_eq!(tokens.len(), 8 * TURNS);
+    assert!(tokens.is_sorted_by(|a, b| a < b));
+    wait_until("nothing is held", || server.held().is_empty());
+    let next = clients[0].lock(NAME).unwrap();
+    assert!(next.fencing_token().unwrap() > *tokens.last().unwrap());
+    drop(next);
+    drop(clients);
+    server.assert_clean();
+}
+
+/// In the middle of a run, or with a hold that its threads share.
+#[test]
+fn a_process_that_dies_or_stops_keeps_others_out_for_a_lease() {
+    let server = server!();
+    let client = server.client();
+    for (program, ready) in [("turns::turning_process", "turning"), ("shared_reads::reading_process", "reading")] {
+        let name = if ready == "turning" { NAME } else { "config" };
+        for stopped in [false, true] {
+            let mut child = Child::spawn(program, &[("LEASEHOLD_TEST_URL", &server.url())]);
+            child.expect(ready);
+            if stopped {
+                child.signal("STOP");
+            } else {
+                child.kill();
+            }
+            let token = server.number_of("SELECT coalesce(max(token), 0) FROM leasehold.lock");
+            if ready == "turning" {
+                let guard = client.try_lock_for(name, ms(600) + CAP / 2).unwrap().expect("its lease ended");
+                assert!(guard.fencing_token().unwrap().as_i64() > token, "above all that the run has drawn");
+                if stopped {
+                    child.signal("CONT");
+                    std::thread::sleep(ms(700));
+                    assert!(guard.is_held(), "what the child sends late is about its own hold");
+                }
+                guard.unlock().unwrap();
+            } else {
+                let guard = client.rw_lock(name).try_write_for(ms(600) + CAP / 2).unwrap().expect("its leases ended");
+                if stopped {
+                    child.signal("CONT");
+                    std::thread::sleep(ms(700));
+                    assert!(guard.is_held() && readers(&server) == 0, "nobody joins what has ended");
+                }
+                guard.unlock().unwrap();
+            }
+            if stopped {
+                let sql = "SELECT count(*) FROM leasehold.lock WHERE holder IS NOT NULL";
+                wait_for(CAP, "it goes on", || server.number_of(sql) + readers(&server) > 0);
+                child.kill();
+            }
+        }
+    }
+    wait_until("the last lease ends", || server.held().is_empty());
+    drop(client);
+    server.assert_clean();
+}

@@ -1,0 +1,165 @@
+//! Standbys: synchronous, asynchronous, promoted, and hosts that change roles.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold::{LockClient, OwnedMutexGuard};
+use parking_lot::Mutex;
+
+use super::server;
+use crate::rig::Postgres;
+use crate::rig::{CAP, ms, wait_until};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A URL with both hosts.
+fn both(a: &Postgres, b: &Postgres) -> String {
+    format!("postgres://leasehold@/postgres?host={},{}", a.dir().display(), b.dir().display())
+}
+
+fn with_standby(settings: &str) -> Option<(Postgres, Postgres)> {
+    let primary = Postgres::start_with(&format!("wal_level = replica\n{settings}"))?;
+    primary.run_sql(leasehold::POSTGRES_SCHEMA);
+    let standby = primary.standby("hot_standby = on");
+    standby.run();
+    let streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";
+    wait_until("the standby streams", || primary.number_of(streams) == 1);
+    Some((primary, standby))
+}
+
+fn set(server: &Postgres, setting: &str) {
+    let mut db = server.connect();
+    // The change itself must not wait for a standby.
+    db.batch_execute("SET synchronous_commit = off").unwrap();
+    db.batch_execute(&format!("ALTER SYSTEM SET {setting}")).unwrap();
+    db.batch_execute("SELECT pg_reload_conf()").unwrap();
+}
+
+/// Every grant that was told to anybody is there after the promotion; one that was not is undone.
+#[test]
+fn a_synchronous_standby_forgets_nothing() {
+    let (primary, standby) = server!(with_standby(""));
+    set(&primary, "synchronous_standby_names = '*'");
+    let sync = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+    wait_until("it is synchronous", || primary.number_of(sync) == 1);
+    let client = LockClient::builder().url(both(&primary, &standby)).lease(LONG).io_timeout(ms(2000)).build().unwrap();
+    let granted: Mutex<Vec<(String, OwnedMutexGuard)>> = Mutex::default();
+    let (over, released) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    std::thread::scope(|s| {
+        for thread in 0..6 {
+            let (client, granted, released, over) = (&client, &granted, &released, &over);
+            s.spawn(move || {
+                for n in 0.. {
+                    let name = format!("held-{thread}-{n}");
+                    if over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let Ok(Some(guard)) = client.mutex(&name).try_lock_owned() else { continue };
+                    // Those that are kept are more than a few, and not all.
+                    if n % 3 == 0 {
+                        granted.lock().push((name, guard));
+                    } else {
+                        released.lock().push(name);
+                        let _ = guard.unlock();
+                    }
+                }
+            });
+        }
+        wait_until("they take locks", || granted.lock().len() > 60);
+        primary.stop("immediate");
+        standby.promote();
+        let after = client.clone();
+        wait_until("it serves again", || after.try_lock("other").is_ok_and(|won| won.is_some()));
+        over.store(true, Ordering::SeqCst);
+    });
+    let (granted, released) = (granted.into_inner(), released.into_inner());
+    let kept: Vec<&String> = granted.iter().map(|(name, _)| name).collect();
+    let is_theirs = |held: &[String]| kept.iter().all(|name| held.contains(*name));
+    let held = standby.held();
+    assert!(is_theirs(&held), "forgotten: {:?}", kept.iter().find(|name| !held.contains(**name)));
+    assert!(granted.iter().all(|(_, guard)| guard.is_held()));
+    // Undone there as well: what was never told, and what was released and came back by the crash.
+    let mine = |name: &String| kept.contains(&name) || released.contains(name);
+    wait_until("nothing else is held", || standby.held().iter().all(mine));
+    for (name, guard) in granted {
+        let token = guard.fencing_token();
+        guard.unlock().unwrap();
+        let again = client.mutex(&name).try_lock_owned().unwrap().expect("free");
+        assert!(again.fencing_token() > token);
+    }
+    drop(client);
+    // Releases are asynchronous: the crash may have forgotten some, for a lease.
+    standby.run_sql("UPDATE leasehold.lock SET ends = now() WHERE name LIKE 'held-%'");
+    standby.assert_clean();
+}
+
+/// What the standby did not have yet is given anew, with a higher token, and its holder is told.
+#[test]
+fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
+    let (primary, standby) = server!(with_standby(""));
+    let client = LockClient::builder().url(both(&primary, &standby)).lease(ms(6000)).io_timeout(ms(1500));
+    let client = client.build().unwrap();
+    let kept = client.lock("kept").unwrap();
+    wait_until("the standby has it", || standby.held().contains(&"kept".to_owned()));
+    // From here on it hears of nothing.
+    standby.run_sql("ALTER SYSTEM SET primary_conninfo = ''");
+    standby.run_sql("SELECT pg_reload_conf()");
+    let streams = "SELECT count(*) FROM pg_stat_replication";
+    wait_until("it streams no more", || primary.number_of(streams) == 0);
+    let forgotten = client.lock("forgotten").unwrap();
+    let token = forgotten.fencing_token();
+    primary.stop("immediate");
+    standby.promote();
+    let other = standby.client();
+    let next = other.try_lock_for("forgotten", CAP).unwrap().expect("the new primary knows nothing of it");
+    assert!(next.fencing_token() > token, "a fence refuses the one that is forgotten");
+    assert!(forgotten.wait_lost(CAP), "told by its next renewal");
+    assert!(!kept.wait_lost(ms(200)) && other.try_lock("kept").unwrap().is_none());
+    next.unlock().unwrap();
+    kept.unlock().unwrap();
+    drop((forgotten, client, other));
+    standby.assert_clean();
+}
+
+/// Switched over and back: one guard is held all the time, and waiters get in after each.
+#[test]
+fn hosts_change_roles() {
+    let (a, b) = server!(with_standby("hot_standby = on"));
+    let url = both(&a, &b);
+    let build = || LockClient::builder().url(&url).lease(Duration::from_secs(20)).io_timeout(ms(2000)).build().unwrap();
+    let (client, other) = (build(), build());
+    let kept = client.lock("kept").unwrap();
+    let mut token = kept.fencing_token();
+    let (mut primary, mut standby) = (&a, &b);
+    for round in 0..3 {
+        let before = other.lock("turn").unwrap();
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| client.lock("turn").map(|guard| guard.is_held()));
+            let wants = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
+            wait_until("it waits", || primary.number_of(wants) > 0);
+            // A first attempt that is not answered would fail.
+            let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
+            wait_until("it listens", || primary.number_of(listens) > 0);
+            // All that it has written reaches the standby before it ends.
+            primary.stop("fast");
+            standby.promote();
+            primary.follow(standby);
+            wait_until("the holder is served there", || before.extend(LONG).is_ok());
+            before.unlock().unwrap();
+            assert!(waits.join().unwrap().unwrap(), "round {round}");
+        });
+        assert!(kept.is_held(), "round {round}");
+        kept.extend(Duration::from_secs(20)).unwrap();
+        assert!(other.try_lock("kept").unwrap().is_none(), "round {round}");
+        let next = other.lock("token").unwrap();
+        assert!(next.fencing_token() > token, "round {round}");
+        token = next.fencing_token();
+        drop(next);
+        (primary, standby) = (standby, primary);
+        let streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";
+        wait_until("the old primary follows", || primary.number_of(streams) == 1);
+    }
+    kept.unlock().unwrap();
+    drop((client, other));
+    primary.assert_clean();
+}
