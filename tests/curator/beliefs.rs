@@ -145,10 +145,7 @@ fn believing_process() {
                 }
             });
         }
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            if line != "keep" {
-                break;
-            }
+        while std::io::stdin().lines().next().is_some_and(|line| line.is_ok_and(|line| line == "keep")) {
             keep.store(true, Ordering::SeqCst);
         }
         over.store(true, Ordering::SeqCst);

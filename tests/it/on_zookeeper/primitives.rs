@@ -191,7 +191,8 @@ fn multi_locks_do_not_wait_for_each_other() {
                     let leave = |name: usize| assert_eq!(inside[name].fetch_sub(1, Ordering::SeqCst), 1);
                     if turn % 4 == 3 {
                         let guard = client.lock(&names[0]).unwrap();
-                        (enter(first), leave(first));
+                        enter(first);
+                        leave(first);
                         guard.unlock().unwrap();
                     } else {
                         let guard = client.multi(&names).lock().unwrap();
