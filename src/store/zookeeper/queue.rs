@@ -170,7 +170,7 @@ impl ZooKeeperStore {
         if self.chroot.is_empty() { Ok(()) } else { self.make_parents(&format!("{}/x", self.chroot)) }
     }
 
-    /// The list of a directory; empty if there is none. `certain`: nothing that the leader knows is
+    /// The list of a directory; empty if there is none. `up_to_date`: nothing that the leader knows is
     /// missing.
     pub(super) fn list(&self, directory: &str, up_to_date: bool) -> Asked<Vec<String>> {
         let list = Request::children(directory, false);

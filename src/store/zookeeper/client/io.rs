@@ -108,8 +108,8 @@ impl Inner {
         }
     }
 
-    /// Servers that have lost their data, or were restored from an old copy, refuse a client that has
-    /// seen later changes, for ever. A session of its own is not refused.
+    /// Servers that have lost their data, or were restored from an old copy, refuse a client that
+    /// has seen later changes, for ever. A session of its own is not refused.
     #[cold]
     fn begin_anew(&self, error: Error, within: Duration) -> Result<Option<Reading>> {
         let Ok(Some(greeting)) = self.servers.connect(None, 0, self.lease, within) else { return Err(error) };
