@@ -239,8 +239,9 @@ fn lead<'a, C: Contender<'a>>(
                         return Ok(None);
                     }
                 }
+                // It has waited for a thread of this client, which had the lock from a server.
+                outage.waited = true;
                 if sent.is_none() {
-                    outage.waited = true;
                     ask_anyway = start.elapsed() >= shared.config.lease;
                 }
                 continue;

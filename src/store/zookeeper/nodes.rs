@@ -44,6 +44,20 @@ impl Node {
         }
     }
 
+    /// Permits that were granted.
+    pub(super) fn with_permits(session: &Session, permits: Vec<String>) -> Self {
+        Self {
+            session: session.clone(),
+            path: String::new(),
+            czxid: 0,
+            granted: true,
+            is_lost: Arc::default(),
+            guarded: None,
+            waits_for: None,
+            permits,
+        }
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }

@@ -1,8 +1,10 @@
 //! The semaphore, as Curator's `InterProcessSemaphoreV2`: who wants permits takes its turn in
-//! `locks`, makes a node for each permit in `leases`, and has them once there are no more nodes in
-//! there than permits. Then the next one takes its turn.
+//! `locks`, and makes a node for each permit in `leases` once there is room for them. Then the next
+//! one takes its turn.
 
-use super::client::Watch;
+use std::time::Duration;
+
+use super::client::{Session, Watch};
 use super::nodes::Node;
 use super::queue::{Asked, Standing, TRIES, busy_directory, certain, created_in, unsettled};
 use super::wire::{Code, Mode, Reply, Request};
@@ -25,6 +27,24 @@ pub(super) fn count_in(reply: &Reply, path: &str) -> Asked<Option<(i64, super::w
         certain(Error::new(ErrorKind::WrongType, why))
     })?;
     Ok(Some((i32::from_be_bytes(bytes).into(), stat)))
+}
+
+/// The nodes in a directory. `None`: there is no such node.
+fn children_in(reply: &Reply, path: &str) -> Asked<Option<Vec<String>>> {
+    match reply.code {
+        Code::OK => reply.children().map(Some).map_err(certain),
+        Code::NO_NODE => Ok(None),
+        code => Err(certain(code.to_error(path))),
+    }
+}
+
+/// How long a turn takes at least, if permits are free: two round trips, one of which is written to
+/// disk.
+const TURN: Duration = Duration::from_millis(2);
+
+/// As many permits are free as were asked for.
+struct Room {
+    has_directory: bool,
 }
 
 impl ZooKeeperStore {
@@ -52,14 +72,25 @@ impl ZooKeeperStore {
         if let Some(node) = self.node_of(name, holder).filter(|node| node.granted) {
             return Ok(Acquired::Granted(permits_granted(&node, sent_at)));
         }
+        if let Some(node) = self.find_permits(acquire, unknowns)? {
+            return Ok(Acquired::Granted(permits_granted(&node, sent_at)));
+        }
         let (mut node, mut list) = self.place(name, holder, unknowns)?;
         for _ in 0..TRIES {
             match self.standing(name.kind, list, &node) {
-                Standing::First => {
-                    self.find_permits(acquire, &node, unknowns)?;
-                    return self.take_permits(acquire, sent_at);
+                Standing::First => match self.take_permits(acquire, &node, sent_at)? {
+                    Some(acquired) => return Ok(acquired),
+                    None => list = self.list(&self.paths(name).locks, false)?,
+                },
+                Standing::Behind(_) if acquire.waiting == Waiting::No => {
+                    if let Err(refused) = self.check_room(acquire)? {
+                        return Ok(refused);
+                    }
+                    // There are permits: whoever is before it has its turn for a moment, or waits
+                    // for more of them than there are.
+                    std::thread::sleep(TURN);
+                    list = self.list(&self.paths(name).locks, false)?;
                 }
-                Standing::Behind(_) if acquire.waiting == Waiting::No => return Ok(self.busy()),
                 Standing::Behind(before) => match self.watch(name, holder, &before)? {
                     true => return Ok(self.busy()),
                     false => list = self.list(&self.paths(name).locks, false)?,
@@ -70,94 +101,121 @@ impl ZooKeeperStore {
                 }
             }
         }
+        if acquire.waiting == Waiting::No {
+            return Ok(self.busy());
+        }
         Err(certain(busy_directory(&self.paths(name).locks)))
     }
 
-    /// After a request of unknown outcome: the nodes that it has made.
-    fn find_permits(&self, acquire: &Acquire<'_>, node: &Node, unknowns: &UnknownOutcomes) -> Asked<()> {
-        if unsettled(unknowns).is_none() || !node.permits.is_empty() {
-            return Ok(());
-        }
+    /// After a request of unknown outcome: permits that stand were granted, because the transaction
+    /// that made them gave the turn back.
+    fn find_permits(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Option<Node>> {
+        let Some(before) = unsettled(unknowns).filter(|before| before.generation == self.client.generation()) else {
+            return Ok(None);
+        };
         let Acquire { name, holder, permits, .. } = *acquire;
-        let found = self.permits_of(name, holder, permits)?;
-        self.nodes.update(name, holder, |node| node.permits = found);
-        Ok(())
+        let (session, found) = self.permits_of(name, holder, permits)?;
+        if found.is_empty() || session.generation != before.generation {
+            return Ok(None);
+        }
+        let node = Node::with_permits(&session, found);
+        self.nodes.put(&self.client, name, holder, node.clone());
+        Ok(Some(node))
     }
 
-    /// The paths of a holder's permits, as the leader knows them.
-    fn permits_of(&self, name: &LockName, holder: &Holder, permits: u32) -> Asked<Vec<String>> {
+    /// The paths of a holder's permits, as the leader knows them, and the session in which it was
+    /// asked.
+    fn permits_of(&self, name: &LockName, holder: &Holder, permits: u32) -> Asked<(Session, Vec<String>)> {
         let leases = &self.paths(name).leases;
         let ids: std::collections::HashSet<String> =
             (0..permits).map(|number| names::protection_id(holder, number)).collect();
-        let list = self.list(leases, true)?;
+        let exchange = self.ask(&[Request::sync(&self.root()), Request::children(leases, false)])?;
+        let list = children_in(&exchange.replies[1], leases)?.unwrap_or_default();
         let is_own = |node: &String| names::id_of(node).is_some_and(|id| ids.contains(id));
-        Ok(list.into_iter().filter(is_own).map(|node| format!("{leases}/{node}")).collect())
+        let own = list.into_iter().filter(is_own).map(|node| format!("{leases}/{node}")).collect();
+        Ok((exchange.session, own))
     }
 
-    /// The turn of this holder has come.
-    fn take_permits(&self, acquire: &Acquire<'_>, sent_at: crate::base::lease::Moment) -> Asked<Acquired> {
+    /// Whether so many permits are free, and if not what the answer is. Watches for those that are
+    /// given back, if `watch` is given.
+    fn look_for_room(&self, acquire: &Acquire<'_>, watch: bool) -> Asked<(std::result::Result<Room, Acquired>, u64)> {
         let Acquire { name, holder, permits, .. } = *acquire;
         let paths = self.paths(name);
-        let exchange = self.ask(&[Request::get_data(&paths.permits, false)])?;
-        let all = count_in(&exchange.replies[0], &paths.permits)?.map_or(0, |(count, _)| count);
-        if all < i64::from(permits) {
-            return Ok(Acquired::TooFew { permits: u64::try_from(all).unwrap_or(0) });
-        }
-        if self.nodes.get(name, holder).is_some_and(|node| node.permits.is_empty()) {
-            self.make_permits(name, holder, permits)?;
-        }
-        // Curator counts in the same way: with the own ones.
-        let fits = |list: &[String]| i64::try_from(list.len()).unwrap_or(i64::MAX) <= all;
-        if !fits(&self.list(&paths.leases, false)?) {
-            if acquire.waiting == Waiting::No {
-                return Ok(self.busy());
-            }
-            // Watched first and counted second, so that no release is missed.
-            let (turn, list) = (Topic::turn(name, holder.as_str()), Request::children(&paths.leases, true));
-            self.client.unwatch(&paths.leases, &turn);
-            let watch = Watch::Turn(vec![turn, Topic::freed(name)]);
-            let exchange = self.client.ask(&[list], Some((&paths.leases, watch)))?;
-            let reply = &exchange.replies[0];
-            if !reply.code.is_ok() {
-                return Err(certain(reply.code.to_error(&paths.leases)));
-            }
-            if !fits(&reply.children().map_err(certain)?) {
-                return Ok(self.busy());
-            }
-        }
-        self.client.unwatch(&paths.leases, &Topic::turn(name, holder.as_str()));
-        let Some(node) = self.nodes.get(name, holder) else { return Ok(Acquired::Gone) };
-        let granted = permits_granted(&node, sent_at);
-        // The turn is given back, and nobody waits for that.
-        self.nodes.update(name, holder, |node| (node.granted, node.path) = (true, String::new()));
-        self.client.delete_later(node.session.generation, [node.path]);
-        Ok(Acquired::Granted(granted))
+        let topics = || vec![Topic::turn(name, holder.as_str()), Topic::freed(name)];
+        let told = watch.then(|| (paths.leases.as_str(), Watch::Turn(topics())));
+        let requests = [Request::children(&paths.leases, watch), Request::get_data(&paths.permits, false)];
+        let exchange = self.client.ask(&requests, told)?;
+        let [leases, size] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+        let all = count_in(size, &paths.permits)?.map_or(0, |(count, _)| count);
+        let taken = children_in(leases, &paths.leases)?;
+        let has_directory = taken.is_some();
+        // Curator counts in the same way.
+        let taken = i64::try_from(taken.unwrap_or_default().len()).unwrap_or(i64::MAX);
+        let room = if all < i64::from(permits) {
+            Err(Acquired::TooFew { permits: u64::try_from(all).unwrap_or(0) })
+        } else if taken.saturating_add(permits.into()) > all {
+            Err(self.busy())
+        } else {
+            Ok(Room { has_directory })
+        };
+        Ok((room, exchange.link))
     }
 
-    fn make_permits(&self, name: &LockName, holder: &Holder, permits: u32) -> Asked<()> {
+    fn check_room(&self, acquire: &Acquire<'_>) -> Asked<std::result::Result<Room, Acquired>> {
+        self.look_for_room(acquire, false).map(|(room, _)| room)
+    }
+
+    /// The turn of this holder has come: nobody else adds permits until it gives the turn back.
+    /// `None`: it was not its turn any more.
+    fn take_permits(
+        &self,
+        acquire: &Acquire<'_>,
+        turn: &Node,
+        sent_at: crate::base::lease::Moment,
+    ) -> Asked<Option<Acquired>> {
+        let Acquire { name, holder, .. } = *acquire;
+        let leases = &self.paths(name).leases;
+        let mut room = self.check_room(acquire)?;
+        if matches!(room, Err(Acquired::Busy { .. })) && acquire.waiting != Waiting::No {
+            self.client.unwatch(leases, &Topic::turn(name, holder.as_str()));
+            let (seen, link) = self.look_for_room(acquire, true)?;
+            room = seen;
+            self.nodes.update(name, holder, |node| node.waits_for = Some((leases.clone(), link)));
+        }
+        let room = match room {
+            Ok(room) => room,
+            Err(refused) => return Ok(Some(refused)),
+        };
+        let Some(permits) = self.make_permits(acquire, turn, room)? else { return Ok(None) };
+        self.client.unwatch(leases, &Topic::turn(name, holder.as_str()));
+        let node = Node::with_permits(&turn.session, permits);
+        self.nodes.put(&self.client, name, holder, node.clone());
+        Ok(Some(Acquired::Granted(permits_granted(&node, sent_at))))
+    }
+
+    /// One transaction makes the permits and gives the turn back, so that a permit that stands is
+    /// one that was granted. `None`: the turn was over, or the directory came or went.
+    fn make_permits(&self, acquire: &Acquire<'_>, turn: &Node, room: Room) -> Asked<Option<Vec<String>>> {
+        let Acquire { name, holder, permits, .. } = *acquire;
         let leases = &self.paths(name).leases;
         let data = self.data_of(holder);
-        let permit = |number| {
-            let prefix = names::lease_prefix(&names::protection_id(holder, number));
-            Request::create(&format!("{leases}/{prefix}"), &data, self.acl, Mode::EphemeralSequential)
-        };
-        let mut requests: Vec<Request> = (0..permits).map(permit).collect();
-        for _ in 0..TRIES {
-            let exchange = self.ask(&[Request::multi(&requests)])?;
-            let mut created = created_in(&exchange.replies[0], &requests, leases)?;
-            if !created.is_empty() {
-                let made = created.split_off(created.len() - permits as usize);
-                let made = made.into_iter().map(|created| created.path).collect();
-                self.nodes.update(name, holder, |node| node.permits = made);
-                return Ok(());
-            }
-            // The directory is missing, or another client has made it meanwhile.
-            match requests.len() > permits as usize {
-                true => drop(requests.remove(0)),
-                false => requests.insert(0, Request::create(leases, &[], self.acl, Mode::Container)),
-            }
+        let mut requests = Vec::with_capacity(permits as usize + 2);
+        if !room.has_directory {
+            requests.push(Request::create(leases, &[], self.acl, Mode::Container));
         }
-        Err(certain(busy_directory(leases)))
+        for number in 0..permits {
+            let prefix = names::lease_prefix(&names::protection_id(holder, number));
+            requests.push(Request::create(&format!("{leases}/{prefix}"), &data, self.acl, Mode::EphemeralSequential));
+        }
+        // Of a session that is over: then nothing is made in the present one.
+        requests.push(Request::delete(&turn.path));
+        let exchange = self.ask(&[Request::multi(&requests)])?;
+        let mut created = created_in(&exchange.replies[0], &requests, leases)?;
+        if created.is_empty() {
+            return Ok(None);
+        }
+        let made = created.split_off(created.len() - permits as usize);
+        Ok(Some(made.into_iter().map(|created| created.path).collect()))
     }
 
     pub(super) fn release_permits(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
@@ -171,11 +229,11 @@ impl ZooKeeperStore {
         let mut paths = match self.node_of(name, holder) {
             Some(node) => node.into_paths(),
             // Their id may come from elsewhere.
-            None if granted && !repeated => self.permits_of(name, holder, permits)?,
+            None if granted && !repeated => self.permits_of(name, holder, permits)?.1,
             None => Vec::new(),
         };
         if repeated {
-            paths.extend(self.permits_of(name, holder, permits)?);
+            paths.extend(self.permits_of(name, holder, permits)?.1);
             let id = names::protection_id(holder, 0);
             let locks = &self.paths(name).locks;
             let turns = self.list(locks, true)?.into_iter().filter(|node| names::is_of(node, &id));

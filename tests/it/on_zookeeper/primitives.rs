@@ -74,11 +74,11 @@ fn readers_share_and_a_writer_downgrades() {
     let readers = (a.rw_lock("data").read().unwrap(), b.rw_lock("data").read().unwrap());
     assert!(b.rw_lock("data").try_write().is_err(), "this thread reads");
     std::thread::scope(|s| {
-        let waits = s.spawn(|| {
-            assert!(b.rw_lock("data").try_write().unwrap().is_none());
-            b.rw_lock("data").write().unwrap().unlock().unwrap();
-        });
-        wait_until("a writer waits", || children(&mut look, "/data").iter().any(|node| node.contains("__WRIT__")));
+        let is_write = |node: &String| node.contains("__WRIT__");
+        assert!(s.spawn(|| b.rw_lock("data").try_write().unwrap().is_none()).join().unwrap());
+        wait_until("the try leaves", || !children(&mut look, "/data").iter().any(is_write));
+        let waits = s.spawn(|| b.rw_lock("data").write().unwrap().unlock().unwrap());
+        wait_until("a writer waits", || children(&mut look, "/data").iter().any(is_write));
         let reads = s.spawn(|| a.rw_lock("data").try_read().unwrap().is_some());
         assert!(!reads.join().unwrap(), "a waiting writer goes first");
         drop(readers);
@@ -238,6 +238,30 @@ fn permits_are_counted() {
     assert!(pool.delete().unwrap() && !pool.delete().unwrap());
     assert_eq!(one.unlock().unwrap_err().kind(), ErrorKind::Lost);
     drop((pool, a, b));
+    server.assert_clean();
+}
+
+/// A try that finds somebody else at his turn does not answer that there is no permit.
+#[test]
+fn free_permits_are_had_by_all_who_try_at_once() {
+    let server = server!();
+    let clients = [client(&server), client(&server)];
+    assert!(clients[0].semaphore("pool").try_set_permits(12).unwrap());
+    let start = std::sync::Barrier::new(12);
+    let held = Mutex::new(Vec::new());
+    std::thread::scope(|s| {
+        for n in 0..12 {
+            let (client, start, held) = (&clients[n % 2], &start, &held);
+            s.spawn(move || {
+                start.wait();
+                let permit = client.semaphore("pool").try_acquire().unwrap();
+                held.lock().push(permit.expect("a permit is free").forget());
+            });
+        }
+    });
+    assert!(clients[0].semaphore("pool").try_acquire().unwrap().is_none());
+    assert!(clients[0].semaphore("pool").delete().unwrap());
+    drop(clients);
     server.assert_clean();
 }
 
