@@ -24,12 +24,17 @@ impl ZooKeeperStore {
 
     fn try_lock(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Acquired> {
         let Acquire { name, holder, .. } = *acquire;
+        let is_try = acquire.waiting == Waiting::No;
+        if is_try && unknowns.is_empty() && self.is_still_busy(name)? {
+            return Ok(self.busy());
+        }
         let sent_at = self.client.now();
         let (mut node, mut list) = self.place(name, holder, unknowns)?;
         for _ in 0..TRIES {
             match self.standing(name.kind, list, &node) {
                 Standing::First => return Ok(Acquired::Granted(self.granted(acquire, &node, sent_at))),
-                Standing::Behind(_) if acquire.waiting == Waiting::No => {
+                Standing::Behind(_) if is_try => {
+                    self.busy_names.note(name, sent_at);
                     self.leave_later(name, holder);
                     return Ok(self.busy());
                 }

@@ -4,6 +4,7 @@
 //! The lease is the session. All holds of a client share it, one thread keeps it alive, and a hold
 //! costs no renewal. When the session may have ended is in [`lease`].
 
+mod busy;
 mod client;
 mod counts;
 mod inspect;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use self::busy::BusyNames;
 use self::client::{Client, Failure};
 use self::latches::Latches;
 use self::names::Paths;
@@ -60,6 +62,7 @@ pub(crate) struct ZooKeeperSettings {
 pub(crate) struct ZooKeeperStore {
     client: Arc<Client>,
     nodes: Nodes,
+    busy_names: BusyNames,
     latches: Mutex<Latches>,
     chroot: String,
     client_name: String,
@@ -74,6 +77,7 @@ impl ZooKeeperStore {
         let ZooKeeperSettings { client, acl, token_base } = settings;
         Self {
             nodes: Nodes::default(),
+            busy_names: BusyNames::default(),
             latches: Mutex::default(),
             chroot: client.chroot.clone(),
             client_name: client.client_name.clone(),

@@ -73,12 +73,20 @@ impl ZooKeeperStore {
         if let Some(at) = acquire.parts.iter().position(|part| part.held > 0 && !is_held(part)) {
             return Ok(AcquiredAll::Gone { at });
         }
+        if !acquire.waits && unknowns.is_empty() {
+            for (at, part) in acquire.parts.iter().enumerate().filter(|(_, part)| part.held == 0) {
+                if self.is_still_busy(part.name)? {
+                    return Ok(AcquiredAll::Busy { at, ttl: Some(self.lease()) });
+                }
+            }
+        }
         let fresh: Vec<usize> = (0..acquire.parts.len()).filter(|&at| acquire.parts[at].held == 0).collect();
         for _ in 0..TRIES {
             self.enter_all(acquire, &fresh, unknowns)?;
             match self.first_blocked(acquire, &fresh)? {
                 Some((_, Standing::Gone)) => {}
                 Some((at, _)) if !acquire.waits => {
+                    self.busy_names.note(acquire.parts[at].name, sent_at);
                     self.leave_all_later(acquire);
                     return Ok(AcquiredAll::Busy { at, ttl: Some(self.lease()) });
                 }

@@ -204,6 +204,16 @@ pub(super) fn predecessor(kind: Kind, nodes: &[String], own: usize) -> Option<&s
     blocker.map(String::as_str)
 }
 
+/// Whether a node that comes now would have to wait.
+pub(super) fn keeps_out(kind: Kind, mut nodes: Vec<String>) -> bool {
+    // Behind all numbers, and before the nodes of others that stand behind them.
+    let newcomer = format!("{}{}", node_prefix(kind, ""), "9".repeat(10));
+    nodes.push(newcomer.clone());
+    let nodes = sorted(kind, nodes);
+    let own = nodes.iter().rposition(|node| *node == newcomer).expect("it was put there");
+    predecessor(kind, &nodes, own).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

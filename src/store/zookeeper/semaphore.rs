@@ -75,6 +75,13 @@ impl ZooKeeperStore {
         if let Some(node) = self.find_permits(acquire, unknowns)? {
             return Ok(Acquired::Granted(permits_granted(&node, sent_at)));
         }
+        let is_try = acquire.waiting == Waiting::No;
+        if is_try && unknowns.is_empty() && self.was_busy(name) {
+            self.ask(&[Request::sync(&self.root())])?;
+            if let Err(refused) = self.check_room(acquire)? {
+                return Ok(refused);
+            }
+        }
         let (mut node, mut list) = self.place(name, holder, unknowns)?;
         for _ in 0..TRIES {
             match self.standing(name.kind, list, &node) {
@@ -82,7 +89,7 @@ impl ZooKeeperStore {
                     Some(acquired) => return Ok(acquired),
                     None => list = self.list(&self.paths(name).locks, false)?,
                 },
-                Standing::Behind(_) if acquire.waiting == Waiting::No => {
+                Standing::Behind(_) if is_try => {
                     if let Err(refused) = self.check_room(acquire)? {
                         return Ok(refused);
                     }
@@ -101,7 +108,7 @@ impl ZooKeeperStore {
                 }
             }
         }
-        if acquire.waiting == Waiting::No {
+        if is_try {
             return Ok(self.busy());
         }
         Err(certain(busy_directory(&self.paths(name).locks)))
@@ -184,7 +191,10 @@ impl ZooKeeperStore {
         }
         let room = match room {
             Ok(room) => room,
-            Err(refused) => return Ok(Some(refused)),
+            Err(refused) => {
+                self.busy_names.note(name, sent_at);
+                return Ok(Some(refused));
+            }
         };
         let Some(permits) = self.make_permits(acquire, turn, room)? else { return Ok(None) };
         self.client.unwatch(leases, &Topic::turn(name, holder.as_str()));

@@ -80,7 +80,7 @@ fn elsewhere() -> Vec<Arc<dyn Elsewhere>> {
 /// The network between a client and its servers.
 struct Network {
     proxies: Vec<Arc<Proxy>>,
-    /// Nodes of a cluster, which announce their proxies.
+    /// Nodes of a cluster, which announce their proxies; or what else leads to the proxy.
     nodes: Vec<String>,
     /// Names the proxy.
     sentinel: Option<(Server, String)>,
@@ -90,12 +90,12 @@ struct Network {
 }
 
 impl Network {
-    /// A proxy that reads and writes another protocol.
+    /// A proxy that reads and writes another protocol, and the URL that leads to it.
     #[cfg(any(feature = "postgres", feature = "zookeeper"))]
-    fn of(proxy: Proxy) -> Self {
+    fn of(proxy: Proxy, url: String) -> Self {
         Self {
             proxies: vec![Arc::new(proxy)],
-            nodes: Vec::new(),
+            nodes: vec![url],
             sentinel: None,
             #[cfg(feature = "tls")]
             fronts: Vec::new(),

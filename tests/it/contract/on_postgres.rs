@@ -31,7 +31,9 @@ impl Elsewhere for Database {
     }
 
     fn network(&self) -> Network {
-        Network::of(Proxy::before_postgres(&self.0))
+        let proxy = Proxy::before_postgres(&self.0);
+        let url = proxy.url();
+        Network::of(proxy, url)
     }
 
     /// What stands under this name, and under those that begin with it.

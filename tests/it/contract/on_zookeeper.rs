@@ -46,7 +46,9 @@ impl Elsewhere for Server {
     }
 
     fn network(&self) -> Network {
-        Network::of(Proxy::before_zookeeper(&self.0))
+        let proxy = Proxy::before_zookeeper(&self.0);
+        let url = proxy.zookeeper_url();
+        Network::of(proxy, url)
     }
 
     fn held(&self, name: &str) -> Vec<String> {
@@ -64,10 +66,12 @@ impl Elsewhere for Server {
         });
     }
 
-    /// Whether somebody stands behind the holder, and is told when it goes.
+    /// Whether somebody stands behind the holder, and is told when it goes. The server does not show
+    /// who watches a directory, as one who waits for permits does.
     fn is_waited_for(&self, _client: &str, name: &str) -> bool {
         let own = format!("/{name}");
-        let watches = self.0.watches().iter().filter(|(_, path)| path.starts_with(&own)).count();
-        watches > 0 && self.held(name).len() > if name == "the-multi" || name == "the-multi-owned" { 2 } else { 1 }
+        let is_watched = self.0.watches().iter().any(|(_, path)| path.starts_with(&own));
+        (is_watched || name.starts_with("the-semaphore"))
+            && self.held(name).len() > if name == "the-multi" || name == "the-multi-owned" { 2 } else { 1 }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockClient, NodeState};
 
 use super::{LONG, children, client, client_of, server};
-use crate::rig::zookeeper::{Ensemble, ZooKeeper};
+use crate::rig::zookeeper::{Ensemble, Raw, ZooKeeper};
 use crate::rig::{ms, threads_named, wait_for, wait_until};
 
 #[test]
@@ -142,7 +142,15 @@ fn a_try_leaves_nothing() {
         assert!(b.rw_lock("data").try_read().unwrap().is_some());
     }
     wait_until("nothing stays", || children(&mut look, "/job").len() == 1);
+    let changes = |look: &mut Raw| look.get("/job").unwrap().cversion;
+    let before = changes(&mut look);
+    for _ in 0..20 {
+        assert!(b.try_lock("job").unwrap().is_none());
+        assert!(b.multi(["other", "job"]).try_lock().unwrap().is_none());
+    }
+    assert_eq!(changes(&mut look), before, "what was busy a moment ago is asked without a change");
     drop(guard);
+    assert!(b.try_lock("job").unwrap().is_some(), "it is free at once");
     look.close();
     drop((a, b));
     server.assert_clean();

@@ -248,7 +248,7 @@ fn free_permits_are_had_by_all_who_try_at_once() {
     let clients = [client(&server), client(&server)];
     assert!(clients[0].semaphore("pool").try_set_permits(12).unwrap());
     let start = std::sync::Barrier::new(12);
-    let held = Mutex::new(Vec::new());
+    let held = parking_lot::Mutex::new(Vec::new());
     std::thread::scope(|s| {
         for n in 0..12 {
             let (client, start, held) = (&clients[n % 2], &start, &held);
