@@ -1,39 +1,48 @@
-//! The contract over ZooKeeper: all rows of a test share one server, which grants sessions as long
-//! as the leases of the suite.
+//! The contract over ZooKeeper: all tests share one server, which grants sessions as long as the
+//! leases of the suite. Each has a path of its own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use leasehold::Builder;
 
 use super::{Elsewhere, LONG, Network};
 use crate::rig::zookeeper::{Raw, ZooKeeper};
-use crate::rig::{Proxy, ms};
+use crate::rig::{Proxy, ms, wait_until};
 
-struct Server(ZooKeeper);
+struct Path {
+    server: Arc<ZooKeeper>,
+    chroot: String,
+}
 
 pub(super) fn start() -> Option<Arc<dyn Elsewhere>> {
-    ZooKeeper::start_with("tickTime=100\nmaxSessionTimeout=300000")
-        .map(|server| Arc::new(Server(server)) as Arc<dyn Elsewhere>)
+    static TESTS: AtomicU32 = AtomicU32::new(0);
+    let server = ZooKeeper::shared("tickTime=100\nmaxSessionTimeout=300000")?;
+    let chroot = format!("/contract-{}", TESTS.fetch_add(1, Ordering::SeqCst));
+    Some(Arc::new(Path { server, chroot }))
 }
 
-/// The ephemeral nodes of a name, and of its second one.
-fn nodes_of(session: &mut Raw, name: &str) -> Vec<String> {
-    let _ = session.sync("/");
-    let mut nodes = Vec::new();
-    for directory in [format!("/{name}"), format!("/{name}/locks"), format!("/{name}/leases"), format!("/{name}-too")] {
-        let children = session.children(&directory).unwrap_or_default();
-        nodes.extend(children.iter().filter(|node| node.contains("_c_")).map(|node| format!("{directory}/{node}")));
+impl Path {
+    /// The ephemeral nodes of a name, and of its second one.
+    fn nodes_of(&self, session: &mut Raw, name: &str) -> Vec<String> {
+        let _ = session.sync("/");
+        let base = format!("{}/{name}", self.chroot);
+        let mut nodes = Vec::new();
+        for directory in [base.clone(), format!("{base}/locks"), format!("{base}/leases"), format!("{base}-too")] {
+            let children = session.children(&directory).unwrap_or_default();
+            nodes.extend(children.iter().filter(|node| node.contains("_c_")).map(|node| format!("{directory}/{node}")));
+        }
+        nodes
     }
-    nodes
 }
 
-impl Elsewhere for Server {
+impl Elsewhere for Path {
     fn what(&self) -> &'static str {
         "over ZooKeeper"
     }
 
     fn url(&self) -> String {
-        self.0.url()
+        self.server.url_in(&self.chroot)
     }
 
     /// No lease is longer than the session.
@@ -42,35 +51,39 @@ impl Elsewhere for Server {
     }
 
     fn assert_clean(&self) {
-        self.0.assert_clean();
+        let below = format!("{}/", self.chroot);
+        let is_own = |path: &String| path.starts_with(&below);
+        wait_until("no node stays", || !self.server.nodes().iter().any(is_own));
+        wait_until("no watch stays", || !self.server.watches().iter().any(|(_, path)| is_own(path)));
+        self.server.look(|session| session.delete(&self.chroot)).unwrap();
     }
 
     fn network(&self) -> Network {
-        let proxy = Proxy::before_zookeeper(&self.0);
-        let url = proxy.zookeeper_url();
+        let proxy = Proxy::before_zookeeper(&self.server);
+        let url = proxy.zookeeper_url() + &self.chroot;
         Network::of(proxy, url)
     }
 
     fn held(&self, name: &str) -> Vec<String> {
         // A client that did not get a lock does not wait until its node is gone.
         std::thread::sleep(ms(30));
-        self.0.look(|session| nodes_of(session, name))
+        self.server.look(|session| self.nodes_of(session, name))
     }
 
     fn delete(&self, name: &str) {
-        self.0.look(|session| {
-            for node in nodes_of(session, name) {
+        self.server.look(|session| {
+            for node in self.nodes_of(session, name) {
                 let _ = session.delete(&node);
             }
-            let _ = session.delete(&format!("/{name}/permits"));
+            let _ = session.delete(&format!("{}/{name}/permits", self.chroot));
         });
     }
 
     /// Whether somebody stands behind the holder, and is told when it goes. The server does not show
     /// who watches a directory, as one who waits for permits does.
     fn is_waited_for(&self, _client: &str, name: &str) -> bool {
-        let own = format!("/{name}");
-        let is_watched = self.0.watches().iter().any(|(_, path)| path.starts_with(&own));
+        let own = format!("{}/{name}", self.chroot);
+        let is_watched = self.server.watches().iter().any(|(_, path)| path.starts_with(&own));
         (is_watched || name.starts_with("the-semaphore"))
             && self.held(name).len() > if name == "the-multi" || name == "the-multi-owned" { 2 } else { 1 }
     }

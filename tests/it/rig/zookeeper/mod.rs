@@ -63,14 +63,14 @@ impl ZooKeeper {
 
     /// One server for all tests that take turns on it and leave nothing behind: starting one takes
     /// longer than most tests.
-    pub(crate) fn shared() -> Option<Arc<Self>> {
+    pub(crate) fn shared(settings: &str) -> Option<Arc<Self>> {
         // The last test that drops it ends it, so that nothing is left running.
         static SHARED: Mutex<Weak<ZooKeeper>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock();
         if let Some(server) = shared.upgrade() {
             return Some(server);
         }
-        let server = Arc::new(Self::start()?);
+        let server = Arc::new(Self::start_with(settings)?);
         *shared = Arc::downgrade(&server);
         Some(server)
     }
