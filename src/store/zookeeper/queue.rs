@@ -170,8 +170,8 @@ impl ZooKeeperStore {
         if self.chroot.is_empty() { Ok(()) } else { self.make_parents(&format!("{}/x", self.chroot)) }
     }
 
-    /// The list of a directory; empty if there is none. `up_to_date`: nothing that the leader knows is
-    /// missing.
+    /// The list of a directory; empty if there is none. `up_to_date`: nothing that the leader
+    /// knows is missing.
     pub(super) fn list(&self, directory: &str, up_to_date: bool) -> Asked<Vec<String>> {
         let list = Request::children(directory, false);
         let exchange = match up_to_date {
@@ -184,6 +184,23 @@ impl ZooKeeperStore {
             Code::NO_NODE => Ok(Vec::new()),
             code => Err(certain(code.to_error(directory))),
         }
+    }
+
+    /// Whether others had the name within the last session timeout.
+    pub(super) fn was_busy(&self, name: &LockName) -> bool {
+        self.busy_names.was_busy(name, self.client.now(), self.lease())
+    }
+
+    /// Whether a lock that others had a moment ago is still not free, as the leader knows it.
+    pub(super) fn is_still_busy(&self, name: &LockName) -> Asked<bool> {
+        if !self.was_busy(name) {
+            return Ok(false);
+        }
+        let is_busy = names::keeps_out(name.kind, self.list(self.paths(name).queue(name.kind), true)?);
+        if !is_busy {
+            self.busy_names.forget(name);
+        }
+        Ok(is_busy)
     }
 
     pub(super) fn root(&self) -> String {

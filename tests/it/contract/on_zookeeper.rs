@@ -79,8 +79,8 @@ impl Elsewhere for Path {
         });
     }
 
-    /// Whether somebody stands behind the holder, and is told when it goes. The server does not show
-    /// who watches a directory, as one who waits for permits does.
+    /// Whether somebody stands behind the holder, and is told when it goes. The server does not
+    /// show who watches a directory, as one who waits for permits does.
     fn is_waited_for(&self, _client: &str, name: &str) -> bool {
         let own = format!("{}/{name}", self.chroot);
         let is_watched = self.server.watches().iter().any(|(_, path)| path.starts_with(&own));

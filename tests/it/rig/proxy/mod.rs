@@ -263,8 +263,8 @@ impl Proxy {
         wait_until("the held request is over", || self.state.held_over.load(Ordering::SeqCst));
     }
 
-    /// Sets whether a fault that ends a connection ends it only for the client, as where a router in
-    /// between dies: at the server its request runs on, and the other end seems to be there.
+    /// Sets whether a fault that ends a connection ends it only for the client, as where a router
+    /// in between dies: at the server its request runs on, and the other end seems to be there.
     #[cfg(feature = "postgres")]
     pub(crate) fn keep_backends(&self, keep: bool) {
         self.state.keep_backends.store(keep, Ordering::SeqCst);
