@@ -101,12 +101,14 @@ impl SessionTerm {
     }
 
     /// It is known to live until then. Never shortens it, and does not revive one that is over.
+    #[cfg(any(feature = "zookeeper", test))]
     pub(crate) fn lengthen(&self, until: Moment) {
         let longer = |known: u64| (known > 0 && known < until.0).then_some(until.0);
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer);
     }
 
     /// It is over, for good.
+    #[cfg(any(feature = "zookeeper", test))]
     pub(crate) fn end(&self) {
         self.until.store(0, Ordering::Release);
     }

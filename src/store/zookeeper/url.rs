@@ -19,7 +19,7 @@ pub(crate) struct ZooKeeperUrl {
     pub(crate) digest: Option<String>,
     /// Without a slash at its end; empty for none.
     pub(crate) chroot: String,
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS it was only checked"))]
+    #[cfg_attr(not(any(feature = "tls", test)), expect(dead_code, reason = "without TLS it was only checked"))]
     pub(crate) secure: bool,
 }
 

@@ -76,6 +76,7 @@ struct State {
     subscribers: AtomicU32,
     half_open: AtomicU32,
     /// One frame in so many ends its connection to a ZooKeeper; 0 for none.
+    #[cfg(feature = "zookeeper")]
     cut_one_in: AtomicU32,
     stop: AtomicBool,
     /// Each with whether a server is at its other end.
