@@ -95,7 +95,7 @@ find_servers() {
 test_on() { # test_on NAME SERVER
     if [ -n "$2" ]; then
         # Without the tests for which it makes no difference which server runs.
-        step "$1" env LEASEHOLD_SERVER="$2" LEASEHOLD_ZOOKEEPER=0 cargo test --all-features --test it -- \
+        step "$1" env LEASEHOLD_SERVER="$2" LEASEHOLD_POSTGRES=0 LEASEHOLD_ZOOKEEPER=0 cargo test --all-features --test it -- \
             --skip bad_input:: --skip examples:: --skip fencing_sql:: --skip memory:: --skip postgres --skip reading:: \
             --skip shared_reads:: --skip tidy:: --skip turns:: --skip zookeeper
     else
