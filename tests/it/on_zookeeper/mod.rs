@@ -4,6 +4,8 @@ mod connecting;
 mod loss;
 mod outcomes;
 mod primitives;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 
