@@ -89,8 +89,8 @@ impl Tls {
     }
 
     /// The client certificate, for servers that ask for one (mTLS, `tls-auth-clients yes`,
-    /// `ssl.clientAuth=need`), and its key. Certificates between it and the authority follow it in the same file. The key is
-    /// PKCS#8, PKCS#1 or SEC1, and not encrypted.
+    /// `ssl.clientAuth=need`), and its key. Certificates between it and the authority follow it in
+    /// the same file. The key is PKCS#8, PKCS#1 or SEC1, and not encrypted.
     pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some(Identity { certificates: Pem::File(certificate.into()), key: Pem::File(key.into()) });
         self

@@ -1,6 +1,8 @@
 //! Locks in a ZooKeeper ensemble.
 
 mod connecting;
+mod cut_replies;
+mod denied;
 mod loss;
 mod outcomes;
 mod primitives;
