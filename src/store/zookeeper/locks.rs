@@ -2,7 +2,7 @@
 
 use super::client::{Exchange, Failure};
 use super::nodes::Node;
-use super::queue::{Asked, Standing, TRIES, busy_directory, certain, created_in, unsettled};
+use super::queue::{Asked, Standing, TRIES, busy_directory, certain, created_in, is_refused, unsettled};
 use super::wire::{Code, Mode, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -15,7 +15,7 @@ use crate::store::{
 impl ZooKeeperStore {
     pub(super) fn acquire_lock(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         let outcome = self.try_lock(acquire, unknowns);
-        if outcome.is_err() && acquire.waiting == Waiting::No {
+        if is_refused(&outcome) || outcome.is_err() && acquire.waiting == Waiting::No {
             // Nobody would come back for a place that is known to stand.
             self.leave_later(acquire.name, acquire.holder);
         }
@@ -38,15 +38,9 @@ impl ZooKeeperStore {
                     self.leave_later(name, holder);
                     return Ok(self.busy());
                 }
-                Standing::Behind(before) => match self.watch(name, holder, &before) {
-                    Ok(true) => return Ok(self.busy()),
-                    Ok(false) => list = self.list(self.paths(name).queue(name.kind), false)?,
-                    Err(failure) => {
-                        if matches!(&failure, Failure::NotSent(error) if !error.kind().is_outage()) {
-                            self.leave_later(name, holder);
-                        }
-                        return Err(failure);
-                    }
+                Standing::Behind(before) => match self.watch(name, holder, &before)? {
+                    true => return Ok(self.busy()),
+                    false => list = self.list(self.paths(name).queue(name.kind), false)?,
                 },
                 // Somebody has deleted it by hand or by force: its place is at the end.
                 Standing::Gone => {
@@ -119,13 +113,18 @@ impl ZooKeeperStore {
         let Release { name, holder, left, granted, .. } = *release;
         let before = unsettled(unknowns);
         let mut node = self.node_of(name, holder);
-        if let (None, Some(before)) = (&node, before) {
+        // A downgrade may have run, and the node have another name since.
+        let may_read = |node: &Node| left == HoldCounts::NONE && names::is_write(names::last_of(&node.path));
+        if let Some(before) = before
+            && node.as_ref().is_none_or(may_read)
+        {
             node = self.find(name, holder, before)?;
         }
         let repeated = before.is_some();
         let freed = || Released::Freed { listeners: None, next: None };
         let Some(node) = node else {
             // An earlier attempt has run.
+            self.forget(name, holder);
             let is_done = repeated && granted && left == HoldCounts::NONE && self.is_present(before);
             return Ok(if is_done { freed() } else { Released::NotHeld });
         };

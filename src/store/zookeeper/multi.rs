@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::ZooKeeperStore;
 use super::client::Exchange;
 use super::nodes::Node;
-use super::queue::{Asked, Standing, TRIES, busy_directory, certain, unsettled};
+use super::queue::{Asked, Standing, TRIES, busy_directory, certain, is_refused, unsettled};
 use super::wire::{Change, Code, Created, Mode, Request};
 use crate::base::error::Result;
 use crate::base::lease::SessionTerm;
@@ -17,7 +17,7 @@ use crate::store::{
 impl MultiStore for ZooKeeperStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
         let outcome = self.try_lock_all(acquire, unknowns);
-        if outcome.is_err() && !acquire.waits {
+        if is_refused(&outcome) || outcome.is_err() && !acquire.waits {
             self.leave_all_later(acquire);
         }
         self.note(outcome, unknowns)

@@ -42,6 +42,11 @@ pub(super) enum Standing {
 
 pub(super) type Asked<T> = std::result::Result<T, Failure>;
 
+/// Whether the server has refused it, so that a repeat would fail in the same way.
+pub(super) fn is_refused<T>(outcome: &Asked<T>) -> bool {
+    matches!(outcome, Err(Failure::NotSent(error)) if !error.kind().is_outage())
+}
+
 /// Turns an error of the caller's own into one after which nothing is unknown.
 pub(super) fn certain(error: Error) -> Failure {
     Failure::NotSent(error)
@@ -107,8 +112,7 @@ impl ZooKeeperStore {
             match entered.code {
                 Code::OK => {
                     let node = self.entered(name, holder, &exchange, entered.created().map_err(certain)?);
-                    let list = listed.code.is_ok().then(|| listed.children()).transpose().map_err(certain)?;
-                    return Ok((node, list.unwrap_or_default()));
+                    return Ok((node, list_in(listed, &directory)?));
                 }
                 Code::NO_NODE => {
                     self.make_parents(&directory)?;
@@ -117,7 +121,7 @@ impl ZooKeeperStore {
                     let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
                     if let Some(created) = created_in(entered, &both, &directory)?.pop() {
                         let node = self.entered(name, holder, &exchange, created);
-                        return Ok((node, listed.children().map_err(certain)?));
+                        return Ok((node, list_in(listed, &directory)?));
                     }
                 }
                 code => return Err(certain(code.to_error(&directory))),
@@ -178,12 +182,7 @@ impl ZooKeeperStore {
             true => self.ask(&[Request::sync(&self.root()), list])?,
             false => self.ask(&[list])?,
         };
-        let listed = exchange.replies.last().expect("a reply for each request");
-        match listed.code {
-            Code::OK => listed.children().map_err(certain),
-            Code::NO_NODE => Ok(Vec::new()),
-            code => Err(certain(code.to_error(directory))),
-        }
+        list_in(exchange.replies.last().expect("a reply for each request"), directory)
     }
 
     /// Whether others had the name within the last session timeout.
@@ -296,6 +295,15 @@ impl ZooKeeperStore {
         let node = self.nodes.remove(&self.client, name, holder)?;
         self.stop_watching(name, holder, node.waits_for.clone().map(|(path, _)| path));
         Some(node)
+    }
+}
+
+/// The list of a directory; empty if there is none.
+fn list_in(listed: &super::wire::Reply, directory: &str) -> Asked<Vec<String>> {
+    match listed.code {
+        Code::OK => listed.children().map_err(certain),
+        Code::NO_NODE => Ok(Vec::new()),
+        code => Err(certain(code.to_error(directory))),
     }
 }
 

@@ -1,9 +1,13 @@
 //! Locks in a ZooKeeper ensemble.
 
 mod connecting;
+mod cut_replies;
+mod denied;
 mod loss;
 mod outcomes;
 mod primitives;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 

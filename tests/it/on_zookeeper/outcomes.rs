@@ -1,4 +1,4 @@
-//! What becomes of a request without a reply.
+//! What becomes of a request without a reply. Each reply cut at each byte is in `cut_replies`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,34 +8,6 @@ use leasehold::ErrorKind;
 use super::{LONG, children, client, client_of, server};
 use crate::rig::zookeeper::{Ensemble, EnsembleOptions, PERSISTENT, Pipe};
 use crate::rig::{Fault, Proxy, ms, wait_until};
-
-/// A reply of each request that takes a lock, cut at each byte.
-#[test]
-fn a_reply_cut_at_any_byte_leaves_nothing_behind() {
-    let server = server!();
-    let proxy = Proxy::before_zookeeper(&server);
-    let client = client_of(&proxy.zookeeper_url(), |builder| builder.io_timeout(ms(2000)));
-    let mut look = server.raw();
-    // Keeps the directory.
-    look.create("/job", b"", PERSISTENT).unwrap();
-    for (word, length) in [("create2 /job", 150), ("getChildren2 /job", 120), ("delete /job", 20)] {
-        for at in (0..length).step_by(if length > 100 { 3 } else { 1 }) {
-            let before = proxy.hits();
-            proxy.inject(word, Fault::CutReplyAt(at));
-            match client.try_lock("job") {
-                Ok(Some(guard)) => drop(guard.unlock()),
-                Ok(None) => panic!("{word} cut at {at}: nobody else has it"),
-                Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{word} cut at {at}: {e}"),
-            }
-            wait_until("the fault was met", || proxy.hits() == before + 1);
-            wait_until(&format!("{word} cut at {at} leaves nothing"), || children(&mut look, "/job").is_empty());
-        }
-    }
-    look.close();
-    drop((client, proxy));
-    server.look(|session| session.delete("/job").unwrap());
-    server.assert_clean();
-}
 
 /// Bytes of another protocol, and a reply to what nobody asked.
 #[test]

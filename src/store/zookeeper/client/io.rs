@@ -36,6 +36,8 @@ struct Reading {
     number: u64,
     stream: Stream,
     reader: FrameReader,
+    /// How long one read waits.
+    tick: Duration,
 }
 
 impl Inner {
@@ -86,7 +88,8 @@ impl Inner {
         // Short, so that a server that hangs does not cost the session.
         let within = match (session, state.rhythm) {
             (Some(_), Some(rhythm)) => rhythm.silence,
-            _ => self.io_timeout,
+            // A call that waits for it, an I/O timeout long, is to hear why it failed.
+            _ => self.io_timeout - self.io_timeout / 8,
         };
         // Far beyond what anybody here believes in.
         let is_hopeless = state
@@ -159,7 +162,7 @@ impl Inner {
         if let Err(error) = begun {
             self.end_link(number, &error);
         }
-        Ok(Reading { number, stream, reader })
+        Ok(Reading { number, stream, reader, tick })
     }
 
     fn end_link(&self, number: u64, why: &Error) {
@@ -197,7 +200,9 @@ impl Inner {
                 Ok(false) => return ended(),
                 Err(error) => return error,
             }
-            match reading.reader.fill(&mut reading.stream) {
+            // A record of TLS whose bytes trickle in must not keep the heartbeat waiting.
+            let mut stream = reading.stream.until(std::time::Instant::now() + reading.tick);
+            match reading.reader.fill(&mut stream) {
                 Err(e) if !is_timeout(&e) => {
                     let state = self.state.lock();
                     return state.link.as_ref().map_or_else(ended, |link| to_error(e, &link.address));

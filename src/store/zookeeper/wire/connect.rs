@@ -98,14 +98,38 @@ impl Servers {
         let timeout_ms = i32::try_from(asked.timeout.as_millis()).unwrap_or(i32::MAX);
         let sent_at = self.clock.now();
         let hello = connect_frame(asked.session, asked.last_zxid, timeout_ms);
-        stream.within(deadline).write_all(&hello).map_err(|e| to_error(e, address))?;
-        let answer = receive(&mut stream, &mut reader, address, deadline).map_err(refused_silently)?;
+        let written = stream.within(deadline).write_all(&hello).map_err(|e| to_error(e, address));
+        // With TLS 1.3 a server looks at the client's certificate after the handshake, and may have
+        // ended the connection before the write: why has come before that end.
+        let answer = match (receive(&mut stream, &mut reader, address, deadline), written) {
+            (Err(error), Err(unwritten)) if error.kind() == ErrorKind::Unreachable => Err(unwritten),
+            (answer, _) => answer,
+        };
+        let answer = answer.map_err(|error| self.refused_silently(error))?;
         let Connected::Session { session, timeout_ms } = Connected::decode(&answer)? else { return Ok(None) };
         if let Some(digest) = &self.digest {
             log_in(&mut stream, &mut reader, address, deadline, digest)?;
         }
         let timeout = Duration::from_millis(timeout_ms.into());
         Ok(Some(Greeting { stream, reader, address: address.clone(), session, timeout, sent_at }))
+    }
+
+    /// A server without a majority closes the connection and says nothing, and so does one that
+    /// lags behind what this client has seen, and a port with TLS that is asked without.
+    #[cold]
+    fn refused_silently(&self, error: Error) -> Error {
+        #[cfg(feature = "tls")]
+        let is_secure = self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        let is_secure = false;
+        let why = match is_secure {
+            true => "before it gave the client a session: it may be without a majority, or behind another server",
+            false => {
+                "before it gave the client a session: it may be without a majority, or behind another server; or its \
+                 port is one with TLS, then the URL is zookeeper+tls://"
+            }
+        };
+        if error.kind() == ErrorKind::Unreachable { error.and_also(why) } else { error }
     }
 
     #[cfg(feature = "tls")]
@@ -164,23 +188,12 @@ fn receive(stream: &mut Stream, reader: &mut FrameReader, address: &Address, dea
     }
 }
 
-/// A server without a majority closes the connection and says nothing, and so does one that lags
-/// behind what this client has seen.
-#[cold]
-fn refused_silently(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::Unreachable => error
-            .and_also("before it gave the client a session: it may be without a majority, or behind another server"),
-        _ => error,
-    }
-}
-
 #[cold]
 pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
     use io::ErrorKind as Io;
     #[cfg(feature = "tls")]
     if let Some(failure) = TlsFailure::in_error(&e) {
-        return Error::new(failure.kind, format!("{address:?} {}", failure.what)).caused_by(e);
+        return Error::new(failure.kind, format!("{address:?} {}", failure.says("zookeeper://"))).caused_by(e);
     }
     let message = match e.kind() {
         Io::WouldBlock | Io::TimedOut => format!("{address:?} did not answer in time (io_timeout)"),

@@ -193,7 +193,13 @@ impl Proxy {
                 shared.streams.lock().extend(streams.map(|stream| (of_server.clone(), stream)));
                 let state = shared.clone();
                 let carry = carry.clone();
-                std::thread::spawn(move || carry(client, server, &state, &of_server));
+                std::thread::spawn(move || {
+                    carry(client, server, &state, &of_server);
+                    // Thousands of connections come and go in a test.
+                    if !state.keep_backends.load(Ordering::SeqCst) {
+                        state.streams.lock().retain(|(flag, _)| !Arc::ptr_eq(flag, &of_server));
+                    }
+                });
             }
         });
         Self { address, state, acceptor: Some(acceptor) }
@@ -253,6 +259,12 @@ impl Proxy {
         self.state.hits.load(Ordering::SeqCst)
     }
 
+    /// The last fault that happened was only to prepare another one.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn forget_hit(&self) {
+        self.state.hits.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Removes a fault that has not happened yet. False if it has happened.
     pub(crate) fn disarm(&self) -> bool {
         self.state.rule.lock().take().is_some()
@@ -272,7 +284,7 @@ impl Proxy {
     }
 
     /// How long the reply was that a fault cut last.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "zookeeper"))]
     pub(crate) fn reply_length(&self) -> usize {
         self.state.reply_length.load(Ordering::SeqCst)
     }

@@ -16,6 +16,9 @@ use crate::rig::zookeeper::ZooKeeper;
 /// The number of the request that connects, which carries none.
 const CONNECT: i32 = i32::MIN;
 
+/// The number of a message about a watch, which answers no request.
+const WATCH: i32 = -1;
+
 /// One connection.
 struct Connection<'a> {
     state: &'a State,
@@ -27,7 +30,8 @@ struct Connection<'a> {
 
 impl Proxy {
     /// In front of a ZooKeeper, on a port of its own. The word of a fault may be a part of a path
-    /// (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete /job`).
+    /// (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete /job`). A
+    /// message about a watch is an `event`.
     pub(crate) fn before_zookeeper(server: &ZooKeeper) -> Self {
         let port = server.port();
         let connect = move || Some(as_unix(TcpStream::connect(("127.0.0.1", port)).ok()?));
@@ -122,7 +126,12 @@ impl Connection<'_> {
             if self.cuts(&frame, &mut client) {
                 return;
             }
-            let fault = self.faults.lock().remove(&number);
+            let fault = match number {
+                WATCH => take_fault(self.state, &event_words(&frame)).inspect(|_| {
+                    self.state.hits.fetch_add(1, Ordering::SeqCst);
+                }),
+                _ => self.faults.lock().remove(&number),
+            };
             let goes_on = match fault {
                 Some(fault) => self.meet(fault, &frame, &mut client),
                 None => client.write_all(&frame).is_ok() || self.holds(),
@@ -144,6 +153,7 @@ impl Connection<'_> {
         match fault {
             Fault::CutAfterApplied => false,
             Fault::CutReplyAt(n) => {
+                self.state.reply_length.store(reply.len(), Ordering::SeqCst);
                 let _ = client.write_all(&reply[..n.min(reply.len())]);
                 false
             }
@@ -219,6 +229,11 @@ fn words(frame: &[u8], is_first: bool) -> Vec<Vec<u8>> {
     let path = frame.get(start..start + length).unwrap_or_default();
     let named = [name.as_bytes(), b" ", path].concat();
     vec![name.as_bytes().to_vec(), named, frame.to_vec()]
+}
+
+fn event_words(frame: &[u8]) -> Vec<Vec<u8>> {
+    let path = frame.get(32..).unwrap_or_default();
+    vec![[b"event ", path].concat()]
 }
 
 fn name_of(op: i32) -> &'static str {

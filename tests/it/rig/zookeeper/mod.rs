@@ -21,6 +21,8 @@ pub(crate) use jars::{has_zookeeper, java};
 pub(crate) use pipe::Pipe;
 pub(crate) use raw::{CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw};
 
+#[cfg(feature = "tls")]
+use super::{Certificates, Identity};
 use super::{free_port, fresh_dir, ms, signal, wait_for, wait_until};
 
 /// `tickTime` of the servers: they grant sessions of 2 to 20 ticks, and look at the end of each
@@ -42,6 +44,9 @@ pub(crate) struct ZooKeeper {
     dir: PathBuf,
     /// For clients.
     port: u16,
+    /// For clients with TLS; 0 for none.
+    #[cfg(feature = "tls")]
+    secure_port: u16,
     process: Mutex<Option<Child>>,
 }
 
@@ -59,6 +64,68 @@ impl ZooKeeper {
             vec![(Self::prepare(port, &lines), ())]
         };
         has_zookeeper().then(|| start_together(alone).pop().unwrap().0)
+    }
+
+    /// One that serves clients with TLS on a port of its own, and trusts this authority's clients.
+    #[cfg(feature = "tls")]
+    pub(crate) fn start_tls(certificates: &Certificates, identity: &Identity, settings: &str) -> Option<Self> {
+        let alone = || {
+            let (port, secure_port) = (free_port(), free_port());
+            let mut server = Self::prepare(port, "");
+            server.secure_port = secure_port;
+            server.present(identity);
+            let lines = format!(
+                "clientPort={port}\nclientPortAddress=127.0.0.1\nsecureClientPort={secure_port}\n\
+                 secureClientPortAddress=127.0.0.1\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+                 ssl.trustStore.location={}\nssl.trustStore.type=PEM\n{settings}\n",
+                server.key_store().display(),
+                certificates.ca_file().display()
+            );
+            let mut config = fs::OpenOptions::new().append(true).open(server.dir.join("zoo.cfg")).unwrap();
+            config.write_all(lines.as_bytes()).unwrap();
+            vec![(server, ())]
+        };
+        has_zookeeper().then(|| start_together(alone).pop().unwrap().0)
+    }
+
+    #[cfg(feature = "tls")]
+    fn key_store(&self) -> PathBuf {
+        self.dir.join("identity.pem")
+    }
+
+    /// From its next start on it shows this certificate.
+    #[cfg(feature = "tls")]
+    pub(crate) fn present(&self, identity: &Identity) {
+        let text = |path: &Path| fs::read_to_string(path).unwrap();
+        fs::write(self.key_store(), text(&identity.key) + &text(&identity.certificate)).unwrap();
+    }
+
+    /// Its port with TLS comes after the other one, and ends connections at first.
+    #[cfg(feature = "tls")]
+    fn is_secure_if_it_has_to(&self) -> bool {
+        if self.secure_port == 0 {
+            return true;
+        }
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.secure_port)) else { return false };
+        stream.set_read_timeout(Some(ms(100))).unwrap();
+        stream.read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn is_secure_if_it_has_to(&self) -> bool {
+        true
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure_port(&self) -> u16 {
+        self.secure_port
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure_url(&self) -> String {
+        format!("zookeeper+tls://127.0.0.1:{}", self.secure_port)
     }
 
     /// One server for all tests that take turns on it and leave nothing behind: starting one takes
@@ -87,7 +154,13 @@ impl ZooKeeper {
             TICK.as_millis()
         );
         fs::write(dir.join("zoo.cfg"), text).unwrap();
-        Self { dir, port, process: Mutex::default() }
+        Self {
+            dir,
+            port,
+            #[cfg(feature = "tls")]
+            secure_port: 0,
+            process: Mutex::default(),
+        }
     }
 
     fn spawn(&self) {
@@ -124,7 +197,7 @@ impl ZooKeeper {
         let mut ended = false;
         wait_for(START, "the ZooKeeper serves", || {
             ended = self.process.lock().as_mut().is_none_or(|process| process.try_wait().unwrap().is_some());
-            ended || self.mode().is_some()
+            ended || self.mode().is_some() && self.is_secure_if_it_has_to()
         });
         !ended
     }

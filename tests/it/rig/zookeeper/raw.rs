@@ -134,6 +134,14 @@ impl Raw {
         Ok(Node { data, czxid, version, cversion, owner, children })
     }
 
+    /// What anybody may do with the node from now on: 1 read, 2 write, 4 create children, 8 delete
+    /// them, 16 change this.
+    pub(crate) fn allow(&mut self, path: &str, rights: i32) -> Result<(), i32> {
+        let mut body = Body::default();
+        body.text(path).int(1).int(rights).text("world").text("anyone").int(-1);
+        self.call(7, &body).map(drop)
+    }
+
     /// Sets a watch on the node's data.
     pub(crate) fn watch(&mut self, path: &str) -> Result<(), i32> {
         self.call(4, Body::default().text(path).byte(1)).map(drop)
