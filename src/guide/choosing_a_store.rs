@@ -61,7 +61,7 @@
 //! | | one Redis | with `replicas(1)` | Redlock | PostgreSQL | ZooKeeper |
 //! |---|---|---|---|---|---|
 //! | a server restarts with its data | locks are kept | locks are kept | kept; it votes at once with [`durable_nodes`](crate::Builder::durable_nodes) | locks are kept, also over a crash | locks are kept |
-//! | a server comes back empty | its locks are **forgotten**, and a holder hears of it at its next renewal | | no second holder: it has no vote until the longest lease is over | | holds are lost |
+//! | a server comes back empty | its locks are **forgotten**, and a holder hears of it at its next renewal | | no second holder: it has no vote until the longest lease is over | | holds are lost, and tokens begin anew |
 //! | the server is gone for good, another takes over | **the newest grants may be forgotten**; what the other has is renewed there | none forgotten, if that replica takes over: it has each grant that was answered | nobody notices | **the newest grants may be forgotten**; none with a synchronous standby | holds and places in the queue are kept |
 //! | one of several is away | | without its replica nothing is granted: `NotReplicated` | nobody notices | without its synchronous standby nothing is granted: `Unreachable` | holds are kept; clients go to another server |
 //! | the majority, or the only one, is away | holds are lost by time | the same | holds are lost by time, calls fail with `NoQuorum` | holds are lost by time, calls fail with `Unreachable` | the same; nobody gets in until the majority is back |
@@ -115,7 +115,8 @@
 //!   `it::on_zookeeper::primitives::permits_are_counted`,
 //!   `it::on_zookeeper::primitives::a_latch_opens_when_it_is_counted_down`,
 //!   `it::on_zookeeper::primitives::what_a_session_cannot_do_is_refused_with_the_reason`
-//! - **who is next**: `it::contract::exclusion::threads_of_two_clients_never_overlap_and_all_get_in`,
+//! - **who is next**:
+//!   `it::contract::exclusion::threads_of_two_clients_never_overlap_and_all_get_in`,
 //!   `it::redlock::no_client_keeps_it_for_itself`,
 //!   `it::fair::tokens_are_given_in_the_order_of_the_queue`,
 //!   `it::on_postgres::primitives::a_fair_lock_is_given_in_the_order_of_arrival`,

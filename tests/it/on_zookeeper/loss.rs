@@ -131,13 +131,20 @@ fn a_hold_survives_its_connection_and_a_restart() {
 fn a_server_that_lost_its_data_is_used_again() {
     let server = server!();
     let client = short(&server.url());
+    (0..20).for_each(|_| client.lock("job").unwrap().unlock().unwrap());
     let guard = client.lock("job").unwrap();
+    let token = guard.fencing_token();
     server.kill();
     std::fs::remove_dir_all(server.dir().join("data")).unwrap();
     server.start_again();
     assert!(guard.wait_lost(CAP));
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    wait_until("it has a session again", || client.try_lock("job").is_ok_and(|won| won.is_some()));
+    let mut next = None;
+    wait_until("it has a session again", || {
+        next = client.try_lock("job").ok().flatten().map(|guard| guard.fencing_token());
+        next.is_some()
+    });
+    assert!(next.unwrap() < token, "numbers begin anew, which the docs say");
     drop(client);
     server.assert_clean();
 }
