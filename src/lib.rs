@@ -12,7 +12,8 @@
 //!
 //! You need Rust 1.88 and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
 //! [sentinels](Builder::sentinel), a [cluster](Builder::cluster), or [several independent
-//! servers](Builder::redlock). See [`guide::servers`].
+//! servers](Builder::redlock). See [`guide::servers`], and [`guide::choosing_a_store`] for which to
+//! take: PostgreSQL and ZooKeeper keep the same locks.
 //!
 //! All cargo features are off by default:
 //!
@@ -122,6 +123,7 @@
 //! | [`guide::waiting`] | How do I wait, for how long, and who is next? How do I take several locks? |
 //! | [`guide::losing_a_lock`] | How do I learn that a lock is lost, and what happens then? |
 //! | [`guide::choosing_a_lease`] | How long should the lease and the timeouts be? |
+//! | [`guide::choosing_a_store`] | Redis, Redlock, PostgreSQL or ZooKeeper: what does each cost, and do under each fault? |
 //! | [`guide::servers`] | Which servers work, and what happens when one fails? |
 //! | [`guide::postgres`] | How do I keep locks in my PostgreSQL, and fence a transaction? |
 //! | [`guide::zookeeper`] | How do locks outlive any server, and how do I share them with Apache Curator? |

@@ -161,6 +161,10 @@ test_on_zookeeper() {
             step "$name" $limit cargo test --all-features --test curator
         fi
     done
+    if [ "${LEASEHOLD_ZOOKEEPER:-}" != 0 ] && [ -z "$lacks" ]; then
+        # shellcheck disable=SC2086
+        step 'see it work in ZooKeeper' $limit sh examples/try.sh --store zookeeper
+    fi
 }
 
 # Sets msrv_cargo, if there is a toolchain: nothing here may make rustup download

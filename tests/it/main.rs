@@ -8,6 +8,7 @@ mod broken_connection;
 mod closing;
 mod cluster;
 mod contract;
+mod costs;
 mod credentials;
 mod examples;
 mod fair;

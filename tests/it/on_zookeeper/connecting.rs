@@ -48,6 +48,21 @@ fn a_chroot_is_made_and_stays_and_containers_go() {
     server.assert_clean_but(&["/app/locks"]);
 }
 
+/// The directory of one lock is a node in that of the other. What sorts before the numbers would be
+/// waited for without end.
+#[test]
+fn a_name_below_another_one_is_refused_or_disturbs_nobody() {
+    let server = server!();
+    let client = client(&server);
+    let (behind, before) = (client.lock("jobs/1").unwrap(), client.lock("all/!").unwrap());
+    client.lock("jobs").unwrap().unlock().unwrap();
+    let error = client.lock("all").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    assert!(behind.is_held() && before.is_held());
+    drop((behind, before, client));
+    server.assert_clean();
+}
+
 #[test]
 fn a_digest_identity_keeps_others_out() {
     let server = server!();

@@ -131,13 +131,20 @@ fn a_hold_survives_its_connection_and_a_restart() {
 fn a_server_that_lost_its_data_is_used_again() {
     let server = server!();
     let client = short(&server.url());
+    (0..20).for_each(|_| client.lock("job").unwrap().unlock().unwrap());
     let guard = client.lock("job").unwrap();
+    let token = guard.fencing_token();
     server.kill();
     std::fs::remove_dir_all(server.dir().join("data")).unwrap();
     server.start_again();
     assert!(guard.wait_lost(CAP));
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    wait_until("it has a session again", || client.try_lock("job").is_ok_and(|won| won.is_some()));
+    let mut next = None;
+    wait_until("it has a session again", || {
+        next = client.try_lock("job").ok().flatten().map(|guard| guard.fencing_token());
+        next.is_some()
+    });
+    assert!(next.unwrap() < token, "numbers begin anew, which the docs say");
     drop(client);
     server.assert_clean();
 }
@@ -197,6 +204,32 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
     ensemble.wait_for_all();
     wait_for(Duration::from_secs(60), "the client is back", || client.try_lock("job").is_ok_and(|won| won.is_some()));
     drop((client, other));
+    ensemble.assert_clean();
+}
+
+/// Two of three servers are gone: holds end in time, and nobody gets in until they are back.
+#[test]
+fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
+    let options = EnsembleOptions { settings: "tickTime=100\nmaxSessionTimeout=300000", ..EnsembleOptions::default() };
+    let ensemble = server!(Ensemble::start_with(options));
+    ensemble.wait_for_all();
+    let settings = |builder: leasehold::Builder| builder.lease(ms(3000)).io_timeout(ms(700));
+    let (a, b) = (client_of(&ensemble.url(), settings), client_of(&ensemble.url(), settings));
+    let guard = a.lock("job").unwrap();
+    let token = guard.fencing_token();
+    let gone = ensemble.followers();
+    gone.iter().for_each(|index| ensemble.server(*index).suspend());
+    assert!(guard.wait_lost(CAP) && !guard.is_held());
+    for client in [&a, &b] {
+        let error = client.try_lock("other").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    }
+    gone.iter().for_each(|index| ensemble.server(*index).resume());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    let next = || b.try_lock("job").ok().flatten().map(|guard| guard.fencing_token() > token);
+    wait_for(Duration::from_secs(60), "the next one gets in", || next().is_some_and(|grows| grows));
+    ensemble.wait_for_all();
+    drop((a, b));
     ensemble.assert_clean();
 }
 

@@ -27,7 +27,8 @@ pub(crate) fn has_zookeeper() -> bool {
     jar().is_some()
 }
 
-fn jar() -> Option<&'static Path> {
+/// The jar with its libraries beside it; `None` as [`java`] says.
+pub(crate) fn jar() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let wish = std::env::var("LEASEHOLD_ZOOKEEPER").unwrap_or_default();
     if wish == "0" {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub(crate) use ensemble::{Ensemble, EnsembleOptions};
-pub(crate) use jars::{has_zookeeper, java};
+pub(crate) use jars::{has_zookeeper, jar, java};
 pub(crate) use pipe::Pipe;
 pub(crate) use raw::{CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw};
 
