@@ -12,7 +12,7 @@
 
 use super::client::{Exchange, Failure, Watch};
 use super::nodes::Node;
-use super::wire::{Code, Created, Mode, Request};
+use super::wire::{Code, Created, Mode, Reply, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
@@ -298,18 +298,23 @@ impl ZooKeeperStore {
     }
 }
 
-/// The list of a directory; empty if there is none.
-fn list_in(listed: &super::wire::Reply, directory: &str) -> Asked<Vec<String>> {
+/// The list of a directory. `None`: there is none.
+pub(super) fn children_in(listed: &Reply, directory: &str) -> Asked<Option<Vec<String>>> {
     match listed.code {
-        Code::OK => listed.children().map_err(certain),
-        Code::NO_NODE => Ok(Vec::new()),
+        Code::OK => listed.children().map(Some).map_err(certain),
+        Code::NO_NODE => Ok(None),
         code => Err(certain(code.to_error(directory))),
     }
 }
 
+/// The list of a directory; empty if there is none.
+fn list_in(listed: &Reply, directory: &str) -> Asked<Vec<String>> {
+    children_in(listed, directory).map(Option::unwrap_or_default)
+}
+
 /// The nodes that a transaction has made; none if one of its changes was refused, because a node
 /// was there or was missing.
-pub(super) fn created_in(reply: &super::wire::Reply, requested: &[Request], about: &str) -> Asked<Vec<Created>> {
+pub(super) fn created_in(reply: &Reply, requested: &[Request], about: &str) -> Asked<Vec<Created>> {
     use super::wire::Change;
     if !reply.code.is_ok() {
         return Err(certain(reply.code.to_error(about)));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::client::{Session, Watch};
 use super::nodes::Node;
-use super::queue::{Asked, Standing, TRIES, busy_directory, certain, created_in, unsettled};
+use super::queue::{Asked, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled};
 use super::wire::{Code, Mode, Reply, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -27,15 +27,6 @@ pub(super) fn count_in(reply: &Reply, path: &str) -> Asked<Option<(i64, super::w
         certain(Error::new(ErrorKind::WrongType, why))
     })?;
     Ok(Some((i32::from_be_bytes(bytes).into(), stat)))
-}
-
-/// The nodes in a directory. `None`: there is no such node.
-fn children_in(reply: &Reply, path: &str) -> Asked<Option<Vec<String>>> {
-    match reply.code {
-        Code::OK => reply.children().map(Some).map_err(certain),
-        Code::NO_NODE => Ok(None),
-        code => Err(certain(code.to_error(path))),
-    }
 }
 
 /// How long a turn takes at least, if permits are free: two round trips, one of which is written to
