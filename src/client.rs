@@ -199,6 +199,27 @@ impl LockClient {
         self.shared.id.as_str()
     }
 
+    /// Ends all waiting of this client, for all its handles, and keeps what it holds: the first step
+    /// of a [clean shutdown](crate::guide::shutdown), before the jobs that are at work have ended.
+    ///
+    /// From now on every call that takes something or waits answers
+    /// [`Closed`](crate::ErrorKind::Closed), the `try_` forms included: those that are blocked at
+    /// once, later ones without asking the server. Their places in queues and their wait markers are
+    /// removed at once, in the background, so that other clients move up. A call with a request
+    /// under way ends with the reply, after a few I/O timeouts at most when the server hangs; if
+    /// that reply, or another thread of this client at that very moment, gives it the lock, it
+    /// returns the guard.
+    ///
+    /// Holds live on: they are renewed, may be extended, entered once more by their threads,
+    /// downgraded and given up. Counting down a latch, counts and questions to the server go on.
+    /// [`close`](Self::close) ends the rest.
+    ///
+    /// Final, may be called again, and does nothing in a closed client or a forked child. Wakes the
+    /// waiting threads and waits neither for them nor for a server: it does no I/O.
+    pub fn stop_waiting(&self) {
+        self.shared.stop_waiting();
+    }
+
     /// Ends the client for all its handles: wakes waiters with
     /// [`Closed`](crate::ErrorKind::Closed), releases what is held, resolves unknown outcomes,
     /// and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more where a

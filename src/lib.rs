@@ -166,6 +166,7 @@ mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use base::cancel::CancelToken;
 pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::node_status::{NodeState, NodeStatus};

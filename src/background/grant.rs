@@ -10,9 +10,10 @@ use parking_lot::{Condvar, Mutex};
 use crate::background::callbacks::{Callback, OnLost, Place};
 use crate::background::run::{RunLength, Turn};
 use crate::background::share::Share;
+use crate::base::cancel::CancelToken;
 use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
-use crate::base::event::Event;
+use crate::base::event::{Event, Interrupt};
 use crate::base::holder::Holder;
 use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, margin, valid_until};
 use crate::base::lock_name::{Kind, LockName};
@@ -433,10 +434,12 @@ impl Grant {
         }
     }
 
-    /// Blocks until the lease is lost or closed (true), released (false), or `timeout` has passed
-    /// (false). Keeps the deadline itself: the watchdog may be blocked in a connect.
-    pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
+    /// Blocks until the lease is lost or closed (true), released (false), `timeout` has passed
+    /// (false), or `cancel` is cancelled (false). Keeps the deadline itself: the watchdog may be
+    /// blocked in a connect.
+    pub(crate) fn wait_lost(self: &Arc<Self>, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
         let deadline = Deadline::after(Instant::now(), timeout);
+        let _woken = cancel.map(|token| token.wakes(self.clone()));
         let mut listeners = self.listeners.lock();
         loop {
             let now = self.now();
@@ -446,7 +449,7 @@ impl Grant {
                 State::Held | State::Suspect => {}
             }
             let left = deadline.remaining(Instant::now()).unwrap_or(Duration::MAX);
-            if left.is_zero() {
+            if left.is_zero() || cancel.is_some_and(CancelToken::is_cancelled) {
                 return false;
             }
             let pause = left.min(tick(self.span)).min(self.lease.until().since(now));
@@ -469,6 +472,13 @@ impl Grant {
     pub(crate) fn take_callbacks(&self) -> Vec<Callback> {
         let callbacks = self.listeners.lock().as_mut().map(|listeners| std::mem::take(&mut listeners.callbacks));
         callbacks.iter().flatten().filter_map(|place| place.upgrade()?.lock().take()).collect()
+    }
+}
+
+/// By a token that is cancelled: whoever waits for a loss looks whether it is theirs.
+impl Interrupt for Grant {
+    fn interrupt(&self) {
+        self.wake();
     }
 }
 
@@ -526,17 +536,25 @@ pub(crate) mod tests {
         let span = Duration::from_secs(10);
         let lost = grant("a", &clock, span, RenewalPolicy::Fixed);
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| lost.wait_lost(Duration::from_secs(60)));
+            let waiter = s.spawn(|| lost.wait_lost(Duration::from_secs(60), None));
             lost.lose();
             assert!(waiter.join().unwrap());
         });
         let released = grant("b", &clock, span, RenewalPolicy::Fixed);
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| released.wait_lost(Duration::from_secs(60)));
+            let waiter = s.spawn(|| released.wait_lost(Duration::from_secs(60), None));
             released.lease.release(clock.now());
             released.wake();
             assert!(!waiter.join().unwrap());
         });
-        assert!(!grant("c", &clock, span, RenewalPolicy::Fixed).wait_lost(Duration::from_millis(1)));
+        let held = grant("c", &clock, span, RenewalPolicy::Fixed);
+        assert!(!held.wait_lost(Duration::from_millis(1), None));
+        let token = CancelToken::new();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| held.wait_lost(Duration::from_secs(60), Some(&token)));
+            token.cancel();
+            assert!(!waiter.join().unwrap());
+        });
+        assert!(lost.wait_lost(Duration::ZERO, Some(&token)), "a loss counts before the cancel");
     }
 }

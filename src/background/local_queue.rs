@@ -15,6 +15,7 @@ use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
 use crate::background::queue_map::{LocalQueue, QueueMap, QueueState};
 use crate::background::run::RunLength;
 use crate::background::waiter::{Signal, Waiter};
+use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::event::{Awaited, Event};
@@ -71,7 +72,8 @@ pub(crate) enum EnqueueOutcome<'s> {
     Joined(Arc<Grant>),
     /// With the event of the queue, which knows how old the last reply is.
     TimedOut(Arc<Event>),
-    Closed,
+    /// The client waits no more, or the call was cancelled.
+    Ended,
     /// The leader could not ask the server at its last attempt. The caller asks for itself and does
     /// not wait for the leader's next attempt: a dead server is reported at once, and a connection
     /// that was cut under the leader says nothing about the server.
@@ -100,12 +102,13 @@ impl LocalQueues {
         })
     }
 
-    /// Blocks until the caller is the leader of the queue for the name. `piggyback` makes the
-    /// acquire that the caller leaves in the queue if it has to wait there.
+    /// Blocks until the caller is the leader of the queue for the name, or `cancel` is cancelled.
+    /// `piggyback` makes the acquire that the caller leaves in the queue if it has to wait there.
     pub(crate) fn queue(
         &self,
         name: &LockName,
         deadline: Deadline,
+        cancel: Option<&CancelToken>,
         piggyback: impl FnOnce() -> Option<Piggyback>,
     ) -> EnqueueOutcome<'_> {
         let membership = self.enter(&name.key);
@@ -124,6 +127,7 @@ impl LocalQueues {
             state.waiters.push_back(waiter.clone());
             waiter
         };
+        let _woken = cancel.map(|token| token.wakes(waiter.clone()));
         match waiter.wait(deadline) {
             // If it was made the leader in the meantime, it stays: the role must not be lost with a
             // waiter that gives up.
@@ -131,7 +135,7 @@ impl LocalQueues {
                 Some((_, error)) => EnqueueOutcome::Unknown(error.clone()),
                 None => EnqueueOutcome::TimedOut(membership.local_queue.event.clone()),
             },
-            Signal::Closed if membership.give_up(&waiter) => EnqueueOutcome::Closed,
+            Signal::Ended if membership.give_up(&waiter) => EnqueueOutcome::Ended,
             // It was taken out of the queue, perhaps between the two looks at the signal.
             _ => match waiter.wait(Deadline::Now) {
                 Signal::Joined(grant) => EnqueueOutcome::Joined(grant),
@@ -225,7 +229,7 @@ impl LocalQueues {
                 break;
             }
             if !next.set(Signal::Joined(grant.clone())) {
-                // The client is being closed, and it leaves the queue by itself.
+                // Its wait was ended, and it leaves the queue by itself.
                 grant.admits_one_less();
                 break;
             }
@@ -300,12 +304,14 @@ impl LocalQueues {
         self.at_server.lock().values().for_each(|local_queue| local_queue.event.notify());
     }
 
-    /// Wakes all waiters and leaders: the client is closed.
-    pub(crate) fn close(&self) {
-        let all: Vec<_> = self.map.lock().local_queues.values().cloned().collect();
+    /// Ends the waits of all waiters and leaders: the client is closed, or waits no more. A call
+    /// that queues from now on sees that when it is the leader.
+    pub(crate) fn end_waits(&self) {
+        let mut all: Vec<_> = self.map.lock().local_queues.values().cloned().collect();
+        all.extend(self.at_server.lock().values().cloned());
         for local_queue in all {
-            local_queue.state.lock().waiters.iter().for_each(|waiter| waiter.signal(Signal::Closed));
-            local_queue.event.notify();
+            local_queue.state.lock().waiters.iter().for_each(|waiter| waiter.signal(Signal::Ended));
+            local_queue.event.end_wait();
         }
     }
 }
@@ -395,7 +401,7 @@ impl Leader<'_> {
 
     /// If this client must yield, waits until another has released the lock, or for
     /// [`LONGEST_YIELD`]; and then for as long as others may still need to come first. `patience`:
-    /// the part of a pause that the caller has time for.
+    /// the part of a pause that the caller has time for. Sooner if its wait is ended.
     pub(crate) fn let_others_first(
         &self,
         patience: impl Fn(Duration) -> Duration,
@@ -404,10 +410,16 @@ impl Leader<'_> {
         if self.must_yield() {
             let messages = self.membership.local_queue.state.lock().fairness.messages;
             let taken = wait_for(Awaited::Messages(messages + 1), patience(LONGEST_YIELD));
+            if self.event().is_ended() {
+                // The next leader yields.
+                return;
+            }
             self.membership.local_queue.state.lock().fairness.yielded(taken);
         }
         let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
-        std::thread::sleep(patience(courtesy.unwrap_or_default()));
+        if let Some(courtesy) = courtesy {
+            self.event().wait_for(Awaited::Nothing, patience(courtesy));
+        }
     }
 }
 
@@ -451,6 +463,14 @@ mod tests {
         Some(Piggyback::new(&request, false))
     }
 
+    fn queue<'s>(
+        local_queues: &'s LocalQueues,
+        deadline: Deadline,
+        cancel: Option<&CancelToken>,
+    ) -> EnqueueOutcome<'s> {
+        local_queues.queue(&lock_name(), deadline, cancel, piggyback)
+    }
+
     fn lock_name() -> Arc<LockName> {
         Arc::new(LockName::new("", "n", crate::base::lock_name::Kind::Mutex).unwrap())
     }
@@ -458,12 +478,10 @@ mod tests {
     #[test]
     fn the_role_passes_in_order_and_the_queue_goes_with_its_last_member() {
         let local_queues = LocalQueues::default();
-        let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
-            panic!()
-        };
+        let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
         assert!(!first.has_waited && local_queues.is_occupied("n"));
         std::thread::scope(|s| {
-            let second = s.spawn(|| match local_queues.queue(&lock_name(), Deadline::Never, piggyback) {
+            let second = s.spawn(|| match queue(&local_queues, Deadline::Never, None) {
                 EnqueueOutcome::Leader(leader) => leader.has_waited && leader.piggyback.is_some(),
                 _ => false,
             });
@@ -471,7 +489,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let short = Deadline::after(Instant::now(), Duration::from_millis(1));
-            assert!(matches!(local_queues.queue(&lock_name(), short, piggyback), EnqueueOutcome::TimedOut(_)));
+            assert!(matches!(queue(&local_queues, short, None), EnqueueOutcome::TimedOut(_)));
             drop(first);
             assert!(second.join().unwrap());
         });
@@ -481,19 +499,49 @@ mod tests {
     #[test]
     fn closing_wakes_the_waiters() {
         let local_queues = LocalQueues::default();
-        let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
-            panic!()
-        };
+        let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
         std::thread::scope(|s| {
-            let second = s.spawn(|| {
-                matches!(local_queues.queue(&lock_name(), Deadline::Never, piggyback), EnqueueOutcome::Closed)
-            });
+            let second = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Ended));
             while first.membership.local_queue.state.lock().waiters.is_empty() {
                 std::thread::yield_now();
             }
-            local_queues.close();
+            local_queues.end_waits();
             assert!(second.join().unwrap());
         });
+    }
+
+    #[test]
+    fn a_cancelled_waiter_leaves_and_the_role_goes_to_the_next() {
+        let local_queues = LocalQueues::default();
+        let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+        let local_queue = first.membership.local_queue.clone();
+        let waiting = || local_queue.state.lock().waiters.len();
+        let until = |count| (0..).take_while(|_| waiting() != count).for_each(|_| std::thread::yield_now());
+        let token = CancelToken::new();
+        std::thread::scope(|s| {
+            let second =
+                s.spawn(|| matches!(queue(&local_queues, Deadline::Never, Some(&token)), EnqueueOutcome::Ended));
+            until(1);
+            let third = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Leader(_)));
+            until(2);
+            token.cancel();
+            assert!(second.join().unwrap());
+            assert_eq!(waiting(), 1);
+            assert!(matches!(queue(&local_queues, Deadline::Never, Some(&token)), EnqueueOutcome::Ended));
+            drop(first);
+            assert!(third.join().unwrap());
+        });
+        assert!(local_queues.map.lock().local_queues.is_empty());
+    }
+
+    #[test]
+    fn a_leader_that_is_ended_leaves_the_yield_to_the_next() {
+        let local_queues = LocalQueues::default();
+        (0..FIRST_BOUND).for_each(|_| local_queues.released(&"n".into(), RunLength::ONE, 1, 0));
+        let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+        leader.event().end_wait();
+        leader.let_others_first(|pause| pause, |awaited, pause| leader.event().wait_for(awaited, pause));
+        assert!(leader.must_yield());
     }
 
     #[test]
@@ -525,7 +573,7 @@ mod tests {
         let local_queues = LocalQueues::default();
         let lead = |name: &str| {
             let name = LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap();
-            match local_queues.queue(&name, Deadline::Never, || None) {
+            match local_queues.queue(&name, Deadline::Never, None, || None) {
                 EnqueueOutcome::Leader(leader) => leader,
                 _ => panic!("{name:?} has no other members"),
             }
@@ -552,9 +600,7 @@ mod tests {
         for _ in 0..FIRST_BOUND {
             local_queues.released(&name, RunLength::ONE, 1, 0);
         }
-        let EnqueueOutcome::Leader(leader) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
-            panic!()
-        };
+        let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else { panic!() };
         assert!(leader.must_yield());
         leader.let_others_first(|_| Duration::from_millis(1), |_, _| false);
         assert!(!leader.must_yield());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::phase::Phase;
-use crate::background::subscriber::{Inner, Patience, Role, State, Watch};
+use crate::background::subscriber::{Inner, Patience, Role, State};
 use crate::base::event::{Awaited, Event};
 use crate::store::{LockStore, Topic};
 
@@ -112,11 +112,6 @@ impl Notifications {
     /// Wakes the waiter for a topic, if this client has one, before its message arrives.
     pub(crate) fn notify(&self, topic: &Topic) {
         self.inner.events_of(topic).iter().for_each(|event| event.notify());
-    }
-
-    /// Wakes all waiters: the client is closed.
-    pub(crate) fn wake_all(&self) {
-        self.inner.state.lock().topics.values().for_each(Watch::notify);
     }
 
     /// Asks the thread to end and waits for it until `deadline`. False: it is still in its read.

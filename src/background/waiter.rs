@@ -7,6 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
+use crate::base::event::Interrupt;
 
 #[derive(Debug)]
 pub(super) struct Waiter {
@@ -24,7 +25,15 @@ pub(super) enum Signal {
     Lead,
     /// It was counted as one more reader at the hold of this grant.
     Joined(Arc<Grant>),
-    Closed,
+    /// The client waits no more, or its call was cancelled.
+    Ended,
+}
+
+/// By a token that is cancelled.
+impl Interrupt for Waiter {
+    fn interrupt(&self) {
+        self.signal(Signal::Ended);
+    }
 }
 
 impl Waiter {

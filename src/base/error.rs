@@ -58,9 +58,13 @@ pub enum ErrorKind {
     /// The server is too old, or of another kind than the settings say (a node of a cluster, a
     /// sentinel, none); or the method is not supported with Redlock.
     Unsupported,
-    /// The client was closed. From a guard: closing the client gave up its hold, and another holder
-    /// may have the lock since then.
+    /// The client was closed, or [waits no more](crate::LockClient::stop_waiting); the message says
+    /// which. From a guard: closing the client gave up its hold, and another holder may have the
+    /// lock since then.
     Closed,
+    /// The [token](crate::CancelToken) of the call was cancelled. Nothing is taken; a request that
+    /// may have run is undone in the background.
+    Cancelled,
     /// The calling process is a fork of the process that made the client, and owns none of its
     /// locks and connections.
     Forked,

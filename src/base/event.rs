@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Ends a wait of a thread that waits for input.
+/// Ends a wait of a thread, such as one that waits for input.
 pub(crate) trait Interrupt: Send + Sync {
     fn interrupt(&self);
 }
@@ -16,9 +16,13 @@ pub(crate) enum Awaited {
     Notification,
     /// That so many messages have been received in all.
     Messages(u64),
+    /// Nothing: it lets others go first.
+    Nothing,
 }
 
-/// Notified by release messages, by local releases, and when the client closes.
+/// Notified by release messages and by local releases; and its waits are
+/// [ended](Self::end_wait), whatever they are for, when the client is closed or waits no more, or
+/// when the call of its waiter is cancelled.
 ///
 /// Latched: a notification between the reply "busy" and the wait is not lost. The waiter clears the
 /// latch *before* it sends an attempt, because a message that arrives while the attempt is under
@@ -32,6 +36,8 @@ pub(crate) struct Event {
 #[derive(Default)]
 struct State {
     latched: bool,
+    /// The waiter is to look whether its wait is over.
+    ended: bool,
     /// Set while the waiter does not sleep on the condition variable but waits for input.
     interrupt: Option<Arc<dyn Interrupt>>,
     /// Messages received so far, including those that releases of this client caused.
@@ -42,8 +48,18 @@ struct State {
 
 impl Event {
     pub(crate) fn notify(&self) {
+        self.wake(|state| state.latched = true);
+    }
+
+    /// Ends the wait of the waiter, and those that it begins before it [clears](Self::clear) the
+    /// latch: to be called after what tells it that it has no more to wait.
+    pub(crate) fn end_wait(&self) {
+        self.wake(|state| (state.latched, state.ended) = (true, true));
+    }
+
+    fn wake(&self, set: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
-        state.latched = true;
+        set(&mut state);
         let interrupt = state.interrupt.clone();
         drop(state);
         self.notified.notify_all();
@@ -62,7 +78,8 @@ impl Event {
     }
 
     pub(crate) fn clear(&self) {
-        self.state.lock().latched = false;
+        let mut state = self.state.lock();
+        (state.latched, state.ended) = (false, false);
     }
 
     /// Until the returned value is dropped, the waiter does not sleep in
@@ -99,6 +116,10 @@ impl Event {
         self.state.lock().latched
     }
 
+    pub(crate) fn is_ended(&self) -> bool {
+        self.state.lock().ended
+    }
+
     pub(crate) fn messages(&self) -> u64 {
         self.state.lock().messages
     }
@@ -125,10 +146,19 @@ impl Drop for Interruptible<'_> {
 
 impl State {
     fn has_come(&self, awaited: Awaited) -> bool {
-        match awaited {
+        let has_come = match awaited {
             Awaited::Notification => self.latched,
             Awaited::Messages(count) => self.messages >= count,
-        }
+            Awaited::Nothing => false,
+        };
+        has_come || self.ended
+    }
+}
+
+/// By a token that is cancelled.
+impl Interrupt for Event {
+    fn interrupt(&self) {
+        self.end_wait();
     }
 }
 
@@ -163,5 +193,16 @@ mod tests {
         event.notify();
         assert_eq!(counted.0.load(Ordering::Relaxed), 1, "it sleeps on the condition variable again");
         assert!(event.wait(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_wait_that_is_ended_is_over_whatever_it_is_for() {
+        let event = Event::default();
+        event.end_wait();
+        for awaited in [Awaited::Notification, Awaited::Messages(1), Awaited::Nothing] {
+            assert!(event.wait_for(awaited, Duration::from_secs(60)));
+        }
+        event.clear();
+        assert!(!event.is_ended() && !event.wait_for(Awaited::Nothing, Duration::from_millis(1)));
     }
 }

@@ -1,6 +1,7 @@
 //! Types that all other modules use. No I/O and no threads; the time is an argument.
 
 pub(crate) mod backoff;
+pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod credentials;
 pub(crate) mod deadline;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::background::grant::{Grant, RenewalPolicy};
 use crate::background::piggyback::Piggyback;
 use crate::background::run::Turn;
+use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
@@ -28,6 +29,8 @@ pub(crate) struct Terms {
     pub(crate) token: TokenRule,
     /// Whether a thread that has the lock may enter it again.
     pub(crate) reentrant: bool,
+    /// Ends the waits of the handle.
+    pub(crate) cancel: Option<CancelToken>,
 }
 
 impl Terms {
@@ -39,6 +42,7 @@ impl Terms {
             max_hold: config.max_hold,
             token: if config.fencing { TokenRule::On } else { TokenRule::Off },
             reentrant: true,
+            cancel: None,
         }
     }
 
@@ -202,7 +206,7 @@ fn acquire(
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<Hold>> {
-    let attempt = AcquireAttempt::new(shared, name, permits, terms.lease, terms.token)?;
+    let attempt = AcquireAttempt::new(shared, name, permits, terms.lease, terms.token, terms.cancel.as_ref())?;
     let mut call = LockCall { attempt, terms, owner };
     if let Some(hold) = call.overtake(deadline)? {
         return Ok(Some(hold));

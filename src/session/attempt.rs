@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
@@ -25,6 +26,8 @@ pub(crate) struct AcquireAttempt<'a> {
     pub(crate) permits: u32,
     lease: Duration,
     token: TokenRule,
+    /// Ends its waits.
+    pub(crate) cancel: Option<&'a CancelToken>,
     /// How many fencing tokens a request draws.
     pub(crate) tokens: u32,
     unknowns: UnknownOutcomes,
@@ -54,8 +57,9 @@ impl<'a> AcquireAttempt<'a> {
         permits: u32,
         lease: Duration,
         token: TokenRule,
+        cancel: Option<&'a CancelToken>,
     ) -> Result<Self> {
-        let mut attempt = Self::of_all(shared, name, std::slice::from_ref(name), lease, token)?;
+        let mut attempt = Self::of_all(shared, name, std::slice::from_ref(name), lease, token, cancel)?;
         attempt.permits = permits;
         Ok(attempt)
     }
@@ -68,10 +72,11 @@ impl<'a> AcquireAttempt<'a> {
         all: &'a [Arc<LockName>],
         lease: Duration,
         token: TokenRule,
+        cancel: Option<&'a CancelToken>,
     ) -> Result<Self> {
         let _call = shared.begin_call().map_err(|e| e.for_name(&name.name))?;
         let (holder, unknowns) = (fresh_holder(shared, name.kind), UnknownOutcomes::default());
-        Ok(Self {
+        let attempt = Self {
             shared,
             name,
             all,
@@ -79,13 +84,42 @@ impl<'a> AcquireAttempt<'a> {
             permits: 1,
             lease,
             token,
+            cancel,
             tokens: 1,
             unknowns,
             unknown_since: None,
             has_marker: false,
             queued: false,
             _call,
-        })
+        };
+        // A call that only enters holds of its own thread once more has nothing to wait for.
+        if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
+    }
+
+    /// # Errors
+    /// Why it waits no longer, and sends no request any more: `Closed`, `Cancelled`.
+    pub(crate) fn ensure_waits(&self) -> Result<()> {
+        let waits = self.shared.ensure_waits();
+        let waits = waits.and_then(|()| if self.is_cancelled() { Err(cancelled()) } else { Ok(()) });
+        waits.map_err(|e| e.for_name(&self.name.name))
+    }
+
+    /// Whether it waits no longer, and sends no request any more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.shared.waits_no_more() || self.is_cancelled()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancel.is_some_and(CancelToken::is_cancelled)
+    }
+
+    /// The outcome of the call. One that was ended while the server could not be asked says that
+    /// it was ended, which its caller asked for, and not that there is an outage.
+    pub(crate) fn end<T>(&self, outcome: Result<T>) -> Result<T> {
+        match (outcome, self.ensure_waits()) {
+            (Err(e), Err(ended)) if e.kind().is_outage() => Err(ended.caused_by(e)),
+            (outcome, _) => outcome,
+        }
     }
 
     /// The request. `waits`: it will be repeated if the lock is busy.

@@ -14,6 +14,16 @@ use crate::session::shared::{Closing, Shared};
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 
 impl Shared {
+    /// See [`LockClient::stop_waiting`](crate::LockClient::stop_waiting).
+    pub(crate) fn stop_waiting(&self) {
+        if self.is_forked() {
+            return;
+        }
+        // Set first: whoever is woken, or begins to wait, sees it.
+        self.waits_no_more.store(true, Ordering::Release);
+        self.local_queues.end_waits();
+    }
+
     /// See [`LockClient::close`](crate::LockClient::close).
     pub(crate) fn close(self: &Arc<Self>, timeout: Duration) -> Result<()> {
         if self.is_forked() {
@@ -45,8 +55,7 @@ impl Shared {
     }
 
     fn close_until(self: &Arc<Self>, deadline: Instant) -> Result<()> {
-        self.local_queues.close();
-        self.notifications.wake_all();
+        self.local_queues.end_waits();
         let mut unconfirmed = self.release_holds(deadline);
         unconfirmed.extend(self.give_back_permits(deadline));
         let mut also = Vec::new();

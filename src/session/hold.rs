@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::background::callbacks::{Callback, OnLost};
 use crate::background::grant::Grant;
+use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
 pub(crate) use crate::session::hold_table::Side;
@@ -141,8 +142,8 @@ impl Hold {
         }
     }
 
-    pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
-        !self.shared.is_forked() && self.grant.wait_lost(timeout)
+    pub(crate) fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
+        !self.shared.is_forked() && self.grant.wait_lost(timeout, cancel)
     }
 
     pub(crate) fn on_lost(&self, callback: &OnLost) {

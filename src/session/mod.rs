@@ -11,7 +11,7 @@
 //! - the leases that have loss callbacks, then the queue of callbacks that are to run.
 //!
 //! No other mutex is held together with a second one: the hold table, the place of a callback, the
-//! state of a close, the connections.
+//! state of a close, what a cancel token reaches, the connections.
 
 pub(crate) mod acquire;
 pub(crate) mod attempt;

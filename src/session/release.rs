@@ -81,7 +81,7 @@ impl Hold {
     /// Called after the lease has left its live states: of all that may end this hold now, only one
     /// sees it live. A suspect one is released: the store has not confirmed its last renewal.
     fn pass_on(&self) -> bool {
-        self.grant.turn.is_some() && !self.shared.is_closed() && self.shared.local_queues.pass_on(&self.grant)
+        self.grant.turn.is_some() && !self.shared.waits_no_more() && self.shared.local_queues.pass_on(&self.grant)
     }
 
     /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a
@@ -155,8 +155,8 @@ impl Hold {
 
     /// The acquire of this client's next thread, if it can be sent with the release.
     fn next_acquire(&self, left: &Left) -> Option<TakenPiggyback> {
-        // A client that closes acquires nothing any more, for any of its threads.
-        if left.counts != HoldCounts::NONE || self.shared.is_closed() {
+        // A client that waits no more acquires nothing, for any of its threads.
+        if left.counts != HoldCounts::NONE || self.shared.waits_no_more() {
             return None;
         }
         let Grant { name, next, .. } = &*self.grant;

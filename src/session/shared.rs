@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) loss_callbacks: Arc<LossCallbacks>,
     pub(crate) client_name: String,
     pub(super) closed: AtomicBool,
+    /// See [`waits_no_more`](Self::waits_no_more).
+    pub(super) waits_no_more: AtomicBool,
     pub(super) closing: Mutex<Closing>,
     pub(super) closing_changed: Condvar,
     /// Acquiring calls under way: `close` waits for what they still have to undo.
@@ -97,6 +99,7 @@ impl Shared {
             loss_callbacks,
             client_name,
             closed: AtomicBool::new(false),
+            waits_no_more: AtomicBool::new(false),
             closing: Mutex::default(),
             closing_changed: Condvar::new(),
             calls: Mutex::new(0),
@@ -118,6 +121,25 @@ impl Shared {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether its calls wait no more, and take nothing new: it was closed, or told to stop
+    /// waiting, and then what it holds is held on.
+    pub(crate) fn waits_no_more(&self) -> bool {
+        self.waits_no_more.load(Ordering::Acquire) || self.is_closed()
+    }
+
+    /// # Errors
+    /// `Closed`, with a message that says which of the two.
+    pub(crate) fn ensure_waits(&self) -> Result<()> {
+        match self.waits_no_more() {
+            false => Ok(()),
+            true if self.is_closed() => Err(closed()),
+            true => {
+                let why = "the client was told to stop waiting: it takes no new lock, and keeps what it holds";
+                Err(Error::new(ErrorKind::Closed, why))
+            }
+        }
     }
 
     /// Every method begins with this.
@@ -146,7 +168,7 @@ impl Shared {
         self.local_queues.released(&name.key, run, others, messages);
     }
 
-    /// Counts an acquiring call, until the returned value is dropped.
+    /// Counts a call, until the returned value is dropped.
     ///
     /// # Errors
     /// `Closed`. Counted first and checked second: a close either sees the call and waits for it,
@@ -218,7 +240,7 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was closed")
 }
 
-/// An acquiring call under way.
+/// A call under way.
 #[derive(Debug)]
 pub(crate) struct Call(Arc<Shared>);
 

@@ -12,8 +12,8 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::event::{Awaited, Event};
 use crate::base::lock_name::Kind;
+use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried};
-use crate::session::{Shared, closed};
 use crate::store::{Acquired, Topic, UnknownOutcomes};
 
 /// What waits, and what it wins.
@@ -51,7 +51,16 @@ pub(crate) trait Contender<'a> {
 }
 
 /// Blocks until the contender has won, or until the deadline (`None`).
+///
+/// # Errors
+/// `Closed` and `Cancelled` when its wait was ended, among others. A grant that arrives at that
+/// very moment wins.
 pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
+    let outcome = try_or_wait(contender, deadline);
+    contender.attempt().end(outcome)
+}
+
+fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
     let AcquireAttempt { shared, name, .. } = *contender.attempt();
     if deadline == Deadline::Now {
         return match contender.try_once(false)? {
@@ -81,18 +90,20 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
     deadline: Deadline,
     mut first: Option<Tried<C::Won>>,
 ) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, name, .. } = *contender.attempt();
+    let AcquireAttempt { shared, name, cancel, .. } = *contender.attempt();
     loop {
         let queued = match contender.attempt().has_place() {
             true => EnqueueOutcome::Leader(shared.local_queues.at_server(&contender.attempt().holder)),
-            false => shared.local_queues.queue(name, deadline, || contender.piggyback()),
+            false => shared.local_queues.queue(name, deadline, cancel, || contender.piggyback()),
         };
         match queued {
             EnqueueOutcome::Leader(mut leader) => {
                 // A reply from before it waited in the queue is too old.
                 let first = first.filter(|_| !leader.has_waited);
                 let outcome = lead(contender, &mut leader, deadline, first);
-                if !matches!(outcome, Ok(Some(_))) {
+                // A call that was ended waits for no server: what it leaves there is removed in
+                // the background, at once.
+                if !matches!(outcome, Ok(Some(_))) && !contender.attempt().is_ended() {
                     contender.attempt().leave();
                 }
                 return outcome;
@@ -105,7 +116,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                 }
             },
             EnqueueOutcome::TimedOut(event) => return timed_out(contender, &event),
-            EnqueueOutcome::Closed => return Err(closed().for_name(&name.name)),
+            EnqueueOutcome::Ended => contender.attempt().ensure_waits()?,
             EnqueueOutcome::Unknown(error) => return Err(error),
             EnqueueOutcome::Outage => {}
         }
@@ -159,7 +170,9 @@ fn lead<'a, C: Contender<'a>>(
     deadline: Deadline,
     mut first: Option<Tried<C::Won>>,
 ) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, name, .. } = *contender.attempt();
+    let AcquireAttempt { shared, name, cancel, .. } = *contender.attempt();
+    // Until the role passes on: the next leader waits by the same event.
+    let _woken = cancel.map(|token| token.wakes(leader.event().clone()));
     let topic = topic_of(contender.attempt(), leader);
     // If other waiters with places of this client are subscribed, their subscription covers this
     // waiter's messages as well: with it from before the first attempt, no second attempt is needed
@@ -182,7 +195,7 @@ fn lead<'a, C: Contender<'a>>(
     loop {
         // Left in the queue, perhaps before this thread was the leader.
         sent = sent.or_else(|| leader.collect_piggyback());
-        if sent.is_none() && leader.comes_last() && blocks().is_none() {
+        if sent.is_none() && leader.comes_last() && blocks().is_none() && !contender.attempt().is_ended() {
             sent = leader.withdraw_piggyback();
             if sent.is_none() {
                 // Otherwise those that nobody has read yet would count as new ones.
@@ -200,10 +213,11 @@ fn lead<'a, C: Contender<'a>>(
         if !matches!(sent, Some(PiggybackOutcome::Sent { .. })) {
             leader.event().clear();
         }
-        if shared.is_closed() {
+        // After that: an end of the wait before it is seen here, one after it wakes the call.
+        if let Err(ended) = contender.attempt().ensure_waits() {
             sent = sent.or_else(|| leader.withdraw_piggyback());
             if sent.is_none() {
-                return Err(closed().for_name(&name.name));
+                return Err(ended);
             }
         }
         // One more attempt at the deadline, because the lock may have been released, but no second

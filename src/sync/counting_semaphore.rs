@@ -69,7 +69,7 @@ impl CountingSemaphore {
         Self { handle: Handle::new(shared, name, Kind::CountingSemaphore) }
     }
 
-    handle_methods!(name);
+    handle_methods!(name, cancel);
 
     waiting_method! {
         /// Takes one permit, blocking until one is free.
@@ -135,7 +135,8 @@ impl CountingSemaphore {
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
         check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
         let name = self.handle.usable()?;
-        let attempt = AcquireAttempt::new(&self.handle.shared, name, permits, TAKEN_TTL, TokenRule::Off)?;
+        let cancel = self.handle.terms.cancel.as_ref();
+        let attempt = AcquireAttempt::new(&self.handle.shared, name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
         contend(&mut PermitCall { attempt, permits }, deadline)
     }
 }

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::background::callbacks::{Callbacks, OnLost};
+use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
 use crate::fencing::{FencingToken, TransactionFence};
@@ -17,7 +18,9 @@ pub(crate) trait HeldLock {
 
     fn name(&self) -> &str;
 
-    fn wait_lost(&self, timeout: Duration) -> bool;
+    /// Blocks until a hold is lost or closed (true), released (false), `timeout` has passed
+    /// (false), or `cancel` is cancelled (false).
+    fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool;
 
     fn extend(&self, lease: Duration) -> Result<()>;
 
@@ -34,8 +37,8 @@ impl HeldLock for Hold {
         Self::name(self)
     }
 
-    fn wait_lost(&self, timeout: Duration) -> bool {
-        Self::wait_lost(self, timeout)
+    fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
+        Self::wait_lost(self, timeout, cancel)
     }
 
     fn extend(&self, lease: Duration) -> Result<()> {
@@ -98,7 +101,15 @@ impl<H: HeldLock, B> Guard<H, B> {
     }
 
     pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
-        self.held.wait_lost(timeout)
+        self.held.wait_lost(timeout, None)
+    }
+
+    pub(crate) fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<bool> {
+        let is_lost = self.held.wait_lost(timeout, Some(token));
+        if !is_lost && token.is_cancelled() && !self.is_forked() {
+            return Err(cancelled().for_name(self.name()));
+        }
+        Ok(is_lost)
     }
 
     pub(crate) fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
@@ -285,6 +296,20 @@ macro_rules! guard_methods {
             #[must_use]
             pub fn wait_lost(&self, timeout: std::time::Duration) -> bool {
                 self.0.wait_lost(timeout)
+            }
+
+            /// [`wait_lost`](Self::wait_lost) that a token ends: for a thread that watches over a
+            /// job, and is to end with the job. A loss counts before the cancel.
+            ///
+            /// # Errors
+            /// [`Cancelled`](crate::ErrorKind::Cancelled) once the token is cancelled, within about
+            /// a millisecond. The hold stays as it is.
+            pub fn wait_lost_or_cancelled(
+                &self,
+                timeout: std::time::Duration,
+                token: &$crate::CancelToken,
+            ) -> $crate::Result<bool> {
+                self.0.wait_lost_or_cancelled(timeout, token)
             }
 
             /// Runs `callback` once if the lease is lost, or closing the client gives it up, while

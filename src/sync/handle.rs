@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
@@ -30,6 +31,10 @@ impl<N> Handle<N> {
     pub(crate) fn with_lease(&mut self, lease: Duration) {
         self.terms.lease = lease;
         self.terms.renewed = false;
+    }
+
+    pub(crate) fn with_cancel(&mut self, token: &CancelToken) {
+        self.terms.cancel = Some(token.clone());
     }
 
     pub(crate) fn keep_token(&mut self) {
@@ -181,7 +186,8 @@ macro_rules! waiting_method {
 }
 
 /// Gives a public handle, which has a [`Handle`] in its field `handle`, groups of documented
-/// methods: its `name`, the settings of its `lease` and its `token`, and those for an `operator`.
+/// methods: its `name`, the settings of its `lease`, its `token` and what may `cancel` its calls, and
+/// those for an `operator`.
 macro_rules! handle_methods {
     ($($group:ident),+) => {
         $($crate::sync::handle::handle_methods!(@$group);)+
@@ -226,6 +232,27 @@ macro_rules! handle_methods {
         #[must_use]
         pub fn keep_token(mut self) -> Self {
             self.handle.keep_token();
+            self
+        }
+    };
+    (@cancel) => {
+        /// Calls of this handle that take something or wait end with
+        /// [`Cancelled`](crate::ErrorKind::Cancelled) once the token is cancelled: within about a
+        /// millisecond where they wait, at once where they begin later, the `try_` forms included.
+        /// They leave nothing behind: a place in a queue or a wait marker at the server is removed
+        /// at once, in the background, and who is behind moves up. A second token replaces the
+        /// first; for several, use [children](crate::CancelToken::child) of one.
+        ///
+        /// A call with a request under way ends with the reply: after a few I/O timeouts at most,
+        /// when the server hangs. If that reply, or another thread of this client at that very
+        /// moment, gives it what it asked for, the call returns it as if it had come before the
+        /// cancel. A request that stays without a reply is undone in the background.
+        ///
+        /// A call that enters a hold of its own thread once more waits for nothing and is not
+        /// refused. What is held stays held.
+        #[must_use]
+        pub fn with_cancel(mut self, token: &$crate::CancelToken) -> Self {
+            self.handle.with_cancel(token);
             self
         }
     };

@@ -74,7 +74,7 @@ impl CountDownLatch {
         Self { handle: Handle::new(shared, name, Kind::Latch) }
     }
 
-    handle_methods!(name);
+    handle_methods!(name, cancel);
 
     /// Sets the count, if the latch is not counting; false, and nothing is changed, if it is. 1 to
     /// 2^31 − 1. One round trip. Safe to repeat.
@@ -170,7 +170,8 @@ impl CountDownLatch {
 
     fn wait_with(&self, deadline: Deadline) -> Result<bool> {
         let (shared, name) = (&self.handle.shared, self.handle.usable()?);
-        let attempt = AcquireAttempt::new(shared, name, 1, RECHECK, TokenRule::Off)?;
+        let cancel = self.handle.terms.cancel.as_ref();
+        let attempt = AcquireAttempt::new(shared, name, 1, RECHECK, TokenRule::Off, cancel)?;
         contend(&mut Waiter { attempt, opened: None }, deadline).map(|opened| opened.is_some())
     }
 }

@@ -69,7 +69,7 @@ impl Semaphore {
         Self { handle: Handle::new(shared, name, Kind::Semaphore) }
     }
 
-    handle_methods!(name, lease);
+    handle_methods!(name, lease, cancel);
 
     waiting_method! {
         /// Takes one permit, blocking until one is free.

@@ -5,6 +5,7 @@
 mod bad_input;
 mod bad_servers;
 mod broken_connection;
+mod cancelling;
 mod closing;
 mod cluster;
 mod contract;
@@ -44,6 +45,7 @@ mod scripts_twice;
 mod semaphore;
 mod sentinel;
 mod shared_reads;
+mod stopping;
 mod stray_frames;
 mod stress;
 mod tidy;

@@ -47,25 +47,10 @@ pub(super) fn take(
     }
     let fresh: Vec<_> =
         names.iter().zip(&held).filter(|(_, hold)| hold.is_none()).map(|(name, _)| name.clone()).collect();
-    let attempt = AcquireAttempt::of_all(shared, &names[0], &fresh, terms.lease, terms.token)?;
+    let attempt = AcquireAttempt::of_all(shared, &names[0], &fresh, terms.lease, terms.token, terms.cancel.as_ref())?;
     let mut call = MultiLockCall { attempt, names, held, terms, owner };
-    // The first attempt joins no queue: only its reply tells which name to wait for.
-    let mut step = call.step(deadline != Deadline::Now)?;
-    loop {
-        step = match step {
-            Step::Won(hold) => return Ok(Some(hold)),
-            Step::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
-            Step::BlockedAt { at, ttl } => {
-                // In one queue at a time. With a place in two queues, two calls could each be the
-                // leader that the other waits for.
-                call.attempt.name = &names[at];
-                match queue_up(&mut call, deadline, Some(Tried::Busy(ttl)))? {
-                    Some(step) => step,
-                    None => return Ok(None),
-                }
-            }
-        };
-    }
+    let outcome = call.take_all(deadline);
+    call.attempt.end(outcome)
 }
 
 /// A call that acquires several holds.
@@ -115,6 +100,27 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
 }
 
 impl MultiLockCall<'_> {
+    fn take_all(&mut self, deadline: Deadline) -> Result<Option<MultiHold>> {
+        let names = self.names;
+        // The first attempt joins no queue: only its reply tells which name to wait for.
+        let mut step = self.step(deadline != Deadline::Now)?;
+        loop {
+            step = match step {
+                Step::Won(hold) => return Ok(Some(hold)),
+                Step::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
+                Step::BlockedAt { at, ttl } => {
+                    // In one queue at a time. With a place in two queues, two calls could each be
+                    // the leader that the other waits for.
+                    self.attempt.name = &names[at];
+                    match queue_up(self, deadline, Some(Tried::Busy(ttl)))? {
+                        Some(step) => step,
+                        None => return Ok(None),
+                    }
+                }
+            };
+        }
+    }
+
     /// One attempt, in one round trip. `waits`: another follows if a name is taken.
     fn step(&mut self, waits: bool) -> Result<Step> {
         let Self { attempt, names, held, terms, .. } = self;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::names::label;
 use crate::background::grant::tick;
+use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
@@ -52,12 +53,13 @@ impl HeldLock for MultiHold {
 
     /// As [`Grant::wait_lost`](crate::background::grant::Grant::wait_lost), for the first of
     /// several leases that ends.
-    fn wait_lost(&self, timeout: Duration) -> bool {
+    fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
         if self.shared.is_forked() {
             return false;
         }
         let deadline = Deadline::after(Instant::now(), timeout);
         let watch = LossWatch::new(&self.parts);
+        let _woken = cancel.map(|token| token.wakes(watch.event.clone()));
         loop {
             // Cleared before the states are read: a loss after that notifies the event again.
             watch.event.clear();
@@ -73,7 +75,7 @@ impl HeldLock for MultiHold {
                 }
             }
             let left = deadline.remaining(Instant::now()).unwrap_or(Duration::MAX);
-            if released || left.is_zero() {
+            if released || left.is_zero() || cancel.is_some_and(CancelToken::is_cancelled) {
                 return false;
             }
             watch.event.wait(pause.min(left).max(Duration::from_micros(50)));

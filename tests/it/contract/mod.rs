@@ -13,6 +13,7 @@ mod on_postgres;
 #[cfg(feature = "zookeeper")]
 mod on_zookeeper;
 pub(crate) mod primitives;
+mod waits;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    FairMutex, FairMutexGuard, LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard,
+    CancelToken, FairMutex, FairMutexGuard, LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard,
     OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard,
     Semaphore, SemaphorePermit,
 };
@@ -16,6 +16,7 @@ pub(crate) trait Held: Sync {
     fn remaining(&self) -> Duration;
     fn ensure_held(&self) -> Result<()>;
     fn wait_lost(&self, timeout: Duration) -> bool;
+    fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<bool>;
     fn on_lost(&self, callback: Box<dyn FnOnce() + Send>);
     fn extend(&self, lease: Duration) -> Result<()>;
     fn unlock(self: Box<Self>) -> Result<()>;
@@ -40,6 +41,10 @@ pub(crate) trait Exclusive: Send + Sync {
     fn try_lock_until(&self, deadline: Instant) -> Result<Option<Guard>>;
     /// `None` if its guards are bound to their threads.
     fn lock_to_move(&self) -> Option<Result<MovableGuard>>;
+    /// The same lock, whose calls the token ends.
+    fn with_cancel(&self, token: &CancelToken) -> Box<dyn Exclusive>;
+    /// Has the client wait no more.
+    fn stop_waiting(&self);
     /// Closes the client.
     fn close(&self, timeout: Duration) -> Result<()>;
 }
@@ -87,6 +92,10 @@ macro_rules! held {
 
             fn wait_lost(&self, timeout: Duration) -> bool {
                 self.wait_lost(timeout)
+            }
+
+            fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<bool> {
+                self.wait_lost_or_cancelled(timeout, token)
             }
 
             fn on_lost(&self, callback: Box<dyn FnOnce() + Send>) {
@@ -170,6 +179,14 @@ macro_rules! primitive {
 
             fn lock_to_move(&self) -> Option<Result<MovableGuard>> {
                 movable!($moves, self.lock.$method())
+            }
+
+            fn with_cancel(&self, token: &CancelToken) -> Box<dyn Exclusive> {
+                Box::new(Self { client: self.client.clone(), lock: self.lock.clone().with_cancel(token) })
+            }
+
+            fn stop_waiting(&self) {
+                self.client.stop_waiting();
             }
 
             fn close(&self, timeout: Duration) -> Result<()> {

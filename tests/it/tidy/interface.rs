@@ -23,6 +23,7 @@ fn send_and_sync_are_promised() {
 
     both::<Builder>();
     both::<LockClient>();
+    both::<CancelToken>();
     both::<Credentials>();
     both::<Box<dyn CredentialsProvider>>();
     both::<ReentrantMutex>();

@@ -1,0 +1,237 @@
+//! The token that ends waits from another thread.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::base::error::{Error, ErrorKind};
+use crate::base::event::Interrupt;
+
+/// Ends waits from another thread: those of the handles that were made
+/// [`with_cancel`](crate::ReentrantMutex::with_cancel), and
+/// [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled).
+///
+/// A clone is the same token. One token may end any number of waits, of any clients, and it is
+/// final: every later call through such a handle is refused. It releases nothing: what is held
+/// stays held.
+///
+/// # Parents
+/// Cancelling a token cancels its [children](Self::child) and theirs, and not the other way: one
+/// token for the program, a child for each job.
+///
+/// # Signals
+/// No method is safe inside a signal handler. Cancel from the thread that takes the signals in, as
+/// with the iterator of the crate `signal-hook`; see [`guide::shutdown`](crate::guide::shutdown).
+///
+/// # Examples
+/// ```no_run
+/// use leasehold::{CancelToken, ErrorKind};
+/// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+/// let program = CancelToken::new();
+/// let job = program.child();
+/// // On any other thread: job.cancel(), or program.cancel() for all jobs.
+/// match client.mutex("report").with_cancel(&job).lock() {
+///     Ok(guard) => guard.ensure_held()?, // ... do the work ...
+///     Err(e) if e.kind() == ErrorKind::Cancelled => println!("told to stop"),
+///     Err(e) => return Err(e),
+/// }
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct CancelToken(Arc<Node>);
+
+#[derive(Default)]
+struct Node {
+    cancelled: AtomicBool,
+    /// With the key of this token there. A child keeps its parent, and not the other way: dropping
+    /// the last clone of a child forgets it there.
+    parent: Option<(CancelToken, u64)>,
+    below: Mutex<Below>,
+}
+
+/// What a cancel reaches.
+#[derive(Default)]
+struct Below {
+    /// The last key that was given out.
+    last: u64,
+    waits: BTreeMap<u64, Arc<dyn Interrupt>>,
+    children: BTreeMap<u64, Weak<Node>>,
+}
+
+impl Below {
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+impl CancelToken {
+    /// A token that nobody has cancelled. No I/O.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A token that is cancelled when this one is, and that can be cancelled without it. A child of
+    /// a cancelled token is cancelled. A child that is dropped is forgotten. No I/O.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        let mut below = self.0.below.lock();
+        let key = below.next();
+        // Read under the mutex: a cancel that has not set it yet finds the child below.
+        let cancelled = AtomicBool::new(self.is_cancelled());
+        let child = Arc::new(Node { cancelled, parent: Some((self.clone(), key)), below: Mutex::default() });
+        below.children.insert(key, Arc::downgrade(&child));
+        Self(child)
+    }
+
+    /// Ends the waits of this token and of its children, and refuses the later ones, with
+    /// [`Cancelled`](ErrorKind::Cancelled). Final; a second call does nothing. Wakes the waiting
+    /// threads and waits for none of them: it does no I/O.
+    pub fn cancel(&self) {
+        let mut left = vec![self.0.clone()];
+        while let Some(node) = left.pop() {
+            // Set first and looked second: a wait that begins in between sees it.
+            node.cancelled.store(true, Ordering::Release);
+            let below = node.below.lock();
+            let waits: Vec<_> = below.waits.values().cloned().collect();
+            left.extend(below.children.values().filter_map(Weak::upgrade));
+            drop(below);
+            waits.iter().for_each(|wait| wait.interrupt());
+        }
+    }
+
+    /// Whether it was cancelled, or one that it is a child of. No I/O and no mutex.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Interrupts a wait when the token is cancelled, at once if it is already, until the returned
+    /// value is dropped. The wait then looks [whether it is](Self::is_cancelled).
+    pub(crate) fn wakes(&self, wait: Arc<dyn Interrupt>) -> Waking<'_> {
+        let key = {
+            let mut below = self.0.below.lock();
+            let key = below.next();
+            below.waits.insert(key, wait.clone());
+            key
+        };
+        // Entered first and looked second: of a cancel in between, both see the other.
+        if self.is_cancelled() {
+            wait.interrupt();
+        }
+        Waking { token: self, key }
+    }
+}
+
+#[cold]
+pub(crate) fn cancelled() -> Error {
+    Error::new(ErrorKind::Cancelled, "its token was cancelled, so the call waits no longer, and leaves nothing taken")
+}
+
+/// See [`CancelToken::wakes`].
+pub(crate) struct Waking<'t> {
+    token: &'t CancelToken,
+    key: u64,
+}
+
+impl Drop for Waking<'_> {
+    fn drop(&mut self) {
+        // Dropped outside of the mutex.
+        let _wait = self.token.0.below.lock().waits.remove(&self.key);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // In a loop: of a long line of tokens, each may be kept by its child alone.
+        let mut parent = self.parent.take();
+        while let Some((CancelToken(node), key)) = parent {
+            node.below.lock().children.remove(&key);
+            parent = Arc::into_inner(node).and_then(|mut node| node.parent.take());
+        }
+    }
+}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelToken").field("is_cancelled", &self.is_cancelled()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counted(AtomicU32);
+
+    impl Interrupt for Counted {
+        fn interrupt(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Counted {
+        fn times(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_parent_cancels_its_children_and_not_the_other_way() {
+        let root = CancelToken::new();
+        let (one, other) = (root.child(), root.child());
+        let grandchild = one.child();
+        let (waits, wait) = (Arc::new(Counted::default()), Arc::new(Counted::default()));
+        let _entered = (grandchild.wakes(waits.clone()), root.wakes(wait.clone()));
+        one.clone().cancel();
+        assert!(one.is_cancelled() && grandchild.is_cancelled());
+        assert!(!root.is_cancelled() && !other.is_cancelled());
+        assert_eq!((waits.times(), wait.times()), (1, 0));
+        root.cancel();
+        assert!(root.is_cancelled() && other.is_cancelled() && root.child().is_cancelled());
+        assert_eq!(wait.times(), 1);
+        assert!(one.child().is_cancelled(), "of a cancelled token");
+    }
+
+    #[test]
+    fn a_wait_that_begins_after_the_cancel_is_interrupted() {
+        let token = CancelToken::new();
+        token.cancel();
+        let wait = Arc::new(Counted::default());
+        drop(token.wakes(wait.clone()));
+        assert_eq!(wait.times(), 1);
+        token.cancel();
+        assert_eq!(wait.times(), 1, "it has ended");
+    }
+
+    #[test]
+    fn a_million_waits_and_children_leave_nothing() {
+        let token = CancelToken::new();
+        let wait: Arc<dyn Interrupt> = Arc::new(Counted::default());
+        for _ in 0..1_000_000 {
+            drop(token.wakes(wait.clone()));
+        }
+        (0..1_000).for_each(|_| drop(token.child()));
+        let below = token.0.below.lock();
+        assert!(below.waits.is_empty() && below.children.is_empty());
+        assert_eq!(Arc::strong_count(&wait), 1);
+    }
+
+    /// A loop that replaces its token by a child makes a line that no stack could take down.
+    #[test]
+    fn a_long_line_of_tokens_is_cancelled_and_dropped() {
+        let root = CancelToken::new();
+        let last = (0..200_000).fold(root.clone(), |token, _| token.child());
+        root.cancel();
+        assert!(last.is_cancelled());
+        drop(last);
+        assert!(root.0.below.lock().children.is_empty());
+    }
+}
