@@ -199,13 +199,14 @@ impl LockClient {
         self.shared.id.as_str()
     }
 
-    /// Ends all waiting of this client, for all its handles, and keeps what it holds: the first step
-    /// of a [clean shutdown](crate::guide::shutdown), before the jobs that are at work have ended.
+    /// Ends all waiting of this client, for all its handles, and keeps what it holds: the first
+    /// step of a [clean shutdown](crate::guide::shutdown), before the jobs that are at work have
+    /// ended.
     ///
     /// From now on every call that takes something or waits answers
     /// [`Closed`](crate::ErrorKind::Closed), the `try_` forms included: those that are blocked at
-    /// once, later ones without asking the server. Their places in queues and their wait markers are
-    /// removed at once, in the background, so that other clients move up. A call with a request
+    /// once, later ones without asking the server. Their places in queues and their wait markers
+    /// are removed at once, in the background, so that other clients move up. A call with a request
     /// under way ends with the reply, after a few I/O timeouts at most when the server hangs; if
     /// that reply, or another thread of this client at that very moment, gives it the lock, it
     /// returns the guard.

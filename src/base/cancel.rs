@@ -190,8 +190,9 @@ mod tests {
         let grandchild = one.child();
         let (waits, wait) = (Arc::new(Counted::default()), Arc::new(Counted::default()));
         let _entered = (grandchild.wakes(waits.clone()), root.wakes(wait.clone()));
-        one.clone().cancel();
-        assert!(one.is_cancelled() && grandchild.is_cancelled());
+        let clone = one.clone();
+        clone.cancel();
+        assert!(one.is_cancelled() && clone.is_cancelled() && grandchild.is_cancelled());
         assert!(!root.is_cancelled() && !other.is_cancelled());
         assert_eq!((waits.times(), wait.times()), (1, 0));
         root.cancel();

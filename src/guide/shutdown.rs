@@ -2,24 +2,49 @@
 //!
 //! # The clean way
 //!
-//! 1. Let the jobs finish, and drop their guards.
-//! 2. Call [`close`](crate::LockClient::close) with the time that you can spare.
+//! 1. Call [`stop_waiting`](crate::LockClient::stop_waiting). Nobody takes a lock any more: threads
+//!    that wait for one are told [`Closed`](crate::ErrorKind::Closed) at once, and other clients
+//!    move up in the queues. What is held is held on and renewed.
+//! 2. Let the jobs finish, and drop their guards. Give them a time, and then tell those that are
+//!    left to stop: by a [`CancelToken`](crate::CancelToken) that they look at between two steps.
+//! 3. Call [`close`](crate::LockClient::close) with the time that you can spare.
 //!
 //! ```no_run
 //! use std::time::Duration;
+//! # fn all_jobs_end_within(time: Duration) -> bool { true }
 //! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
-//! // ... the jobs have ended ...
+//! let jobs = leasehold::CancelToken::new(); // each job has jobs.child()
+//! // ... the signal to stop has come ...
+//! client.stop_waiting();
+//! if !all_jobs_end_within(Duration::from_secs(20)) {
+//!     jobs.cancel();
+//!     all_jobs_end_within(Duration::from_secs(4));
+//! }
 //! if let Err(e) = client.close(Duration::from_secs(5)) {
 //!     eprintln!("still locked, and for how long: {e}");
 //! }
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
+//! Steps 1 and 2 may be left out when no thread waits, and no job runs. Without the first, a worker
+//! that was waiting begins a job as soon as another has ended its own, and the pool does not drain.
+//!
+//! How long each step takes:
+//!
+//! | step | blocks | its threads |
+//! |---|---|---|
+//! | `stop_waiting` | never for a server | end within about a millisecond. One with a request under way ends with the reply, after a few I/O timeouts at most when the server hangs; if it is given the lock by that reply, it has it |
+//! | `cancel` | never | the same, for calls [with the token](crate::ReentrantMutex::with_cancel) and for [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled); a job ends when it looks at the token |
+//! | `close` | for the given time at most, and a few I/O timeouts more if it awaits an answer when that time is over | what still waits is ended as by the first step |
+//!
+//! So the bound of the program is the sum of the times that you give, and a few I/O timeouts (2 s
+//! each, unless [set otherwise](crate::Builder::io_timeout)); let it be less than the time after
+//! which the service manager kills.
+//!
 //! `close` ends the client for all its handles. It wakes waiters with
 //! [`Closed`](crate::ErrorKind::Closed), releases what is held, resolves unknown outcomes, and
-//! joins the threads. It blocks for the given time at most, and a few I/O timeouts more if it
-//! awaits an answer when that time is over. Its error names what is not confirmed to be released,
-//! and says for how long it can stay locked: until its lease ends.
+//! joins the threads. Its error names what is not confirmed to be released, and says for how long
+//! it can stay locked: until its lease ends.
 //!
 //! Guards that are still alive hold nothing from then on. Before the first lock is given up,
 //! `close` signals a loss to all of them: `is_held` is false, `wait_lost` ends, and `on_lost`
@@ -43,9 +68,20 @@
 //!
 //! # Signals
 //!
-//! The crate installs no signal handlers. Use a handler of your own that tells the jobs to end, and
-//! then proceed as above. A program that is ended by the default action of a signal is killed, in
-//! the sense of the table.
+//! The crate installs no signal handlers. Take SIGTERM in on a thread of your own, and proceed there
+//! as above. No method of this crate may be called inside a signal handler: all of them take
+//! mutexes. With the crate `signal-hook`:
+//!
+//! ```ignore
+//! let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?; // before the first job
+//! // ... start the workers ...
+//! signals.forever().next();
+//! client.stop_waiting();
+//! ```
+//!
+//! The example `graceful_stop` is a pool of workers that does all of this, and exits within a bound
+//! with a code that says whether everything was released. A program that is ended by the default
+//! action of a signal is killed, in the sense of the table.
 //!
 //! # Forks
 //!

@@ -52,6 +52,29 @@
 //! killed delays the others for [`waiter_timeout`](crate::Builder::waiter_timeout) at most (5 s by
 //! default). With Java waiters in a fair queue it [can be longer](crate::FairMutex#order).
 //!
+//! # Ending a wait
+//!
+//! From another thread: with a [`CancelToken`](crate::CancelToken) that the handle was given, for
+//! the calls of one job; with [`stop_waiting`](crate::LockClient::stop_waiting), for all calls of a
+//! client that [shuts down](crate::guide::shutdown).
+//!
+//! ```no_run
+//! use leasehold::{CancelToken, ErrorKind};
+//! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+//! let token = CancelToken::new(); // a clone of it goes to whoever may cancel
+//! match client.fair("job").with_cancel(&token).lock() {
+//!     Err(e) if e.kind() == ErrorKind::Cancelled => println!("never mind"),
+//!     outcome => drop(outcome?),
+//! }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! Either ends a wait within about a millisecond, wherever it has come to: behind another thread of
+//! the client, in the queue of a fair lock, in an outage. Only a request that is under way is
+//! waited for, up to a few I/O timeouts when the server hangs; without a reply it is undone in the
+//! background. If the lock is granted at that very moment, the call has it, as if it had come
+//! before.
+//!
 //! # Waiting during an outage
 //!
 //! A call whose *first* attempt cannot reach the server fails at once. A call that is already

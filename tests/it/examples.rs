@@ -1,10 +1,11 @@
 //! Every example runs against a real server and reports success.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::rig::Server;
+use crate::rig::{Server, signal, wait_until};
 
 const TLS: &str = if cfg!(feature = "tls") { "tls" } else { "testing" };
 const POSTGRES: &str = if cfg!(feature = "postgres") { "postgres" } else { "testing" };
@@ -62,6 +63,25 @@ fn the_small_examples_succeed() {
         assert_eq!(run(name, Some(&server.url())), last_line, "{name}");
         server.cmd::<()>(&["FLUSHALL"]);
     }
+    server.assert_clean();
+}
+
+/// It exits within its bound, whatever its workers do when the signal comes.
+#[test]
+fn a_pool_that_is_told_to_stop_leaves_nothing() {
+    let server = Server::start();
+    let mut pool = Command::new(examples().join("graceful_stop"));
+    let mut pool = pool.arg(server.url()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(pool.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut working = lines.by_ref().filter(|line| line.contains(" works on the "));
+    assert!(working.next().is_some() && working.next().is_some());
+    assert_eq!(server.lock_keys().len(), 2, "two work, and two wait");
+    signal(pool.id(), "TERM");
+    wait_until("it has ended", || pool.try_wait().unwrap().is_some());
+    assert_eq!(pool.wait().unwrap().code(), Some(0));
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(rest.last().unwrap(), "stopped: nothing is locked", "{rest:?}");
+    assert_eq!(rest.iter().filter(|line| line.ends_with("has ended")).count(), 4, "{rest:?}");
     server.assert_clean();
 }
 
@@ -145,6 +165,7 @@ fn no_example_is_left_out() {
         "config_readers",
         "fencing_sqlite",
         "fixed_lease",
+        "graceful_stop",
         "leader",
         "lost_lease",
         "owned_pool",

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    CancelToken, FairMutex, FairMutexGuard, LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard,
-    OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard,
-    Semaphore, SemaphorePermit,
+    CancelToken, FairMutex, FairMutexGuard, LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard,
+    OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock,
+    RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
 
 use crate::rig::ms;
