@@ -68,12 +68,13 @@
 //!
 //! # Signals
 //!
-//! The crate installs no signal handlers. Take SIGTERM in on a thread of your own, and proceed there
-//! as above. No method of this crate may be called inside a signal handler: all of them take
-//! mutexes. With the crate `signal-hook`:
+//! The crate installs no signal handlers. Take SIGTERM in on a thread of your own, and proceed
+//! there as above. No method of this crate may be called inside a signal handler: nearly all of
+//! them take mutexes. With the crate `signal-hook`:
 //!
 //! ```ignore
-//! let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?; // before the first job
+//! // Before the first job.
+//! let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
 //! // ... start the workers ...
 //! signals.forever().next();
 //! client.stop_waiting();

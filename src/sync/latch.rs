@@ -124,8 +124,10 @@ impl CountDownLatch {
     /// Blocks until the count is zero, for as long as it takes.
     ///
     /// # Errors
-    /// As [`count`](Self::count); [`Closed`](ErrorKind::Closed). A call that is already waiting
-    /// survives an outage of up to [`outage_timeout`](crate::Builder::outage_timeout).
+    /// As [`count`](Self::count); [`Closed`](ErrorKind::Closed) when the client was closed, or
+    /// [waits no more](crate::LockClient::stop_waiting), and [`Cancelled`](ErrorKind::Cancelled)
+    /// when the token of the handle was cancelled. A call that is already waiting survives an
+    /// outage of up to [`outage_timeout`](crate::Builder::outage_timeout).
     pub fn wait(&self) -> Result<()> {
         self.wait_with(Deadline::Never).map(|_| ())
     }

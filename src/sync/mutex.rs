@@ -95,7 +95,10 @@ impl ReentrantMutex {
         /// - [`Conflict`](crate::ErrorKind::Conflict) when this thread holds a lock of another kind
         ///   under the name, or holds this lock and one of the two handles is
         ///   [`non_reentrant`](Self::non_reentrant);
-        /// - [`Closed`](crate::ErrorKind::Closed) when the client was closed;
+        /// - [`Closed`](crate::ErrorKind::Closed) when the client was closed, or
+        ///   [waits no more](crate::LockClient::stop_waiting);
+        /// - [`Cancelled`](crate::ErrorKind::Cancelled) when the token of the handle was cancelled
+        ///   ([`with_cancel`](Self::with_cancel));
         /// - every error that asking the server can give. A request that may have run is undone in
         ///   the background, so nothing stays locked.
         lock, try_lock, try_lock_for, try_lock_until() -> ReentrantMutexGuard, acquire
