@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | check before a step that must not overlap | [`is_held`](crate::ReentrantMutexGuard::is_held), or [`ensure_held`](crate::ReentrantMutexGuard::ensure_held) with `?` | at the first instruction after the lease may have ended; no I/O |
 //! | wait for a loss on another thread | [`wait_lost`](crate::ReentrantMutexGuard::wait_lost) | within about a millisecond of the end of the lease |
+//! | the same, until the job is over or told to stop | [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled) | the same, and the end of its [token](crate::CancelToken) |
 //! | be called | [`on_lost`](crate::ReentrantMutexGuard::on_lost) | the same; callbacks run on threads of their own and can be late |
 //!
 //! ```no_run
@@ -29,7 +30,7 @@
 //! There are two ways to lose a lock:
 //!
 //! - *By time.* The lease ended before it was renewed: the server could not be reached, or the
-//!   process was suspended. All three ways above notice that by the local clock, without the
+//!   process was suspended. All ways above notice that by the local clock, without the
 //!   server.
 //! - *By the server.* It forgot the hold (a flush, an eviction, a failover), or an operator [freed
 //!   the lock](crate::ReentrantMutex::force_unlock). The holder learns that at its next renewal: a

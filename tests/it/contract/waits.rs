@@ -42,10 +42,17 @@ fn a_cancelled_wait_leaves_nothing_and_who_is_behind_moves_up() {
             other.cancel();
             wait_until(&format!("{label}: it has ended"), || leader.is_finished());
             assert_eq!(leader.join().unwrap(), Some(ErrorKind::Cancelled), "{label}");
+            // The call behind it leads now. One that is cancelled behind that leaves it in peace.
+            let last = CancelToken::new();
+            let cancellable = waiting.with_cancel(&last);
+            let leaves = s.spawn(move || ended(cancellable.lock()));
+            std::thread::sleep(ms(20));
+            last.cancel();
+            wait_until(&format!("{label}: it has ended behind a leader"), || leaves.is_finished());
+            assert_eq!(leaves.join().unwrap(), Some(ErrorKind::Cancelled), "{label}");
+            assert!(!behind.is_finished(), "{label}");
             guard.unlock().unwrap();
-            let moved_up = s.spawn(|| ended(waiting.try_lock_for(SOON)));
             assert_eq!(behind.join().unwrap(), None, "{label}: the call behind it has the lock");
-            assert_eq!(moved_up.join().unwrap(), None, "{label}");
         });
         case.assert_free("all have given it up");
     });
