@@ -170,8 +170,8 @@ impl ZooKeeperStore {
         if self.chroot.is_empty() { Ok(()) } else { self.make_parents(&format!("{}/x", self.chroot)) }
     }
 
-    /// The list of a directory; empty if there is none. `up_to_date`: nothing that the leader knows is
-    /// missing.
+    /// The list of a directory; empty if there is none. `up_to_date`: nothing that the leader knows
+    /// is missing.
     pub(super) fn list(&self, directory: &str, up_to_date: bool) -> Asked<Vec<String>> {
         let list = Request::children(directory, false);
         let exchange = match up_to_date {
