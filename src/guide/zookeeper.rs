@@ -137,11 +137,11 @@
 //! everybody else from the nodes. There are no parameters, and anything else is refused.
 //!
 //! With TLS the port is the servers' `secureClientPort`, which they have with
-//! `serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory` and a key store (PEM files
-//! will do: `ssl.keyStore.type=PEM`). By default they ask for a client certificate
-//! (`ssl.clientAuth=need`): give one with `Tls::identity_files`. What is checked and what can be set
-//! is the same as for the other stores, see `Builder::tls`. A connection that is resumed checks the
-//! server's certificate anew.
+//! `serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory` and a key store (PEM
+//! files will do: `ssl.keyStore.type=PEM`). By default they ask for a client certificate
+//! (`ssl.clientAuth=need`): give one with `Tls::identity_files`. What is checked and what can be
+//! set is the same as for the other stores, see `Builder::tls`. A connection that is resumed checks
+//! the server's certificate anew.
 //!
 //! # With Java
 //!

@@ -132,8 +132,12 @@ impl ZooKeeperStore {
             let is_downgrade = left.main == 0 && names::is_write(names::last_of(&node.path));
             return if is_downgrade { self.downgrade(name, holder, &node) } else { Ok(Released::StillHeld) };
         }
-        let exchange = self.ask(&[Request::delete(&node.path)])?;
-        let code = exchange.replies[0].code;
+        let path = node.path.clone();
+        let deletes: Vec<Request> = node.into_paths().iter().map(|path| Request::delete(path)).collect();
+        let exchange = self.ask(&deletes)?;
+        // Of two at most one is there.
+        let codes = || exchange.replies.iter().map(|reply| reply.code);
+        let code = codes().find(|code| *code != Code::NO_NODE).unwrap_or(Code::NO_NODE);
         if code.is_ok() || code == Code::NO_NODE {
             self.forget(name, holder);
         }
@@ -141,7 +145,7 @@ impl ZooKeeperStore {
             Code::OK => Ok(freed()),
             Code::NO_NODE if repeated => Ok(freed()),
             Code::NO_NODE => Ok(Released::NotHeld),
-            code => Err(certain(code.to_error(&node.path))),
+            code => Err(certain(code.to_error(&path))),
         }
     }
 
@@ -157,7 +161,12 @@ impl ZooKeeperStore {
         let read = format!("{directory}/{}", names::downgraded(&id, names::last_of(&node.path)));
         let both =
             [Request::create(&read, &self.data_of(holder), self.acl, Mode::Ephemeral), Request::delete(&node.path)];
-        let exchange = self.ask(&[Request::multi(&both)])?;
+        let exchange = self.ask(&[Request::multi(&both)]).inspect_err(|failure| {
+            // Whoever gives the hold up now has to delete whichever there is.
+            if matches!(failure, Failure::Unknown { .. }) {
+                self.nodes.update(name, holder, |node| node.downgraded = Some(read.clone()));
+            }
+        })?;
         match created_in(&exchange.replies[0], &both, &read)?.pop() {
             Some(created) => {
                 self.reads_now(name, holder, created.path);
@@ -183,7 +192,7 @@ impl ZooKeeperStore {
 
     /// The hold has another node from now on.
     fn reads_now(&self, name: &LockName, holder: &Holder, path: String) {
-        self.nodes.update(name, holder, |node| (node.path, node.guarded) = (path, None));
+        self.nodes.update(name, holder, |node| (node.path, node.downgraded, node.guarded) = (path, None, None));
     }
 
     /// One transaction: the next node is made and the own one deleted, so that the next holder

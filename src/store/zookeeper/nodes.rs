@@ -17,6 +17,8 @@ pub(super) struct Node {
     /// Its session: with another one it is gone.
     pub(super) session: Session,
     pub(super) path: String,
+    /// After a downgrade of unknown outcome: the reader's node that may stand in place of `path`.
+    pub(super) downgraded: Option<String>,
     pub(super) czxid: i64,
     /// Its turn has come.
     pub(super) granted: bool,
@@ -35,6 +37,7 @@ impl Node {
         Self {
             session: session.clone(),
             path: created.path,
+            downgraded: None,
             czxid: created.stat.czxid,
             granted: false,
             is_lost: Arc::default(),
@@ -65,6 +68,7 @@ impl Node {
     /// All of its paths.
     pub(super) fn into_paths(self) -> Vec<String> {
         let mut paths = self.permits;
+        paths.extend(self.downgraded);
         if !self.path.is_empty() {
             paths.push(self.path);
         }

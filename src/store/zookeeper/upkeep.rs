@@ -136,7 +136,8 @@ impl ZooKeeperStore {
             undo.unknowns = unknowns;
             // The others wait for the next connection too.
             is_over = error.kind().is_outage();
-            is_over || self.client.now() < undo.expires
+            // Also one that is refused: it stands until it may be deleted.
+            true
         });
     }
 }
