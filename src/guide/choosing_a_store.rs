@@ -176,5 +176,4 @@
 //!   `it::sentinel::failover::a_master_that_is_cut_off_alive_is_left`,
 //!   `it::redlock::masters_down::without_a_majority_a_hold_ends_in_time`,
 //!   `it::on_zookeeper::loss::a_client_whose_server_is_cut_off_from_the_leader_says_false_first`,
-//!   `curator::cut::a_holder_whose_server_has_lost_its_leader_knows_before_the_next_one_has_the_lock`,
 //!   `curator::faults::no_two_believe_in_a_lock_at_a_time`
