@@ -17,7 +17,8 @@ pub(super) struct Node {
     /// Its session: with another one it is gone.
     pub(super) session: Session,
     pub(super) path: String,
-    /// After a downgrade of unknown outcome: the reader's node that may stand in place of `path`.
+    /// While the outcome of a downgrade is not known: the reader's node that may stand in place of
+    /// `path`.
     pub(super) downgraded: Option<String>,
     pub(super) czxid: i64,
     /// Its turn has come.
@@ -34,17 +35,8 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(session: &Session, created: Created) -> Self {
-        Self {
-            session: session.clone(),
-            path: created.path,
-            downgraded: None,
-            czxid: created.stat.czxid,
-            granted: false,
-            is_lost: Arc::default(),
-            guarded: None,
-            waits_for: None,
-            permits: Vec::new(),
-        }
+        let permits = Vec::new();
+        Self { path: created.path, czxid: created.stat.czxid, granted: false, ..Self::with_permits(session, permits) }
     }
 
     /// Permits that were granted.
@@ -52,6 +44,7 @@ impl Node {
         Self {
             session: session.clone(),
             path: String::new(),
+            downgraded: None,
             czxid: 0,
             granted: true,
             is_lost: Arc::default(),

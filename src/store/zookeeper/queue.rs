@@ -10,6 +10,8 @@
 //! server that lags behind may not show a node that stands, and the node would keep out everybody
 //! for as long as the session lives.
 
+use std::time::Instant;
+
 use super::client::{Exchange, Failure, Watch};
 use super::nodes::Node;
 use super::wire::{Code, Created, Mode, Reply, Request};
@@ -70,6 +72,25 @@ impl ZooKeeperStore {
                 }
                 Err(failure.into_error())
             }
+        }
+    }
+
+    /// Asks, and once more if the connection ended under the request: over the next connection it
+    /// turns out what became of the first one.
+    pub(super) fn repeated<T>(
+        &self,
+        unknowns: &mut UnknownOutcomes,
+        mut ask: impl FnMut(&UnknownOutcomes) -> Asked<T>,
+    ) -> Asked<T> {
+        let give_up = Instant::now() + self.client.io_timeout();
+        match ask(unknowns) {
+            // An answer that did not come in time has taken all the time that there is, and the caller
+            // has to hear of one that makes no sense.
+            Err(Failure::Unknown { error, generation }) if error.kind().is_outage() && Instant::now() < give_up => {
+                unknowns.set(Unsettled { generation });
+                ask(unknowns)
+            }
+            outcome => outcome,
         }
     }
 

@@ -169,7 +169,7 @@ fn of_permits() {
     let pool = rig.client.semaphore("pool");
     assert!(pool.try_set_permits(3).unwrap());
     let acquires = ["create2 /pool/locks", "getChildren2 /pool/locks", "getData /pool/permits", "multi /pool/leases"];
-    let releases = ["getChildren2 /pool/leases", "delete /pool/locks", "delete /pool/leases"];
+    let releases = ["getChildren2 /pool/leases", "delete /pool/leases"];
     for word in acquires.into_iter().chain(releases) {
         rig.cut(word, 0, 1, |what| {
             if let Some(won) = unless_lost(what, pool.try_acquire_many(2)) {
