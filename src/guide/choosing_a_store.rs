@@ -96,13 +96,14 @@
 //!   `it::contract::leases::renewal_keeps_it_for_many_leases`,
 //!   `it::replicas::a_renewal_that_too_few_replicas_have_does_not_count`,
 //!   `it::on_postgres::load::ten_thousand_holds_are_renewed`,
-//!   `it::on_zookeeper::connecting::many_holds_cost_no_more_heartbeats_than_one`, `BENCHMARKS.md:
-//!   The plain lock, against raw`
+//!   `it::on_zookeeper::connecting::many_holds_cost_no_more_heartbeats_than_one`,
+//!   `BENCHMARKS.md: The plain lock, against raw`
 //! - **while it waits**: `it::mutex::a_wait_costs_a_handful_of_commands_however_long`,
 //!   `it::redlock::waiting::a_waiter_and_a_dead_master_cost_little`,
 //!   `it::on_postgres::load::a_wait_writes_nothing`,
 //!   `it::costs::a_wait_in_zookeeper_sends_nothing_but_heartbeats`,
-//!   `it::mutex::threads_of_one_client_cost_what_one_does`, `BENCHMARKS.md: In PostgreSQL`
+//!   `it::mutex::threads_of_one_client_cost_what_one_does`,
+//!   `BENCHMARKS.md: In PostgreSQL`
 //! - **primitives**:
 //!   `it::contract::exclusion::one_holder_at_a_time_between_clients_and_between_threads`,
 //!   `it::latch::all_waiters_continue_at_zero`,
@@ -134,7 +135,8 @@
 //!   `it::on_zookeeper::primitives::what_a_session_cannot_do_is_refused_with_the_reason`
 //! - **in turns with Java**: `interop::turns::leasehold_holds_and_redisson_waits`,
 //!   `interop::turns::redisson_holds_and_leasehold_waits`,
-//!   `curator::turns::ours_holds_and_curator_waits`, `curator::turns::curator_holds_and_ours_waits`
+//!   `curator::turns::ours_holds_and_curator_waits`,
+//!   `curator::turns::curator_holds_and_ours_waits`
 //! - **The holder dies**:
 //!   `it::contract::leases::a_killed_holder_delays_the_next_by_no_more_than_its_lease`
 //! - **The holder is suspended**:

@@ -188,8 +188,8 @@ impl ZooKeeperStore {
         let read = format!("{directory}/{}", names::downgraded(&id, names::last_of(&node.path)));
         let both =
             [Request::create(&read, &self.data_of(holder), self.acl, Mode::Ephemeral), Request::delete(&node.path)];
-        // Before it is sent: from then on either of the two may stand. Whoever gives the hold up has
-        // to delete both, and that the writer's node goes is no loss any more.
+        // Before it is sent: from then on either of the two may stand. Whoever gives the hold up
+        // has to delete both, and that the writer's node goes is no loss any more.
         let either = |node: &mut Node| {
             (node.downgraded, node.guarded, node.is_lost) = (Some(read.clone()), None, Arc::default());
         };

@@ -7,7 +7,7 @@ use super::ZooKeeperStore;
 use super::client::Exchange;
 use super::nodes::Node;
 use super::queue::{Asked, Standing, TRIES, busy_directory, certain, is_refused, unsettled};
-use super::wire::{Change, Code, Created, Mode, Request};
+use super::wire::{Change, Code, Created, Request};
 use crate::base::error::Result;
 use crate::base::lease::SessionTerm;
 use crate::store::{
@@ -142,42 +142,37 @@ impl ZooKeeperStore {
                 }
             }
         }
-        let mut missing: Vec<usize> = Vec::new();
-        for _ in 0..2 * fresh.len() + 4 {
-            let placeless: Vec<usize> =
-                fresh.iter().copied().filter(|&at| self.node_of(part(at).name, part(at).holder).is_none()).collect();
+        let mut missing = Vec::new();
+        for _ in 0..TRIES {
+            let is_placeless = |at: &usize| self.node_of(part(*at).name, part(*at).holder).is_none();
+            let placeless: Vec<usize> = fresh.iter().copied().filter(is_placeless).collect();
             if placeless.is_empty() {
                 return Ok(());
             }
-            let directory = |at: usize| self.paths(part(at).name).base.clone();
+            let directory = |at: usize| &*self.paths(part(at).name).base;
             // The directories that are missing come first, in the same transaction.
-            let mut changes: Vec<(usize, Request)> = missing
-                .iter()
-                .map(|&at| (at, Request::create(&directory(at), &[], self.acl, Mode::Container)))
-                .collect();
-            let directories = changes.len();
-            changes.extend(placeless.iter().map(|&at| (at, self.enter_request(part(at).name, part(at).holder))));
-            let (places, requests): (Vec<usize>, Vec<Request>) = changes.into_iter().unzip();
+            let mut requests: Vec<Request> = std::mem::take(&mut missing);
+            let directories = requests.len();
+            requests.extend(placeless.iter().map(|&at| self.enter_request(part(at).name, part(at).holder)));
             let exchange = self.ask(&[Request::multi(&requests)])?;
             let reply = &exchange.replies[0];
             if !reply.code.is_ok() {
                 return Err(certain(reply.code.to_error(&part(placeless[0]).name.name)));
             }
             let outcomes = reply.changes(&requests).map_err(certain)?;
-            let failed = outcomes.iter().position(|outcome| matches!(outcome, Change::Failed(code) if !code.is_ok()));
-            match failed.map(|at| (at, places[at], &outcomes[at])) {
-                None => self.all_entered(acquire, &exchange, places[directories..].iter(), &outcomes[directories..]),
-                Some((at, place, Change::Failed(Code::NODE_EXISTS))) if at < directories => {
-                    missing.retain(|&other| directory(other) != directory(place));
+            let failed = outcomes.iter().enumerate().find_map(|(place, outcome)| match outcome {
+                Change::Failed(code) if !code.is_ok() => Some((place, *code)),
+                _ => None,
+            });
+            match failed {
+                None => self.all_entered(acquire, &exchange, placeless.iter(), &outcomes[directories..]),
+                // Another client has made it meanwhile.
+                Some((place, Code::NODE_EXISTS)) if place < directories => {}
+                Some((_, Code::NO_NODE)) => missing = self.missing(placeless.iter().map(|&at| directory(at)))?,
+                Some((place, code)) => {
+                    let at = placeless[place.saturating_sub(directories)];
+                    return Err(certain(code.to_error(directory(at))));
                 }
-                Some((_, place, Change::Failed(Code::NO_NODE))) => {
-                    self.make_parents(&directory(place))?;
-                    if !missing.iter().any(|&other| directory(other) == directory(place)) {
-                        missing.push(place);
-                    }
-                }
-                Some((_, place, Change::Failed(code))) => return Err(certain(code.to_error(&directory(place)))),
-                Some(_) => unreachable!("it was found as a failure"),
             }
         }
         Err(certain(busy_directory("one of the directories")))

@@ -102,7 +102,7 @@ fn of_a_lock() {
 fn of_a_lock_whose_directory_is_missing() {
     let rig = server!(Rig::start(&[]));
     let mut number = 0;
-    for word in ["create2 /fresh", "multi /fresh", "getChildren2 /fresh"] {
+    for word in ["create2 /fresh", "exists /fresh", "multi /fresh", "getChildren2 /fresh"] {
         rig.cut(word, u32::from(word.starts_with("getC")), 1, |what| {
             number += 1;
             if let Some(won) = unless_lost(what, rig.client.try_lock(&format!("fresh-{number}"))) {

@@ -227,6 +227,19 @@ fn multi_locks_do_not_wait_for_each_other() {
     server.assert_clean();
 }
 
+/// Their directories, and what is above them, come in the same transaction.
+#[test]
+fn many_new_names_are_taken_as_one() {
+    let server = server!();
+    let client = client(&server);
+    let names: Vec<String> = (0..400).map(|n| format!("orders/{}/{n}", n % 3)).collect();
+    let guard = client.multi(&names).try_lock().unwrap().expect("nobody has one of them");
+    assert_eq!(server.ephemerals().len(), names.len());
+    guard.unlock().unwrap();
+    drop(client);
+    server.assert_clean();
+}
+
 #[test]
 fn permits_are_counted() {
     let server = server!();

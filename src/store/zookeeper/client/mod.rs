@@ -329,6 +329,11 @@ impl Client {
     pub(super) fn close(&self) {
         let deadline = Instant::now() + self.inner.io_timeout;
         let mut state = self.inner.state.lock();
+        if state.phase == Phase::Running && state.session.is_some() && state.link.is_none() {
+            drop(state);
+            // A session that nobody ends would keep its nodes for its whole timeout.
+            state = self.connected().unwrap_or_else(|_| self.inner.state.lock());
+        }
         match state.phase {
             Phase::NotStarted => state.phase = Phase::Ended,
             Phase::Running => state.phase = Phase::Closing,
