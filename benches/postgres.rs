@@ -10,8 +10,8 @@
 //! ```
 //!
 //! It starts a server of its own on a unix socket, with the settings of a fresh installation: each
-//! grant is flushed to the disk, as each commit of a row lock that has written is. The variants take
-//! turns, round by round, and medians are compared: read the ratios.
+//! grant is flushed to the disk, as each commit of a row lock that has written is. The variants
+//! take turns, round by round, and medians are compared: read the ratios.
 
 #[path = "common/load.rs"]
 #[allow(dead_code, reason = "the benches of Redis use the rest")]

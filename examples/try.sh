@@ -4,6 +4,7 @@
 #
 #   sh examples/try.sh                     the locks are in Redis
 #   sh examples/try.sh --store postgres    in PostgreSQL, which comes back with its locks
+#   sh examples/try.sh --store zookeeper   in ZooKeeper, which does too; needs a JDK 17 and Maven
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,8 +12,9 @@ store=redis
 case "$*" in
 '' | '--store redis') ;;
 '--store postgres') store=postgres ;;
+'--store zookeeper') store=zookeeper ;;
 *)
-    echo "usage: sh examples/try.sh [--store redis|postgres]" >&2
+    echo "usage: sh examples/try.sh [--store redis|postgres|zookeeper]" >&2
     exit 2
     ;;
 esac
@@ -28,6 +30,14 @@ if [ "$store" = postgres ]; then
     echo "building the example (once)" >&2
     cargo build --quiet --features postgres --example worker_pool
     exec cargo run --quiet --features postgres --example worker_pool -- --store postgres
+fi
+if [ "$store" = zookeeper ]; then
+    LEASEHOLD_ZOOKEEPER_JAR=$(sh tests/server.sh --zookeeper)
+    export LEASEHOLD_ZOOKEEPER_JAR
+    echo "ZooKeeper: $LEASEHOLD_ZOOKEEPER_JAR (a private server, on a port of its own of the loopback interface)" >&2
+    echo "building the example (once)" >&2
+    cargo build --quiet --features zookeeper --example worker_pool
+    exec cargo run --quiet --features zookeeper --example worker_pool -- --store zookeeper
 fi
 LEASEHOLD_SERVER=$(sh tests/server.sh)
 export LEASEHOLD_SERVER

@@ -10,7 +10,9 @@
 //!
 //! With `--store postgres` (cargo feature `postgres`) the locks are in PostgreSQL, under the same
 //! faults: there the server crashes, and comes back with the locks that it had. Its programs are
-//! those on the path, of Debian's package, or in LEASEHOLD_POSTGRES.
+//! those on the path, of Debian's package, or in LEASEHOLD_POSTGRES. With `--store zookeeper`
+//! (cargo feature `zookeeper`) they are in ZooKeeper, which comes back with them too; it runs from
+//! the jar that LEASEHOLD_ZOOKEEPER_JAR names, and `try.sh` has Maven make that.
 //!
 //! Nothing outlives it, whatever ends it (Ctrl-C, SIGTERM, SIGKILL): a second process, the sweeper,
 //! reads from a pipe which processes to end, and the end of that pipe is the signal to do so.
@@ -22,6 +24,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -46,15 +49,19 @@ const KILLED: (usize, u32) = (1, 12);
 const SUSPENDED: (usize, u32) = (2, 18);
 /// How many turns of others the suspended one sleeps through.
 const SLEEPS_THROUGH: u32 = 20;
-const GIVE_UP: Duration = Duration::from_secs(40);
+const GIVE_UP: Duration = Duration::from_secs(90);
 
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["worker", number, url, file, fate] => worker(number.parse()?, url, file, fate.parse()?),
         ["sweep", dir] => sweep(Path::new(dir)),
-        [] | ["--store", "redis" | "postgres"] => {
-            let store = if args.is_empty() || args[1] == "redis" { Store::redis() } else { Store::postgres()? };
+        [] | ["--store", "redis" | "postgres" | "zookeeper"] => {
+            let store = match args.last().map(String::as_str) {
+                Some("postgres") => Store::postgres()?,
+                Some("zookeeper") => Store::zookeeper()?,
+                _ => Store::redis(),
+            };
             let dir = std::env::temp_dir().join(format!("lh-pool-{}", std::process::id()));
             let sweeper = Sweeper::start(&dir)?;
             std::fs::create_dir(&dir)?;
@@ -63,7 +70,7 @@ fn main() -> Outcome<()> {
             // here.
             outcome.and(sweeper.end())
         }
-        _ => Err("usage: worker_pool [--store redis|postgres]".into()),
+        _ => Err("usage: worker_pool [--store redis|postgres|zookeeper]".into()),
     }
 }
 
@@ -169,6 +176,8 @@ enum Store {
     Redis(String),
     /// The directory of the server's programs.
     Postgres(PathBuf),
+    /// The jar of the server, and its port.
+    ZooKeeper(PathBuf, u16),
 }
 
 impl Store {
@@ -190,10 +199,23 @@ impl Store {
         Ok(Self::Postgres(program.parent().ok_or("no directory")?.to_owned()))
     }
 
+    fn zookeeper() -> Outcome<Self> {
+        let jar = std::env::var_os("LEASEHOLD_ZOOKEEPER_JAR").map(PathBuf::from).filter(|jar| jar.exists());
+        let jar = jar.ok_or(
+            "LEASEHOLD_ZOOKEEPER_JAR names no jar of a ZooKeeper: `sh examples/try.sh --store zookeeper` makes one",
+        )?;
+        // Below those that the system gives to outgoing connections: one that tries to reach a server
+        // that is down could get the server's port, and connect to itself.
+        let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        let first = 20_000 + (std::process::id() % 10_000) as u16;
+        let port = (first..first + 1000).find(is_free).ok_or("no free port")?;
+        Ok(Self::ZooKeeper(jar, port))
+    }
+
     fn after_a_crash(&self) -> &'static str {
         match self {
             Self::Redis(_) => "empty",
-            Self::Postgres(_) => "with its locks",
+            Self::Postgres(_) | Self::ZooKeeper(..) => "with its locks",
         }
     }
 
@@ -201,12 +223,24 @@ impl Store {
         match self {
             Self::Redis(_) => format!("redis+unix://{}", dir.join("s").display()),
             Self::Postgres(_) => format!("postgres://pool@/postgres?host={}", dir.display()),
+            Self::ZooKeeper(_, port) => format!("zookeeper://127.0.0.1:{port}/pool"),
         }
     }
 
     /// Once, before the first start.
     fn prepare(&self, dir: &Path) -> Outcome<()> {
-        let Self::Postgres(programs) = self else { return Ok(()) };
+        let programs = match self {
+            Self::Redis(_) => return Ok(()),
+            Self::Postgres(programs) => programs,
+            Self::ZooKeeper(_, port) => {
+                let settings = format!(
+                    "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=500\nmaxClientCnxns=0\n\
+                     admin.enableServer=false\n",
+                    dir.join("data").display()
+                );
+                return Ok(std::fs::write(dir.join("zoo.cfg"), settings)?);
+            }
+        };
         if is_root() {
             std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY))?;
         }
@@ -227,6 +261,12 @@ impl Store {
             Self::Postgres(programs) => {
                 let mut command = as_user(&programs.join("postgres"));
                 command.arg("-D").arg(dir.join("data")).arg("-k").arg(dir).args(["-c", "listen_addresses="]);
+                command
+            }
+            Self::ZooKeeper(jar, _) => {
+                let mut command = Command::new("java");
+                command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(jar);
+                command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(dir.join("zoo.cfg"));
                 command
             }
         }
@@ -268,7 +308,7 @@ impl Server {
     fn launch(store: &Store, dir: &Path, sweeper: &Sweeper) -> Outcome<Swept> {
         let mut command = store.command(dir);
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        sweeper.watch(process.map_err(|e| format!("{command:?} cannot be started ({e}); set LEASEHOLD_SERVER"))?)
+        sweeper.watch(process.map_err(|e| format!("{command:?} cannot be started: {e}"))?)
     }
 
     fn url(&self) -> String {
@@ -278,7 +318,8 @@ impl Server {
     fn wait_ready(&self) -> Outcome<()> {
         let start = Instant::now();
         while let Err(e) = LockClient::open(&self.url()) {
-            if start.elapsed() > Duration::from_secs(10) {
+            // A Java program takes seconds to start, more of them on a busy machine.
+            if start.elapsed() > Duration::from_secs(30) {
                 return Err(format!("the server does not answer: {e}").into());
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -311,7 +352,7 @@ impl Server {
     /// it is made is not). Told by the server and not by the workers; `eval` and `evalsha` never
     /// run inside a script, so none counts twice. `None` where the server does not count them.
     fn commands(&self) -> Outcome<Option<u64>> {
-        if matches!(self.store, Store::Postgres(_)) {
+        if !matches!(self.store, Store::Redis(_)) {
             return Ok(None);
         }
         let mut connection = redis::Client::open(self.url())?.get_connection()?;

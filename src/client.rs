@@ -169,6 +169,16 @@ impl LockClient {
         FencedValue::new(&self.shared, key)
     }
 
+    /// The lease of this client's locks. That is the one of
+    /// [`Builder::lease`](crate::Builder::lease), except over ZooKeeper: there all holds share the
+    /// session, and this is the timeout that the server has granted it, once there was a
+    /// connection. No I/O.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        let shared = if self.shared.is_forked() { None } else { self.shared.store.shared_lease() };
+        shared.unwrap_or(self.shared.config.lease)
+    }
+
     /// Each server of this client as it was last seen: whether it votes, how quick it is, and what
     /// it failed with. No I/O. Empty in a forked child.
     #[must_use]

@@ -12,14 +12,16 @@
 //!
 //! You need Rust 1.88 and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
 //! [sentinels](Builder::sentinel), a [cluster](Builder::cluster), or [several independent
-//! servers](Builder::redlock). See [`guide::servers`].
+//! servers](Builder::redlock). See [`guide::servers`], and [`guide::choosing_a_store`] for which to
+//! take: PostgreSQL and ZooKeeper keep the same locks.
 //!
 //! All cargo features are off by default:
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `tls` | `rediss://` URLs and `Tls`, by rustls. 13 crates more, three of which only build ring, for which they need a C compiler |
+//! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 13 crates more, three of which only build ring, for which they need a C compiler |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
+//! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock
@@ -121,8 +123,10 @@
 //! | [`guide::waiting`] | How do I wait, for how long, and who is next? How do I take several locks? |
 //! | [`guide::losing_a_lock`] | How do I learn that a lock is lost, and what happens then? |
 //! | [`guide::choosing_a_lease`] | How long should the lease and the timeouts be? |
+//! | [`guide::choosing_a_store`] | Redis, Redlock, PostgreSQL or ZooKeeper: what does each cost, and do under each fault? |
 //! | [`guide::servers`] | Which servers work, and what happens when one fails? |
 //! | [`guide::postgres`] | How do I keep locks in my PostgreSQL, and fence a transaction? |
+//! | [`guide::zookeeper`] | How do locks outlive any server, and how do I share them with Apache Curator? |
 //! | [`guide::redlock`] | How do locks survive the loss of a server? |
 //! | [`guide::fencing`] | How do I stop a holder that is late? |
 //! | [`guide::worker_pools`] | Which guard fits a thread pool, rayon, clones and forks? |

@@ -11,14 +11,17 @@
 #   LEASEHOLD_POSTGRES=dir       the directory of PostgreSQL's initdb and pg_ctl
 #   LEASEHOLD_INTEROP=0          do not run against a live Redisson, which is done
 #                                where a JDK 17 and Maven are; 1: fail if it can't
+#   LEASEHOLD_ZOOKEEPER=0        the same for ZooKeeper and a live Curator
 #   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
-#                                at least 8 on a small machine
+#                                at least 10 on a small machine
 #   CI=true                      a missing rustfmt or clippy is a failure
 set -u
 
 cd "$(dirname "$0")/.." || exit 1
 
 msrv='1.88'
+# Of each step with ZooKeeper.
+zookeeper_seconds=600
 work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-run.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 trap 'exit 129' HUP
@@ -89,14 +92,17 @@ find_servers() {
     if [ -n "$LEASEHOLD_POSTGRES" ]; then export LEASEHOLD_POSTGRES; else unset LEASEHOLD_POSTGRES; fi
 }
 
-test_on() { # test_on NAME SERVER
-    if [ -n "$2" ]; then
+test_on() { # test_on NAME SERVER FILTER...
+    name=$1
+    server=$2
+    shift 2
+    if [ -n "$server" ]; then
         # Without the tests for which it makes no difference which server runs.
-        step "$1" env LEASEHOLD_SERVER="$2" cargo test --all-features --test it -- \
+        step "$name" env LEASEHOLD_SERVER="$server" LEASEHOLD_POSTGRES=0 LEASEHOLD_ZOOKEEPER=0 cargo test --all-features --test it -- \
             --skip bad_input:: --skip examples:: --skip fencing_sql:: --skip memory:: --skip postgres --skip reading:: \
-            --skip shared_reads:: --skip tidy:: --skip turns::
+            --skip shared_reads:: --skip tidy:: --skip turns:: --skip zookeeper "$@"
     else
-        skip "$1" 'no such server here'
+        skip "$name" 'no such server here'
     fi
 }
 
@@ -110,8 +116,8 @@ test_on_postgres() {
     fi
 }
 
-# Says what is missing for a live Redisson, if anything is.
-lacks_for_redisson() {
+# Says what is missing for ZooKeeper or a live Redisson, if anything is.
+lacks_for_java() {
     for tool in java javac mvn; do
         command -v "$tool" >/dev/null 2>&1 || { echo "no $tool (a JDK 17 and Maven are needed)"; return; }
     done
@@ -123,7 +129,7 @@ lacks_for_redisson() {
 # Against a live Redisson, of the newest version and of the newest before 4.
 # Where it can run it must: a build by Maven that failed is no reason to skip.
 test_against_redisson() {
-    lacks=$(lacks_for_redisson)
+    lacks=$(lacks_for_java)
     for version in 4.7.0 3.52.0; do
         if [ "${LEASEHOLD_INTEROP:-}" = 0 ]; then
             skip "tests with Redisson $version" 'LEASEHOLD_INTEROP=0'
@@ -134,6 +140,29 @@ test_against_redisson() {
         else
             step "tests with Redisson $version" env LEASEHOLD_REQUIRE_INTEROP=1 LEASEHOLD_REDISSON="$version" \
                 cargo test --all-features --test interop
+        fi
+    done
+}
+
+# On ZooKeepers, one and three, and in turns with a live Curator. Maven may hang at a repository, and an election that
+# never ends is a failure: both within a limit, if this system has a command for it.
+test_on_zookeeper() {
+    lacks=$(lacks_for_java)
+    limit=
+    command -v timeout >/dev/null 2>&1 && limit="timeout $zookeeper_seconds"
+    step 'unit tests with ZooKeeper alone' cargo test --features zookeeper --lib
+    for name in 'tests on ZooKeeper' 'tests with Curator'; do
+        if [ "${LEASEHOLD_ZOOKEEPER:-}" = 0 ]; then
+            skip "$name" 'LEASEHOLD_ZOOKEEPER=0'
+        elif [ -n "$lacks" ] && [ "${LEASEHOLD_ZOOKEEPER:-}" != 1 ]; then
+            skip "$name" "$lacks"
+        elif [ "$name" = 'tests on ZooKeeper' ]; then
+            # A JVM for most tests: fewer beside each other.
+            # shellcheck disable=SC2086  # a command and its argument, or nothing
+            step "$name" $limit env RUST_TEST_THREADS=6 cargo test --all-features --test it -- zookeeper
+        else
+            # shellcheck disable=SC2086
+            step "$name" $limit cargo test --all-features --test curator
         fi
     done
 }
@@ -265,8 +294,13 @@ if ! command -v cargo >/dev/null 2>&1; then
     exit 1
 fi
 
-if [ -z "${RUST_TEST_THREADS:-}" ] && [ "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)" -lt 8 ]; then
-    export RUST_TEST_THREADS=8
+if [ -z "${RUST_TEST_THREADS:-}" ] && [ "$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)" -lt 10 ]; then
+    export RUST_TEST_THREADS=10
+fi
+
+# Where the tests with ZooKeeper can run they must.
+if [ -z "${LEASEHOLD_ZOOKEEPER:-}" ] && [ -z "$(lacks_for_java)" ]; then
+    export LEASEHOLD_ZOOKEEPER=1
 fi
 
 step 'find a server' find_servers
@@ -280,14 +314,15 @@ step 'unit tests' cargo test --all-features --lib
 step 'unit tests with TLS alone' cargo test --features tls --lib
 test_on_postgres
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
-    step 'tests' cargo test --all-features --test it -- --skip postgres
+    step 'tests' cargo test --all-features --test it -- --skip postgres --skip zookeeper
     step 'doc tests' cargo test --all-features --doc
 else
     for name in 'tests' 'doc tests'; do skip "$name" 'no server'; done
 fi
 test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
-test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
+test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}" --skip redlock::
 test_against_redisson
+test_on_zookeeper
 step 'examples and benches' cargo build --all-features --examples --benches
 check_dependencies
 step "dependencies on Rust $msrv" check_msrv_of_dependencies

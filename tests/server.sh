@@ -8,6 +8,9 @@
 #                                 and LEASEHOLD_POSTGRES=directory, as far as they
 #                                 can be had
 #   sh tests/server.sh --postgres only the directory of a PostgreSQL's programs
+#   sh tests/server.sh --zookeeper
+#                                 only the jar of a ZooKeeper, which Maven makes
+#                                 in target/tmp once, from Maven Central
 #
 #   LEASEHOLD_SERVER=path         use this one, and fail if it will not do
 #   LEASEHOLD_NO_INSTALL=1        install and download nothing
@@ -18,17 +21,20 @@ set -u
 min_redis='6.2'
 min_valkey='7.2'
 extra_seconds=60
+zookeeper_seconds=300
 
 say() { printf '%s\n' "server.sh: $*" >&2; }
 
 extra=no
 only_postgres=no
+only_zookeeper=no
 for arg in "$@"; do
     case $arg in
     --extra) extra=yes ;;
     --postgres) only_postgres=yes ;;
+    --zookeeper) only_zookeeper=yes ;;
     *)
-        say "unknown argument '$arg' (usage: sh tests/server.sh [--extra|--postgres])"
+        say "unknown argument '$arg' (usage: sh tests/server.sh [--extra|--postgres|--zookeeper])"
         exit 2
         ;;
     esac
@@ -39,6 +45,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-server.XXXXXX") || exit 1
 policy=/usr/sbin/policy-rc.d
 policy_changed=no
 background=''
+unfinished=''
 
 restore_policy() {
     [ "$policy_changed" = yes ] || return 0
@@ -54,7 +61,7 @@ clean_up() {
     restore_policy
     # A shell lets background commands ignore Ctrl-C.
     [ -z "$background" ] || kill "$background" 2>/dev/null
-    rm -rf "$work"
+    rm -rf "$work" ${unfinished:+"$unfinished"}
 }
 trap clean_up EXIT
 trap 'exit 129' HUP
@@ -396,6 +403,50 @@ find_postgres() {
     return 1
 }
 
+# ---- ZooKeeper -------------------------------------------------------------
+
+# Sets $zookeeper to the jar of a ZooKeeper, with its libraries beside it: made by
+# Maven from tests/curator, anew only when that has changed.
+make_zookeeper() {
+    for tool in java javac mvn; do
+        if ! have "$tool"; then
+            why="no $tool (a JDK 17 and Maven are needed)"
+            return 1
+        fi
+    done
+    # 1.8 stands for 8.
+    java=$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')
+    if [ "${java:-0}" -lt 17 ]; then
+        why="javac is ${java:-unknown} and not 17 or newer"
+        return 1
+    fi
+    root=$(cd "$(dirname "$0")/.." && pwd) || return 1
+    version=${LEASEHOLD_ZOOKEEPER_VERSION:-3.9.5}
+    sum=$(cat "$root/tests/curator/pom.xml" "$root"/tests/curator/src/main/java/curator/*.java | cksum | cut -d ' ' -f 1)
+    home="$root/target/tmp/zookeeper/server-$version-$sum"
+    zookeeper="$home/curator.jar"
+    [ -f "$zookeeper" ] && return 0
+    mkdir -p "${home%/*}" || return 1
+    unfinished="$home.$$"
+    offline=''
+    [ "${LEASEHOLD_NO_INSTALL:-}" != 1 ] || offline=-o
+    limit=''
+    ! have timeout || limit="timeout $zookeeper_seconds"
+    say "Maven makes ZooKeeper $version in $home (once)"
+    # shellcheck disable=SC2086  # a command and its argument, or nothing
+    if ! $limit mvn -q -B $offline -f "$root/tests/curator/pom.xml" "-Dzookeeper.version=$version" \
+        "-Dout=$unfinished" package >"$work/maven" 2>&1 </dev/null; then
+        why="Maven could not make it: $(grep . "$work/maven" | head -n 1)"
+        return 1
+    fi
+    # Moved as a whole: of two runs beside each other one comes first, and both have it.
+    [ -d "$home" ] || mv "$unfinished" "$home"
+    rm -rf "$home/${unfinished##*/}"
+    [ -f "$zookeeper" ] && return 0
+    why="Maven made no $zookeeper"
+    return 1
+}
+
 # ---- the answer ------------------------------------------------------------
 
 why=''
@@ -407,6 +458,15 @@ if [ "$only_postgres" = yes ]; then
     fi
     say "no PostgreSQL: $why"
     say "fix: install it (Debian: apt-get install postgresql), or set LEASEHOLD_POSTGRES to the directory of its initdb and pg_ctl"
+    exit 1
+fi
+if [ "$only_zookeeper" = yes ]; then
+    if make_zookeeper; then
+        printf '%s\n' "$zookeeper"
+        exit 0
+    fi
+    say "no ZooKeeper: $why"
+    say "fix: install a JDK 17 or newer and Maven (Debian: apt-get install openjdk-17-jdk-headless maven)"
     exit 1
 fi
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then

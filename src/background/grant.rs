@@ -14,7 +14,7 @@ use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
-use crate::base::lease::{Ends, Lease, Moment, State, margin, valid_until};
+use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, margin, valid_until};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{HoldCounts, Release, Renewal, TokenRule, Undo, UnknownOutcomes};
 
@@ -157,6 +157,17 @@ impl Grant {
         }
     }
 
+    /// The same in a store whose holds share a session: it ends with that as well. The session is
+    /// what is kept alive, so a hold without a limit has no end of its own.
+    pub(crate) fn in_session(mut self, session: Option<Arc<SessionTerm>>) -> Self {
+        if session.is_some() {
+            let is_limited = self.renewal_policy != RenewalPolicy::Renewed { until: None };
+            let end = if is_limited { self.lease.until() } else { Moment::NEVER };
+            (self.lease, self.ends) = (Lease::in_session(end, session), Mutex::new(Ends::new(end)));
+        }
+        self
+    }
+
     /// The next turn at the hold of this one, which has been given up and passed on, or another
     /// member of its share, which has been [counted](Self::admits_one): with the same holder, and
     /// the lease that the store has confirmed for it.
@@ -278,8 +289,11 @@ impl Grant {
     /// the last request may not have been answered.
     pub(crate) fn gone_at(&self) -> Moment {
         let (now, longest) = (self.now().plus(SLACK), self.longest());
-        let ends = self.ends.lock().own().plus(SLACK).plus(margin(longest) * 2);
+        let own = self.ends.lock().own();
+        let ends = own.plus(SLACK).plus(margin(longest) * 2);
         match self.lease.state(self.now()) {
+            // It ends with its session, which nobody keeps alive from the close on.
+            _ if own == Moment::NEVER => now.plus(longest),
             _ if self.renewal_policy == RenewalPolicy::Fixed && longest == self.span => ends,
             State::Lost => ends.plus(longest),
             _ => now.plus(longest),

@@ -315,6 +315,11 @@ impl Leader<'_> {
         &self.membership.local_queue.event
     }
 
+    /// Whether its place is in a queue at the server.
+    pub(crate) fn is_at_server(&self) -> bool {
+        self.membership.at_server
+    }
+
     /// How many fencing tokens an acquire draws.
     pub(crate) fn tokens(&self) -> u32 {
         self.membership.local_queue.state.lock().fairness.tokens()

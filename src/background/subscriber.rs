@@ -249,8 +249,12 @@ impl Inner {
             return Ok(());
         }
         let topics: Vec<&Topic> = state.topics.keys().collect();
-        if !topics.is_empty() {
-            sender.watch(&topics)?;
+        if !topics.is_empty() && sender.watch(&topics)? {
+            // There is nothing to wait for.
+            state.topics.values_mut().for_each(|watch| {
+                watch.notify();
+                watch.confirmed = true;
+            });
         }
         (state.sender, state.last_received) = (Some(sender), Instant::now());
         if let Some(interrupt) = subscriber.interrupt() {

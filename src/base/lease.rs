@@ -1,5 +1,6 @@
 //! One lease as a state machine over injected time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 pub(crate) struct Moment(u64);
 
 impl Moment {
-    const NEVER: Self = Self(u64::MAX);
+    pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -77,10 +78,55 @@ pub(crate) enum State {
 /// ended and act on it, and then thread B, which read its clock just before, could store a renewal
 /// and make the lease held again. For the same reason an earlier end is stored in the word, and not
 /// beside it. [`Ends`] computes the end.
+///
+/// Where many leases share a session, each ends with it as well, whatever its own end is. A lease
+/// that is looked at after the session's known life has passed is `Lost` for good; one that nobody
+/// has looked at meanwhile goes on if the session turns out to live: the store never let it go.
 #[derive(Debug)]
 pub(crate) struct Lease {
     word: AtomicU64,
+    session: Option<Arc<SessionTerm>>,
 }
+
+/// Until when a session is known to live. Another session has another term.
+#[derive(Debug)]
+pub(crate) struct SessionTerm {
+    /// Nanoseconds; 0 once it is over.
+    until: AtomicU64,
+}
+
+impl SessionTerm {
+    pub(crate) fn until(&self) -> Moment {
+        Moment(self.until.load(Ordering::Acquire))
+    }
+
+    /// It is known to live until then. Never shortens it, and does not revive one that is over.
+    #[cfg(any(feature = "zookeeper", test))]
+    pub(crate) fn lengthen(&self, until: Moment) {
+        let longer = |known: u64| (known > 0 && known < until.0).then_some(until.0);
+        let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer);
+    }
+
+    /// It is over, for good.
+    #[cfg(any(feature = "zookeeper", test))]
+    pub(crate) fn end(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+}
+
+impl Default for SessionTerm {
+    fn default() -> Self {
+        Self { until: AtomicU64::new(1) }
+    }
+}
+
+impl PartialEq for SessionTerm {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for SessionTerm {}
 
 /// What determines the end of a lease: the grant, and a bound that other holders may set.
 #[derive(Debug)]
@@ -140,7 +186,16 @@ fn unpack(word: u64) -> (State, Moment) {
 
 impl Lease {
     pub(crate) fn new(until: Moment) -> Self {
-        Self { word: AtomicU64::new(pack(State::Held, until)) }
+        Self { word: AtomicU64::new(pack(State::Held, until)), session: None }
+    }
+
+    /// A lease that ends with the session as well.
+    pub(crate) fn in_session(until: Moment, session: Option<Arc<SessionTerm>>) -> Self {
+        Self { session, ..Self::new(until) }
+    }
+
+    fn session_ends(&self) -> Moment {
+        self.session.as_ref().map_or(Moment::NEVER, |session| session.until())
     }
 
     /// The state at `now`. Past the end it is `Lost`, for good.
@@ -151,7 +206,7 @@ impl Lease {
     pub(crate) fn is_held(&self, now: Moment) -> bool {
         let (state, until) = unpack(self.word.load(Ordering::Acquire));
         match state {
-            State::Held | State::Suspect if now < until => true,
+            State::Held | State::Suspect if now < until && now < self.session_ends() => true,
             State::Held | State::Suspect => matches!(self.state(now), State::Held | State::Suspect),
             State::Lost | State::Released | State::Closed => false,
         }
@@ -159,7 +214,7 @@ impl Lease {
 
     /// The end of the lease, even if it has passed.
     pub(crate) fn until(&self) -> Moment {
-        unpack(self.word.load(Ordering::Acquire)).1
+        unpack(self.word.load(Ordering::Acquire)).1.min(self.session_ends())
     }
 
     /// The store confirmed the hold, and the lease now ends at `end`. Does not revive a lease that
@@ -202,7 +257,7 @@ impl Lease {
             let (state, until) = unpack(word);
             let next = match state {
                 State::Lost | State::Released | State::Closed => return state,
-                State::Held | State::Suspect if now < until => to,
+                State::Held | State::Suspect if now < until && now < self.session_ends() => to,
                 State::Held | State::Suspect => State::Lost,
             };
             match self.word.compare_exchange_weak(word, pack(next, until), Ordering::AcqRel, Ordering::Acquire) {
@@ -223,7 +278,7 @@ impl Lease {
                 return state;
             }
             let (next_state, next_until) = match change(state, until) {
-                (next, end) if now < until && now < end => (next, end),
+                (next, end) if now < until && now < end && now < self.session_ends() => (next, end),
                 // A new end that has passed already is not stored: the state says enough.
                 _ => (State::Lost, until),
             };
@@ -332,6 +387,27 @@ mod tests {
         assert_eq!(closed.release(at(1)), State::Closed, "the guard that comes later is told");
         assert_eq!((closed.lose(at(2)), closed.state(at(500))), (State::Closed, State::Closed));
         assert_eq!(released.close(at(2)), State::Released, "and one that was faster is not");
+    }
+
+    #[test]
+    fn a_session_ends_all_of_its_leases() {
+        let session = Arc::new(SessionTerm::default());
+        session.lengthen(at(100));
+        let [a, b, c, short] =
+            [at(900), at(900), Moment::NEVER, at(50)].map(|end| Lease::in_session(end, Some(session.clone())));
+        assert!(a.is_held(at(99)) && !a.is_held(at(100)));
+        assert_eq!((b.until(), c.until(), short.until()), (at(100), at(100), at(50)));
+        assert!(short.is_held(at(49)) && !short.is_held(at(50)), "its own end comes first");
+        session.lengthen(at(200));
+        session.lengthen(at(150));
+        assert!(!a.is_held(at(101)), "somebody has seen it end");
+        assert!(b.is_held(at(199)) && c.is_held(at(199)), "nobody has seen these end, and the session lived");
+        assert_eq!(b.renewed(at(150), at(5_000)), State::Held);
+        assert!(!b.is_held(at(200)));
+        assert_eq!(c.suspect(at(120)), State::Suspect);
+        session.end();
+        session.lengthen(at(9_000));
+        assert_eq!((c.release(at(121)), session.until()), (State::Lost, Moment(0)));
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How connections to `rediss://` servers are secured; given to
+/// How connections to `rediss://` and `zookeeper+tls://` servers are secured; given to
 /// [`Builder::tls`](crate::Builder::tls). Cargo feature `tls`.
 ///
-/// `Tls::new()` is what a `rediss://` URL alone means: TLS 1.2 or 1.3, and the server's certificate
+/// `Tls::new()` is what such a URL alone means: TLS 1.2 or 1.3, and the server's certificate
 /// must be signed by an authority that this machine trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` name
 /// others), for the host that the URL names, and valid now.
 ///
@@ -88,9 +88,9 @@ impl Tls {
         self
     }
 
-    /// The client certificate, for servers that ask for one (mTLS, `tls-auth-clients yes`), and its
-    /// key. Certificates between it and the authority follow it in the same file. The key is
-    /// PKCS#8, PKCS#1 or SEC1, and not encrypted.
+    /// The client certificate, for servers that ask for one (mTLS, `tls-auth-clients yes`,
+    /// `ssl.clientAuth=need`), and its key. Certificates between it and the authority follow it in
+    /// the same file. The key is PKCS#8, PKCS#1 or SEC1, and not encrypted.
     pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some(Identity { certificates: Pem::File(certificate.into()), key: Pem::File(key.into()) });
         self

@@ -9,6 +9,8 @@ mod sentinel;
 mod stores;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 #[cfg(feature = "postgres")]
 pub use postgres::POSTGRES_SCHEMA;
@@ -28,6 +30,8 @@ use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper::ZooKeeperOptions;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -83,6 +87,8 @@ pub struct Builder {
     java_waiter_timeout: Duration,
     #[cfg(feature = "postgres")]
     create_schema: bool,
+    #[cfg(feature = "zookeeper")]
+    zookeeper: ZooKeeperOptions,
     busy_poll: bool,
     lazy: bool,
 }
@@ -117,6 +123,8 @@ impl Builder {
             java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT,
             #[cfg(feature = "postgres")]
             create_schema: true,
+            #[cfg(feature = "zookeeper")]
+            zookeeper: ZooKeeperOptions::default(),
             busy_poll: true,
             lazy: false,
         }
@@ -299,6 +307,9 @@ impl Builder {
         if self.names_postgres() {
             return self.build_postgres(io_timeout, clock);
         }
+        if self.names_zookeeper() {
+            return self.build_zookeeper(io_timeout, clock);
+        }
         #[cfg(feature = "tls")]
         self.prepare_tls()?;
         let (id, redlock) = (ClientId::random(self.waiter_timeout), self.redlock);
@@ -317,8 +328,16 @@ impl Builder {
     }
 
     fn names_postgres(&self) -> bool {
+        self.has_scheme("postgres")
+    }
+
+    fn names_zookeeper(&self) -> bool {
+        self.has_scheme("zookeeper")
+    }
+
+    fn has_scheme(&self, begin: &str) -> bool {
         let is_one = |url: &String| {
-            url.split_once(':').is_some_and(|(scheme, _)| scheme.to_ascii_lowercase().starts_with("postgres"))
+            url.split_once(':').is_some_and(|(scheme, _)| scheme.to_ascii_lowercase().starts_with(begin))
         };
         self.urls.iter().any(is_one)
     }
@@ -333,6 +352,11 @@ impl Builder {
     #[cfg(not(feature = "postgres"))]
     fn build_postgres(self, _io_timeout: Duration, _clock: Arc<dyn Clock>) -> Result<LockClient> {
         Err(invalid("a postgres:// URL needs leasehold's cargo feature \"postgres\", which is off here"))
+    }
+
+    #[cfg(not(feature = "zookeeper"))]
+    fn build_zookeeper(self, _io_timeout: Duration, _clock: Arc<dyn Clock>) -> Result<LockClient> {
+        Err(invalid("a zookeeper:// URL needs leasehold's cargo feature \"zookeeper\", which is off here"))
     }
 
     /// A client of a store in memory.
@@ -393,6 +417,10 @@ impl Builder {
         self.check_cluster()?;
         self.check_redlock()?;
         self.check_sentinel()?;
+        #[cfg(feature = "zookeeper")]
+        if !self.names_zookeeper() {
+            self.refuse_zookeeper_options()?;
+        }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));
         }
@@ -431,6 +459,8 @@ impl std::fmt::Debug for Builder {
         shown.field("addresses", &self.addresses());
         #[cfg(feature = "tls")]
         shown.field("tls", &self.tls).field("sentinel_tls", &self.sentinel_tls);
+        #[cfg(feature = "zookeeper")]
+        shown.field("zookeeper", &self.zookeeper);
         shown
             .field("credentials", &self.credentials.is_some())
             .field("sentinel", &self.sentinel)

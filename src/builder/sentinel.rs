@@ -168,6 +168,14 @@ impl Builder {
             };
             return self.urls.iter().map(address).collect();
         }
+        #[cfg(feature = "zookeeper")]
+        if self.names_zookeeper() {
+            let address = |url: &String| match crate::store::zookeeper::url::ZooKeeperUrl::parse(url) {
+                Ok(url) => format!("{url:?}"),
+                Err(_) => "a URL that is not understood".to_owned(),
+            };
+            return self.urls.iter().map(address).collect();
+        }
         let address = |url: &String| match Endpoint::parse(url, self.credentials.as_ref()) {
             Ok(endpoint) => format!("{endpoint:?}"),
             Err(_) => "a URL that is not understood".to_owned(),

@@ -9,9 +9,9 @@ use crate::store::redis::wire::Endpoint;
 use crate::store::tls::TlsClient;
 
 impl Builder {
-    /// How connections to `rediss://` servers are secured: authorities, a client certificate, the
-    /// server's name. Without it a `rediss://` URL trusts the system's authorities and shows no
-    /// client certificate. Cargo feature `tls`.
+    /// How connections to `rediss://` and `zookeeper+tls://` servers are secured: authorities, a
+    /// client certificate, the server's name. Without it such a URL trusts the system's authorities
+    /// and shows no client certificate. Cargo feature `tls`.
     ///
     /// Everything else stays as it is: all bounds, [`redlock`](Self::redlock), waits. A connect
     /// takes two round trips and about a millisecond of work more, and its limit,
@@ -19,7 +19,7 @@ impl Builder {
     /// connection that is open costs some microseconds more.
     ///
     /// [`build`](Self::build) reads the files and refuses those that are missing or broken, and
-    /// these settings without a `rediss://` URL, with
+    /// these settings without such a URL, with
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput). A certificate that is refused, on either
     /// side, is [`Tls`](crate::ErrorKind::Tls).
     ///

@@ -3,12 +3,13 @@
 //! Start with the [first page](crate). Then read what you need:
 //!
 //! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`].
-//! - Setting it up: [`choosing_a_lease`], [`servers`], [`postgres`], [`redlock`],
-//!   [`redisson`].
+//! - Setting it up: [`choosing_a_store`], [`choosing_a_lease`], [`servers`], [`postgres`],
+//!   [`zookeeper`], [`redlock`], [`redisson`].
 //! - Fitting it into a program: [`worker_pools`], [`shutdown`], [`testing`].
 //! - Running it: [`operations`].
 
 pub mod choosing_a_lease;
+pub mod choosing_a_store;
 pub mod fencing;
 pub mod losing_a_lock;
 pub mod operations;
@@ -20,3 +21,4 @@ pub mod shutdown;
 pub mod testing;
 pub mod waiting;
 pub mod worker_pools;
+pub mod zookeeper;

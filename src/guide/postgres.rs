@@ -1,4 +1,5 @@
-//! The same locks in a PostgreSQL database.
+//! The same locks in a PostgreSQL database. How it compares with the other stores:
+//! [`choosing_a_store`](crate::guide::choosing_a_store).
 //!
 //! Cargo feature `postgres`. Open a client with a URL of PostgreSQL; everything else stays as it
 //! is: guards, renewal, losses, waiting, errors, tokens.

@@ -1,4 +1,5 @@
-//! Locks on a majority of several masters.
+//! Locks on a majority of several masters. How that compares with the other stores:
+//! [`choosing_a_store`](crate::guide::choosing_a_store).
 //!
 //! One Redis that fails over to a replica that lags, or restarts empty, forgets its locks. With
 //! [`Builder::redlock()`](crate::Builder::redlock) over [`urls`](crate::Builder::urls) a lock is

@@ -1,4 +1,5 @@
-//! Which servers work, what a client checks, and what happens when a server fails.
+//! Which servers work, what a client checks, and what happens when a server fails. Whether to take
+//! Redis at all: [`choosing_a_store`](crate::guide::choosing_a_store).
 //!
 //! # Which servers work
 //!
@@ -29,7 +30,7 @@
 //!
 //! # How a client uses the server
 //!
-//! A client keeps up to [`connections`](crate::Builder::connections) connections for lock calls (4
+//! A client keeps up to [`connections`](crate::Builder::connections) connections for lock calls (8
 //! by default). A call takes a free one. When all are busy, calls are queued and sent together over
 //! the next connection that is free. Besides these there is one connection for renewals and one for
 //! release messages, each made when it is first needed. The scripts of the plain lock are loaded

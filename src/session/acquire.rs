@@ -301,13 +301,14 @@ impl LockCall<'_> {
 
     /// Makes a hold of a grant, unless its lease ended before the reply arrived.
     fn begin(&mut self, granted: Granted) -> Result<Hold> {
-        let Granted { token, sent_at, next } = granted;
+        let Granted { token, sent_at, session, next } = granted;
         let turn = self.takes_turns().then(|| Turn::first(self.attempt.tokens, sent_at));
         let joins = self.joins();
         let Self { attempt, terms, owner } = self;
         let renewal_policy = terms.renewal_policy(sent_at);
         let (name, clock) = (attempt.name.clone(), attempt.shared.clock.clone());
-        let mut grant = Grant::new(name, attempt.holder.clone(), token, sent_at, terms.lease, renewal_policy, clock);
+        let mut grant = Grant::new(name, attempt.holder.clone(), token, sent_at, terms.lease, renewal_policy, clock)
+            .in_session(session);
         (grant.next, grant.permits, grant.turn) = (next, attempt.permits, turn);
         if grant.state() == State::Lost {
             attempt.give_up();

@@ -10,7 +10,9 @@ use crate::base::lease::Moment;
 use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::{Kind, LockName};
 use crate::session::shared::{Call, Shared};
-use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, TokenRule, Undo, UnknownOutcomes, Waiting};
+use crate::store::{
+    Acquire, Acquired, AcquiredAll, Granted, HoldCounts, Release, TokenRule, Undo, UnknownOutcomes, Waiting,
+};
 
 /// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
 pub(crate) struct AcquireAttempt<'a> {
@@ -100,10 +102,36 @@ impl<'a> AcquireAttempt<'a> {
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
         let acquired = self.ask_with(|attempt, unknowns| {
-            attempt.has_marker |= waits && leaves_marker(attempt.name.kind);
+            attempt.note_marker(waits);
             attempt.shared.store.acquire(&attempt.request(waits), unknowns)
         });
         self.judge(acquired)
+    }
+
+    /// To be called before a request. `waits`: it will be repeated if the lock is busy.
+    pub(crate) fn note_marker(&mut self, waits: bool) {
+        self.has_marker |= waits && self.leaves_marker();
+    }
+
+    /// A waiter of a fair lock leaves an entry in its queue; a waiting writer leaves a marker that
+    /// keeps new readers out. In a store that queues all, every waiter has a place.
+    fn leaves_marker(&self) -> bool {
+        let kind = self.name.kind;
+        kind != Kind::Latch && (matches!(kind, Kind::Fair | Kind::Write) || self.shared.store.queues_all())
+    }
+
+    /// Whether it has a place in a queue in the store, and asks for itself.
+    pub(crate) fn has_place(&self) -> bool {
+        self.name.kind == Kind::Fair || self.has_marker && self.shared.store.queues_all()
+    }
+
+    /// Takes in the outcome of an acquire of all names.
+    pub(crate) fn note_all(&mut self, acquired: &Result<AcquiredAll>) {
+        match acquired {
+            Ok(AcquiredAll::Granted { .. }) => (self.has_marker, self.queued) = (false, false),
+            Ok(_) => self.queued = self.has_marker,
+            Err(_) => {}
+        }
     }
 
     /// Sends one request, which resolves the unknown outcomes of earlier ones and may leave its
@@ -130,7 +158,7 @@ impl<'a> AcquireAttempt<'a> {
         acquired: Result<Acquired>,
         unknowns: UnknownOutcomes,
     ) -> Result<Tried<Granted>> {
-        self.has_marker |= leaves_marker(self.name.kind);
+        self.note_marker(true);
         self.unknowns = unknowns;
         self.judge(acquired)
     }
@@ -185,16 +213,18 @@ impl<'a> AcquireAttempt<'a> {
         if !self.has_marker || !self.unknowns.is_empty() {
             return;
         }
-        let mut unknowns = UnknownOutcomes::default();
-        let Self { name, holder, permits, .. } = &*self;
-        let release = Release { name, holder, permits: *permits, left: HoldCounts::NONE, granted: false };
-        match self.shared.store.release(&release, &mut unknowns) {
-            Ok(_) => (self.has_marker, self.queued) = (false, false),
-            Err(e) => {
-                log::debug!("leaving the queue of {:?} in the background: {e}", self.name.name);
+        let Self { all, holder, permits, .. } = &*self;
+        let (left, granted, permits) = (HoldCounts::NONE, false, *permits);
+        for name in *all {
+            let mut unknowns = UnknownOutcomes::default();
+            let released = self.shared.store.release(&Release { name, holder, permits, left, granted }, &mut unknowns);
+            if let Err(e) = released {
+                log::debug!("leaving the queue of {:?} in the background: {e}", name.name);
                 self.unknowns = unknowns;
+                return;
             }
         }
+        (self.has_marker, self.queued) = (false, false);
     }
 }
 
@@ -222,9 +252,3 @@ fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {
 /// How long a waiter's place in a fair queue stands at most, other libraries' waiting times for
 /// those in front of it included.
 const LONGEST_MARKER: Duration = Duration::from_secs(600);
-
-/// A waiter of a fair lock leaves an entry in its queue; a waiting writer leaves a marker that
-/// keeps new readers out.
-fn leaves_marker(kind: Kind) -> bool {
-    matches!(kind, Kind::Fair | Kind::Write)
-}

@@ -83,9 +83,9 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
 ) -> Result<Option<C::Won>> {
     let AcquireAttempt { shared, name, .. } = *contender.attempt();
     loop {
-        let queued = match name.kind {
-            Kind::Fair => EnqueueOutcome::Leader(shared.local_queues.at_server(&contender.attempt().holder)),
-            _ => shared.local_queues.queue(name, deadline, || contender.piggyback()),
+        let queued = match contender.attempt().has_place() {
+            true => EnqueueOutcome::Leader(shared.local_queues.at_server(&contender.attempt().holder)),
+            false => shared.local_queues.queue(name, deadline, || contender.piggyback()),
         };
         match queued {
             EnqueueOutcome::Leader(mut leader) => {
@@ -146,10 +146,10 @@ fn is_shared(kind: Kind) -> bool {
     matches!(kind, Kind::Read | Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch)
 }
 
-fn topic_of(attempt: &AcquireAttempt<'_>) -> Topic {
-    match attempt.name.kind {
-        Kind::Fair => Topic::turn(attempt.name, attempt.holder.as_str()),
-        _ => Topic::freed(attempt.name),
+fn topic_of(attempt: &AcquireAttempt<'_>, leader: &Leader<'_>) -> Topic {
+    match leader.is_at_server() {
+        true => Topic::turn(attempt.name, attempt.holder.as_str()),
+        false => Topic::freed(attempt.name),
     }
 }
 
@@ -160,11 +160,16 @@ fn lead<'a, C: Contender<'a>>(
     mut first: Option<Tried<C::Won>>,
 ) -> Result<Option<C::Won>> {
     let AcquireAttempt { shared, name, .. } = *contender.attempt();
-    let topic = topic_of(contender.attempt());
-    // If other fair waiters of this client are subscribed, their subscription covers this waiter's
-    // messages as well: with it from before the first attempt, no second attempt is needed to close
-    // the gap between attempt and subscription.
-    let stands = name.kind == Kind::Fair && shared.notifications.is_subscribed(&topic);
+    let topic = topic_of(contender.attempt(), leader);
+    // If other waiters with places of this client are subscribed, their subscription covers this
+    // waiter's messages as well: with it from before the first attempt, no second attempt is needed
+    // to close the gap between attempt and subscription.
+    let queues = name.kind == Kind::Fair || shared.store.queues_all() && name.kind != Kind::Latch;
+    // Not with a reply from before: what has happened since it was sent nobody was told.
+    let stands = queues && first.is_none() && shared.notifications.is_subscribed(&topic);
+    // Who has a place in the store is told by the store alone when its turn comes.
+    let at_server = leader.is_at_server();
+    let blocks = || if at_server { None } else { shared.holds.blocks(name) };
     let mut listening = stands.then(|| shared.notifications.listen(topic.clone(), leader.event()));
     let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
     // A call that was answered "busy" is already waiting.
@@ -177,7 +182,7 @@ fn lead<'a, C: Contender<'a>>(
     loop {
         // Left in the queue, perhaps before this thread was the leader.
         sent = sent.or_else(|| leader.collect_piggyback());
-        if sent.is_none() && leader.comes_last() && shared.holds.blocks(name).is_none() {
+        if sent.is_none() && leader.comes_last() && blocks().is_none() {
             sent = leader.withdraw_piggyback();
             if sent.is_none() {
                 // Otherwise those that nobody has read yet would count as new ones.
@@ -204,7 +209,7 @@ fn lead<'a, C: Contender<'a>>(
         // One more attempt at the deadline, because the lock may have been released, but no second
         // one.
         let last = deadline.has_passed(Instant::now());
-        let local = if std::mem::take(&mut ask_anyway) { None } else { shared.holds.blocks(name) };
+        let local = if std::mem::take(&mut ask_anyway) { None } else { blocks() };
         if local.is_none() {
             sent = sent.or_else(|| leader.withdraw_piggyback());
         }
@@ -234,8 +239,9 @@ fn lead<'a, C: Contender<'a>>(
                         return Ok(None);
                     }
                 }
+                // It has waited for a thread of this client, which had the lock from a server.
+                outage.waited = true;
                 if sent.is_none() {
-                    outage.waited = true;
                     ask_anyway = start.elapsed() >= shared.config.lease;
                 }
                 continue;

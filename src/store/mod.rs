@@ -16,6 +16,8 @@ mod resolve;
 pub(crate) mod tls;
 mod unknown_outcomes;
 mod wake_ups;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 pub(crate) use unknown_outcomes::UnknownOutcomes;
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
@@ -26,7 +28,7 @@ use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
-use crate::base::lease::Moment;
+use crate::base::lease::{Moment, SessionTerm};
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
@@ -71,9 +73,10 @@ pub(crate) struct Acquire<'a> {
 pub(crate) struct Granted {
     /// 0 if there is none; of several, the first.
     pub(crate) token: u64,
-    /// When the lease began: the instant before the request was sent. In a store whose holds share
-    /// one session, the instant from which the session is known to live.
+    /// When the lease began: the instant before the request was sent.
     pub(crate) sent_at: Moment,
+    /// In a store whose holds share a session, the one that the hold ends with.
+    pub(crate) session: Option<Arc<SessionTerm>>,
     /// The holder at the front of the queue, if the store has one: a hint.
     pub(crate) next: Option<String>,
 }
@@ -255,8 +258,7 @@ pub(crate) struct LockStatus {
 /// request may be repeated with the same holder.
 ///
 /// A store with one lease for each hold renews every hold of a batch. A store whose holds share a
-/// session keeps the session alive, and reports for all of them the instant from which it is known
-/// to live.
+/// session keeps the session alive by itself, and only says which holds are still there.
 pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Whether the store has this kind of lock and can hold this name; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
@@ -273,6 +275,18 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         next: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver>;
+
+    /// Whether every waiter has a place in a queue in the store, whatever it waits for. Then each
+    /// that has one asks for itself: if it slept behind another thread of this client, its place
+    /// could keep out that thread, for ever.
+    fn queues_all(&self) -> bool {
+        false
+    }
+
+    /// The lease that the store has granted the whole client, if holds share one.
+    fn shared_lease(&self) -> Option<Duration> {
+        None
+    }
 
     /// Whether the hold of a plain lock may pass from one thread of this client to another without
     /// a request, under the same holder. Not where a renewal may take a hold anew after its
@@ -368,13 +382,16 @@ pub(crate) struct AcquireAll<'a> {
     pub(crate) parts: Vec<Part<'a>>,
     pub(crate) lease: Duration,
     pub(crate) token: TokenRule,
+    /// Whether the caller tries again if one of them is busy: the store may then enqueue it for
+    /// each.
+    pub(crate) waits: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquiredAll {
     /// All are acquired, by a request sent at `sent_at`. One token each; 0 for a part that was held
     /// already.
-    Granted { tokens: Vec<u64>, sent_at: Moment },
+    Granted { tokens: Vec<u64>, sent_at: Moment, session: Option<Arc<SessionTerm>> },
     /// The part at index `at` is held by another for up to `ttl`; `None`: unlimited or unknown.
     Busy { at: usize, ttl: Option<Duration> },
     /// None is acquired: the holder held the part at index `at` before, and has lost it.

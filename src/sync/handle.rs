@@ -282,8 +282,9 @@ impl LockHolder {
         self.hold_count
     }
 
-    /// When the lock becomes free if it is not renewed; `None` for a lock without a TTL, which no
-    /// client should make.
+    /// When the lock becomes free if it is not renewed; `None` if that is not known, because it
+    /// ends with the session of its holder, and for a lock without a TTL, which no client
+    /// should make.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining

@@ -8,9 +8,11 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod cluster;
+mod counter;
 mod fair;
 mod faults;
 mod fenced;
+mod java;
 mod jvm;
 mod latch;
 mod multi;

@@ -8,6 +8,7 @@ use crate::rig::Server;
 
 const TLS: &str = if cfg!(feature = "tls") { "tls" } else { "testing" };
 const POSTGRES: &str = if cfg!(feature = "postgres") { "postgres" } else { "testing" };
+const ZOOKEEPER: &str = if cfg!(feature = "zookeeper") { "zookeeper" } else { "testing" };
 
 /// The directory of the built examples; `cargo test --test it` alone does not build them.
 fn examples() -> &'static PathBuf {
@@ -15,7 +16,7 @@ fn examples() -> &'static PathBuf {
     BUILT.get_or_init(|| {
         let built = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--examples", "--features"])
-            .arg(["testing", TLS, POSTGRES].join(","))
+            .arg(["testing", TLS, POSTGRES, ZOOKEEPER].join(","))
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();
@@ -30,7 +31,11 @@ fn run(name: &str, url: Option<&str>) -> String {
 }
 
 fn run_with(name: &str, args: &[&str]) -> String {
-    let output = Command::new(examples().join(name)).args(args).output().unwrap();
+    last_line_of(name, Command::new(examples().join(name)).args(args))
+}
+
+fn last_line_of(name: &str, command: &mut Command) -> String {
+    let output = command.output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{name}: {stdout}\n{}", String::from_utf8_lossy(&output.stderr));
     stdout.lines().last().unwrap_or_default().to_owned()
@@ -70,6 +75,27 @@ fn the_worker_pool_is_exact_under_faults() {
 fn the_worker_pool_is_exact_in_a_database_too() {
     if crate::rig::Postgres::is_installed() {
         assert!(run_with("worker_pool", &["--store", "postgres"]).ends_with(": exact"));
+    }
+}
+
+/// What `examples/try.sh --store zookeeper` runs.
+#[cfg(feature = "zookeeper")]
+#[test]
+fn the_worker_pool_is_exact_in_zookeeper_too() {
+    if let Some(jar) = crate::rig::zookeeper::jar() {
+        let mut pool = Command::new(examples().join("worker_pool"));
+        pool.args(["--store", "zookeeper"]).env("LEASEHOLD_ZOOKEEPER_JAR", jar);
+        assert!(last_line_of("worker_pool", &mut pool).ends_with(": exact"));
+    }
+}
+
+#[cfg(feature = "zookeeper")]
+#[test]
+fn a_holder_that_is_cut_off_from_zookeeper_writes_nothing() {
+    if let Some(server) = crate::rig::zookeeper::ZooKeeper::start() {
+        let last_line = run("zookeeper", Some(&server.url_in("/example")));
+        assert_eq!(last_line, "each night has one report, and no late one");
+        server.assert_clean_but(&["/example"]);
     }
 }
 
@@ -134,6 +160,7 @@ fn no_example_is_left_out() {
         "tls",
         "transfer",
         "worker_pool",
+        "zookeeper",
     ];
     assert_eq!(names, listed);
 }

@@ -8,6 +8,7 @@ mod broken_connection;
 mod closing;
 mod cluster;
 mod contract;
+mod costs;
 mod credentials;
 mod examples;
 mod fair;
@@ -23,6 +24,8 @@ mod multi;
 mod mutex;
 #[cfg(feature = "postgres")]
 mod on_postgres;
+#[cfg(feature = "zookeeper")]
+mod on_zookeeper;
 mod outcomes;
 mod processes;
 mod reading;
@@ -32,6 +35,8 @@ mod replicas;
 mod restarts;
 mod rig;
 mod rig_servers;
+#[cfg(feature = "zookeeper")]
+mod rig_zookeeper;
 mod round_trips;
 mod rwlock;
 mod scripts;

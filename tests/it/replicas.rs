@@ -62,6 +62,20 @@ fn a_grant_is_on_the_replica_when_the_call_returns() {
     permit.unlock().unwrap();
 }
 
+/// In the same write as the grant; a release does not wait for replicas.
+#[test]
+fn each_grant_waits_once_for_the_replica() {
+    let pair = Pair::start();
+    let client = pair.builder().build().unwrap();
+    client.lock("l").unwrap().unlock().unwrap();
+    pair.primary.cmd::<()>(&["CONFIG", "RESETSTAT"]);
+    for _ in 0..10 {
+        client.lock("l").unwrap().unlock().unwrap();
+    }
+    let calls = pair.primary.calls();
+    assert_eq!((calls["evalsha"], calls["wait"]), (20, 10), "{calls:?}");
+}
+
 #[test]
 fn a_grant_that_too_few_replicas_have_is_undone() {
     let pair = Pair::start();

@@ -135,7 +135,7 @@ impl State {
     /// Permits without leases.
     pub(super) fn acquire_counted(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
         let Acquire { name, holder, permits, .. } = *acquire;
-        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, next: None });
+        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None });
         match self.answers.get(&name.key, holder.as_str(), now) {
             Some(Answer::Taken) => return Ok(granted),
             Some(_) => return Ok(Acquired::Gone),

@@ -10,7 +10,7 @@ use crate::store::{AcquireAll, AcquiredAll, Part, Release, Released};
 impl State {
     /// `again`: an earlier run of the same request may have taken them.
     pub(super) fn acquire_all(&mut self, acquire: &AcquireAll<'_>, again: bool, now: Moment) -> Result<AcquiredAll> {
-        let AcquireAll { parts, lease, token } = acquire;
+        let AcquireAll { parts, lease, token, .. } = acquire;
         // All are checked before the first is taken.
         let refused = parts.iter().enumerate().find_map(|(at, part)| self.refuse_part(at, part, now));
         if let Some(refused) = refused {
@@ -25,7 +25,7 @@ impl State {
             tokens.push(self.token(*token, part.held));
             self.take_lock(part.name, part.holder, part.held, now.plus(*lease), now);
         }
-        Ok(AcquiredAll::Granted { tokens, sent_at: now })
+        Ok(AcquiredAll::Granted { tokens, sent_at: now, session: None })
     }
 
     fn refuse_part(&mut self, at: usize, part: &Part<'_>, now: Moment) -> Option<Result<AcquiredAll>> {
@@ -74,7 +74,7 @@ mod tests {
         let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
         let (holder, other) = (bench.holder(), bench.granted(&names[1]));
         let parts: Vec<_> = names.iter().map(|name| Part { name, holder: &holder, held: 0 }).collect();
-        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::On };
+        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::On, waits: true };
         let now = bench.now();
         assert_eq!(bench.state.acquire_all(&all, false, now).unwrap(), AcquiredAll::Busy { at: 1, ttl: Some(LEASE) });
         assert!(bench.state.entry("a", now).is_none());
@@ -105,7 +105,7 @@ mod tests {
         let write = bench.name("a", Kind::Write);
         bench.granted(&write);
         let parts = vec![Part { name: &names[0], holder: &first, held: 0 }];
-        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::Off };
+        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::Off, waits: true };
         let refused = bench.state.acquire_all(&all, false, bench.now()).unwrap_err();
         assert_eq!((refused.kind(), refused.name()), (ErrorKind::WrongType, Some("a")));
     }

@@ -25,7 +25,7 @@ impl State {
         let Acquire { name, holder, lease, held, token, tokens, .. } = *acquire;
         let token = self.tokens(token, held, tokens);
         self.take_lock(name, holder, held, now.plus(lease), now);
-        Acquired::Granted(Granted { token, sent_at: now, next })
+        Acquired::Granted(Granted { token, sent_at: now, session: None, next })
     }
 
     /// The count is set, not incremented, so that a repeated request changes nothing more.

@@ -19,7 +19,7 @@ impl State {
 
     pub(super) fn acquire_permits(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
         let Acquire { name, holder, permits: count, lease, .. } = *acquire;
-        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, next: None });
+        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None });
         let until = now.plus(lease);
         match self.typed(&name.key, now, Entry::semaphore)? {
             None => return Ok(Acquired::TooFew { permits: 0 }),

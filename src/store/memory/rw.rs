@@ -13,7 +13,7 @@ impl State {
     pub(super) fn acquire_read(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
         let Acquire { name, holder, lease, held, .. } = *acquire;
         let until = now.plus(lease);
-        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, next: None });
+        let granted = Acquired::Granted(Granted { token: 0, sent_at: now, session: None, next: None });
         match self.typed(&name.key, now, Entry::read_write) {
             Ok(Some(lock)) if lock.is_reader(holder) => {
                 lock.read(holder, held + 1, until);
@@ -67,7 +67,7 @@ impl State {
         let writer = lock.writer.get_or_insert_with(|| HolderEntry { holder: holder.clone(), count: 0, until: now });
         writer.count = held + 1;
         writer.lengthen(now.plus(lease));
-        Ok(Acquired::Granted(Granted { token, sent_at: now, next: None }))
+        Ok(Acquired::Granted(Granted { token, sent_at: now, session: None, next: None }))
     }
 
     /// The lock under this name; the caller has checked that nothing else exists there.

@@ -23,7 +23,7 @@ fn sorted<'n>(names: impl Iterator<Item = &'n LockName>) -> Vec<usize> {
 
 impl MultiStore for PostgresStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
-        let AcquireAll { parts, lease, token } = acquire;
+        let AcquireAll { parts, lease, token, .. } = acquire;
         let order = sorted(parts.iter().map(|part| part.name));
         let request = Request::new(&MULTI_ACQUIRE)
             .list(order.iter().map(|&place| &*parts[place].name.key))
@@ -53,7 +53,7 @@ impl MultiStore for PostgresStore {
                 if *token != TokenRule::Off {
                     order.iter().zip(granted).for_each(|(&place, token)| tokens[place] = token.unsigned_abs());
                 }
-                AcquiredAll::Granted { tokens, sent_at: answer.sent_at }
+                AcquiredAll::Granted { tokens, sent_at: answer.sent_at, session: None }
             }
             Some(0) => AcquiredAll::Busy { at: at()?, ttl: hint(integer(row, 1).unwrap_or(0)) },
             Some(2) => AcquiredAll::Gone { at: at()? },

@@ -101,7 +101,7 @@ pub(super) fn acquire_answer(rows: &[Row], request: &Acquire<'_>, sent_at: Momen
             let token = if request.token == TokenRule::Off { 0 } else { value.unsigned_abs() };
             let token = if request.name.kind.is_exclusive() { token } else { 0 };
             let next = if request.name.kind == Kind::Fair { text(row, 3).map(str::to_owned) } else { None };
-            Ok(Acquired::Granted(Granted { token, sent_at, next }))
+            Ok(Acquired::Granted(Granted { token, sent_at, session: None, next }))
         }
         Some(0) => Ok(Acquired::Busy { ttl: hint(value) }),
         Some(2) => Ok(Acquired::Gone),

@@ -93,9 +93,9 @@ impl RedisStore {
         let is_repeat = !unknowns.is_empty();
         for (done, places) in groups.iter().enumerate() {
             let parts = places.iter().map(|&place| acquire.parts[place].clone()).collect();
-            let group = AcquireAll { parts, lease: acquire.lease, token: acquire.token };
+            let group = AcquireAll { parts, lease: acquire.lease, token: acquire.token, waits: acquire.waits };
             let acquired = match self.acquire_in_one_slot(&group, unknowns) {
-                Ok(AcquiredAll::Granted { tokens: granted, sent_at }) => {
+                Ok(AcquiredAll::Granted { tokens: granted, sent_at, .. }) => {
                     places.iter().zip(granted).for_each(|(&place, token)| tokens[place] = token);
                     began.get_or_insert(sent_at);
                     continue;
@@ -117,7 +117,7 @@ impl RedisStore {
         }
         unknowns.clear();
         // All leases count from the first request.
-        Ok(AcquiredAll::Granted { tokens, sent_at: began.expect("there is a group") })
+        Ok(AcquiredAll::Granted { tokens, sent_at: began.expect("there is a group"), session: None })
     }
 
     /// Releases what some groups have taken, after another one was refused.

@@ -65,7 +65,7 @@ impl LockStore for RedlockStore {
                 Tally::Granted { token, sent_at } => {
                     // Nothing is left to undo: the release goes to every master that may have it.
                     unknowns.clear();
-                    return Ok(Acquired::Granted(Granted { token, sent_at, next: None }));
+                    return Ok(Acquired::Granted(Granted { token, sent_at, session: None, next: None }));
                 }
                 Tally::Busy { ttl } => return Ok(Acquired::Busy { ttl }),
                 Tally::Gone => return Ok(Acquired::Gone),

@@ -13,12 +13,11 @@ use crate::base::error::ErrorKind;
 #[derive(Debug)]
 pub(crate) struct TlsFailure {
     pub(crate) kind: ErrorKind,
-    /// Goes on from the server's address: "127.0.0.1:6380 ...".
-    pub(crate) what: String,
+    what: String,
+    /// The port may be one without TLS.
+    may_be_plain: bool,
     cause: String,
 }
-
-const NOT_TLS: &str = "does not speak TLS; if the port is one without TLS, the URL is redis://";
 
 impl TlsFailure {
     /// `has_identity`: a client certificate was given.
@@ -31,14 +30,24 @@ impl TlsFailure {
                 format!("has no TLS version or cipher that is spoken here ({why:?}); it needs TLS 1.2 or 1.3"),
             ),
             Error::NoCertificatesPresented => (ErrorKind::Tls, "shows no certificate".to_owned()),
-            Error::InvalidMessage(_) => (ErrorKind::Protocol, NOT_TLS.to_owned()),
+            Error::InvalidMessage(_) => (ErrorKind::Protocol, "does not speak TLS".to_owned()),
             _ => (ErrorKind::Protocol, format!("broke the TLS protocol ({error})")),
         };
-        Self { kind, what, cause: error.to_string() }
+        let may_be_plain = matches!(error, Error::InvalidMessage(_));
+        Self { kind, what, may_be_plain, cause: error.to_string() }
     }
 
     pub(crate) fn invalid(what: &str, cause: impl fmt::Display) -> Self {
-        Self { kind: ErrorKind::InvalidInput, what: what.to_owned(), cause: cause.to_string() }
+        let (kind, what) = (ErrorKind::InvalidInput, what.to_owned());
+        Self { kind, what, may_be_plain: false, cause: cause.to_string() }
+    }
+
+    /// Goes on from the server's address: "127.0.0.1:6380 ...". `plain`: the URL without TLS.
+    pub(crate) fn says(&self, plain: &str) -> String {
+        match self.may_be_plain {
+            true => format!("{}; if the port is one without TLS, the URL is {plain}", self.what),
+            false => self.what.clone(),
+        }
     }
 
     /// The connection ended, or nothing came in time, before the session stood. A Redis port
@@ -46,17 +55,15 @@ impl TlsFailure {
     pub(crate) fn in_handshake(error: io::Error) -> io::Error {
         use io::ErrorKind as Io;
         let what = match error.kind() {
-            Io::WouldBlock | Io::TimedOut => {
-                "did not complete the TLS handshake within the I/O timeout (io_timeout); if the port is one without \
-                 TLS, the URL is redis://"
-            }
+            Io::WouldBlock | Io::TimedOut => "did not complete the TLS handshake within the I/O timeout (io_timeout)",
             Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
-                "ended the connection during the TLS handshake: its port is one without TLS (then the URL is \
-                 redis://), or it takes no more clients (maxclients)"
+                "ended the connection during the TLS handshake: it may take no more clients (maxclients, \
+                 maxClientCnxns)"
             }
             _ => return error,
         };
-        Self { kind: ErrorKind::Unreachable, what: what.to_owned(), cause: error.to_string() }.into()
+        let (kind, what) = (ErrorKind::Unreachable, what.to_owned());
+        Self { kind, what, may_be_plain: true, cause: error.to_string() }.into()
     }
 
     /// The failure in `error`, if that is one of TLS.
@@ -113,7 +120,9 @@ fn certificate(why: &CertificateError) -> String {
                                  Tls::server_name to one"
             .to_owned(),
         Why::Revoked => "has a certificate that was revoked; it needs a new one".to_owned(),
-        Why::BadSignature => "has a certificate that its authority has not signed, or not its key".to_owned(),
+        Why::BadSignature => "has a certificate that the authority known here has not signed (name the right one \
+                              with Tls::ca_file), or not its key"
+            .to_owned(),
         // Most often what `openssl req -x509` makes.
         Why::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             "uses the certificate of an authority (CA:TRUE) as its own; it needs one that an authority has signed"
@@ -127,6 +136,8 @@ fn certificate(why: &CertificateError) -> String {
 fn alerted(alert: Alert, has_identity: bool) -> (ErrorKind, String) {
     let what = match alert {
         Alert::CertificateRequired => ASKS.to_owned(),
+        // What Java says, with each version.
+        Alert::BadCertificate if !has_identity => ASKS.to_owned(),
         // What a server with TLS 1.2 says.
         Alert::HandshakeFailure if !has_identity => {
             format!("refused the TLS handshake: it has no cipher in common, or {ASKS}")
@@ -194,6 +205,8 @@ mod tests {
         says(CertificateError::Revoked.into(), false, ErrorKind::Tls, "revoked");
         let alert = Error::AlertReceived;
         says(alert(Alert::HandshakeFailure), false, ErrorKind::Tls, "asks for a client certificate");
+        says(alert(Alert::BadCertificate), false, ErrorKind::Tls, "asks for a client certificate");
+        says(alert(Alert::BadCertificate), true, ErrorKind::Tls, "refused the client certificate");
         says(alert(Alert::HandshakeFailure), true, ErrorKind::Tls, "refused the client certificate");
         says(alert(Alert::UnknownCA), true, ErrorKind::Tls, "refused the client certificate (UnknownCA)");
         says(alert(Alert::ProtocolVersion), true, ErrorKind::Tls, "ProtocolVersion");

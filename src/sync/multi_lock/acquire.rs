@@ -9,7 +9,7 @@ use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
-use crate::base::lease::{Moment, valid_until};
+use crate::base::lease::{Moment, SessionTerm, valid_until};
 use crate::base::lock_name::LockName;
 use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
 use crate::session::attempt::{AcquireAttempt, Tried, never_held};
@@ -50,7 +50,7 @@ pub(super) fn take(
     let attempt = AcquireAttempt::of_all(shared, &names[0], &fresh, terms.lease, terms.token)?;
     let mut call = MultiLockCall { attempt, names, held, terms, owner };
     // The first attempt joins no queue: only its reply tells which name to wait for.
-    let mut step = call.step()?;
+    let mut step = call.step(deadline != Deadline::Now)?;
     loop {
         step = match step {
             Step::Won(hold) => return Ok(Some(hold)),
@@ -95,8 +95,8 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
         &mut self.attempt
     }
 
-    fn try_once(&mut self, _waits: bool) -> Result<Tried<Step>> {
-        Ok(match self.step()? {
+    fn try_once(&mut self, waits: bool) -> Result<Tried<Step>> {
+        Ok(match self.step(waits)? {
             Step::BlockedAt { at, ttl } if Arc::ptr_eq(&self.names[at], self.attempt.name) => Tried::Busy(ttl),
             // Blocked by another name: this call leaves the queue, because the next waiter in it
             // may be able to take this name.
@@ -115,12 +115,13 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
 }
 
 impl MultiLockCall<'_> {
-    /// One attempt, in one round trip.
-    fn step(&mut self) -> Result<Step> {
+    /// One attempt, in one round trip. `waits`: another follows if a name is taken.
+    fn step(&mut self, waits: bool) -> Result<Step> {
         let Self { attempt, names, held, terms, .. } = self;
         // A hold of this thread may be lost while it waits for the other names.
         held.iter().flatten().try_for_each(|hold| hold.ensure_held())?;
         let acquired = attempt.ask_with(|attempt, unknowns| {
+            attempt.note_marker(waits);
             let part = |(name, hold): (&'_ Arc<LockName>, &'_ Option<Hold>)| -> (Arc<LockName>, _, u32) {
                 match hold {
                     Some(hold) => (name.clone(), hold.grant.holder.clone(), hold.counts().main),
@@ -129,11 +130,14 @@ impl MultiLockCall<'_> {
             };
             let parts: Vec<_> = names.iter().zip(held.iter()).map(part).collect();
             let parts = parts.iter().map(|(name, holder, held)| Part { name, holder, held: *held }).collect();
-            let request = AcquireAll { parts, lease: terms.lease, token: terms.token };
+            let request = AcquireAll { parts, lease: terms.lease, token: terms.token, waits };
             attempt.shared.store.multi()?.acquire_all(&request, unknowns)
         });
+        attempt.note_all(&acquired);
         match acquired.map_err(|e| self.named(e))? {
-            AcquiredAll::Granted { tokens, sent_at } => self.begin(&tokens, sent_at).map(Step::Won),
+            AcquiredAll::Granted { tokens, sent_at, session } => {
+                self.begin(&tokens, sent_at, session.as_ref()).map(Step::Won)
+            }
             AcquiredAll::Busy { at, ttl } => Ok(Step::BlockedAt { at, ttl }),
             AcquiredAll::Gone { at } => Err(match &self.held[at] {
                 Some(hold) => hold.gone(),
@@ -147,11 +151,12 @@ impl MultiLockCall<'_> {
     }
 
     /// Makes holds of a grant, unless a lease ended before the reply came.
-    fn begin(&mut self, tokens: &[u64], sent_at: Moment) -> Result<MultiHold> {
+    fn begin(&mut self, tokens: &[u64], sent_at: Moment, session: Option<&Arc<SessionTerm>>) -> Result<MultiHold> {
         let Self { attempt, names, held, terms, owner } = self;
         let shared = attempt.shared;
         let in_time = held.iter().flatten().try_for_each(|hold| hold.confirmed(sent_at, terms.lease));
-        let late = shared.clock.now() >= valid_until(sent_at, terms.lease);
+        let ends = session.map_or(Moment::NEVER, |session| session.until());
+        let late = shared.clock.now() >= valid_until(sent_at, terms.lease).min(ends);
         if late || in_time.is_err() {
             attempt.give_up();
             return Err(in_time.err().unwrap_or_else(|| granted_too_late().for_name(&label(names.iter()))));
@@ -167,7 +172,8 @@ impl MultiLockCall<'_> {
                 None => {
                     let (holder, clock) = (attempt.holder.clone(), shared.clock.clone());
                     let renewal_policy = terms.renewal_policy(sent_at);
-                    let grant = Grant::new(name.clone(), holder, *token, sent_at, terms.lease, renewal_policy, clock);
+                    let grant = Grant::new(name.clone(), holder, *token, sent_at, terms.lease, renewal_policy, clock)
+                        .in_session(session.cloned());
                     Hold::begin(shared, grant, *owner, terms.reentrant)
                 }
             };

@@ -8,7 +8,10 @@ mod exclusion;
 mod in_memory;
 mod leases;
 mod lost_replies;
+#[cfg(feature = "postgres")]
 mod on_postgres;
+#[cfg(feature = "zookeeper")]
+mod on_zookeeper;
 pub(crate) mod primitives;
 
 use std::collections::BTreeSet;
@@ -20,7 +23,6 @@ use std::time::Duration;
 use leasehold::{Builder, ErrorKind, LockClient};
 
 use self::in_memory::Memory;
-use self::on_postgres::Database;
 use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
 use crate::rig::{
     CAP, Certificates, Cluster, ClusterOptions, Fault, Masters, Proxy, Server, ms, sentinel_of, wait_until,
@@ -40,18 +42,45 @@ struct Case {
     /// None for a primitive in memory. In a cluster the owner of the name comes first.
     servers: Masters,
     memory: Option<Memory>,
-    /// None unless it is in a PostgreSQL database.
-    database: Option<Database>,
+    /// None for a primitive on servers of its own, or in memory.
+    elsewhere: Option<Arc<dyn Elsewhere>>,
     /// Of servers with TLS.
     certificates: Option<Certificates>,
     /// Names the server.
     sentinel: Option<(Server, String)>,
 }
 
+/// A server of another kind, which all rows of a test share.
+trait Elsewhere: Send + Sync {
+    fn what(&self) -> &'static str;
+    fn url(&self) -> String;
+    /// What its clients need by default.
+    fn builder(&self, builder: Builder) -> Builder;
+    /// After the last row.
+    fn assert_clean(&self);
+    fn network(&self) -> Network;
+    /// What stands under a name.
+    fn held(&self, name: &str) -> Vec<String>;
+    fn delete(&self, name: &str);
+    /// Whether another client waits for a name, and hears of its release. `client`: its name.
+    fn is_waited_for(&self, client: &str, name: &str) -> bool;
+}
+
+/// Those that are installed here.
+fn elsewhere() -> Vec<Arc<dyn Elsewhere>> {
+    let all: Vec<Option<Arc<dyn Elsewhere>>> = vec![
+        #[cfg(feature = "postgres")]
+        on_postgres::start(),
+        #[cfg(feature = "zookeeper")]
+        on_zookeeper::start(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
 /// The network between a client and its servers.
 struct Network {
     proxies: Vec<Arc<Proxy>>,
-    /// Nodes of a cluster, which announce their proxies.
+    /// Nodes of a cluster, which announce their proxies; or what else leads to the proxy.
     nodes: Vec<String>,
     /// Names the proxy.
     sentinel: Option<(Server, String)>,
@@ -61,9 +90,21 @@ struct Network {
 }
 
 impl Network {
+    /// A proxy that reads and writes another protocol, and the URL that leads to it.
+    #[cfg(any(feature = "postgres", feature = "zookeeper"))]
+    fn of(proxy: Proxy, url: String) -> Self {
+        Self {
+            proxies: vec![Arc::new(proxy)],
+            nodes: vec![url],
+            sentinel: None,
+            #[cfg(feature = "tls")]
+            fronts: Vec::new(),
+        }
+    }
+
     fn start(case: &Case) -> Self {
-        if let Some(database) = &case.database {
-            return database.network();
+        if let Some(elsewhere) = &case.elsewhere {
+            return elsewhere.network();
         }
         let start = if case.primitive.by_sentinel { Proxy::before } else { Proxy::start };
         let in_cluster = case.primitive.in_cluster;
@@ -156,7 +197,7 @@ impl Case {
         };
         let sentinel = primitive.by_sentinel.then(|| sentinel_of(servers.0[0].port()));
         let name = format!("the-{}", primitive.label);
-        let case = Self { primitive, name, servers, memory: None, database: None, certificates, sentinel };
+        let case = Self { primitive, name, servers, memory: None, elsewhere: None, certificates, sentinel };
         case.prepare();
         case
     }
@@ -164,15 +205,15 @@ impl Case {
     fn in_memory(primitive: &'static Primitive) -> Self {
         let (servers, memory) = (Masters(Vec::new()), Some(Memory::new()));
         let name = format!("the-{}", primitive.label);
-        let case = Self { primitive, name, servers, memory, database: None, certificates: None, sentinel: None };
+        let case = Self { primitive, name, servers, memory, elsewhere: None, certificates: None, sentinel: None };
         case.prepare();
         case
     }
 
-    fn in_database(primitive: &'static Primitive, database: Database) -> Self {
-        let (servers, database) = (Masters(Vec::new()), Some(database));
+    fn elsewhere(primitive: &'static Primitive, elsewhere: Arc<dyn Elsewhere>) -> Self {
+        let (servers, elsewhere) = (Masters(Vec::new()), Some(elsewhere));
         let name = format!("the-{}", primitive.label);
-        let case = Self { primitive, name, servers, memory: None, database, certificates: None, sentinel: None };
+        let case = Self { primitive, name, servers, memory: None, elsewhere, certificates: None, sentinel: None };
         case.prepare();
         case
     }
@@ -201,8 +242,8 @@ impl Case {
     }
 
     fn urls(&self) -> Vec<String> {
-        if let Some(database) = &self.database {
-            return vec![database.url()];
+        if let Some(elsewhere) = &self.elsewhere {
+            return vec![elsewhere.url()];
         }
         if self.primitive.in_cluster {
             return self.servers.0.iter().map(Server::announced_url).collect();
@@ -211,7 +252,8 @@ impl Case {
     }
 
     fn builder(&self, urls: &[String]) -> Builder {
-        builder(self.primitive, urls, self.ca_file().as_deref()).client_name(self.primitive.label)
+        let builder = builder(self.primitive, urls, self.ca_file().as_deref()).client_name(self.primitive.label);
+        self.elsewhere.as_ref().map_or(builder.clone(), |elsewhere| elsewhere.builder(builder))
     }
 
     fn ca_file(&self) -> Option<PathBuf> {
@@ -236,8 +278,8 @@ impl Case {
         if let Some(memory) = &self.memory {
             return memory.held();
         }
-        if let Some(database) = &self.database {
-            return database.held(&self.name);
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.held(&self.name);
         }
         let stays: Vec<_> = self.primitive.stays.iter().map(|key| key.replace("{}", &self.name)).collect();
         let mut keys: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
@@ -248,8 +290,8 @@ impl Case {
     }
 
     fn delete_keys(&self) {
-        if let Some(database) = &self.database {
-            database.delete(&self.name);
+        if let Some(elsewhere) = &self.elsewhere {
+            elsewhere.delete(&self.name);
         }
         for server in &self.servers.0 {
             for key in server.lock_keys() {
@@ -264,7 +306,7 @@ impl Case {
         if let Some(memory) = &self.memory {
             return memory.lose_all();
         }
-        if all && self.database.is_none() {
+        if all && self.elsewhere.is_none() {
             self.servers.0.iter().for_each(|server| server.cmd::<()>(&["FLUSHALL"]));
         } else {
             self.delete_keys();
@@ -278,8 +320,8 @@ impl Case {
             if let Some(memory) = &self.memory {
                 return memory.is_waited_for(&self.name);
             }
-            if let Some(database) = &self.database {
-                return database.is_waited_for(self.primitive.label);
+            if let Some(elsewhere) = &self.elsewhere {
+                return elsewhere.is_waited_for(self.primitive.label, &self.name);
             }
             !crate::cluster::channels(self.server()).is_empty() || self.server().cmd::<u32>(&["PUBSUB", "NUMPAT"]) > 0
         });
@@ -309,29 +351,28 @@ fn for_all(point: impl Fn(&mut Case) + Sync) {
     run_all(false, true, point);
 }
 
-/// The same without those in a database, which all rows share: the test stops the server, or empties
-/// it by a restart.
+/// The same without servers of other kinds, which all rows share: the test stops the server, or
+/// empties it by a restart.
 fn for_all_with_own_server(point: impl Fn(&mut Case) + Sync) {
     run_all(false, false, point);
 }
 
-/// Over all primitives on servers, in a database and in memory.
+/// Over all primitives on servers, elsewhere and in memory.
 fn everywhere(point: impl Fn(&mut Case) + Sync) {
     run_all(cfg!(feature = "testing"), true, point);
 }
 
-fn run_all(in_memory: bool, in_database: bool, point: impl Fn(&mut Case) + Sync) {
-    let database = if in_database { Database::start() } else { None };
-    if let Some(database) = &database {
+fn run_all(in_memory: bool, elsewhere_too: bool, point: impl Fn(&mut Case) + Sync) {
+    for elsewhere in if elsewhere_too { elsewhere() } else { Vec::new() } {
         let plain: Vec<_> = PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()).collect();
-        // A few at once: they share the server, and each has a backend for each connection.
+        // A few at once: they share the server, and each has connections of its own there.
         for rows in plain.chunks(3) {
             let failed = run_rows(rows, |primitive| {
-                run_case(Case::in_database(primitive, database.clone()), &point);
+                run_case(Case::elsewhere(primitive, elsewhere.clone()), &point);
             });
-            assert!(failed.is_empty(), "in a database not kept by {failed:?}");
+            assert!(failed.is_empty(), "{} not kept by {failed:?}", elsewhere.what());
         }
-        database.assert_clean();
+        elsewhere.assert_clean();
     }
     let has_tls = cfg!(feature = "tls") && Server::has_tls();
     let rows: Vec<_> = PRIMITIVES.iter().filter(|primitive| has_tls || !primitive.over_tls).collect();

@@ -194,8 +194,8 @@ impl Run {
         unknown
     }
 
-    /// Checks that the server agrees with the model: at once, or `soon` when something is resolved in
-    /// the background.
+    /// Checks that the server agrees with the model: at once, or `soon` when something is resolved
+    /// in the background.
     #[track_caller]
     fn stands<T: PartialEq + Debug>(&self, soon: bool, wanted: &T, look: impl Fn() -> T) {
         if soon {

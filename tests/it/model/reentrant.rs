@@ -81,7 +81,8 @@ struct Thread<L: Lock> {
     owned: Option<L::Owned>,
 }
 
-/// What one thread holds. `gone`: the hold is gone at the server, whether the thread knows it or not.
+/// What one thread holds. `gone`: the hold is gone at the server, whether the thread knows it or
+/// not.
 #[derive(Debug, Default, Clone, Copy)]
 struct Mine {
     levels: usize,

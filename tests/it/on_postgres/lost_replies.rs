@@ -298,7 +298,8 @@ fn of_several_locks_and_permits() {
     bench.end();
 }
 
-/// A change of a count happens once, or, where its caller was told of a failure, once or not at all.
+/// A change of a count happens once, or, where its caller was told of a failure, once or not at
+/// all.
 #[test]
 fn of_counts() {
     let server = server!();

@@ -19,6 +19,9 @@ mod sentinels;
 mod server;
 #[cfg(feature = "tls")]
 mod tls_front;
+#[cfg(feature = "zookeeper")]
+#[allow(dead_code, unused_imports, reason = "the tests of the store use the rest")]
+pub(crate) mod zookeeper;
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! Tests on the code itself: what a reviewer would have to look for every time.
 
 mod circles;
+mod claims;
 mod floors;
 mod interface;
 mod style;

@@ -2,7 +2,7 @@
 
 mod certificates;
 mod faults;
-mod wire;
+pub(crate) mod wire;
 
 use std::error::Error as _;
 use std::path::Path;

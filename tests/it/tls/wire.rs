@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::rig::{Server, ms};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Toward {
+pub(crate) enum Toward {
     Server,
     Client,
 }
@@ -34,7 +34,7 @@ struct State {
     streams: Mutex<Vec<TcpStream>>,
 }
 
-pub(super) struct Wire {
+pub(crate) struct Wire {
     port: u16,
     state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
@@ -42,7 +42,10 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn to(server: &Server) -> Self {
-        let upstream = server.port();
+        Self::to_port(server.port())
+    }
+
+    pub(crate) fn to_port(upstream: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State::default());
@@ -69,18 +72,23 @@ impl Wire {
         format!("rediss://127.0.0.1:{}/", self.port)
     }
 
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Cuts the connection that carries this many bytes more in this direction.
-    pub(super) fn cut_at(&self, toward: Toward, bytes: usize) {
+    pub(crate) fn cut_at(&self, toward: Toward, bytes: usize) {
         *self.state.limit.lock() = Some(Limit { toward, left: bytes, silent: false });
     }
 
     /// The same, but nobody is told.
-    pub(super) fn silent_at(&self, toward: Toward, bytes: usize) {
+    pub(crate) fn silent_at(&self, toward: Toward, bytes: usize) {
         *self.state.limit.lock() = Some(Limit { toward, left: bytes, silent: true });
     }
 
     /// Whether the limit was not reached; removes it.
-    pub(super) fn repair(&self) -> bool {
+    pub(crate) fn repair(&self) -> bool {
         self.state.limit.lock().take().is_some_and(|limit| limit.left > 0)
     }
 

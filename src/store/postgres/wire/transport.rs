@@ -134,7 +134,8 @@ pub(super) fn to_error(e: io::Error, address: &Address) -> Error {
     use io::ErrorKind as Io;
     #[cfg(feature = "tls")]
     if let Some(failure) = TlsFailure::in_error(&e) {
-        return Error::new(failure.kind, format!("{address:?} {}", failure.what)).caused_by(e);
+        return Error::new(failure.kind, format!("{address:?} {}", failure.says("one with sslmode=disable")))
+            .caused_by(e);
     }
     let message = match e.kind() {
         Io::WouldBlock | Io::TimedOut => format!("{address:?} did not answer within the I/O timeout (io_timeout)"),

@@ -90,7 +90,8 @@ pub(super) fn with_token(request: Request, rule: TokenRule) -> Request {
 
 pub(crate) fn acquire_answer(reply: Reply, sent_at: Moment) -> Result<Acquired> {
     let reply = fail_on_error(reply)?;
-    let granted = |token: i64, next| Acquired::Granted(Granted { token: token.unsigned_abs(), sent_at, next });
+    let granted =
+        |token: i64, next| Acquired::Granted(Granted { token: token.unsigned_abs(), sent_at, session: None, next });
     if let Reply::Array(parts) = &reply
         && let [Reply::Int(1), Reply::Int(token), Reply::Bytes(next)] = &parts[..]
     {
@@ -266,7 +267,10 @@ mod tests {
         let ints = Reply::Pair;
         let sent_at = Moment::from_nanos(5);
         let answer = |reply| acquire_answer(reply, sent_at);
-        assert_eq!(answer(ints(1, 7)).unwrap(), Acquired::Granted(Granted { token: 7, sent_at, next: None }));
+        assert_eq!(
+            answer(ints(1, 7)).unwrap(),
+            Acquired::Granted(Granted { token: 7, sent_at, session: None, next: None })
+        );
         assert_eq!(answer(ints(0, 5)).unwrap(), Acquired::Busy { ttl: Some(Duration::from_millis(5)) });
         for no_hint in [0, -1, -2] {
             assert_eq!(answer(ints(0, no_hint)).unwrap(), Acquired::Busy { ttl: None });

@@ -11,7 +11,7 @@ use crate::store::{AcquireAll, AcquiredAll, Release, Released};
 
 /// `again`: an earlier run of this request may have been granted.
 pub(crate) fn acquire_all(request: &AcquireAll<'_>, again: bool) -> Request {
-    let AcquireAll { parts, lease, token } = request;
+    let AcquireAll { parts, lease, token, .. } = request;
     let locks = parts.iter().map(|part| RedisKeys::of(part.name).lock.as_bytes());
     let keys: Vec<&[u8]> = locks.chain(parts.iter().map(|part| RedisKeys::of(part.name).token.as_bytes())).collect();
     let request = Request::script(&MULTI_ACQUIRE, &keys);
@@ -33,7 +33,7 @@ pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: 
     let outcome = match numbers.as_deref() {
         Some([1, tokens @ ..]) if tokens.len() == asked.parts.len() => {
             let tokens = tokens.iter().map(|token| token.unsigned_abs()).collect();
-            Some(AcquiredAll::Granted { tokens, sent_at })
+            Some(AcquiredAll::Granted { tokens, sent_at, session: None })
         }
         Some(&[0, ttl, at]) => index(at).map(|at| AcquiredAll::Busy { at, ttl: positive_millis(ttl) }),
         Some(&[2, _, at]) => index(at).map(|at| AcquiredAll::Gone { at }),
@@ -102,9 +102,9 @@ mod tests {
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
         let parts = names.iter().map(|name| Part { name, holder: &holder, held: 0 }).collect();
         let (lease, token, sent_at) = (Duration::from_secs(1), TokenRule::On, Moment::from_nanos(5));
-        let asked = AcquireAll { parts, lease, token };
+        let asked = AcquireAll { parts, lease, token, waits: true };
         let answer = |numbers: &[i64]| acquire_all_answer(ints(numbers), &asked, sent_at);
-        assert_eq!(answer(&[1, 7, 0]).unwrap(), AcquiredAll::Granted { tokens: vec![7, 0], sent_at });
+        assert_eq!(answer(&[1, 7, 0]).unwrap(), AcquiredAll::Granted { tokens: vec![7, 0], sent_at, session: None });
         let ttl = Some(Duration::from_millis(5));
         assert_eq!(answer(&[0, 5, 2]).unwrap(), AcquiredAll::Busy { at: 1, ttl });
         assert_eq!(answer(&[0, -1, 1]).unwrap(), AcquiredAll::Busy { at: 0, ttl: None });

@@ -210,7 +210,7 @@ pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
     use io::ErrorKind as Io;
     #[cfg(feature = "tls")]
     if let Some(failure) = TlsFailure::in_error(&e) {
-        return Error::new(failure.kind, format!("{endpoint:?} {}", failure.what)).caused_by(e);
+        return Error::new(failure.kind, format!("{endpoint:?} {}", failure.says("redis://"))).caused_by(e);
     }
     let message = match e.kind() {
         Io::WouldBlock | Io::TimedOut => format!("{endpoint:?} did not answer within the I/O timeout (io_timeout)"),

@@ -1,5 +1,8 @@
 //! A proxy in front of a server that breaks one chosen exchange at one chosen byte.
 
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -12,8 +15,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::frames::{Protocol, next_request, read_reply};
-use super::{Server, free_port, ms, wait_until};
+use crate::rig::frames::{Protocol, next_request, read_reply};
+use crate::rig::{Server, free_port, ms, wait_until};
 
 /// What happens to the request that the fault is injected into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +68,8 @@ struct State {
     keep_backends: AtomicBool,
     /// How long the last reply was of which only a part was forwarded.
     reply_length: AtomicUsize,
+    /// How many requests have no reply yet.
+    under_way: AtomicU32,
     refuse: AtomicBool,
     silent: AtomicBool,
     servers_cut_off: AtomicBool,
@@ -72,6 +77,9 @@ struct State {
     /// is half open.
     subscribers: AtomicU32,
     half_open: AtomicU32,
+    /// One frame in so many ends its connection to a ZooKeeper; 0 for none.
+    #[cfg(feature = "zookeeper")]
+    cut_one_in: AtomicU32,
     stop: AtomicBool,
     /// Each with whether a server is at its other end.
     streams: Mutex<Vec<(Arc<AtomicBool>, UnixStream)>>,
@@ -137,36 +145,42 @@ impl Proxy {
         let path = server.dir().join("p");
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().ok().map(|(stream, _)| stream);
-        Self::listen(Address::Unix(path), accept, server.socket(), Protocol::Redis, Peer::Client)
+        Self::listen(Address::Unix(path), accept, to_socket(server.socket()), carries(Protocol::Redis, Peer::Client))
     }
 
     /// On a socket beside that of the server.
     #[cfg(feature = "postgres")]
-    pub(crate) fn before_postgres(server: &super::Postgres) -> Self {
-        let number = super::Postgres::fresh_number();
+    pub(crate) fn before_postgres(server: &crate::rig::Postgres) -> Self {
+        let number = crate::rig::Postgres::fresh_number();
         let path = server.dir().join(format!(".s.PGSQL.{number}"));
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().ok().map(|(stream, _)| stream);
         let address = Address::Postgres(path, server.url_at(number));
-        Self::listen(address, accept, server.socket(), Protocol::Postgres, Peer::Client)
+        Self::listen(address, accept, to_socket(server.socket()), carries(Protocol::Postgres, Peer::Client))
     }
 
     /// On a port of its own, which a server that will run in a group can announce.
     pub(crate) fn before(server: &Server) -> Self {
+        Self::listen_on_a_port(to_socket(server.socket()), carries(Protocol::Redis, Peer::Unknown))
+    }
+
+    fn listen_on_a_port(
+        connect: impl Fn() -> Option<UnixStream> + Send + 'static,
+        carry: impl Fn(UnixStream, UnixStream, &State, &AtomicBool) + Clone + Send + 'static,
+    ) -> Self {
         // Another process may take a free port first.
         let bind = || TcpListener::bind(("127.0.0.1", free_port()));
         let listener = std::iter::repeat_with(bind).take(5).find_map(Result::ok).unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap().port());
         let accept = move || listener.accept().ok().map(|(stream, _)| as_unix(stream));
-        Self::listen(address, accept, server.socket(), Protocol::Redis, Peer::Unknown)
+        Self::listen(address, accept, connect, carry)
     }
 
     fn listen(
         address: Address,
         accept: impl FnMut() -> Option<UnixStream> + Send + 'static,
-        upstream: PathBuf,
-        protocol: Protocol,
-        peer: Peer,
+        connect: impl Fn() -> Option<UnixStream> + Send + 'static,
+        carry: impl Fn(UnixStream, UnixStream, &State, &AtomicBool) + Clone + Send + 'static,
     ) -> Self {
         let state = Arc::new(State::default());
         let shared = state.clone();
@@ -175,15 +189,19 @@ impl Proxy {
                 if shared.stop.load(Ordering::SeqCst) {
                     return;
                 }
-                if peer == Peer::Client && shared.refuse.load(Ordering::SeqCst) {
-                    continue;
-                }
-                let Ok(server) = UnixStream::connect(&upstream) else { continue };
+                let Some(server) = connect() else { continue };
                 let of_server = Arc::new(AtomicBool::new(false));
                 let streams = [client.try_clone().unwrap(), server.try_clone().unwrap()];
                 shared.streams.lock().extend(streams.map(|stream| (of_server.clone(), stream)));
                 let state = shared.clone();
-                std::thread::spawn(move || carry(client, server, &state, protocol, peer, &of_server));
+                let carry = carry.clone();
+                std::thread::spawn(move || {
+                    carry(client, server, &state, &of_server);
+                    // Thousands of connections come and go in a test.
+                    if !state.keep_backends.load(Ordering::SeqCst) {
+                        state.streams.lock().retain(|(flag, _)| !Arc::ptr_eq(flag, &of_server));
+                    }
+                });
             }
         });
         Self { address, state, acceptor: Some(acceptor) }
@@ -243,6 +261,12 @@ impl Proxy {
         self.state.hits.load(Ordering::SeqCst)
     }
 
+    /// The last fault that happened was only to prepare another one.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn forget_hit(&self) {
+        self.state.hits.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Removes a fault that has not happened yet. False if it has happened.
     pub(crate) fn disarm(&self) -> bool {
         self.state.rule.lock().take().is_some()
@@ -254,15 +278,15 @@ impl Proxy {
         wait_until("the held request is over", || self.state.held_over.load(Ordering::SeqCst));
     }
 
-    /// Sets whether a fault that ends a connection ends it only for the client, as where a router in
-    /// between dies: at the server its request runs on, and the other end seems to be there.
+    /// Sets whether a fault that ends a connection ends it only for the client, as where a router
+    /// in between dies: at the server its request runs on, and the other end seems to be there.
     #[cfg(feature = "postgres")]
     pub(crate) fn keep_backends(&self, keep: bool) {
         self.state.keep_backends.store(keep, Ordering::SeqCst);
     }
 
     /// How long the reply was that a fault cut last.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "zookeeper"))]
     pub(crate) fn reply_length(&self) -> usize {
         self.state.reply_length.load(Ordering::SeqCst)
     }
@@ -290,6 +314,11 @@ impl Proxy {
 
     pub(crate) fn cut_all(&self) {
         self.state.shut(false);
+    }
+
+    /// Whether each request has its reply.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.state.under_way.load(Ordering::SeqCst) == 0
     }
 
     /// Sets whether all packets between the server on one side and its replicas and the sentinels
@@ -331,6 +360,16 @@ fn close(a: &UnixStream, b: &UnixStream) {
     let _ = b.shutdown(std::net::Shutdown::Both);
 }
 
+/// Connects to a server on a Unix socket.
+fn to_socket(path: PathBuf) -> impl Fn() -> Option<UnixStream> {
+    move || UnixStream::connect(&path).ok()
+}
+
+/// Carries the requests and replies of this protocol between such a peer and the server.
+fn carries(protocol: Protocol, peer: Peer) -> impl Fn(UnixStream, UnixStream, &State, &AtomicBool) + Clone {
+    move |client, server, state, of_server| carry(client, server, state, protocol, peer, of_server)
+}
+
 /// Forwards request by request until the client subscribes or the replica has its snapshot; from
 /// then on bytes flow freely both ways.
 fn carry(
@@ -341,6 +380,9 @@ fn carry(
     mut peer: Peer,
     of_server: &AtomicBool,
 ) {
+    if peer == Peer::Client && state.refuse.load(Ordering::SeqCst) {
+        return close(&client, &server);
+    }
     let mut pending = Vec::new();
     loop {
         let Some((request, words)) = next_request(protocol, &mut client, &mut pending) else {
@@ -375,6 +417,7 @@ fn carry(
             return flow(client, server, &move || state.half_open.load(Ordering::SeqCst) >= number);
         }
         let fault = if peer == Peer::Server { None } else { take_fault(state, &words) };
+        state.under_way.fetch_add(1, Ordering::SeqCst);
         let done = match fault {
             None => exchange(protocol, &mut client, &mut server, &request, None, state).is_some(),
             Some(fault) => {
@@ -382,6 +425,7 @@ fn carry(
                 meet(fault, protocol, &mut client, &mut server, &request, state)
             }
         };
+        state.under_way.fetch_sub(1, Ordering::SeqCst);
         if !done {
             if fault.is_some() && state.keep_backends.load(Ordering::SeqCst) {
                 // The server's end stays open: `streams` has it too.

@@ -1,0 +1,315 @@
+//! The I/O thread of a client: connects, reads what comes, keeps the session alive.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Inner;
+use super::state::{Link, Phase, Then};
+use crate::base::backoff::Backoff;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::net::{Stream, is_timeout};
+use crate::store::zookeeper::lease::{Rhythm, SessionLease};
+use crate::store::zookeeper::wire::{
+    Code, EventKind, FrameReader, Greeting, PING_XID, Reply, Request, WATCH_XID, to_error,
+};
+use crate::store::{Received, Topic};
+
+/// However the thread ends, nobody may wait for it.
+struct ExitGuard<'a>(&'a Inner);
+
+impl Drop for ExitGuard<'_> {
+    fn drop(&mut self) {
+        let why = Error::new(ErrorKind::Closed, "the client was closed");
+        let mut state = self.0.state.lock();
+        // By a panic: no heartbeat is sent any more.
+        state.term.end();
+        let topics = state.end_link(&why);
+        state.phase = Phase::Ended;
+        drop(state);
+        self.0.changed.notify_all();
+        self.0.publish(topics);
+    }
+}
+
+/// A connection as the thread reads it.
+struct Reading {
+    number: u64,
+    stream: Stream,
+    reader: FrameReader,
+    /// How long one read waits.
+    tick: Duration,
+}
+
+impl Inner {
+    pub(super) fn run(&self) {
+        let _exit_guard = ExitGuard(self);
+        let mut pause = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+        while self.is_running() {
+            match self.connect() {
+                Ok(Some(mut reading)) => {
+                    pause.reset();
+                    let why = self.serve(&mut reading);
+                    self.end_link(reading.number, &why);
+                }
+                Ok(None) => {}
+                Err(error) => self.failed(error, pause.next()),
+            }
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.state.lock().phase == Phase::Running
+    }
+
+    /// No server could be used. Waits, but no longer than until somebody wants a connection.
+    #[cold]
+    fn failed(&self, error: Error, pause: Duration) {
+        log::debug!("no connection to ZooKeeper: {}", error.chain());
+        let mut state = self.state.lock();
+        (state.last_error, state.is_wanted) = (Some(error), false);
+        state.failed_round = state.rounds;
+        self.changed.notify_all();
+        let deadline = std::time::Instant::now() + pause;
+        // A little in any case: callers that come again at once must not make it spin.
+        let least = std::time::Instant::now() + pause.min(Duration::from_millis(20));
+        while state.phase == Phase::Running {
+            let is_called = state.is_wanted && std::time::Instant::now() >= least;
+            let until = if state.is_wanted { least } else { deadline };
+            if is_called || self.changed.wait_until(&mut state, until).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// `None`: the session was over, and a new one has to be made.
+    fn connect(&self) -> Result<Option<Reading>> {
+        let mut state = self.state.lock();
+        state.rounds += 1;
+        let (session, last_zxid) = (state.session, state.last_zxid);
+        // Short, so that a server that hangs does not cost the session.
+        let within = match (session, state.rhythm) {
+            (Some(_), Some(rhythm)) => rhythm.silence,
+            // A call that waits for it, an I/O timeout long, is to hear why it failed.
+            _ => self.io_timeout - self.io_timeout / 8,
+        };
+        // Far beyond what anybody here believes in.
+        let is_hopeless = state
+            .until
+            .zip(state.rhythm)
+            .is_some_and(|(until, rhythm)| session.is_some() && self.clock.now() > until.plus(rhythm.timeout));
+        drop(state);
+        let connected = match self.servers.connect(session, last_zxid, self.lease, within) {
+            Err(error) if is_hopeless => return self.begin_anew(error, within),
+            connected => connected?,
+        };
+        match connected {
+            Some(greeting) => self.begin(greeting, session.is_some()).map(Some),
+            None => {
+                log::warn!("the ZooKeeper session has expired: all holds of this client are lost");
+                self.state.lock().end_session();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Servers that have lost their data, or were restored from an old copy, refuse a client that
+    /// has seen later changes, for ever. A session of its own is not refused.
+    #[cold]
+    fn begin_anew(&self, error: Error, within: Duration) -> Result<Option<Reading>> {
+        let Ok(Some(greeting)) = self.servers.connect(None, 0, self.lease, within) else { return Err(error) };
+        log::warn!("the servers refuse the ZooKeeper session, and give a new one: {}", error.chain());
+        let mut state = self.state.lock();
+        state.end_session();
+        state.last_zxid = 0;
+        drop(state);
+        self.begin(greeting, false).map(Some)
+    }
+
+    fn begin(&self, greeting: Greeting, resumed: bool) -> Result<Reading> {
+        let Greeting { stream, reader, address, session, timeout, sent_at } = greeting;
+        let rhythm = Rhythm::of(timeout, self.tick);
+        let tick = (timeout / 24).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        let failed = |e| to_error(e, &address);
+        stream.set_timeouts(tick, self.io_timeout).map_err(failed)?;
+        let writer = stream.try_clone().map_err(failed)?;
+        if timeout < self.lease && !self.warned.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "the server grants a session of {timeout:?} and not of {:?}: that is the lease (maxSessionTimeout)",
+                self.lease
+            );
+        }
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        if state.phase != Phase::Running {
+            return Err(Error::new(ErrorKind::Closed, "the client was closed"));
+        }
+        if !resumed {
+            state.generation += 1;
+            state.term = std::sync::Arc::default();
+            state.until = None;
+        }
+        let until = state.until.unwrap_or(sent_at);
+        let lease = SessionLease::connected(rhythm, sent_at, until);
+        state.term.lengthen(lease.until());
+        (state.session, state.rhythm, state.is_wanted) = (Some(session), Some(rhythm), false);
+        state.moves += 1;
+        let number = state.moves;
+        state.link = Some(Link::new(number, address, writer, lease, now));
+        let standing: Vec<String> = state.standing.keys().cloned().collect();
+        let begun = state.pay_debts(now);
+        let begun = standing.iter().try_fold((), |(), path| state.watch_standing(path, now)).and(begun);
+        drop(state);
+        self.changed.notify_all();
+        if let Err(error) = begun {
+            self.end_link(number, &error);
+        }
+        Ok(Reading { number, stream, reader, tick })
+    }
+
+    fn end_link(&self, number: u64, why: &Error) {
+        let mut state = self.state.lock();
+        if state.link.as_ref().is_none_or(|link| link.number != number) {
+            return;
+        }
+        log::debug!("the connection to ZooKeeper ended: {}", why.chain());
+        if let Some(link) = &state.link {
+            self.servers.avoid(&link.address);
+        }
+        let topics = state.end_link(why);
+        drop(state);
+        self.changed.notify_all();
+        self.publish(topics);
+    }
+
+    /// Reads until the connection ends. Returns why.
+    fn serve(&self, reading: &mut Reading) -> Error {
+        let ended = || Error::new(ErrorKind::Unreachable, "the connection was given up");
+        loop {
+            let taken = loop {
+                match reading.reader.next() {
+                    Ok(Some(frame)) => {
+                        if let Err(error) = self.take_in(reading.number, &frame) {
+                            break Err(error);
+                        }
+                    }
+                    Ok(None) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            match taken.and_then(|()| self.keep_alive(reading.number)) {
+                Ok(true) => {}
+                Ok(false) => return ended(),
+                Err(error) => return error,
+            }
+            // A record of TLS whose bytes trickle in must not keep the heartbeat waiting.
+            let mut stream = reading.stream.until(std::time::Instant::now() + reading.tick);
+            match reading.reader.fill(&mut stream) {
+                Err(e) if !is_timeout(&e) => {
+                    let state = self.state.lock();
+                    return state.link.as_ref().map_or_else(ended, |link| to_error(e, &link.address));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// # Errors
+    /// What has come is no answer to what was asked: the connection is of no use any more.
+    fn take_in(&self, number: u64, frame: &[u8]) -> Result<()> {
+        let reply = Reply::decode(frame)?;
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.last_zxid = state.last_zxid.max(reply.zxid);
+        let Some(link) = state.link.as_mut().filter(|link| link.number == number) else { return Ok(()) };
+        match reply.xid {
+            WATCH_XID => {
+                let event = reply.event()?;
+                let is_standing = state.standing.get(&event.path).cloned();
+                let mut topics = if event.kind == EventKind::Other { Vec::new() } else { state.fired(&event.path) };
+                let watched = state.watch_standing(&event.path, now);
+                topics.extend(is_standing);
+                drop(state);
+                self.publish(topics);
+                return watched;
+            }
+            PING_XID => {
+                let sent_at = link.pinged.take().ok_or_else(|| unexpected(reply.xid))?;
+                link.lease.answered(sent_at, now);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let pending = link.pending.pop_front().filter(|pending| pending.xid == reply.xid);
+        let pending = pending.ok_or_else(|| unexpected(reply.xid))?;
+        let is_over = reply.code.ends_the_connection();
+        if !is_over {
+            // First: its own answer does not show that the leader has heard of it before.
+            if reply.code.is_ok() && pending.opcode.goes_through_the_leader() {
+                let until = link.lease.confirmed(pending.sent_at);
+                state.term.lengthen(until);
+            }
+            if let Some(link) = &mut state.link {
+                link.lease.answered(pending.sent_at, now);
+            }
+        }
+        let over = if is_over { Err(reply.code.to_error("the session")) } else { Ok(()) };
+        match pending.then {
+            Then::Heartbeat => {}
+            Then::Debt(path) => {
+                if !is_over {
+                    state.debts.retain(|debt| debt.path != path);
+                    drop(state);
+                    if !reply.code.is_ok() && reply.code != Code::NO_NODE {
+                        log::warn!("a node stays until the session ends: {}", reply.code.to_error(&path));
+                    }
+                }
+            }
+            Then::Standing(topic) => {
+                drop(state);
+                self.send(Received::Watching(vec![topic]));
+            }
+            Then::Answer(slot, place) => {
+                drop(state);
+                slot.answer(place, reply);
+            }
+        }
+        over
+    }
+
+    /// Sends a heartbeat or a ping if it is time to. False: the connection was given up.
+    ///
+    /// # Errors
+    /// The server has not answered for too long.
+    fn keep_alive(&self, number: u64) -> Result<bool> {
+        let now = self.clock.now();
+        let is_used = self.users.load(Ordering::Acquire) > 0;
+        let mut state = self.state.lock();
+        let is_running = state.phase != Phase::Ended;
+        let (Some(rhythm), Some(link)) = (state.rhythm, state.link.as_mut()) else { return Ok(false) };
+        if link.number != number {
+            return Ok(false);
+        }
+        if link.silent_since().is_some_and(|since| now.since(since) > rhythm.silence) {
+            let why = format!("{:?} has not answered for {:?}, a third of the session", link.address, rhythm.silence);
+            return Err(Error::new(ErrorKind::Unreachable, why));
+        }
+        if is_used && now.since(link.last_through) >= rhythm.heartbeat {
+            link.send([(&Request::sync(&self.root), Then::Heartbeat)].into_iter(), now)?;
+        } else if link.pinged.is_none() && now.since(link.idle_since()) >= rhythm.ping {
+            link.ping(now)?;
+        }
+        Ok(is_running)
+    }
+
+    /// Wakes whoever waits for these.
+    pub(super) fn publish(&self, topics: Vec<Topic>) {
+        if !topics.is_empty() {
+            self.send(Received::Notified(topics));
+        }
+    }
+}
+
+#[cold]
+fn unexpected(xid: i32) -> Error {
+    Error::new(ErrorKind::Protocol, format!("the server answers a request that was not sent (xid {xid})"))
+}

@@ -1,0 +1,392 @@
+//! One session with an ensemble: requests that calling threads write, and one thread that reads.
+//!
+//! Requests are answered in order, so each thread writes as many as it likes in one write and waits
+//! for its replies. A connection that ends leaves the outcome of what was sent unknown; the next
+//! one resumes the session, at another server if need be. What was sent before cannot run then: a
+//! server ends the old connection of a session that comes back, and the leader refuses what another
+//! server still sends for it.
+//!
+//! A mutex guards the state, and requests are written under it: so the order of the writes is the
+//! order in which replies are expected. A write is a few hundred bytes, and has a timeout.
+
+mod io;
+mod slot;
+mod state;
+
+pub(super) use state::{Session, Watch};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use self::slot::Slot;
+use self::state::{Debt, Phase, State, Then};
+use super::wire::{Reply, Request, Servers};
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
+use crate::base::node_status::{NodeState, NodeStatus};
+use crate::store::{Received, Topic};
+
+/// The settings of a client.
+pub(crate) struct ClientSettings {
+    pub(crate) servers: Servers,
+    /// The path below which everything stands; empty for none.
+    pub(crate) chroot: String,
+    /// The session timeout that is asked for.
+    pub(crate) lease: Duration,
+    /// The `tickTime` of the servers, if it is known.
+    pub(crate) tick: Option<Duration>,
+    pub(crate) io_timeout: Duration,
+    pub(crate) client_name: String,
+}
+
+pub(super) struct Client {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    client_name: String,
+}
+
+struct Inner {
+    servers: Servers,
+    /// What a heartbeat names.
+    root: String,
+    lease: Duration,
+    tick: Option<Duration>,
+    io_timeout: Duration,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// How many nodes are held or waited with: the session is kept alive closely while there are
+    /// any.
+    users: AtomicUsize,
+    /// Where messages for waiters go.
+    outlet: Mutex<Option<Sender<Result<Received>>>>,
+    warned: AtomicBool,
+}
+
+/// Replies to requests that were sent together.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// The session in which they ran.
+    pub(super) session: Session,
+    /// The instant before they were sent.
+    pub(super) sent_at: Moment,
+    /// One for each request.
+    pub(super) replies: Vec<Reply>,
+    /// Tells the connection from others.
+    pub(super) link: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing has run.
+    NotSent(Error),
+    /// Each may have run, as long as the session is this one.
+    Unknown { error: Error, generation: u64 },
+}
+
+impl Failure {
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::NotSent(error) | Self::Unknown { error, .. } => error,
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn new(settings: ClientSettings) -> Self {
+        let ClientSettings { servers, chroot, lease, tick, io_timeout, client_name } = settings;
+        let root = if chroot.is_empty() { "/".to_owned() } else { chroot };
+        let inner = Inner {
+            clock: servers.clock.clone(),
+            servers,
+            root,
+            lease,
+            tick,
+            io_timeout,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            users: AtomicUsize::new(0),
+            outlet: Mutex::default(),
+            warned: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner), thread: Mutex::default(), client_name }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.inner.clock.now()
+    }
+
+    pub(super) fn io_timeout(&self) -> Duration {
+        self.inner.io_timeout
+    }
+
+    /// Sends requests in one write and waits for their replies. If `watch` is given, it is told
+    /// when something happens to the node at this path: one of the requests has to watch it.
+    ///
+    /// Waits for a connection first, but fails as soon as every server was tried anew in vain. Each
+    /// of the two waits takes the I/O timeout at most.
+    pub(super) fn ask(
+        &self,
+        requests: &[Request],
+        watch: Option<(&str, Watch)>,
+    ) -> std::result::Result<Exchange, Failure> {
+        self.ask_watching(requests, watch.into_iter().map(|(path, watch)| (path.to_owned(), watch)).collect())
+    }
+
+    /// [`ask`](Self::ask) with any number of watches.
+    pub(super) fn ask_watching(
+        &self,
+        requests: &[Request],
+        watches: Vec<(String, Watch)>,
+    ) -> std::result::Result<Exchange, Failure> {
+        let slot = Arc::new(Slot::new(requests.len()));
+        let mut state = self.connected().map_err(Failure::NotSent)?;
+        let session = state.present();
+        let sent_at = self.now();
+        for (path, watch) in watches {
+            state.watches.entry(path).or_default().push(watch);
+        }
+        let link = state.link.as_mut().expect("it is connected");
+        let (number, address) = (link.number, link.address.clone());
+        let thens = (0..requests.len()).map(|place| Then::Answer(slot.clone(), place));
+        if let Err(error) = link.send(requests.iter().zip(thens), sent_at) {
+            let topics = state.end_link(&error);
+            drop(state);
+            self.inner.publish(topics);
+        } else {
+            drop(state);
+        }
+        let generation = session.generation;
+        let replies = slot.wait(Instant::now() + self.inner.io_timeout).unwrap_or_else(|| {
+            let why = format!("{address:?} did not answer within the I/O timeout (io_timeout)");
+            let error = Error::new(ErrorKind::Unreachable, why);
+            self.give_up(number, &error);
+            Err(error)
+        });
+        match replies {
+            Ok(replies) => Ok(Exchange { session, sent_at, replies, link: number }),
+            Err(error) => Err(Failure::Unknown { error, generation }),
+        }
+    }
+
+    /// Nobody is told any more when something happens to this node: it is not there.
+    pub(super) fn unwatch_all(&self, path: &str) {
+        self.inner.state.lock().watches.remove(path);
+    }
+
+    /// This waiter is not told any more.
+    pub(super) fn unwatch(&self, path: &str, waiter: &Topic) {
+        let mut state = self.inner.state.lock();
+        let Some(watches) = state.watches.get_mut(path) else { return };
+        watches.retain(|watch| !matches!(watch, Watch::Turn(topics) if topics.contains(waiter)));
+        if watches.is_empty() {
+            state.watches.remove(path);
+        }
+    }
+
+    /// The state while there is a connection.
+    fn connected(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.inner.state.lock();
+        self.start(&mut state)?;
+        // A round that is under way may have met what is over by now.
+        let (deadline, under_way) = (Instant::now() + self.inner.io_timeout, state.rounds);
+        while state.link.is_none() {
+            if matches!(state.phase, Phase::Closing | Phase::Ended) {
+                return Err(closed());
+            }
+            if state.failed_round > under_way {
+                return Err(state.last_error.clone().unwrap_or_else(closed));
+            }
+            state.is_wanted = true;
+            self.inner.changed.notify_all();
+            if self.inner.changed.wait_until(&mut state, deadline).timed_out() && state.link.is_none() {
+                let why = "no connection to ZooKeeper within the I/O timeout (io_timeout)";
+                let error = Error::new(ErrorKind::Unreachable, why);
+                return Err(match state.last_error.clone() {
+                    Some(cause) => error.caused_by(cause),
+                    None => error,
+                });
+            }
+        }
+        if matches!(state.phase, Phase::Closing | Phase::Ended) { Err(closed()) } else { Ok(state) }
+    }
+
+    fn start(&self, state: &mut State) -> Result<()> {
+        match state.phase {
+            Phase::Running => return Ok(()),
+            Phase::Closing | Phase::Ended => return Err(closed()),
+            Phase::NotStarted => {}
+        }
+        let (inner, name) = (self.inner.clone(), format!("lh-zk-{}", self.client_name));
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || inner.run())
+            .map_err(|e| Error::new(ErrorKind::Unreachable, "no thread for the ZooKeeper session").caused_by(e))?;
+        *self.thread.lock() = Some(thread);
+        state.phase = Phase::Running;
+        Ok(())
+    }
+
+    /// Gives up a connection on which an answer is overdue: what was sent has an unknown outcome,
+    /// and the next connection settles it.
+    fn give_up(&self, number: u64, why: &Error) {
+        let mut state = self.inner.state.lock();
+        if state.link.as_ref().is_some_and(|link| link.number == number) {
+            let topics = state.end_link(why);
+            drop(state);
+            self.inner.publish(topics);
+        }
+    }
+
+    /// The present session and the number of its connection. `None` while there is no connection.
+    pub(super) fn present(&self) -> Option<(Session, u64)> {
+        let state = self.inner.state.lock();
+        state.link.as_ref().map(|link| (state.present(), link.number))
+    }
+
+    /// Of the present session, or of the last one while there is none.
+    pub(super) fn generation(&self) -> u64 {
+        self.inner.state.lock().generation
+    }
+
+    pub(super) fn last_error(&self) -> Error {
+        let error = self.inner.state.lock().last_error.clone();
+        error.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "there is no connection to ZooKeeper"))
+    }
+
+    /// Deletes nodes of the session of this generation without waiting for it: until the server has
+    /// said that they are gone, it is asked for that, over each new connection as well.
+    pub(super) fn delete_later(&self, generation: u64, paths: impl IntoIterator<Item = String>) {
+        let now = self.now();
+        let mut state = self.inner.state.lock();
+        if state.generation != generation || state.session.is_none() {
+            return;
+        }
+        state.debts.extend(paths.into_iter().map(|path| Debt { path, sent: false }));
+        if let Err(error) = state.pay_debts(now) {
+            let topics = state.end_link(&error);
+            drop(state);
+            self.inner.publish(topics);
+        }
+    }
+
+    /// From now on, and over each new connection, the topic is told when the node at the path is
+    /// made, changed or deleted.
+    pub(super) fn stand_by(&self, path: &str, topic: &Topic) -> Result<()> {
+        let now = self.now();
+        let mut state = self.inner.state.lock();
+        self.start(&mut state)?;
+        state.standing.insert(path.to_owned(), topic.clone());
+        state.watch_standing(path, now)
+    }
+
+    pub(super) fn stand_down(&self, path: &str) {
+        self.inner.state.lock().standing.remove(path);
+    }
+
+    /// How many nodes are held or waited with.
+    pub(super) fn set_users(&self, users: usize) {
+        self.inner.users.store(users, Ordering::Release);
+    }
+
+    pub(super) fn moves(&self) -> u64 {
+        self.inner.state.lock().moves
+    }
+
+    /// The session timeout that was granted.
+    pub(super) fn granted(&self) -> Option<Duration> {
+        self.inner.state.lock().rhythm.map(|rhythm| rhythm.timeout)
+    }
+
+    /// Messages for waiters go there from now on.
+    pub(super) fn publish_to(&self, outlet: Option<Sender<Result<Received>>>) {
+        *self.inner.outlet.lock() = outlet;
+    }
+
+    pub(super) fn nodes(&self) -> Vec<NodeStatus> {
+        let state = self.inner.state.lock();
+        let connected = state.link.as_ref().map(|link| &link.address);
+        let last_error = if connected.is_none() { state.last_error.clone() } else { None };
+        // Without a connection and without a failure, none was asked yet.
+        let status = |address| NodeStatus {
+            address: format!("{address:?}"),
+            state: if last_error.is_some() { NodeState::Down } else { NodeState::Voting },
+            latency: None,
+            last_error: last_error.clone(),
+            slots: Vec::new(),
+        };
+        self.inner.servers.addresses.iter().map(status).collect()
+    }
+
+    /// Ends the session, and with it all of its nodes. Waits for the server's answer and for the
+    /// thread, together for the I/O timeout at most.
+    pub(super) fn close(&self) {
+        let deadline = Instant::now() + self.inner.io_timeout;
+        let mut state = self.inner.state.lock();
+        if state.phase == Phase::Running && state.session.is_some() && state.link.is_none() {
+            drop(state);
+            // A session that nobody ends would keep its nodes for its whole timeout.
+            state = self.connected().unwrap_or_else(|_| self.inner.state.lock());
+        }
+        match state.phase {
+            Phase::NotStarted => state.phase = Phase::Ended,
+            Phase::Running => state.phase = Phase::Closing,
+            Phase::Closing | Phase::Ended => {}
+        }
+        if state.phase == Phase::Ended {
+            return;
+        }
+        let (now, slot) = (self.now(), Arc::new(Slot::new(1)));
+        let sent = state
+            .link
+            .as_mut()
+            .map(|link| link.send([(&Request::close_session(), Then::Answer(slot.clone(), 0))].into_iter(), now));
+        drop(state);
+        if let Some(Ok(())) = sent {
+            let _ = slot.wait(deadline);
+        }
+        let mut state = self.inner.state.lock();
+        state.term.end();
+        let topics = state.end_link(&closed());
+        self.inner.changed.notify_all();
+        while state.phase != Phase::Ended {
+            if self.inner.changed.wait_until(&mut state, deadline).timed_out() {
+                // It is in a connect, and ends after it.
+                break;
+            }
+        }
+        let has_ended = state.phase == Phase::Ended;
+        drop(state);
+        self.inner.publish(topics);
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread.filter(|thread| has_ended && thread.thread().id() != std::thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Inner {
+    fn send(&self, received: Received) {
+        if let Some(outlet) = &*self.outlet.lock() {
+            // Fails only if nobody receives any more.
+            let _ = outlet.send(Ok(received));
+        }
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("servers", &self.inner.servers).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
+}

@@ -1,0 +1,92 @@
+//! Looking at locks: who has one, and who waits.
+
+use super::client::Failure;
+use super::queue::{Asked, certain};
+use super::wire::{Code, Request};
+use super::{ZooKeeperStore, names};
+use crate::base::error::Result;
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{LockStatus, QueueStore};
+
+/// Of so many holders the ids are read.
+const MOST_HOLDERS: usize = 1000;
+
+impl QueueStore for ZooKeeperStore {
+    /// In a queue of ZooKeeper the holder stands first.
+    fn queue_of(&self, name: &LockName, _client: &str) -> Result<(usize, Option<usize>)> {
+        let list = self.list(&self.paths(name).base, false).map_err(Failure::into_error)?;
+        let list = names::sorted(name.kind, list);
+        let own = self.nodes.waiting(name);
+        let is_own = |node: &String| own.iter().any(|path| names::last_of(path) == node);
+        let place = list.iter().position(is_own).map(|at| at.saturating_sub(1));
+        Ok((list.len().saturating_sub(1), place))
+    }
+}
+
+impl ZooKeeperStore {
+    pub(super) fn status(&self, name: &LockName) -> Result<Option<LockStatus>> {
+        self.holders_of(name).map_err(Failure::into_error)
+    }
+
+    fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {
+        let paths = self.paths(name);
+        let directory = if name.kind == Kind::Semaphore { &paths.leases } else { &paths.base };
+        let list = names::sorted(name.kind, self.list(directory, false)?);
+        let nodes = if name.kind == Kind::Semaphore { &list[..] } else { Self::holders_in(name.kind, &list) };
+        let nodes = &nodes[..nodes.len().min(MOST_HOLDERS)];
+        if nodes.is_empty() {
+            return Ok(None);
+        }
+        let looks: Vec<Request> =
+            nodes.iter().map(|node| Request::get_data(&format!("{directory}/{node}"), false)).collect();
+        let exchange = self.ask(&looks)?;
+        let mut holders = Vec::with_capacity(nodes.len());
+        for (reply, node) in exchange.replies.iter().zip(nodes) {
+            match reply.code {
+                Code::OK => {}
+                // It left meanwhile.
+                Code::NO_NODE => continue,
+                code => return Err(certain(code.to_error(directory))),
+            }
+            let (data, _) = reply.data().map_err(certain)?;
+            let id = holder_in(&data, node);
+            holders.push((if names::is_write(node) { format!("{id}:write") } else { id }, 1));
+        }
+        // When a session ends that nobody renews is known to the server alone.
+        Ok((!holders.is_empty()).then_some(LockStatus { ttl: None, holders }))
+    }
+}
+
+/// The id of a holder: what a client of this crate wrote into its node, otherwise the id in the
+/// node's name, or the whole name.
+fn holder_in(data: &[u8], node: &str) -> String {
+    let text = std::str::from_utf8(data).ok().and_then(|text| text.split(' ').next());
+    let is_own = |text: &&str| {
+        let is_holder = text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+            || text.split_once(':').is_some_and(|(client, number)| {
+                client.len() == 36 && client.is_ascii() && number.bytes().all(|byte| byte.is_ascii_digit())
+            });
+        is_holder && names::is_of(node, &names::id_from(text, 0))
+    };
+    let id = text.filter(is_own).or_else(|| names::id_of(node)).unwrap_or(node);
+    id.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::holder::ClientId;
+    use std::time::Duration;
+
+    #[test]
+    fn a_holder_is_known_by_its_data_if_that_fits_its_node() {
+        let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
+        let node = format!("{}0000000001", names::node_prefix(Kind::Mutex, &names::protection_id(&holder, 0)));
+        let data = format!("{} name pid 1", holder.as_str());
+        assert_eq!(holder_in(data.as_bytes(), &node), holder.as_str());
+        let java = "_c_6c1d4dfc-7a43-4e2c-9a9a-0d3e1e1d2c3b-lock-0000000002";
+        assert_eq!(holder_in(b"192.168.0.1", java), &java[3..39]);
+        assert_eq!(holder_in(data.as_bytes(), java), &java[3..39], "copied data");
+        assert_eq!(holder_in(b"\xff", "mine-lock-1"), "mine-lock-1");
+    }
+}

@@ -1,0 +1,81 @@
+//! What a client has seen of latches.
+
+use std::collections::HashMap;
+
+use super::wire::Stat;
+
+/// How many latches are remembered.
+const MOST_LATCHES: usize = 1024;
+
+/// How often each latch was opened, as far as this client has seen: a waiter that comes back to a
+/// latch that counts must know whether it is the same count.
+#[derive(Debug, Default)]
+pub(super) struct Latches {
+    seen: HashMap<String, Seen>,
+    openings: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    czxid: i64,
+    mzxid: i64,
+    /// The count and the number of its changes: while it only counts down, the sum stays.
+    sum: i64,
+    openings: i64,
+}
+
+impl Latches {
+    /// The latch was read. Returns a number that grows whenever it was open in between.
+    pub(super) fn read(&mut self, path: &str, read: Option<(i64, Stat)>) -> i64 {
+        let (czxid, mzxid, sum) = match read {
+            Some((count, stat)) => (stat.czxid, stat.mzxid, count + i64::from(stat.version)),
+            None => (0, 0, 0),
+        };
+        if self.seen.len() >= MOST_LATCHES && !self.seen.contains_key(path) {
+            self.seen.clear();
+        }
+        let Some(seen) = self.seen.get_mut(path) else {
+            self.openings += 1;
+            let openings = self.openings;
+            self.seen.insert(path.to_owned(), Seen { czxid, mzxid, sum, openings });
+            return openings;
+        };
+        // An older answer that was taken in later shows nothing new.
+        let is_older = mzxid < seen.mzxid && read.is_some();
+        if !is_older {
+            if seen.czxid != czxid || sum > seen.sum {
+                self.openings += 1;
+                seen.openings = self.openings;
+            }
+            (seen.czxid, seen.mzxid, seen.sum) = (czxid, mzxid.max(seen.mzxid), sum);
+        }
+        seen.openings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(count: i64, version: i32, czxid: i64, mzxid: i64) -> Option<(i64, Stat)> {
+        Some((count, Stat { czxid, mzxid, version, ..Stat::default() }))
+    }
+
+    #[test]
+    fn a_latch_that_was_open_in_between_is_told_from_one_that_counts() {
+        let mut latches = Latches::default();
+        let first = latches.read("/l", read(3, 0, 10, 10));
+        assert_eq!(latches.read("/l", read(2, 1, 10, 11)), first, "it counts down");
+        assert_eq!(latches.read("/l", read(3, 0, 10, 10)), first, "an old answer that came late");
+        assert_eq!(latches.read("/l", read(1, 2, 10, 12)), first);
+        let set_anew = latches.read("/l", read(5, 4, 10, 14));
+        assert!(set_anew > first, "opened by one more, and set to 5");
+        assert_eq!(latches.read("/l", read(4, 5, 10, 15)), set_anew);
+        let made_anew = latches.read("/l", read(4, 0, 20, 20));
+        assert!(made_anew > set_anew, "deleted and made again");
+        let gone = latches.read("/l", None);
+        assert!(gone > made_anew);
+        assert!(latches.read("/l", read(4, 0, 30, 30)) > gone);
+        assert!(latches.read("/other", read(4, 0, 30, 30)) > gone, "numbers are never used twice");
+    }
+}

@@ -1,0 +1,241 @@
+//! Locks in a ZooKeeper ensemble: ephemeral sequential nodes in Curator's layout, so that Java
+//! services with Curator and these clients take turns on one lock.
+//!
+//! The lease is the session. All holds of a client share it, one thread keeps it alive, and a hold
+//! costs no renewal. When the session may have ended is in [`lease`].
+
+mod busy;
+mod client;
+mod counts;
+mod directories;
+mod inspect;
+mod latches;
+mod lease;
+mod locks;
+mod multi;
+mod names;
+mod nodes;
+mod queue;
+mod semaphore;
+mod subscription;
+mod upkeep;
+pub(crate) mod url;
+pub(crate) mod wire;
+
+pub(crate) use client::ClientSettings;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::busy::BusyNames;
+use self::client::{Client, Failure};
+use self::latches::Latches;
+use self::names::Paths;
+use self::nodes::Nodes;
+use self::wire::{Acl, Request};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock_name::{Kind, LockName};
+use crate::base::node_status::NodeStatus;
+use crate::store::{
+    Acquire, Acquired, CountStore, FenceStore, HandedOver, LockStatus, LockStore, MultiStore, QueueStore, Release,
+    Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+};
+
+/// What only a client of ZooKeeper can be told by its user.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ZooKeeperOptions {
+    pub(crate) tick: Option<Duration>,
+    pub(crate) token_base: u64,
+    pub(crate) creator_only: bool,
+}
+
+/// The settings of a store.
+pub(crate) struct ZooKeeperSettings {
+    pub(crate) client: ClientSettings,
+    pub(crate) acl: Acl,
+    /// Added to each fencing token.
+    pub(crate) token_base: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct ZooKeeperStore {
+    client: Arc<Client>,
+    nodes: Nodes,
+    busy_names: BusyNames,
+    latches: Mutex<Latches>,
+    chroot: String,
+    client_name: String,
+    /// Of this machine, for people who look at a node.
+    host: String,
+    acl: Acl,
+    token_base: u64,
+    /// The session timeout that is asked for.
+    asked_lease: Duration,
+}
+
+impl ZooKeeperStore {
+    pub(crate) fn new(settings: ZooKeeperSettings) -> Self {
+        let ZooKeeperSettings { client, acl, token_base } = settings;
+        Self {
+            nodes: Nodes::default(),
+            busy_names: BusyNames::default(),
+            latches: Mutex::default(),
+            chroot: client.chroot.clone(),
+            client_name: client.client_name.clone(),
+            host: host_name(),
+            acl,
+            token_base,
+            asked_lease: client.lease,
+            client: Arc::new(Client::new(client)),
+        }
+    }
+
+    /// Connects once, and makes the chroot if it is missing.
+    pub(crate) fn connect_now(&self) -> Result<()> {
+        let connected = self.ask(&[Request::sync(&self.root())]).and_then(|_| self.make_chroot());
+        // A client that is never made is never closed.
+        connected.inspect_err(|_| self.client.close()).map_err(Failure::into_error)
+    }
+
+    fn paths<'n>(&self, name: &'n LockName) -> &'n Paths {
+        name.spelling(|| Paths::new(&self.chroot, &name.key))
+    }
+
+    /// The session timeout.
+    fn lease(&self) -> Duration {
+        self.client.granted().unwrap_or(self.asked_lease)
+    }
+
+    /// # Errors
+    /// `Unsupported` for a lease that the session cannot give.
+    fn check_lease(&self, lease: Duration) -> Result<()> {
+        let longest = self.lease().max(self.asked_lease);
+        if lease <= longest {
+            return Ok(());
+        }
+        let why = format!(
+            "a lease of {lease:?} is longer than the session of {longest:?}, with which every hold ends: ask for a longer \
+             session with Builder::lease (servers grant 20 ticks at most, see maxSessionTimeout)"
+        );
+        Err(Error::new(ErrorKind::Unsupported, why))
+    }
+}
+
+fn host_name() -> String {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
+    if name.is_empty() { "an unknown host".to_owned() } else { name }
+}
+
+impl LockStore for ZooKeeperStore {
+    fn check(&self, name: &LockName) -> Result<()> {
+        if name.kind == Kind::CountingSemaphore {
+            let why = "ZooKeeper has no permits without a holder: a session that ends gives back what it had; use \
+                       semaphore";
+            return Err(Error::named(ErrorKind::Unsupported, &name.name, why));
+        }
+        names::check(&name.key)
+    }
+
+    fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+        self.check_lease(acquire.lease)?;
+        match acquire.name.kind {
+            _ if acquire.held > 0 => Ok(self.reenter(acquire)),
+            Kind::Semaphore => self.acquire_permits(acquire, unknowns),
+            _ => self.acquire_lock(acquire, unknowns),
+        }
+    }
+
+    fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
+        match release.name.kind {
+            Kind::Semaphore => self.release_permits(release, unknowns),
+            // A change of a count whose outcome was unknown: its mark ends with the session.
+            Kind::CountingSemaphore | Kind::Latch => Ok(Released::NotHeld),
+            _ => self.release_lock(release, unknowns),
+        }
+    }
+
+    fn hand_over(
+        &self,
+        release: &Release<'_>,
+        next: &Acquire<'_>,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Option<HandedOver> {
+        self.pass_on(release, next, unknowns)
+    }
+
+    fn queues_all(&self) -> bool {
+        true
+    }
+
+    fn shared_lease(&self) -> Option<Duration> {
+        self.client.granted()
+    }
+
+    /// The queue decides who is next, also between this client and Java. And a fencing token
+    /// belongs to a node.
+    fn passes_on(&self) -> bool {
+        false
+    }
+
+    fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
+        self.look_after(batch)
+    }
+
+    fn resolve(&self, undos: &mut Vec<Undo>) {
+        self.settle(undos);
+    }
+
+    fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        self.extend_all(renewals)
+    }
+
+    fn inspect(&self, name: &LockName) -> Result<Option<LockStatus>> {
+        self.status(name)
+    }
+
+    fn force_unlock(&self, name: &LockName) -> Result<bool> {
+        self.force(name)
+    }
+
+    fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
+        Ok(subscription::subscribe(&self.client, &self.chroot, read_timeout))
+    }
+
+    /// Holds whose session is in doubt, or over, are looked after at once.
+    fn moves(&self) -> u64 {
+        self.client.moves()
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        self.client.nodes()
+    }
+
+    fn multi(&self) -> Result<&dyn MultiStore> {
+        Ok(self)
+    }
+
+    fn queue(&self) -> Result<&dyn QueueStore> {
+        Ok(self)
+    }
+
+    fn counts(&self) -> Result<&dyn CountStore> {
+        Ok(self)
+    }
+
+    fn fence(&self) -> Result<&dyn FenceStore> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "fenced values are kept in Redis; over ZooKeeper, compare the fencing token at the resource, see the module \
+             fencing",
+        ))
+    }
+
+    fn close(&self) {
+        self.client.close();
+    }
+}

@@ -1,0 +1,356 @@
+//! Curator's layout: where a name is, what the nodes in there are called, and in which order they
+//! stand.
+//!
+//! | what | node |
+//! |---|---|
+//! | mutex, fair lock | `<path>/_c_<uuid>-lock-<sequence>` |
+//! | writer, reader | `<path>/_c_<uuid>-__WRIT__<sequence>`, `<path>/_c_<uuid>-__READ__<sequence>` |
+//! | semaphore: turn, permit | `<path>/locks/_c_<uuid>-lock-<sequence>`, `<path>/leases/_c_<uuid>-lease-<sequence>` |
+//! | number of permits | `<path>/permits` |
+//! | latch | `<path>` itself |
+//!
+//! The sequence is the number of children that were ever made in the directory, with ten digits.
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::base::lock_name::Kind;
+
+const LOCK: &str = "lock-";
+const READ: &str = "__READ__";
+const WRITE: &str = "__WRIT__";
+const LEASE: &str = "lease-";
+
+/// The directories of a semaphore, and the node with its number of permits.
+const LOCKS: &str = "locks";
+const LEASES: &str = "leases";
+const PERMITS: &str = "permits";
+
+/// What the node begins with that shows that a change of a count has run.
+const MARK: &str = "once-";
+
+/// What a node begins with whose maker can find it again.
+const PROTECTED: &str = "_c_";
+
+/// From this sequence number on a warning is logged: at 2^31 they become negative, and the order is
+/// wrong for everybody.
+pub(super) const MOST_SEQUENCE: i64 = 2_000_000_000;
+
+/// The paths of a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Paths {
+    /// The directory of a lock; the node of a latch.
+    pub(super) base: String,
+    pub(super) locks: String,
+    pub(super) leases: String,
+    pub(super) permits: String,
+}
+
+impl Paths {
+    /// `chroot`: without a slash at its end; empty for none.
+    pub(super) fn new(chroot: &str, key: &str) -> Self {
+        let base = format!("{chroot}/{}", key.strip_prefix('/').unwrap_or(key));
+        let below = |name| format!("{base}/{name}");
+        Self { locks: below(LOCKS), leases: below(LEASES), permits: below(PERMITS), base }
+    }
+
+    /// Where the nodes of a lock stand that decide whose turn it is.
+    pub(super) fn queue(&self, kind: Kind) -> &str {
+        if kind == Kind::Semaphore { &self.locks } else { &self.base }
+    }
+}
+
+/// Whether the store can hold the name, and which element is wrong if not.
+pub(super) fn check(key: &str) -> Result<()> {
+    if matches!(last_of(key), LOCKS | LEASES) {
+        return refuse("must not end with the element 'locks' or 'leases', which a semaphore has");
+    }
+    check_path(key)
+}
+
+#[cold]
+fn refuse(why: &str) -> Result<()> {
+    Err(Error::new(ErrorKind::InvalidInput, format!("a lock name over ZooKeeper {why}")))
+}
+
+/// What a path and a name have in common.
+pub(super) fn check_path(key: &str) -> Result<()> {
+    let path = key.strip_prefix('/').unwrap_or(key);
+    for (place, element) in path.split('/').enumerate() {
+        match element {
+            "" => return refuse("is a path: it must not have an empty element or a '/' at its end"),
+            "." | ".." => return refuse("must not have the element '.' or '..'"),
+            "zookeeper" if place == 0 => return refuse("must not begin with 'zookeeper', which is the server's own"),
+            _ if element.starts_with(PROTECTED) => {
+                return refuse("must not have an element that begins with '_c_', which marks the nodes of holders");
+            }
+            _ => {}
+        }
+    }
+    let is_bad =
+        |c: char| c.is_control() || ('\u{fff0}'..='\u{ffff}').contains(&c) || ('\u{e000}'..='\u{f8ff}').contains(&c);
+    if path.contains(is_bad) {
+        return refuse("must not have control characters or characters without a meaning");
+    }
+    Ok(())
+}
+
+/// The id under which a holder's nodes are found again: a UUID of version 8, made of the holder so
+/// that a repeated request has the same. `number`: of the permit, otherwise 0.
+pub(super) fn protection_id(holder: &Holder, number: u32) -> String {
+    id_from(holder.as_str(), number)
+}
+
+/// The id of what has the text of a holder.
+pub(super) fn id_from(text: &str, number: u32) -> String {
+    match text.split_once(':') {
+        // The first half is of the client, the second of the acquisition.
+        Some((client, count)) => {
+            let count = count.parse::<u64>().unwrap_or(0) & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000;
+            let second = format!("{count:016x}");
+            format!("{}-{}-{}", &client[..18], &second[..4], &second[4..])
+        }
+        // 96 random bits, and the number of the permit.
+        None => {
+            debug_assert_eq!(text.len(), 24, "{text}");
+            let variant = 0x8000 | (number & 0x3fff);
+            format!("{}-{}-8{}-{variant:04x}-{}{}", &text[..8], &text[8..12], &text[12..15], &text[15..24], "000")
+        }
+    }
+}
+
+/// What a node of a holder is called, without the sequence that the server puts behind it.
+pub(super) fn node_prefix(kind: Kind, id: &str) -> String {
+    let mark = match kind {
+        Kind::Read => READ,
+        Kind::Write => WRITE,
+        _ => LOCK,
+    };
+    format!("{PROTECTED}{id}-{mark}")
+}
+
+pub(super) fn lease_prefix(id: &str) -> String {
+    format!("{PROTECTED}{id}-{LEASE}")
+}
+
+/// The node of a reader that was the writer of this node.
+pub(super) fn downgraded(id: &str, write_node: &str) -> String {
+    format!("{PROTECTED}{id}-{READ}{}", sort_key(Kind::Write, write_node))
+}
+
+/// The mark of a change of a count, below its node.
+pub(super) fn mark(node: &str, id: &str) -> String {
+    format!("{node}/{MARK}{}", id_from(id, 0))
+}
+
+pub(super) fn is_mark(node: &str) -> bool {
+    node.starts_with(MARK)
+}
+
+/// Whether the node is that of the holder with this id.
+pub(super) fn is_of(node: &str, id: &str) -> bool {
+    node.strip_prefix(PROTECTED).and_then(|rest| rest.strip_prefix(id)).is_some_and(|rest| rest.starts_with('-'))
+}
+
+/// The id in a node's name, if it has one.
+pub(super) fn id_of(node: &str) -> Option<&str> {
+    node.strip_prefix(PROTECTED)?.get(..36)
+}
+
+pub(super) fn is_write(node: &str) -> bool {
+    node.contains(WRITE)
+}
+
+pub(super) fn is_read(node: &str) -> bool {
+    !is_write(node) && node.contains(READ)
+}
+
+/// The last part of a path.
+pub(super) fn last_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// What a node is sorted by: what follows the last mark, as Curator does it; a name without a mark
+/// as a whole.
+fn sort_key(kind: Kind, node: &str) -> &str {
+    let after = |text: &'_ str, mark: &str| text.rfind(mark).map(|at| at + mark.len());
+    match kind {
+        Kind::Read | Kind::Write => {
+            let node = after(node, READ).map_or(node, |at| &node[at..]);
+            after(node, WRITE).map_or(node, |at| &node[at..])
+        }
+        _ => after(node, LOCK).map_or(node, |at| &node[at..]),
+    }
+}
+
+/// The sequence number of a node, if it has one.
+pub(super) fn sequence(kind: Kind, node: &str) -> Option<i64> {
+    sort_key(kind, node).parse().ok()
+}
+
+/// In the order of their turns.
+pub(super) fn sorted(kind: Kind, mut nodes: Vec<String>) -> Vec<String> {
+    nodes.sort_by(|a, b| sort_key(kind, a).cmp(sort_key(kind, b)));
+    nodes
+}
+
+/// Whose turn it is for the node at `own` of a sorted list: its own (`None`), or which node it has
+/// to wait for.
+pub(super) fn predecessor(kind: Kind, nodes: &[String], own: usize) -> Option<&str> {
+    let before = &nodes[..own];
+    let blocker = match kind {
+        Kind::Read => before.iter().rfind(|node| is_write(node)),
+        _ => before.last(),
+    };
+    blocker.map(String::as_str)
+}
+
+/// Whether a node that comes now would have to wait.
+pub(super) fn keeps_out(kind: Kind, mut nodes: Vec<String>) -> bool {
+    // Behind all numbers, and before the nodes of others that stand behind them.
+    let newcomer = format!("{}{}", node_prefix(kind, ""), "9".repeat(10));
+    nodes.push(newcomer.clone());
+    let nodes = sorted(kind, nodes);
+    let own = nodes.iter().rposition(|node| *node == newcomer).expect("it was put there");
+    predecessor(kind, &nodes, own).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::holder::ClientId;
+    use std::time::Duration;
+
+    const A: &str = "_c_6c1d4dfc-7a43-4e2c-9a9a-0d3e1e1d2c3b-";
+
+    fn strings(nodes: &[&str]) -> Vec<String> {
+        nodes.iter().map(|node| (*node).to_owned()).collect()
+    }
+
+    #[test]
+    fn names_are_paths() {
+        assert_eq!(Paths::new("", "a").base, "/a");
+        assert_eq!(Paths::new("/app", "/a/b").base, "/app/a/b");
+        let paths = Paths::new("/app", "pool");
+        assert_eq!(
+            (&*paths.locks, &*paths.leases, &*paths.permits),
+            ("/app/pool/locks", "/app/pool/leases", "/app/pool/permits")
+        );
+        assert_eq!((paths.queue(Kind::Semaphore), paths.queue(Kind::Write)), ("/app/pool/locks", "/app/pool"));
+    }
+
+    #[test]
+    fn names_that_would_mean_something_else_are_refused() {
+        for good in
+            ["a", "/a", "a/b/c", "zookeeper-lock", "a/zookeeper", "locks/x", "a.b", "ä:1 %", "locksmith", "a/permits"]
+        {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "/",
+            "a//b",
+            "a/",
+            "//a",
+            ".",
+            "a/..",
+            "zookeeper",
+            "/zookeeper/x",
+            "_c_x",
+            "a/_c_",
+            "a/locks",
+            "leases",
+            "a\0b",
+            "a\u{7f}",
+            "\u{e001}",
+        ] {
+            assert_eq!(check(bad).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ids_are_uuids_and_always_the_same_for_a_holder() {
+        let client = ClientId::random(Duration::from_secs(5));
+        let (first, second) = (client.fresh_holder(), client.fresh_holder());
+        let is_uuid = |id: &str| {
+            let parts: Vec<usize> = id.split('-').map(str::len).collect();
+            parts == [8, 4, 4, 4, 12]
+                && id.as_bytes()[14] == b'8'
+                && matches!(id.as_bytes()[19], b'8'..=b'b')
+                && id.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
+        };
+        let id = protection_id(&first, 0);
+        assert!(is_uuid(&id), "{id}");
+        assert_eq!((&id, id.len()), (&protection_id(&first, 0), 36));
+        assert_ne!(id, protection_id(&second, 0));
+        let permits = Holder::random_permits();
+        let ids: Vec<String> = [0, 1, 9_999].map(|number| protection_id(&permits, number)).into();
+        assert!(ids.iter().all(|id| is_uuid(id)), "{ids:?}");
+        assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+        assert!(is_of(&format!("_c_{id}-lock-0000000001"), &id) && id_of(&format!("_c_{id}-lock-1")) == Some(&id));
+        assert!(!is_of(&format!("_c_{id}"), &id) && !is_of("lock-0000000001", &id) && id_of("lock-1").is_none());
+    }
+
+    #[test]
+    fn nodes_have_golden_names() {
+        let id = &A[3..39];
+        assert_eq!(node_prefix(Kind::Mutex, id), format!("{A}lock-"));
+        assert_eq!(node_prefix(Kind::Fair, id), format!("{A}lock-"));
+        assert_eq!(node_prefix(Kind::Semaphore, id), format!("{A}lock-"));
+        assert_eq!(node_prefix(Kind::Write, id), format!("{A}__WRIT__"));
+        assert_eq!(node_prefix(Kind::Read, id), format!("{A}__READ__"));
+        assert_eq!(lease_prefix(id), format!("{A}lease-"));
+        assert_eq!(downgraded(id, &format!("{A}__WRIT__0000000041")), format!("{A}__READ__0000000041"));
+    }
+
+    /// As Curator sorts them.
+    #[test]
+    fn locks_stand_in_the_order_of_their_sequences() {
+        let nodes = [
+            "zzz",
+            "_c_ffffffff-7a43-4e2c-9a9a-0d3e1e1d2c3b-lock-0000000002",
+            "_c_00000000-7a43-4e2c-9a9a-0d3e1e1d2c3b-lock-0000000010",
+            "mine-lock-0000000003",
+            "!x",
+        ];
+        let order = sorted(Kind::Mutex, strings(&nodes));
+        assert_eq!(order, strings(&["!x", nodes[1], nodes[3], nodes[2], "zzz"]));
+        assert_eq!(predecessor(Kind::Mutex, &order, 0), None);
+        assert_eq!(predecessor(Kind::Mutex, &order, 1), Some("!x"));
+        assert_eq!(predecessor(Kind::Fair, &order, 3), Some(nodes[3]));
+        assert_eq!((sequence(Kind::Mutex, nodes[1]), sequence(Kind::Mutex, "zzz")), (Some(2), None));
+    }
+
+    #[test]
+    fn readers_wait_for_writers_only() {
+        let node = |name: &str| format!("{A}{name}");
+        let unsorted = [
+            "__READ__0000000007",
+            "__WRIT__0000000005",
+            "__READ__0000000003",
+            "__WRIT__0000000006",
+            "__READ__0000000004",
+        ];
+        let order = sorted(Kind::Write, unsorted.iter().map(|name| node(name)).collect());
+        let expected: Vec<String> = [
+            "__READ__0000000003",
+            "__READ__0000000004",
+            "__WRIT__0000000005",
+            "__WRIT__0000000006",
+            "__READ__0000000007",
+        ]
+        .iter()
+        .map(|name| node(name))
+        .collect();
+        assert_eq!(order, expected);
+        assert_eq!((predecessor(Kind::Read, &order, 0), predecessor(Kind::Read, &order, 1)), (None, None));
+        assert_eq!(predecessor(Kind::Write, &order, 2), Some(&*order[1]), "any reader before it");
+        assert_eq!(predecessor(Kind::Read, &order, 4), Some(&*order[3]), "the nearest writer before it");
+        assert!(is_read(&order[0]) && is_write(&order[2]) && !is_read(&order[2]));
+        // A reader inside a write hold has the writer's place.
+        let nested = sorted(
+            Kind::Read,
+            vec![node("__WRIT__0000000009"), node("__READ__0000000008"), node("__READ__0000000009")],
+        );
+        assert_eq!(last_of(&format!("/a/{}", nested[0])), node("__READ__0000000008"));
+        assert_eq!(sequence(Kind::Read, &nested[1]), Some(9));
+    }
+}

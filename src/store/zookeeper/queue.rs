@@ -1,0 +1,332 @@
+//! Standing in line: entering a queue, looking whose turn it is, leaving, and finding out what
+//! became of a request without a reply.
+//!
+//! A place is an ephemeral sequential node. Its turn has come when nothing stands before it that
+//! excludes it. Each waiter watches only the node that it waits for, and *looks again* at the whole
+//! list when that changes: a reader of Java that was the writer appears before us later than we
+//! came.
+//!
+//! An unknown outcome is settled by `sync` and a look for the holder's id. Without the `sync` a
+//! server that lags behind may not show a node that stands, and the node would keep out everybody
+//! for as long as the session lives.
+
+use std::time::Instant;
+
+use super::client::{Exchange, Failure, Watch};
+use super::nodes::Node;
+use super::wire::{Code, Created, Mode, Reply, Request};
+use super::{ZooKeeperStore, names};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{Topic, UnknownOutcomes};
+
+/// How often a request is repeated because the directory, or what was waited for, came or went
+/// meanwhile.
+pub(super) const TRIES: u32 = 20;
+
+/// A request of the session of this generation may have run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unsettled {
+    pub(super) generation: u64,
+}
+
+/// Where a place in a queue stands.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// Nothing is before it.
+    First,
+    /// This node has to go first.
+    Behind(String),
+    /// It is not there any more.
+    Gone,
+}
+
+pub(super) type Asked<T> = std::result::Result<T, Failure>;
+
+/// Whether the server has refused it, so that a repeat would fail in the same way.
+pub(super) fn is_refused<T>(outcome: &Asked<T>) -> bool {
+    matches!(outcome, Err(Failure::NotSent(error)) if !error.kind().is_outage())
+}
+
+/// Turns an error of the caller's own into one after which nothing is unknown.
+pub(super) fn certain(error: Error) -> Failure {
+    Failure::NotSent(error)
+}
+
+pub(super) fn unsettled(unknowns: &UnknownOutcomes) -> Option<Unsettled> {
+    unknowns.get::<Unsettled>().copied()
+}
+
+impl ZooKeeperStore {
+    /// Keeps the outcome in mind if it is unknown, and forgets what was unknown if it is not.
+    pub(super) fn note<T>(&self, outcome: Asked<T>, unknowns: &mut UnknownOutcomes) -> Result<T> {
+        match outcome {
+            Ok(value) => {
+                unknowns.clear();
+                Ok(value)
+            }
+            Err(failure) => {
+                if let Failure::Unknown { generation, .. } = &failure {
+                    unknowns.set(Unsettled { generation: *generation });
+                }
+                Err(failure.into_error())
+            }
+        }
+    }
+
+    /// Asks, and once more if the connection ended under the request: over the next connection it
+    /// turns out what became of the first one.
+    pub(super) fn repeated<T>(
+        &self,
+        unknowns: &mut UnknownOutcomes,
+        mut ask: impl FnMut(&UnknownOutcomes) -> Asked<T>,
+    ) -> Asked<T> {
+        let give_up = Instant::now() + self.client.io_timeout();
+        match ask(unknowns) {
+            // An answer that did not come in time has taken all the time that there is, and the
+            // caller has to hear of one that makes no sense.
+            Err(Failure::Unknown { error, generation })
+                if error.kind() == ErrorKind::Unreachable && Instant::now() < give_up =>
+            {
+                unknowns.set(Unsettled { generation });
+                ask(unknowns)
+            }
+            outcome => outcome,
+        }
+    }
+
+    pub(super) fn ask(&self, requests: &[Request]) -> Asked<Exchange> {
+        self.client.ask(requests, None)
+    }
+
+    /// The node of a holder, if its session is still the present one.
+    pub(super) fn node_of(&self, name: &LockName, holder: &Holder) -> Option<Node> {
+        let node = self.nodes.get(name, holder)?;
+        if node.session.generation == self.client.generation() && !node.is_gone() {
+            return Some(node);
+        }
+        self.nodes.remove(&self.client, name, holder);
+        None
+    }
+
+    /// What is written into a node: who it is of. The holder comes first, for
+    /// [`inspect`](super::inspect); the rest is for people.
+    pub(super) fn data_of(&self, holder: &Holder) -> Vec<u8> {
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("without a name");
+        let (holder, client, process) = (holder.as_str(), &self.client_name, std::process::id());
+        format!("{holder} {client} pid {process} on {}, thread {thread}", self.host).into_bytes()
+    }
+
+    /// The request for a place in the queue of a name.
+    pub(super) fn enter_request(&self, name: &LockName, holder: &Holder) -> Request {
+        let prefix = names::node_prefix(name.kind, &names::protection_id(holder, 0));
+        let path = format!("{}/{prefix}", self.paths(name).queue(name.kind));
+        Request::create(&path, &self.data_of(holder), self.acl, Mode::EphemeralSequential)
+    }
+
+    /// Enters the queue of a name, and returns the new node with the list of all.
+    pub(super) fn enter(&self, name: &LockName, holder: &Holder) -> Asked<(Node, Vec<String>)> {
+        let directory = self.paths(name).queue(name.kind).to_owned();
+        let (enter, list) = (self.enter_request(name, holder), Request::children(&directory, false));
+        for _ in 0..TRIES {
+            let exchange = self.ask(&[enter.clone(), list.clone()])?;
+            let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+            match entered.code {
+                Code::OK => {
+                    let node = self.entered(name, holder, &exchange, entered.created().map_err(certain)?);
+                    return Ok((node, list_in(listed, &directory)?));
+                }
+                Code::NO_NODE => {
+                    let mut changes = self.missing([&*directory])?;
+                    changes.push(enter.clone());
+                    let exchange = self.ask(&[Request::multi(&changes), list.clone()])?;
+                    let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+                    if let Some(created) = created_in(entered, &changes, &directory)?.pop() {
+                        let node = self.entered(name, holder, &exchange, created);
+                        return Ok((node, list_in(listed, &directory)?));
+                    }
+                }
+                code => return Err(certain(code.to_error(&directory))),
+            }
+        }
+        Err(certain(busy_directory(&directory)))
+    }
+
+    /// Notes a place that was made.
+    pub(super) fn entered(&self, name: &LockName, holder: &Holder, exchange: &Exchange, created: Created) -> Node {
+        let node = Node::new(&exchange.session, created);
+        if names::sequence(name.kind, names::last_of(&node.path)).is_some_and(|number| number > names::MOST_SEQUENCE) {
+            log::warn!(
+                "the nodes of {:?} are numbered up to 2^31 and then stand in a wrong order: let the lock be unused for \
+                 a minute, so that its directory is removed and the numbers begin anew",
+                name.name
+            );
+        }
+        self.nodes.put(&self.client, name, holder, node.clone());
+        node
+    }
+
+    /// The list of a directory; empty if there is none. `up_to_date`: nothing that the leader
+    /// knows is missing.
+    pub(super) fn list(&self, directory: &str, up_to_date: bool) -> Asked<Vec<String>> {
+        let list = Request::children(directory, false);
+        let exchange = match up_to_date {
+            true => self.ask(&[Request::sync(&self.root()), list])?,
+            false => self.ask(&[list])?,
+        };
+        list_in(exchange.replies.last().expect("a reply for each request"), directory)
+    }
+
+    /// Whether others had the name within the last session timeout.
+    pub(super) fn was_busy(&self, name: &LockName) -> bool {
+        self.busy_names.was_busy(name, self.client.now(), self.lease())
+    }
+
+    /// Whether a lock that others had a moment ago is still not free, as the leader knows it.
+    pub(super) fn is_still_busy(&self, name: &LockName) -> Asked<bool> {
+        if !self.was_busy(name) {
+            return Ok(false);
+        }
+        let is_busy = names::keeps_out(name.kind, self.list(self.paths(name).queue(name.kind), true)?);
+        if !is_busy {
+            self.busy_names.forget(name);
+        }
+        Ok(is_busy)
+    }
+
+    pub(super) fn root(&self) -> String {
+        if self.chroot.is_empty() { "/".to_owned() } else { self.chroot.clone() }
+    }
+
+    /// Finds what a request of unknown outcome has made: the holder's place, if it stands.
+    pub(super) fn find(&self, name: &LockName, holder: &Holder, unsettled: Unsettled) -> Asked<Option<Node>> {
+        if unsettled.generation < self.client.generation() {
+            return Ok(None);
+        }
+        let directory = self.paths(name).queue(name.kind).to_owned();
+        let id = names::protection_id(holder, 0);
+        let found = self.list(&directory, true)?.into_iter().find(|node| names::is_of(node, &id));
+        let Some(found) = found else { return Ok(None) };
+        let path = format!("{directory}/{found}");
+        let exchange = self.ask(&[Request::get_data(&path, false)])?;
+        let reply = &exchange.replies[0];
+        if reply.code == Code::NO_NODE {
+            return Ok(None);
+        }
+        if !reply.code.is_ok() {
+            return Err(certain(reply.code.to_error(&path)));
+        }
+        let (_, stat) = reply.data().map_err(certain)?;
+        let node = self.entered(name, holder, &exchange, Created { path, stat });
+        Ok(Some(node))
+    }
+
+    /// Where a place stands in a list.
+    pub(super) fn standing(&self, kind: Kind, list: Vec<String>, node: &Node) -> Standing {
+        let list = names::sorted(kind, list);
+        let own = names::last_of(&node.path);
+        match list.iter().position(|other| other == own) {
+            None => Standing::Gone,
+            Some(own) => match names::predecessor(kind, &list, own) {
+                None => Standing::First,
+                Some(before) => Standing::Behind(before.to_owned()),
+            },
+        }
+    }
+
+    /// Has the waiter told when the node goes that it waits for. False: that is gone already.
+    ///
+    /// # Errors
+    /// `WrongType` for a node that no session ends: it was left there by hand, or by another
+    /// program, and would be waited for without an end.
+    pub(super) fn watch(&self, name: &LockName, holder: &Holder, before: &str) -> Asked<bool> {
+        let path = format!("{}/{before}", self.paths(name).queue(name.kind));
+        let present = self.client.present().map(|(_, link)| link);
+        let known = self.nodes.get(name, holder).and_then(|node| node.waits_for);
+        if known.as_ref().is_some_and(|(known, link)| *known == path && Some(*link) == present) {
+            return Ok(true);
+        }
+        self.stop_watching(name, holder, known.map(|(path, _)| path));
+        let topics = vec![Topic::turn(name, holder.as_str()), Topic::freed(name)];
+        let exchange = self.client.ask(&[Request::get_data(&path, true)], Some((&path, Watch::Turn(topics))))?;
+        let reply = &exchange.replies[0];
+        match reply.code {
+            Code::OK => {}
+            Code::NO_NODE => {
+                self.client.unwatch_all(&path);
+                return Ok(false);
+            }
+            code => return Err(certain(code.to_error(&path))),
+        }
+        let (_, stat) = reply.data().map_err(certain)?;
+        if stat.ephemeral_owner == 0 {
+            let why = format!(
+                "the node {path} stands before all others and belongs to no session, so no lock below it is ever free: \
+                 remove it if no program needs it, or use another name"
+            );
+            return Err(certain(Error::new(ErrorKind::WrongType, why)));
+        }
+        self.nodes.update(name, holder, |node| node.waits_for = Some((path, exchange.link)));
+        Ok(true)
+    }
+
+    fn stop_watching(&self, name: &LockName, holder: &Holder, path: Option<String>) {
+        if let Some(path) = path {
+            self.client.unwatch(&path, &Topic::turn(name, holder.as_str()));
+        }
+    }
+
+    /// Forgets a holder's nodes, and has them deleted without waiting for that.
+    pub(super) fn leave_later(&self, name: &LockName, holder: &Holder) {
+        if let Some(node) = self.forget(name, holder) {
+            self.client.delete_later(node.session.generation, node.into_paths());
+        }
+    }
+
+    pub(super) fn forget(&self, name: &LockName, holder: &Holder) -> Option<Node> {
+        let node = self.nodes.remove(&self.client, name, holder)?;
+        self.stop_watching(name, holder, node.waits_for.clone().map(|(path, _)| path));
+        Some(node)
+    }
+}
+
+/// The list of a directory. `None`: there is none.
+pub(super) fn children_in(listed: &Reply, directory: &str) -> Asked<Option<Vec<String>>> {
+    match listed.code {
+        Code::OK => listed.children().map(Some).map_err(certain),
+        Code::NO_NODE => Ok(None),
+        code => Err(certain(code.to_error(directory))),
+    }
+}
+
+/// The list of a directory; empty if there is none.
+fn list_in(listed: &Reply, directory: &str) -> Asked<Vec<String>> {
+    children_in(listed, directory).map(Option::unwrap_or_default)
+}
+
+/// The nodes that a transaction has made; none if one of its changes was refused, because a node
+/// was there or was missing.
+pub(super) fn created_in(reply: &Reply, requested: &[Request], about: &str) -> Asked<Vec<Created>> {
+    use super::wire::Change;
+    if !reply.code.is_ok() {
+        return Err(certain(reply.code.to_error(about)));
+    }
+    let mut created = Vec::new();
+    for change in reply.changes(requested).map_err(certain)? {
+        match change {
+            Change::Created(node) => created.push(node),
+            Change::Done | Change::Failed(Code::OK) => {}
+            Change::Failed(Code::NODE_EXISTS | Code::NO_NODE) => return Ok(Vec::new()),
+            Change::Failed(code) => return Err(certain(code.to_error(about))),
+        }
+    }
+    Ok(created)
+}
+
+#[cold]
+pub(super) fn busy_directory(directory: &str) -> Error {
+    let why = format!("{directory} was made and removed again and again meanwhile: try once more");
+    Error::new(ErrorKind::NotReady, why)
+}

@@ -1,0 +1,267 @@
+//! The semaphore, as Curator's `InterProcessSemaphoreV2`: who wants permits takes its turn in
+//! `locks`, and makes a node for each permit in `leases` once there is room for them. Then the next
+//! one takes its turn.
+
+use std::time::Duration;
+
+use super::client::{Session, Watch};
+use super::nodes::Node;
+use super::queue::{Asked, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled};
+use super::wire::{Code, Mode, Reply, Request};
+use super::{ZooKeeperStore, names};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::Holder;
+use crate::base::lock_name::LockName;
+use crate::store::{Acquire, Acquired, Granted, Release, Released, Topic, UnknownOutcomes, Waiting};
+
+/// A count: four bytes, as Curator's `SharedCount`. `None`: there is no such node.
+pub(super) fn count_in(reply: &Reply, path: &str) -> Asked<Option<(i64, super::wire::Stat)>> {
+    match reply.code {
+        Code::OK => {}
+        Code::NO_NODE => return Ok(None),
+        code => return Err(certain(code.to_error(path))),
+    }
+    let (data, stat) = reply.data().map_err(certain)?;
+    let bytes: [u8; 4] = data.try_into().map_err(|_| {
+        let why = format!("the node {path} has no count of four bytes: something else uses the name");
+        certain(Error::new(ErrorKind::WrongType, why))
+    })?;
+    Ok(Some((i32::from_be_bytes(bytes).into(), stat)))
+}
+
+/// How long a turn takes at least, if permits are free: two round trips, one of which is written to
+/// disk.
+const TURN: Duration = Duration::from_millis(2);
+
+/// As many permits are free as were asked for.
+struct Room {
+    has_directory: bool,
+}
+
+impl ZooKeeperStore {
+    pub(super) fn acquire_permits(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+        let Acquire { name, holder, waiting, .. } = *acquire;
+        let outcome = self.repeated(unknowns, |unknowns| self.try_permits(acquire, unknowns));
+        let stays = match &outcome {
+            Ok(Acquired::Granted(_)) => true,
+            Ok(Acquired::Busy { .. }) => waiting != Waiting::No,
+            Ok(_) => false,
+            Err(failure) => {
+                waiting != Waiting::No
+                    && !matches!(failure, super::client::Failure::NotSent(e) if !e.kind().is_outage())
+            }
+        };
+        if !stays {
+            self.leave_later(name, holder);
+        }
+        self.note(outcome, unknowns)
+    }
+
+    fn try_permits(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Acquired> {
+        let Acquire { name, holder, .. } = *acquire;
+        let sent_at = self.client.now();
+        if let Some(node) = self.node_of(name, holder).filter(|node| node.granted) {
+            return Ok(Acquired::Granted(permits_granted(&node, sent_at)));
+        }
+        if let Some(node) = self.find_permits(acquire, unknowns)? {
+            return Ok(Acquired::Granted(permits_granted(&node, sent_at)));
+        }
+        let is_try = acquire.waiting == Waiting::No;
+        if is_try && unknowns.is_empty() && self.was_busy(name) {
+            self.ask(&[Request::sync(&self.root())])?;
+            if let Err(refused) = self.check_room(acquire)? {
+                return Ok(refused);
+            }
+        }
+        let (mut node, mut list) = self.place(name, holder, unknowns)?;
+        for _ in 0..TRIES {
+            match self.standing(name.kind, list, &node) {
+                Standing::First => match self.take_permits(acquire, &node, sent_at)? {
+                    Some(acquired) => return Ok(acquired),
+                    None => list = self.list(&self.paths(name).locks, false)?,
+                },
+                Standing::Behind(_) if is_try => {
+                    if let Err(refused) = self.check_room(acquire)? {
+                        return Ok(refused);
+                    }
+                    // There are permits: whoever is before it has its turn for a moment, or waits
+                    // for more of them than there are.
+                    std::thread::sleep(TURN);
+                    list = self.list(&self.paths(name).locks, false)?;
+                }
+                Standing::Behind(before) => match self.watch(name, holder, &before)? {
+                    true => return Ok(self.busy()),
+                    false => list = self.list(&self.paths(name).locks, false)?,
+                },
+                Standing::Gone => {
+                    self.leave_later(name, holder);
+                    (node, list) = self.enter(name, holder)?;
+                }
+            }
+        }
+        if is_try {
+            return Ok(self.busy());
+        }
+        Err(certain(busy_directory(&self.paths(name).locks)))
+    }
+
+    /// After a request of unknown outcome: permits that stand were granted, because the transaction
+    /// that made them gave the turn back.
+    fn find_permits(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Option<Node>> {
+        let Some(before) = unsettled(unknowns).filter(|before| before.generation == self.client.generation()) else {
+            return Ok(None);
+        };
+        let Acquire { name, holder, permits, .. } = *acquire;
+        let (session, found) = self.permits_of(name, holder, permits)?;
+        if found.is_empty() || session.generation != before.generation {
+            return Ok(None);
+        }
+        let node = Node::with_permits(&session, found);
+        self.nodes.put(&self.client, name, holder, node.clone());
+        Ok(Some(node))
+    }
+
+    /// The paths of a holder's permits, as the leader knows them, and the session in which it was
+    /// asked.
+    fn permits_of(&self, name: &LockName, holder: &Holder, permits: u32) -> Asked<(Session, Vec<String>)> {
+        let leases = &self.paths(name).leases;
+        let ids: std::collections::HashSet<String> =
+            (0..permits).map(|number| names::protection_id(holder, number)).collect();
+        let exchange = self.ask(&[Request::sync(&self.root()), Request::children(leases, false)])?;
+        let list = children_in(&exchange.replies[1], leases)?.unwrap_or_default();
+        let is_own = |node: &String| names::id_of(node).is_some_and(|id| ids.contains(id));
+        let own = list.into_iter().filter(is_own).map(|node| format!("{leases}/{node}")).collect();
+        Ok((exchange.session, own))
+    }
+
+    /// Whether so many permits are free, and if not what the answer is. Watches for those that are
+    /// given back, if `watch` is given.
+    fn look_for_room(&self, acquire: &Acquire<'_>, watch: bool) -> Asked<(std::result::Result<Room, Acquired>, u64)> {
+        let Acquire { name, holder, permits, .. } = *acquire;
+        let paths = self.paths(name);
+        let topics = || vec![Topic::turn(name, holder.as_str()), Topic::freed(name)];
+        let told = watch.then(|| (paths.leases.as_str(), Watch::Turn(topics())));
+        let requests = [Request::children(&paths.leases, watch), Request::get_data(&paths.permits, false)];
+        let exchange = self.client.ask(&requests, told)?;
+        let [leases, size] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+        let all = count_in(size, &paths.permits)?.map_or(0, |(count, _)| count);
+        let taken = children_in(leases, &paths.leases)?;
+        let has_directory = taken.is_some();
+        // Curator counts in the same way.
+        let taken = i64::try_from(taken.unwrap_or_default().len()).unwrap_or(i64::MAX);
+        let room = if all < i64::from(permits) {
+            Err(Acquired::TooFew { permits: u64::try_from(all).unwrap_or(0) })
+        } else if taken.saturating_add(permits.into()) > all {
+            Err(self.busy())
+        } else {
+            Ok(Room { has_directory })
+        };
+        Ok((room, exchange.link))
+    }
+
+    fn check_room(&self, acquire: &Acquire<'_>) -> Asked<std::result::Result<Room, Acquired>> {
+        self.look_for_room(acquire, false).map(|(room, _)| room)
+    }
+
+    /// The turn of this holder has come: nobody else adds permits until it gives the turn back.
+    /// `None`: it was not its turn any more.
+    fn take_permits(
+        &self,
+        acquire: &Acquire<'_>,
+        turn: &Node,
+        sent_at: crate::base::lease::Moment,
+    ) -> Asked<Option<Acquired>> {
+        let Acquire { name, holder, .. } = *acquire;
+        let leases = &self.paths(name).leases;
+        let mut room = self.check_room(acquire)?;
+        if matches!(room, Err(Acquired::Busy { .. })) && acquire.waiting != Waiting::No {
+            self.client.unwatch(leases, &Topic::turn(name, holder.as_str()));
+            let (seen, link) = self.look_for_room(acquire, true)?;
+            room = seen;
+            self.nodes.update(name, holder, |node| node.waits_for = Some((leases.clone(), link)));
+        }
+        let room = match room {
+            Ok(room) => room,
+            Err(refused) => {
+                self.busy_names.note(name, sent_at);
+                return Ok(Some(refused));
+            }
+        };
+        let Some(permits) = self.make_permits(acquire, turn, room)? else { return Ok(None) };
+        self.client.unwatch(leases, &Topic::turn(name, holder.as_str()));
+        let node = Node::with_permits(&turn.session, permits);
+        self.nodes.put(&self.client, name, holder, node.clone());
+        Ok(Some(Acquired::Granted(permits_granted(&node, sent_at))))
+    }
+
+    /// One transaction makes the permits and gives the turn back, so that a permit that stands is
+    /// one that was granted. `None`: the turn was over, or the directory came or went.
+    fn make_permits(&self, acquire: &Acquire<'_>, turn: &Node, room: Room) -> Asked<Option<Vec<String>>> {
+        let Acquire { name, holder, permits, .. } = *acquire;
+        let leases = &self.paths(name).leases;
+        let data = self.data_of(holder);
+        let mut requests = Vec::with_capacity(permits as usize + 2);
+        if !room.has_directory {
+            requests.push(Request::create(leases, &[], self.acl, Mode::Container));
+        }
+        for number in 0..permits {
+            let prefix = names::lease_prefix(&names::protection_id(holder, number));
+            requests.push(Request::create(&format!("{leases}/{prefix}"), &data, self.acl, Mode::EphemeralSequential));
+        }
+        // Of a session that is over: then nothing is made in the present one.
+        requests.push(Request::delete(&turn.path));
+        let exchange = self.ask(&[Request::multi(&requests)])?;
+        let mut created = created_in(&exchange.replies[0], &requests, leases)?;
+        if created.is_empty() {
+            return Ok(None);
+        }
+        let made = created.split_off(created.len() - permits as usize);
+        Ok(Some(made.into_iter().map(|created| created.path).collect()))
+    }
+
+    pub(super) fn release_permits(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
+        let outcome = self.repeated(unknowns, |unknowns| self.try_release_permits(release, unknowns));
+        self.note(outcome, unknowns)
+    }
+
+    fn try_release_permits(&self, release: &Release<'_>, unknowns: &UnknownOutcomes) -> Asked<Released> {
+        let Release { name, holder, permits, granted, .. } = *release;
+        let repeated = unsettled(unknowns).is_some();
+        let mut paths = match self.node_of(name, holder) {
+            Some(node) => node.into_paths(),
+            // Their id may come from elsewhere.
+            None if granted && !repeated => self.permits_of(name, holder, permits)?.1,
+            None => Vec::new(),
+        };
+        if repeated {
+            paths.extend(self.permits_of(name, holder, permits)?.1);
+            let id = names::protection_id(holder, 0);
+            let locks = &self.paths(name).locks;
+            let turns = self.list(locks, true)?.into_iter().filter(|node| names::is_of(node, &id));
+            paths.extend(turns.map(|node| format!("{locks}/{node}")));
+            paths.sort();
+            paths.dedup();
+        }
+        let mut given_back = 0;
+        if !paths.is_empty() {
+            let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
+            let exchange = self.ask(&deletes)?;
+            for (reply, path) in exchange.replies.iter().zip(&paths) {
+                match reply.code {
+                    Code::OK => given_back += 1,
+                    Code::NO_NODE => {}
+                    code => return Err(certain(code.to_error(path))),
+                }
+            }
+        }
+        self.forget(name, holder);
+        if given_back > 0 || repeated {
+            return Ok(Released::Freed { listeners: None, next: None });
+        }
+        Ok(Released::NotHeld)
+    }
+}
+
+fn permits_granted(node: &Node, sent_at: crate::base::lease::Moment) -> Granted {
+    Granted { token: 0, sent_at, session: Some(node.session.term.clone()), next: None }
+}

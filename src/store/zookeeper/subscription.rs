@@ -1,0 +1,125 @@
+//! What wakes waiters: messages of the I/O thread, in a channel. A waiter with a place in a queue
+//! has the node watched that it waits for when it enters; a latch is watched while somebody waits.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::Duration;
+
+use super::client::Client;
+use super::names::Paths;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::event::Interrupt;
+use crate::base::lock_name::Kind;
+use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
+
+/// Both halves of a subscription.
+pub(super) fn subscribe(
+    client: &Arc<Client>,
+    chroot: &str,
+    read_timeout: Duration,
+) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
+    let (sender, receiver) = channel();
+    client.publish_to(Some(sender.clone()));
+    let half = Half { client: client.clone(), chroot: chroot.to_owned(), sender: sender.clone() };
+    (Box::new(Messages { receiver, sender, read_timeout }), Box::new(half))
+}
+
+struct Messages {
+    receiver: Receiver<Result<Received>>,
+    sender: Sender<Result<Received>>,
+    read_timeout: Duration,
+}
+
+struct Waker(Sender<Result<Received>>);
+
+impl Interrupt for Waker {
+    fn interrupt(&self) {
+        let _ = self.0.send(Ok(Received::Timeout));
+    }
+}
+
+impl Subscriber for Messages {
+    fn receive(&mut self) -> Result<Received> {
+        self.receive_within(self.read_timeout)
+    }
+
+    fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(Arc::new(Waker(self.sender.clone())))
+    }
+
+    fn receive_within(&mut self, timeout: Duration) -> Result<Received> {
+        loop {
+            let received = match timeout.is_zero() {
+                true => self.receiver.try_recv().map_err(|e| match e {
+                    TryRecvError::Empty => RecvTimeoutError::Timeout,
+                    TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+                }),
+                false => self.receiver.recv_timeout(timeout),
+            };
+            match received {
+                // The interruption of an earlier wait, with messages behind it perhaps.
+                Ok(Ok(Received::Timeout)) if timeout.is_zero() => {}
+                Ok(received) => return received,
+                Err(RecvTimeoutError::Timeout) => return Ok(Received::Timeout),
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+            }
+        }
+    }
+}
+
+struct Half {
+    client: Arc<Client>,
+    chroot: String,
+    sender: Sender<Result<Received>>,
+}
+
+impl Half {
+    fn latch(&self, topic: &Topic) -> Option<String> {
+        (topic.kind == Kind::Latch).then(|| Paths::new(&self.chroot, &topic.key).base)
+    }
+}
+
+impl SubscriptionSender for Half {
+    fn watch(&mut self, topics: &[&Topic]) -> Result<bool> {
+        let mut has_latches = false;
+        for topic in topics {
+            if let Some(path) = self.latch(topic) {
+                self.client.stand_by(&path, topic)?;
+                has_latches = true;
+            }
+        }
+        if !has_latches {
+            // Places are watched already.
+            return Ok(true);
+        }
+        let places = topics.iter().filter(|topic| self.latch(topic).is_none()).map(|&topic| topic.clone()).collect();
+        self.sender.send(Ok(Received::Watching(places))).map_err(|_| ended())?;
+        Ok(false)
+    }
+
+    fn unwatch(&mut self, topic: &Topic) -> Result<()> {
+        if let Some(path) = self.latch(topic) {
+            self.client.stand_down(&path);
+        }
+        Ok(())
+    }
+
+    fn covers(&self, topic: &Topic) -> bool {
+        topic.kind != Kind::Latch
+    }
+
+    fn ping(&mut self) -> Result<()> {
+        // The session looks after the connection by itself.
+        self.sender.send(Ok(Received::Alive)).map_err(|_| ended())
+    }
+
+    fn close(&self) {
+        self.client.publish_to(None);
+        let _ = self.sender.send(Err(ended()));
+    }
+}
+
+#[cold]
+fn ended() -> Error {
+    Error::new(ErrorKind::Unreachable, "the subscription has ended")
+}

@@ -1,0 +1,91 @@
+//! What the server answers in place of a result.
+
+use crate::base::error::{Error, ErrorKind};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Code(pub(crate) i32);
+
+impl Code {
+    pub(crate) const OK: Self = Self(0);
+    pub(crate) const NO_NODE: Self = Self(-101);
+    pub(crate) const BAD_VERSION: Self = Self(-103);
+    pub(crate) const NODE_EXISTS: Self = Self(-110);
+    pub(crate) const NOT_EMPTY: Self = Self(-111);
+    pub(crate) const SESSION_EXPIRED: Self = Self(-112);
+    pub(crate) const SESSION_MOVED: Self = Self(-118);
+
+    pub(crate) fn is_ok(self) -> bool {
+        self == Self::OK
+    }
+
+    /// Whether nothing that is sent on this connection can run any more.
+    pub(crate) fn ends_the_connection(self) -> bool {
+        matches!(self, Self::SESSION_EXPIRED | Self::SESSION_MOVED)
+    }
+
+    /// As an error, where the caller expected no such answer. `about`: the path of the request.
+    #[cold]
+    pub(crate) fn to_error(self, about: &str) -> Error {
+        let (kind, why) = match self.0 {
+            -4 | -7 | -118 => (ErrorKind::Unreachable, "the connection is not the session's any more"),
+            -112 => (ErrorKind::Unreachable, "the session has expired, and a new one is made"),
+            -102 => (
+                ErrorKind::Denied,
+                "the nodes there are not for this identity: set the digest identity in the URL, or mend their ACL",
+            ),
+            -115 | -124 => (ErrorKind::Denied, "the server does not accept the identity: check the one in the URL"),
+            -114 => (ErrorKind::Denied, "the server refuses the ACL: creator_only needs a digest identity in the URL"),
+            -108 => (
+                ErrorKind::WrongType,
+                "the node above it is ephemeral and can have no children: another program uses the name",
+            ),
+            -111 => (ErrorKind::WrongType, "the node there has children: another program uses the name"),
+            -6 => (ErrorKind::Unsupported, "the server does not know this request: ZooKeeper 3.5 or later is needed"),
+            -125 => (ErrorKind::Full, "the quota of the path is used up: raise it with setquota"),
+            -127 => (ErrorKind::NotReady, "the server has too much to do"),
+            -119 => (
+                ErrorKind::ReadOnly,
+                "the server has no majority and serves only reads: start the other servers, or name them in the URL",
+            ),
+            -8 => (ErrorKind::InvalidInput, "the server refuses the path or an argument"),
+            -5 => (ErrorKind::Protocol, "the server could not read the request"),
+            -101 => (ErrorKind::Server, "there is no such node"),
+            -103 => (ErrorKind::Server, "its data was changed by another client at the same time"),
+            -110 => (ErrorKind::Server, "there is such a node already"),
+            _ => (ErrorKind::Server, "the server refuses it"),
+        };
+        Error::new(kind, format!("{about}: {why} (ZooKeeper's error {})", self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_the_kinds_of_the_crate() {
+        let kinds = [
+            (-4, ErrorKind::Unreachable),
+            (-7, ErrorKind::Unreachable),
+            (-118, ErrorKind::Unreachable),
+            (-102, ErrorKind::Denied),
+            (-114, ErrorKind::Denied),
+            (-115, ErrorKind::Denied),
+            (-124, ErrorKind::Denied),
+            (-108, ErrorKind::WrongType),
+            (-6, ErrorKind::Unsupported),
+            (-125, ErrorKind::Full),
+            (-127, ErrorKind::NotReady),
+            (-119, ErrorKind::ReadOnly),
+            (-8, ErrorKind::InvalidInput),
+            (-5, ErrorKind::Protocol),
+            (-9999, ErrorKind::Server),
+            (17, ErrorKind::Server),
+        ];
+        for (code, kind) in kinds {
+            let error = Code(code).to_error("/a");
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains("/a"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Connecting: which server, TLS or not, the session, the identity.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::frames::FrameReader;
+use super::reply::{Connected, Reply};
+use super::request::{AUTH_XID, Request, SessionId, connect_frame};
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
+use crate::store::net::{Address, Stream};
+#[cfg(feature = "tls")]
+use crate::store::tls::{TlsClient, TlsFailure};
+
+/// The servers of one ensemble, and how to greet them.
+pub(crate) struct Servers {
+    pub(crate) addresses: Vec<Address>,
+    /// `user:password` of a digest identity.
+    pub(crate) digest: Option<String>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Arc<TlsClient>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Where to begin: that of the last connection, or the next one after it has failed.
+    pub(crate) next: AtomicUsize,
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.addresses).finish()
+    }
+}
+
+/// A connection whose session stands.
+pub(crate) struct Greeting {
+    pub(crate) stream: Stream,
+    pub(crate) reader: FrameReader,
+    pub(crate) address: Address,
+    pub(crate) session: SessionId,
+    /// The session timeout that the server grants.
+    pub(crate) timeout: Duration,
+    /// The instant before the request for the session went out.
+    pub(crate) sent_at: Moment,
+}
+
+/// The session that is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) session: Option<SessionId>,
+    /// The last change that this client has seen: a server that lags behind it refuses.
+    pub(crate) last_zxid: i64,
+    pub(crate) timeout: Duration,
+}
+
+impl Servers {
+    /// Tries each server once; they share `within`. `Ok(None)`: the session has expired.
+    pub(crate) fn connect(
+        &self,
+        session: Option<SessionId>,
+        last_zxid: i64,
+        timeout: Duration,
+        within: Duration,
+    ) -> Result<Option<Greeting>> {
+        let asked = Asked { session, last_zxid, timeout };
+        let (count, deadline) = (self.addresses.len(), Instant::now() + within);
+        let first = self.next.load(Ordering::Relaxed);
+        let mut failed = Vec::new();
+        for untried in (1..=count).rev() {
+            let place = (first + count - untried) % count;
+            let left = deadline.saturating_duration_since(Instant::now());
+            // With a single server, the look-up of its name must not use up the time.
+            let share = if count == 1 { within } else { left / u32::try_from(untried).unwrap_or(1) };
+            match self.connect_to(&self.addresses[place], asked, share.max(Duration::from_millis(1))) {
+                Ok(greeting) => {
+                    self.next.store(place, Ordering::Relaxed);
+                    return Ok(greeting);
+                }
+                Err(error) => failed.push(error),
+            }
+        }
+        Err(self.summary(failed))
+    }
+
+    /// The server of the last connection comes last next time.
+    pub(crate) fn avoid(&self, address: &Address) {
+        if let Some(place) = self.addresses.iter().position(|known| known == address) {
+            self.next.store((place + 1) % self.addresses.len(), Ordering::Relaxed);
+        }
+    }
+
+    fn connect_to(&self, address: &Address, asked: Asked, within: Duration) -> Result<Option<Greeting>> {
+        let (stream, deadline) = Stream::connect(address, within).map_err(|e| to_error(e, address))?;
+        let mut stream = self.secure(stream, address, deadline)?;
+        let mut reader = FrameReader::default();
+        let timeout_ms = i32::try_from(asked.timeout.as_millis()).unwrap_or(i32::MAX);
+        let sent_at = self.clock.now();
+        let hello = connect_frame(asked.session, asked.last_zxid, timeout_ms);
+        let written = stream.within(deadline).write_all(&hello).map_err(|e| to_error(e, address));
+        // With TLS 1.3 a server looks at the client's certificate after the handshake, and may have
+        // ended the connection before the write: why has come before that end.
+        let answer = match (receive(&mut stream, &mut reader, address, deadline), written) {
+            (Err(error), Err(unwritten)) if error.kind() == ErrorKind::Unreachable => Err(unwritten),
+            (answer, _) => answer,
+        };
+        let answer = answer.map_err(|error| self.refused_silently(error))?;
+        let Connected::Session { session, timeout_ms } = Connected::decode(&answer)? else { return Ok(None) };
+        if let Some(digest) = &self.digest {
+            log_in(&mut stream, &mut reader, address, deadline, digest)?;
+        }
+        let timeout = Duration::from_millis(timeout_ms.into());
+        Ok(Some(Greeting { stream, reader, address: address.clone(), session, timeout, sent_at }))
+    }
+
+    /// A server without a majority closes the connection and says nothing, and so does one that
+    /// lags behind what this client has seen, and a port with TLS that is asked without.
+    #[cold]
+    fn refused_silently(&self, error: Error) -> Error {
+        #[cfg(feature = "tls")]
+        let is_secure = self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        let is_secure = false;
+        let why = match is_secure {
+            true => "before it gave the client a session: it may be without a majority, or behind another server",
+            false => {
+                "before it gave the client a session: it may be without a majority, or behind another server; or its \
+                 port is one with TLS, then the URL is zookeeper+tls://"
+            }
+        };
+        if error.kind() == ErrorKind::Unreachable { error.and_also(why) } else { error }
+    }
+
+    #[cfg(feature = "tls")]
+    fn secure(&self, stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
+        match (&self.tls, address) {
+            (Some(tls), Address::Tcp { host, .. }) => {
+                stream.secure(tls, host, deadline).map_err(|e| to_error(e, address))
+            }
+            _ => Ok(stream),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it is needed")]
+    fn secure(&self, stream: Stream, _address: &Address, _deadline: Instant) -> Result<Stream> {
+        Ok(stream)
+    }
+
+    /// One error for all servers: of the kind of the one that says most.
+    #[cold]
+    fn summary(&self, mut failed: Vec<Error>) -> Error {
+        if failed.len() == 1 {
+            return failed.swap_remove(0);
+        }
+        let says_more = |error: &&Error| error.kind() != ErrorKind::Unreachable;
+        let kind = failed.iter().find(says_more).map_or(ErrorKind::Unreachable, Error::kind);
+        let texts: Vec<&str> = failed.iter().map(Error::message).collect();
+        Error::new(kind, format!("none of the servers {self:?} can be used: {}", texts.join("; ")))
+    }
+}
+
+fn log_in(
+    stream: &mut Stream,
+    reader: &mut FrameReader,
+    address: &Address,
+    deadline: Instant,
+    digest: &str,
+) -> Result<()> {
+    let mut frame = Vec::new();
+    Request::auth("digest", digest.as_bytes()).write_to(AUTH_XID, &mut frame);
+    stream.within(deadline).write_all(&frame).map_err(|e| to_error(e, address))?;
+    loop {
+        let reply = Reply::decode(&receive(stream, reader, address, deadline)?)?;
+        if reply.xid == AUTH_XID {
+            return if reply.code.is_ok() { Ok(()) } else { Err(reply.code.to_error(&format!("{address:?}"))) };
+        }
+    }
+}
+
+fn receive(stream: &mut Stream, reader: &mut FrameReader, address: &Address, deadline: Instant) -> Result<Vec<u8>> {
+    loop {
+        if let Some(frame) = reader.next()? {
+            return Ok(frame);
+        }
+        reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, address))?;
+    }
+}
+
+#[cold]
+pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
+    use io::ErrorKind as Io;
+    #[cfg(feature = "tls")]
+    if let Some(failure) = TlsFailure::in_error(&e) {
+        return Error::new(failure.kind, format!("{address:?} {}", failure.says("zookeeper://"))).caused_by(e);
+    }
+    let message = match e.kind() {
+        Io::WouldBlock | Io::TimedOut => format!("{address:?} did not answer in time (io_timeout)"),
+        Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
+        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
+            format!("{address:?} ended the connection")
+        }
+        _ => format!("{address:?} cannot be reached"),
+    };
+    Error::new(ErrorKind::Unreachable, message).caused_by(e)
+}

@@ -1,0 +1,142 @@
+//! Jute, the encoding of all messages: big-endian numbers, and a length before what has one.
+
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// Writes the fields of a message one after another.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Encoder(pub(super) Vec<u8>);
+
+impl Encoder {
+    pub(super) fn int(mut self, value: i32) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    pub(super) fn long(mut self, value: i64) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    pub(super) fn bool(mut self, value: bool) -> Self {
+        self.0.push(value.into());
+        self
+    }
+
+    pub(super) fn text(self, value: &str) -> Self {
+        self.bytes(value.as_bytes())
+    }
+
+    pub(super) fn bytes(self, value: &[u8]) -> Self {
+        let mut length = self.int(i32::try_from(value.len()).expect("no field of a request is that long"));
+        length.0.extend(value);
+        length
+    }
+
+    pub(super) fn raw(mut self, value: &[u8]) -> Self {
+        self.0.extend(value);
+        self
+    }
+}
+
+/// Reads the fields of a message one after another. A message that is too short, or has a length
+/// that it cannot have, is an error.
+pub(super) struct Decoder<'m> {
+    rest: &'m [u8],
+}
+
+impl<'m> Decoder<'m> {
+    pub(super) fn new(message: &'m [u8]) -> Self {
+        Self { rest: message }
+    }
+
+    pub(super) fn take(&mut self, length: usize) -> Result<&'m [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or_else(|| malformed("it is too short"))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.take(N)?.try_into().expect("as many as were asked for"))
+    }
+
+    pub(super) fn int(&mut self) -> Result<i32> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    pub(super) fn long(&mut self) -> Result<i64> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    pub(super) fn bool(&mut self) -> Result<bool> {
+        self.array().map(|[byte]: [u8; 1]| byte != 0)
+    }
+
+    /// `None` where the server sent none.
+    pub(super) fn bytes(&mut self) -> Result<Option<&'m [u8]>> {
+        match self.int()? {
+            -1 => Ok(None),
+            length => {
+                let length = usize::try_from(length).map_err(|_| malformed("it has a negative length"))?;
+                self.take(length).map(Some)
+            }
+        }
+    }
+
+    pub(super) fn text(&mut self) -> Result<&'m str> {
+        let bytes = self.bytes()?.unwrap_or_default();
+        std::str::from_utf8(bytes).map_err(|_| malformed("a text in it is no UTF-8"))
+    }
+
+    /// Reads so many items, each of which has at least one byte: the count alone reserves nothing.
+    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let count = self.int()?;
+        let mut items = Vec::new();
+        for _ in 0..count.max(0) {
+            items.push(item(self)?);
+        }
+        Ok(items)
+    }
+
+    pub(super) fn is_at_its_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(super) fn rest(self) -> &'m [u8] {
+        self.rest
+    }
+}
+
+#[cold]
+pub(super) fn malformed(why: &str) -> Error {
+    Error::new(ErrorKind::Protocol, format!("the server sent a message that ZooKeeper's protocol does not have: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_have_golden_bytes() {
+        let encoded = Encoder::default().int(-2).long(258).bool(true).text("/ä").bytes(&[]).0;
+        let golden = [0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 0, 0, 0, 1, 2, 1, 0, 0, 0, 3, b'/', 0xc3, 0xa4, 0, 0, 0, 0];
+        assert_eq!(encoded, golden);
+        let mut fields = Decoder::new(&golden);
+        assert_eq!((fields.int().unwrap(), fields.long().unwrap(), fields.bool().unwrap()), (-2, 258, true));
+        assert_eq!((fields.text().unwrap(), fields.bytes().unwrap()), ("/ä", Some(&[][..])));
+        assert!(fields.is_at_its_end());
+    }
+
+    #[test]
+    fn what_is_cut_or_lies_about_its_length_is_refused() {
+        let kind = |outcome: Result<()>| outcome.unwrap_err().kind();
+        for bytes in [&[0, 0][..], &[0, 0, 0, 5, b'a'], &[0x80, 0, 0, 0], &[0x7f, 0xff, 0xff, 0xff, 1]] {
+            assert_eq!(kind(Decoder::new(bytes).bytes().map(drop)), ErrorKind::Protocol, "{bytes:?}");
+        }
+        assert_eq!(kind(Decoder::new(&[0, 0, 0, 1, 0xff]).text().map(drop)), ErrorKind::Protocol);
+        // A list that claims more than it has reserves no memory for it.
+        let many = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+        assert_eq!(kind(Decoder::new(&many).list(Decoder::int).map(drop)), ErrorKind::Protocol);
+        assert_eq!(Decoder::new(&[0xff, 0xff, 0xff, 0xff]).bytes().unwrap(), None);
+        assert!(Decoder::new(&[0xff, 0xff, 0xff, 0xff]).list(Decoder::int).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,15 @@
+//! ZooKeeper's protocol, as far as locks need it: a dozen requests, their replies, and the
+//! connection that brings them.
+
+mod code;
+mod connect;
+mod frames;
+mod jute;
+mod reply;
+mod request;
+
+pub(crate) use code::Code;
+pub(crate) use connect::{Greeting, Servers, to_error};
+pub(crate) use frames::FrameReader;
+pub(crate) use reply::{Change, Created, EventKind, Reply, Stat};
+pub(crate) use request::{Acl, Mode, Opcode, PING_XID, Request, SessionId, WATCH_XID};

@@ -1,0 +1,306 @@
+//! What the server sends: replies, and messages about watches.
+
+use super::code::Code;
+use super::jute::{Decoder, malformed};
+use super::request::{Opcode, Request, SessionId};
+use crate::base::error::Result;
+
+/// One frame behind its length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) xid: i32,
+    /// The last change that the server knew of.
+    pub(crate) zxid: i64,
+    pub(crate) code: Code,
+    body: Vec<u8>,
+}
+
+/// What the server keeps about a node, as far as the store needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Stat {
+    /// The change that made it.
+    /// The change that made the node; 0 if the server has not told.
+    pub(crate) czxid: i64,
+    /// The change that set its data last.
+    pub(crate) mzxid: i64,
+    pub(crate) version: i32,
+    /// The session that it ends with; 0 for none.
+    pub(crate) ephemeral_owner: i64,
+    pub(crate) children: i32,
+}
+
+impl Stat {
+    fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        let (czxid, mzxid) = (from.long()?, from.long()?);
+        let (_ctime, _mtime) = (from.long()?, from.long()?);
+        let (version, _cversion, _aversion) = (from.int()?, from.int()?, from.int()?);
+        let ephemeral_owner = from.long()?;
+        let (_data_length, children) = (from.int()?, from.int()?);
+        let _pzxid = from.long()?;
+        Ok(Self { czxid, mzxid, version, ephemeral_owner, children })
+    }
+}
+
+/// A node that was made: its path with what the server put behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Created {
+    pub(crate) path: String,
+    pub(crate) stat: Stat,
+}
+
+impl Created {
+    fn decode(from: &mut Decoder<'_>) -> Result<Self> {
+        Ok(Self { path: from.text()?.to_owned(), stat: Stat::decode(from)? })
+    }
+}
+
+/// The outcome of one change of several that ran as one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    Created(Created),
+    Done,
+    /// Nothing of all has run. `Ok` for those before the one that failed.
+    Failed(Code),
+}
+
+impl Reply {
+    pub(crate) fn decode(frame: &[u8]) -> Result<Self> {
+        let mut fields = Decoder::new(frame);
+        let (xid, zxid, code) = (fields.int()?, fields.long()?, Code(fields.int()?));
+        Ok(Self { xid, zxid, code, body: fields.rest().to_vec() })
+    }
+
+    /// Reads the body of a reply that is no error.
+    fn read<T>(&self, read: impl FnOnce(&mut Decoder<'_>) -> Result<T>) -> Result<T> {
+        let mut fields = Decoder::new(&self.body);
+        let value = read(&mut fields)?;
+        if fields.is_at_its_end() { Ok(value) } else { Err(malformed("it is too long")) }
+    }
+
+    pub(crate) fn created(&self) -> Result<Created> {
+        self.read(Created::decode)
+    }
+
+    pub(crate) fn data(&self) -> Result<(Vec<u8>, Stat)> {
+        self.read(|fields| Ok((fields.bytes()?.unwrap_or_default().to_vec(), Stat::decode(fields)?)))
+    }
+
+    pub(crate) fn children(&self) -> Result<Vec<String>> {
+        self.read(|fields| {
+            let names = fields.list(|names| names.text().map(str::to_owned))?;
+            Stat::decode(fields).map(|_| names)
+        })
+    }
+
+    /// One outcome for each change of the request.
+    pub(crate) fn changes(&self, requested: &[Request]) -> Result<Vec<Change>> {
+        self.read(|fields| {
+            let mut changes = Vec::with_capacity(requested.len());
+            loop {
+                let (kind, done, code) = (fields.int()?, fields.bool()?, Code(fields.int()?));
+                match requested.get(changes.len()) {
+                    None if done => return Ok(changes),
+                    Some(_) if !done && kind == -1 => {
+                        // The code is there twice.
+                        changes.push(Change::Failed(Code(fields.int()?)));
+                    }
+                    // Servers 3.5 say no more than the path.
+                    Some(request) if !done && kind == CREATED && request.opcode == Opcode::Create2 && code.is_ok() => {
+                        let (path, stat) = (fields.text()?.to_owned(), Stat::default());
+                        changes.push(Change::Created(Created { path, stat }));
+                    }
+                    Some(request) if !done && kind == result_of(request.opcode) && code.is_ok() => {
+                        changes.push(match request.opcode {
+                            Opcode::Create2 | Opcode::CreateContainer => Change::Created(Created::decode(fields)?),
+                            Opcode::SetData => {
+                                Stat::decode(fields)?;
+                                Change::Done
+                            }
+                            _ => Change::Done,
+                        });
+                    }
+                    _ => return Err(malformed("a transaction has other results than it has changes")),
+                }
+            }
+        })
+    }
+
+    /// A message about a watch, whose xid is that of none.
+    pub(crate) fn event(&self) -> Result<WatchEvent> {
+        self.read(|fields| {
+            let (kind, _state) = (fields.int()?, fields.int()?);
+            Ok(WatchEvent { kind: EventKind::of(kind), path: fields.text()?.to_owned() })
+        })
+    }
+}
+
+/// What a transaction answers to a create that says no more than the path.
+const CREATED: i32 = 1;
+
+/// What the result of a change in a transaction is called.
+fn result_of(opcode: Opcode) -> i32 {
+    // Seen on a live server: a container is answered as any other node.
+    if opcode == Opcode::CreateContainer { Opcode::Create2 as i32 } else { opcode as i32 }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    Created,
+    Deleted,
+    DataChanged,
+    ChildrenChanged,
+    /// About the session, or a watch that was removed.
+    Other,
+}
+
+impl EventKind {
+    fn of(kind: i32) -> Self {
+        match kind {
+            1 => Self::Created,
+            2 => Self::Deleted,
+            3 => Self::DataChanged,
+            4 => Self::ChildrenChanged,
+            _ => Self::Other,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WatchEvent {
+    pub(crate) kind: EventKind,
+    pub(crate) path: String,
+}
+
+/// The answer to the first frame of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Connected {
+    /// With the session timeout in milliseconds that the server grants.
+    Session { session: SessionId, timeout_ms: u32 },
+    /// The session that was asked for is over.
+    Expired,
+}
+
+impl Connected {
+    pub(crate) fn decode(frame: &[u8]) -> Result<Self> {
+        let mut fields = Decoder::new(frame);
+        let (_version, timeout_ms, id) = (fields.int()?, fields.int()?, fields.long()?);
+        let password = fields.bytes()?.unwrap_or_default();
+        // Servers before 3.4 send no last field.
+        if !fields.is_at_its_end() {
+            let _read_only = fields.bool()?;
+        }
+        if timeout_ms <= 0 {
+            return Ok(Self::Expired);
+        }
+        let password = password.try_into().map_err(|_| malformed("a session has another password than 16 bytes"))?;
+        Ok(Self::Session { session: SessionId { id, password }, timeout_ms: timeout_ms.unsigned_abs() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::ErrorKind;
+    use crate::store::zookeeper::wire::request::{Acl, Mode};
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<char> = hex.chars().filter(char::is_ascii_hexdigit).collect();
+        digits.chunks(2).map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap()).collect()
+    }
+
+    const STAT: &str = "0000000100000012 0000000100000013 0000018c00000000 0000018c00000001 \
+                        00000002 00000000 00000000 1000000000000001 00000004 00000005 0000000100000012";
+
+    fn stat() -> Stat {
+        let (czxid, mzxid) = (0x1_0000_0012, 0x1_0000_0013);
+        Stat { czxid, mzxid, version: 2, ephemeral_owner: 0x1000_0000_0000_0001, children: 5 }
+    }
+
+    fn reply(body: &str) -> Vec<u8> {
+        bytes(&format!("00000007 0000000100000014 00000000 {body}"))
+    }
+
+    #[test]
+    fn replies_are_read_and_every_cut_is_noticed() {
+        let (create, delete) = (Request::create("/a", b"", Acl::Open, Mode::Container), Request::delete("/a"));
+        let set = Request::set_data("/a", b"", -1);
+        let requested = [create, delete, set];
+        let done = format!(
+            "0000000f 00 00000000 000000022f61 {STAT} 00000002 00 00000000 00000005 00 00000000 {STAT} \
+             ffffffff 01 ffffffff"
+        );
+        let created = Created { path: "/a".to_owned(), stat: stat() };
+        type IsRight = Box<dyn Fn(&Reply) -> Result<bool>>;
+        let whole: [(String, IsRight); 4] = [
+            (format!("000000022f61 {STAT}"), Box::new(move |reply| Ok(reply.created()? == created))),
+            (format!("0000000178 {STAT}"), Box::new(|reply| Ok(reply.data()? == (b"x".to_vec(), stat())))),
+            (format!("00000002 0000000161 0000000162 {STAT}"), Box::new(|reply| Ok(reply.children()? == ["a", "b"]))),
+            (done, Box::new(move |reply| Ok(reply.changes(&requested)?.len() == 3))),
+        ];
+        for (body, is_right) in whole {
+            let frame = reply(&body);
+            assert!(is_right(&Reply::decode(&frame).unwrap()).unwrap(), "{body}");
+            for length in 0..frame.len() {
+                let cut = Reply::decode(&frame[..length]).and_then(|reply| is_right(&reply));
+                assert_eq!(cut.unwrap_err().kind(), ErrorKind::Protocol, "{body} cut at {length}");
+            }
+            let longer = [&frame[..], &[0]].concat();
+            assert!(Reply::decode(&longer).and_then(|reply| is_right(&reply)).is_err(), "{body} and more");
+        }
+    }
+
+    /// ZooKeeper 3.5.10, with a directory and its first child.
+    #[test]
+    fn a_node_may_be_made_without_its_stat() {
+        let requested = [
+            Request::create("/c", b"", Acl::Open, Mode::Container),
+            Request::create("/c/x", b"", Acl::Open, Mode::EphemeralSequential),
+        ];
+        let body = format!(
+            "0000000f 00 00000000 000000022f63 {STAT} 00000001 00 00000000 000000042f632f78 ffffffff 01 ffffffff"
+        );
+        let changes = Reply::decode(&reply(&body)).unwrap().changes(&requested).unwrap();
+        let Change::Created(created) = &changes[1] else { panic!("{changes:?}") };
+        assert_eq!((created.path.as_str(), created.stat.czxid), ("/c/x", 0));
+    }
+
+    #[test]
+    fn a_transaction_fails_at_any_place() {
+        let requested = [Request::delete("/a"), Request::delete("/b"), Request::delete("/c")];
+        for place in 0..3 {
+            let code = |at: usize| match at.cmp(&place) {
+                std::cmp::Ordering::Less => "00000000",
+                std::cmp::Ordering::Equal => "ffffff9b",
+                std::cmp::Ordering::Greater => "fffffffe",
+            };
+            let body: String = (0..3).map(|at| format!("ffffffff 00 {0} {0}", code(at))).collect();
+            let failed = Reply::decode(&reply(&format!("{body} ffffffff 01 ffffffff"))).unwrap();
+            let changes = failed.changes(&requested).unwrap();
+            assert_eq!(changes[place], Change::Failed(Code::NO_NODE));
+            assert!(changes.iter().all(|change| matches!(change, Change::Failed(_))));
+        }
+        let fewer = Reply::decode(&reply("00000002 00 00000000 ffffffff 01 ffffffff")).unwrap();
+        assert_eq!(fewer.changes(&requested).unwrap_err().kind(), ErrorKind::Protocol);
+    }
+
+    #[test]
+    fn messages_about_watches_are_read() {
+        let frame = bytes("ffffffff ffffffffffffffff 00000000 00000002 00000003 000000022f61");
+        let deleted = WatchEvent { kind: EventKind::Deleted, path: "/a".to_owned() };
+        assert_eq!(Reply::decode(&frame).unwrap().event().unwrap(), deleted);
+        assert_eq!(EventKind::of(99), EventKind::Other);
+    }
+
+    #[test]
+    fn a_connection_gets_a_session_or_hears_that_it_is_over() {
+        let frame = bytes("00000000 00000fa0 1000000000000001 00000010 abababababababababababababababab 00");
+        let session = SessionId { id: 0x1000_0000_0000_0001, password: [0xab; 16] };
+        assert_eq!(Connected::decode(&frame).unwrap(), Connected::Session { session, timeout_ms: 4000 });
+        assert!(Connected::decode(&frame[..36]).is_ok(), "without the last field");
+        for length in 0..36 {
+            assert_eq!(Connected::decode(&frame[..length]).unwrap_err().kind(), ErrorKind::Protocol, "{length}");
+        }
+        let over = bytes("00000000 00000000 0000000000000000 00000010 00000000000000000000000000000000 00");
+        assert_eq!(Connected::decode(&over).unwrap(), Connected::Expired);
+    }
+}

@@ -1,0 +1,260 @@
+//! The requests that the store needs, each as the bytes behind its header.
+
+use super::jute::Encoder;
+
+/// The numbers of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Opcode {
+    Delete = 2,
+    Exists = 3,
+    GetData = 4,
+    SetData = 5,
+    Sync = 9,
+    Ping = 11,
+    GetChildren2 = 12,
+    Multi = 14,
+    Create2 = 15,
+    CreateContainer = 19,
+    Auth = 100,
+    CloseSession = -11,
+}
+
+impl Opcode {
+    /// Whether the leader has to agree to it. Its answer then shows that the server reaches the
+    /// leader.
+    pub(crate) fn goes_through_the_leader(self) -> bool {
+        matches!(self, Self::Delete | Self::SetData | Self::Sync | Self::Multi | Self::Create2 | Self::CreateContainer)
+    }
+}
+
+/// The xid of requests that are not counted.
+pub(crate) const PING_XID: i32 = -2;
+pub(crate) const AUTH_XID: i32 = -4;
+/// The xid of a message about a watch.
+pub(crate) const WATCH_XID: i32 = -1;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) opcode: Opcode,
+    body: Vec<u8>,
+}
+
+/// What becomes of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Persistent,
+    Ephemeral,
+    EphemeralSequential,
+    /// Removed by the server some time after its last child.
+    Container,
+}
+
+impl Mode {
+    fn flags(self) -> i32 {
+        match self {
+            Self::Persistent => 0,
+            Self::Ephemeral => 1,
+            Self::EphemeralSequential => 3,
+            Self::Container => 4,
+        }
+    }
+}
+
+/// Who may do what with the nodes that are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acl {
+    /// Anybody everything, as Curator's default.
+    Open,
+    /// Everything for whoever has the identity that made the node, and nothing for others.
+    CreatorAll,
+}
+
+impl Acl {
+    const ALL: i32 = 31;
+
+    fn encode(self, to: Encoder) -> Encoder {
+        let (scheme, id) = match self {
+            Self::Open => ("world", "anyone"),
+            Self::CreatorAll => ("auth", ""),
+        };
+        to.int(1).int(Self::ALL).text(scheme).text(id)
+    }
+}
+
+impl Request {
+    fn new(opcode: Opcode, body: Encoder) -> Self {
+        Self { opcode, body: body.0 }
+    }
+
+    pub(crate) fn create(path: &str, data: &[u8], acl: Acl, mode: Mode) -> Self {
+        let opcode = if mode == Mode::Container { Opcode::CreateContainer } else { Opcode::Create2 };
+        let body = acl.encode(Encoder::default().text(path).bytes(data)).int(mode.flags());
+        Self::new(opcode, body)
+    }
+
+    /// Whatever the version of its data.
+    pub(crate) fn delete(path: &str) -> Self {
+        Self::delete_version(path, -1)
+    }
+
+    pub(crate) fn delete_version(path: &str, version: i32) -> Self {
+        Self::new(Opcode::Delete, Encoder::default().text(path).int(version))
+    }
+
+    /// `watch`: a message follows when the node is made, changed or deleted.
+    pub(crate) fn exists(path: &str, watch: bool) -> Self {
+        Self::new(Opcode::Exists, Encoder::default().text(path).bool(watch))
+    }
+
+    /// `watch`: if there is such a node, a message follows when it is changed or deleted.
+    pub(crate) fn get_data(path: &str, watch: bool) -> Self {
+        Self::new(Opcode::GetData, Encoder::default().text(path).bool(watch))
+    }
+
+    pub(crate) fn set_data(path: &str, data: &[u8], version: i32) -> Self {
+        Self::new(Opcode::SetData, Encoder::default().text(path).bytes(data).int(version))
+    }
+
+    /// `watch`: if there is such a node, a message follows when a child is made or deleted.
+    pub(crate) fn children(path: &str, watch: bool) -> Self {
+        Self::new(Opcode::GetChildren2, Encoder::default().text(path).bool(watch))
+    }
+
+    /// Answered when the server has what the leader had when it was asked.
+    pub(crate) fn sync(path: &str) -> Self {
+        Self::new(Opcode::Sync, Encoder::default().text(path))
+    }
+
+    /// Several changes as one: all or none.
+    pub(crate) fn multi(changes: &[Self]) -> Self {
+        let all = changes.iter().fold(Encoder::default(), |all, change| {
+            all.int(change.opcode as i32).bool(false).int(-1).raw(&change.body)
+        });
+        Self::new(Opcode::Multi, all.int(-1).bool(true).int(-1))
+    }
+
+    pub(crate) fn ping() -> Self {
+        Self::new(Opcode::Ping, Encoder::default())
+    }
+
+    pub(crate) fn close_session() -> Self {
+        Self::new(Opcode::CloseSession, Encoder::default())
+    }
+
+    /// Adds an identity to the connection.
+    pub(crate) fn auth(scheme: &str, secret: &[u8]) -> Self {
+        Self::new(Opcode::Auth, Encoder::default().int(0).text(scheme).bytes(secret))
+    }
+
+    /// The whole frame: length, header, body.
+    pub(crate) fn write_to(&self, xid: i32, frames: &mut Vec<u8>) {
+        let length = i32::try_from(8 + self.body.len()).expect("no request is that long");
+        frames.extend(length.to_be_bytes());
+        frames.extend(xid.to_be_bytes());
+        frames.extend((self.opcode as i32).to_be_bytes());
+        frames.extend(&self.body);
+    }
+}
+
+/// Which session a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SessionId {
+    pub(crate) id: i64,
+    pub(crate) password: [u8; 16],
+}
+
+impl std::fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.id)
+    }
+}
+
+/// The first frame of a connection. Without a session the server makes a new one.
+pub(crate) fn connect_frame(session: Option<SessionId>, last_zxid: i64, timeout_ms: i32) -> Vec<u8> {
+    let session = session.unwrap_or(SessionId { id: 0, password: [0; 16] });
+    let body = Encoder::default().int(0).long(last_zxid).int(timeout_ms).long(session.id).bytes(&session.password);
+    // The last field: a server that is cut off from the others, and serves only reads, is refused.
+    let body = body.bool(false).0;
+    let length = i32::try_from(body.len()).expect("it is short");
+    [&length.to_be_bytes()[..], &body].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn frame(request: &Request) -> String {
+        let mut bytes = Vec::new();
+        request.write_to(7, &mut bytes);
+        hex(&bytes)
+    }
+
+    const OPEN: &str = "000000010000001f00000005776f726c6400000006616e796f6e65";
+
+    #[test]
+    fn each_request_has_golden_bytes() {
+        let path = "000000022f61";
+        let golden = [
+            (Request::delete("/a"), format!("00000012 00000007 00000002 {path} ffffffff")),
+            (Request::exists("/a", true), format!("0000000f 00000007 00000003 {path} 01")),
+            (Request::get_data("/a", false), format!("0000000f 00000007 00000004 {path} 00")),
+            (
+                Request::set_data("/a", &[0, 0, 0, 3], 9),
+                format!("0000001a 00000007 00000005 {path} 00000004 00000003 00000009"),
+            ),
+            (Request::sync("/a"), format!("0000000e 00000007 00000009 {path}")),
+            (Request::ping(), "00000008 00000007 0000000b".to_owned()),
+            (Request::children("/a", true), format!("0000000f 00000007 0000000c {path} 01")),
+            (
+                Request::create("/a", b"x", Acl::Open, Mode::EphemeralSequential),
+                format!("00000032 00000007 0000000f {path} 0000000178 {OPEN} 00000003"),
+            ),
+            (
+                Request::create("/a", b"", Acl::CreatorAll, Mode::Ephemeral),
+                format!("0000002a 00000007 0000000f {path} 00000000 000000010000001f000000046175746800000000 00000001"),
+            ),
+            (
+                Request::create("/a", b"", Acl::Open, Mode::Container),
+                format!("00000031 00000007 00000013 {path} 00000000 {OPEN} 00000004"),
+            ),
+            (
+                Request::create("/a", b"", Acl::Open, Mode::Persistent),
+                format!("00000031 00000007 0000000f {path} 00000000 {OPEN} 00000000"),
+            ),
+            (
+                Request::multi(&[Request::create("/a", b"", Acl::Open, Mode::Container), Request::delete("/a")]),
+                format!(
+                    "00000056 00000007 0000000e \
+                     00000013 00 ffffffff {path} 00000000 {OPEN} 00000004 \
+                     00000002 00 ffffffff {path} ffffffff \
+                     ffffffff 01 ffffffff"
+                ),
+            ),
+            (Request::close_session(), "00000008 00000007 fffffff5".to_owned()),
+            (
+                Request::auth("digest", b"u:p"),
+                "0000001d 00000007 00000064 00000000 00000006646967657374 00000003753a70".to_owned(),
+            ),
+        ];
+        for (request, bytes) in golden {
+            assert_eq!(frame(&request), bytes.replace(' ', ""), "{:?}", request.opcode);
+        }
+    }
+
+    #[test]
+    fn a_connection_begins_with_golden_bytes() {
+        let fresh = "0000002d 00000000 0000000000000000 00000fa0 0000000000000000 00000010 \
+                     00000000000000000000000000000000 00";
+        assert_eq!(hex(&connect_frame(None, 0, 4000)), fresh.replace(' ', ""));
+        let session = SessionId { id: 0x1000_0000_0000_0001, password: [0xab; 16] };
+        let again = "0000002d 00000000 0000000100000005 00000fa0 1000000000000001 00000010 \
+                     abababababababababababababababab 00";
+        assert_eq!(hex(&connect_frame(Some(session), 0x1_0000_0005, 4000)), again.replace(' ', ""));
+        assert!(!format!("{session:?}").contains("171"), "the password is not shown");
+    }
+}

@@ -1,0 +1,88 @@
+//! A create that was on its way when its connection ended, and a server that does not show it yet.
+
+use std::time::Duration;
+
+use leasehold::{ErrorKind, LockClient};
+
+use crate::kinds::KINDS;
+use crate::rig::zookeeper::{Ensemble, EnsembleOptions};
+use crate::rig::{Fault, Proxy, ms, wait_until};
+
+/// A ghost would stand for longer than the tests wait.
+const LEASE: Duration = Duration::from_secs(24);
+
+/// How much later followers hear of what their leader does. A change is committed one lag after it
+/// was asked for, and a follower shows it after another one.
+const LAG: Duration = ms(1500);
+
+/// The create goes to the leader and its connection ends at once; the next connection is to a
+/// follower, once that is let in, which says that it is connected when it has heard of the create, but not of its
+/// commit.
+struct Scene {
+    client: LockClient,
+    to_leader: Proxy,
+    to_follower: Proxy,
+    ensemble: Ensemble,
+}
+
+impl Scene {
+    fn set() -> Option<Self> {
+        let options = EnsembleOptions { sync_limit: 30, settings: "maxSessionTimeout=60000" };
+        let ensemble = Ensemble::start_with(options)?;
+        let leader = ensemble.leader();
+        let follower = ensemble.followers()[0];
+        let to_leader = Proxy::before_zookeeper(ensemble.server(leader));
+        let to_follower = Proxy::before_zookeeper(ensemble.server(follower));
+        // It begins at the leader, whichever it tries first.
+        to_follower.refuse(true);
+        let url = format!("zookeeper://127.0.0.1:{},127.0.0.1:{}", to_leader.port(), to_follower.port());
+        let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(8000)).build().unwrap();
+        // The directory is there, so that the create comes alone.
+        KINDS[0].take(&client, "m").unlock().unwrap();
+        for index in ensemble.followers() {
+            ensemble.lag(index, LAG);
+        }
+        to_leader.inject("create2 /m/", Fault::CutRequestAt(usize::MAX));
+        to_leader.refuse(true);
+        Some(Self { client, to_leader, to_follower, ensemble })
+    }
+
+    fn nodes(&self) -> Vec<String> {
+        self.ensemble.server(self.ensemble.leader()).children("/m")
+    }
+
+    /// Whether a second node was ever made in the directory.
+    fn was_there(&self) -> bool {
+        let node = self.ensemble.server(self.ensemble.leader()).node("/m");
+        node.is_none_or(|node| node.cversion >= 3)
+    }
+}
+
+/// The call finds its own place over the next connection. Another one of its own would stand behind
+/// that for as long as the session.
+#[test]
+fn a_create_of_unknown_outcome_is_found_by_the_same_call() {
+    let Some(scene) = Scene::set() else { return };
+    scene.to_follower.refuse(false);
+    let held = scene.client.mutex("m").try_lock_for(ms(10_000)).unwrap().expect("its own place is the first");
+    scene.to_leader.wait_hits(1);
+    assert!(scene.was_there());
+    wait_until("one node for one hold", || scene.nodes().len() == 1);
+    assert!(held.is_held());
+    held.unlock().unwrap();
+    wait_until("nothing stays", || scene.nodes().is_empty());
+}
+
+/// There is no other connection while the call waits. What it has left is found and deleted in the
+/// background.
+#[test]
+fn a_create_of_unknown_outcome_goes_by_itself() {
+    let Some(scene) = Scene::set() else { return };
+    let error = scene.client.mutex("m").try_lock_for(ms(5000)).expect_err("its connection ended");
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    scene.to_leader.wait_hits(1);
+    scene.to_follower.refuse(false);
+    wait_until("the create is committed", || scene.was_there());
+    wait_until("nothing stays", || scene.nodes().is_empty());
+    KINDS[0].take(&scene.client, "m").unlock().unwrap();
+}

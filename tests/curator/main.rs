@@ -1,0 +1,28 @@
+//! Tests against a live Apache Curator: both libraries use the same nodes on one ZooKeeper, or on
+//! three. They need a JDK 17 and Maven; where these are missing every test says so and passes,
+//! unless `LEASEHOLD_ZOOKEEPER=1`.
+//!
+//! `LEASEHOLD_CURATOR_VERSION` and `LEASEHOLD_ZOOKEEPER_VERSION` take other versions;
+//! `LEASEHOLD_LONG=1` makes the stress and fault tests long.
+
+#![allow(missing_docs, reason = "tests")]
+
+mod beliefs;
+#[allow(dead_code, reason = "made for the tests with Redisson, which use all of it")]
+#[path = "../interop/counter.rs"]
+mod counter;
+mod cut;
+mod driver;
+mod faults;
+mod ghost;
+#[allow(dead_code, reason = "made for the tests with Redisson, which use all of it")]
+#[path = "../interop/java.rs"]
+mod java;
+mod kinds;
+mod players;
+#[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
+#[path = "../it/rig/mod.rs"]
+mod rig;
+mod shared;
+mod stress;
+mod turns;

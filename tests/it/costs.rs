@@ -1,0 +1,160 @@
+//! What a lock and its unlock cost each store: the figures of the guide's chapter
+//! `choosing_a_store`.
+
+use leasehold::LockClient;
+
+use crate::rig::{Fault, Masters, Proxy, Server, ms};
+
+const CYCLES: u32 = 10;
+
+/// How many exchanges about this name pass each proxy in so many cycles. The first is not counted:
+/// it makes what is made once.
+fn exchanges(client: &LockClient, proxies: &[Proxy]) -> Vec<u32> {
+    client.lock("costs").unwrap().unlock().unwrap();
+    for proxy in proxies {
+        proxy.inject_times("costs", u32::MAX, Fault::StallReply(ms(0)));
+    }
+    for _ in 0..CYCLES {
+        client.lock("costs").unwrap().unlock().unwrap();
+    }
+    proxies.iter().map(Proxy::hits).collect()
+}
+
+#[test]
+fn redis_is_asked_once_for_a_lock_and_once_for_its_unlock() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = LockClient::open(&proxy.url()).unwrap();
+    assert_eq!(exchanges(&client, &[proxy]), [2 * CYCLES]);
+    drop(client);
+    server.assert_clean();
+}
+
+#[test]
+fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
+    let masters = Masters::fresh(3);
+    let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
+    let client = LockClient::builder().urls(proxies.iter().map(Proxy::url)).redlock().build().unwrap();
+    crate::rig::wait_for_votes(&client, 3);
+    let asked = exchanges(&client, &proxies);
+    // What the slowest has not answered yet is not waited for.
+    assert!(asked.iter().all(|asked| (CYCLES..=2 * CYCLES).contains(asked)), "{asked:?}");
+    assert!(asked.iter().filter(|asked| **asked == 2 * CYCLES).count() >= 2, "a majority has all: {asked:?}");
+    drop((client, proxies));
+    masters.assert_clean();
+}
+
+/// However many threads there are and whatever they hold: eight for calls, one for renewals, one
+/// for messages.
+#[test]
+fn a_redis_has_ten_connections_of_a_client_at_most() {
+    let server = Server::start();
+    has_ten_connections_at_most(&server.builder().lease(ms(900)).build().unwrap(), &server);
+    server.assert_clean();
+    let masters = Masters::fresh(3);
+    let lease = ms(1500);
+    let client = masters.builder().lease(lease).longest_lease(lease).admit_fresh_nodes().build().unwrap();
+    crate::rig::wait_for_votes(&client, 3);
+    has_ten_connections_at_most(&client, &masters.0[0]);
+    drop(client);
+    masters.assert_clean();
+}
+
+fn has_ten_connections_at_most(client: &LockClient, server: &Server) {
+    std::thread::scope(|s| {
+        for n in 0..32 {
+            s.spawn(move || {
+                let guard = client.lock(&format!("own-{n}")).unwrap();
+                for _ in 0..5 {
+                    client.lock("shared").unwrap().unlock().unwrap();
+                }
+                assert!(!guard.wait_lost(ms(900)), "renewed");
+                guard.unlock().unwrap();
+            });
+        }
+        std::thread::sleep(ms(500));
+        let own = server.client_lines().iter().filter(|line| line.contains("name=leasehold")).count();
+        assert!((2..=10).contains(&own), "{own}");
+    });
+}
+
+/// In one run of a script for up to so many, and not in one for each.
+#[test]
+fn the_renewals_of_a_hundred_holds_travel_together() {
+    let server = Server::start();
+    let client = server.builder().lease(ms(3000)).build().unwrap();
+    let guards: Vec<_> = (0..100).map(|n| client.lock(&format!("held-{n}")).unwrap()).collect();
+    server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
+    assert!(!guards[0].wait_lost(ms(3000)), "renewed");
+    let calls = server.call_count("evalsha");
+    assert!((2..=50).contains(&calls), "{calls} scripts in a lease");
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    drop((guards, client));
+    server.assert_clean();
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_database_is_asked_once_for_a_lock_and_once_for_its_unlock() {
+    let Some(server) = crate::rig::Postgres::start() else { return };
+    let proxy = Proxy::before_postgres(&server);
+    let client = LockClient::open(&proxy.url()).unwrap();
+    assert_eq!(exchanges(&client, &[proxy]), [2 * CYCLES]);
+    drop(client);
+    server.assert_clean();
+}
+
+/// One waits for the other, with a session of 30 s each: what is sent are the heartbeats.
+#[cfg(feature = "zookeeper")]
+#[test]
+fn a_wait_in_zookeeper_sends_nothing_but_heartbeats() {
+    let Some(server) = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000") else { return };
+    let (holder, waiter) = (LockClient::open(&server.url()).unwrap(), LockClient::open(&server.url()).unwrap());
+    let guard = holder.lock("costs").unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| waiter.lock("costs").unwrap().unlock().unwrap());
+        crate::rig::wait_until("it waits", || server.watches().iter().any(|(_, path)| path.starts_with("/costs/")));
+        std::thread::sleep(ms(500));
+        let before = server.figure("zk_packets_received");
+        std::thread::sleep(ms(5000));
+        // A twelfth of a session is 2.5 s; the last question counts too.
+        let packets = server.figure("zk_packets_received") - before;
+        assert!(packets <= 8, "{packets} packets in 5 s");
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+    drop((holder, waiter));
+    server.assert_clean();
+}
+
+/// Three requests, of which the first two travel together, and two changes.
+#[cfg(feature = "zookeeper")]
+#[test]
+fn a_zookeeper_makes_two_changes_in_two_round_trips() {
+    let Some(server) = crate::rig::zookeeper::ZooKeeper::start() else { return };
+    let proxy = Proxy::before_zookeeper(&server);
+    let client = LockClient::open(&proxy.zookeeper_url()).unwrap();
+    let token = || client.lock("costs").unwrap().fencing_token().unwrap().get();
+    let before = token();
+    assert_eq!(exchanges(&client, std::slice::from_ref(&proxy)), [3 * CYCLES]);
+    // Each change of the server has the next number. One more cycle is not counted as an exchange.
+    assert_eq!(token() - before, 2 * u64::from(CYCLES + 2));
+    assert_eq!(server.connections().len(), 1);
+    drop((client, proxy));
+
+    let pipe = crate::rig::zookeeper::Pipe::to(server.port());
+    let client = LockClient::open(&format!("zookeeper://127.0.0.1:{}", pipe.port())).unwrap();
+    client.lock("costs").unwrap().unlock().unwrap();
+    let delay = ms(100);
+    pipe.delay(delay);
+    let took = (0..5).map(|_| {
+        let start = std::time::Instant::now();
+        client.lock("costs").unwrap().unlock().unwrap();
+        start.elapsed()
+    });
+    // The quickest: any may be held up by a busy machine.
+    let least = took.min().unwrap();
+    assert!(least >= delay * 2 && least < delay * 3, "{least:?}");
+    drop((client, pipe));
+    server.assert_clean();
+}

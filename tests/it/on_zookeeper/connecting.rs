@@ -1,0 +1,173 @@
+//! URLs, settings, identities, threads.
+
+use std::time::Duration;
+
+use leasehold::{ErrorKind, LockClient, NodeState};
+
+use super::{LONG, children, client, client_of, server};
+use crate::rig::zookeeper::{Ensemble, Raw, ZooKeeper};
+use crate::rig::{ms, threads_named, wait_for, wait_until};
+
+#[test]
+fn settings_of_other_stores_are_refused() {
+    let url = "zookeeper://127.0.0.1:1";
+    let build = |settings: fn(leasehold::Builder) -> leasehold::Builder| {
+        settings(LockClient::builder().url(url).client_name("zk-none")).build()
+    };
+    let wrong: [fn(leasehold::Builder) -> leasehold::Builder; 7] = [
+        |builder| builder.redlock(),
+        |builder| builder.cluster(),
+        |builder| builder.replicas(1),
+        |builder| builder.sentinel("m"),
+        |builder| builder.credentials(|| Ok(leasehold::Credentials::new("u", "p"))),
+        |builder| builder.creator_only(true),
+        |builder| builder.server_tick(Duration::ZERO),
+    ];
+    for (n, settings) in wrong.into_iter().enumerate() {
+        assert_eq!(build(settings).unwrap_err().kind(), ErrorKind::InvalidInput, "{n}");
+    }
+    let several = LockClient::builder().urls([url, url]).build();
+    assert_eq!(several.unwrap_err().kind(), ErrorKind::InvalidInput);
+    let elsewhere = LockClient::builder().url("redis://127.0.0.1:1").token_base(5).build();
+    assert!(elsewhere.unwrap_err().to_string().contains("zookeeper://"));
+    assert_eq!(build(|builder| builder).unwrap_err().kind(), ErrorKind::Unreachable);
+    assert_eq!(threads_named("lh-zk-zk-none"), 0, "a client that could not be built leaves no thread");
+    let shown = format!("{:?}", LockClient::builder().url("zookeeper://u:secret@h/c"));
+    assert!(shown.contains("h:2181/c") && !shown.contains("secret"), "{shown}");
+}
+
+#[test]
+fn a_chroot_is_made_and_stays_and_containers_go() {
+    let server = server!();
+    let client = client_of(&server.url_in("/app/locks"), |builder| builder.key_prefix("billing/"));
+    drop(client.lock("a/b").unwrap());
+    let nodes = server.nodes();
+    assert!(nodes.contains(&"/app/locks".to_owned()), "{nodes:?}");
+    client.lock("a").unwrap().unlock().unwrap();
+    drop(client);
+    server.assert_clean_but(&["/app/locks"]);
+}
+
+/// The directory of one lock is a node in that of the other. What sorts before the numbers would be
+/// waited for without end.
+#[test]
+fn a_name_below_another_one_is_refused_or_disturbs_nobody() {
+    let server = server!();
+    let client = client(&server);
+    let (behind, before) = (client.lock("jobs/1").unwrap(), client.lock("all/!").unwrap());
+    client.lock("jobs").unwrap().unlock().unwrap();
+    let error = client.lock("all").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    assert!(behind.is_held() && before.is_held());
+    drop((behind, before, client));
+    server.assert_clean();
+}
+
+#[test]
+fn a_digest_identity_keeps_others_out() {
+    let server = server!();
+    let with = |identity: &str| format!("zookeeper://{identity}127.0.0.1:{}", server.port());
+    let ours = client_of(&with("app:s3cret@"), |builder| builder.creator_only(true));
+    let (same, other) = (client_of(&with("app:s3cret@"), |builder| builder.creator_only(true)), client(&server));
+    let guard = ours.lock("job").unwrap();
+    assert!(same.try_lock("job").unwrap().is_none());
+    let error = other.try_lock("job").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(!format!("{error} {ours:?}").contains("s3cret"));
+    guard.unlock().unwrap();
+    drop(same.lock("job").unwrap());
+    drop((ours, same, other));
+    server.assert_clean();
+}
+
+#[test]
+fn a_token_base_is_added() {
+    let server = server!();
+    let (plain, based) = (client(&server), client_of(&server.url(), |builder| builder.token_base(1 << 50)));
+    let token = plain.lock("job").unwrap().fencing_token().unwrap().get();
+    let next = based.lock("job").unwrap().fencing_token().unwrap().get();
+    assert!(token < 1 << 40 && next > 1 << 50 && next - (1 << 50) > token, "{next} after {token}");
+    drop((plain, based));
+    server.assert_clean();
+}
+
+/// Nothing is held: no thread before the first call, one for the session, and none after the end.
+#[test]
+fn a_client_has_one_thread_and_a_session_of_its_own() {
+    let server = server!();
+    let url = server.url();
+    let lazy = client_of(&url, |builder| builder.client_name("zk-lazy").connect_lazily());
+    assert_eq!((threads_named("lh-zk-zk-lazy"), server.sessions().len()), (0, 0));
+    assert_eq!(lazy.nodes()[0].state(), NodeState::Voting);
+    drop(lazy.lock("job").unwrap());
+    assert_eq!((threads_named("lh-zk-zk-lazy"), server.sessions().len()), (1, 1));
+    drop(lazy);
+    wait_until("it ends", || threads_named("lh-zk-zk-lazy") == 0);
+    server.assert_clean();
+}
+
+/// A thousand holds cost what one does.
+#[test]
+fn many_holds_cost_no_more_heartbeats_than_one() {
+    let server = server!();
+    let client = client_of(&server.url(), |builder| builder.lease(ms(6000)));
+    let guards: Vec<_> = (0..300).map(|n| client.lock(&format!("many/job-{n}")).unwrap()).collect();
+    // After a third of the lease each is asked for once, and watched from then on.
+    wait_until("each is watched", || server.watches().len() == 300);
+    let before = server.figure("zk_packets_received");
+    std::thread::sleep(ms(4000));
+    let packets = server.figure("zk_packets_received") - before;
+    // A heartbeat in each half second.
+    assert!((4..=12).contains(&packets), "{packets} packets in 4 s");
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    drop((guards, client));
+    server.assert_clean();
+}
+
+/// A server that goes away is replaced by another within the session.
+#[test]
+fn another_server_is_found_within_the_session() {
+    let ensemble = server!(Ensemble::start());
+    ensemble.wait_for_all();
+    let client = client_of(&ensemble.url(), |builder| builder.outage_timeout(LONG));
+    let guard = client.lock("job").unwrap();
+    let at = |ensemble: &Ensemble| {
+        let own = |server: &ZooKeeper| server.runs() && !server.connections().is_empty();
+        ensemble.servers().iter().position(own)
+    };
+    let first = at(&ensemble).expect("it is connected");
+    ensemble.server(first).kill();
+    wait_for(Duration::from_secs(60), "it asks another one", || client.mutex("job").holder().is_ok());
+    assert!(guard.is_held() && at(&ensemble) != Some(first));
+    guard.unlock().unwrap();
+    ensemble.start_all_again();
+    drop(client);
+    ensemble.assert_clean();
+}
+
+/// Only reads are asked for a look, and nothing is left by a try.
+#[test]
+fn a_try_leaves_nothing() {
+    let server = server!();
+    let (a, b) = (client(&server), client(&server));
+    let mut look = server.raw();
+    let guard = a.lock("job").unwrap();
+    for _ in 0..20 {
+        assert!(b.try_lock("job").unwrap().is_none());
+        assert!(b.fair("job").try_lock().unwrap().is_none());
+        assert!(b.rw_lock("data").try_read().unwrap().is_some());
+    }
+    wait_until("nothing stays", || children(&mut look, "/job").len() == 1);
+    let changes = |look: &mut Raw| look.get("/job").unwrap().cversion;
+    let before = changes(&mut look);
+    for _ in 0..20 {
+        assert!(b.try_lock("job").unwrap().is_none());
+        assert!(b.multi(["other", "job"]).try_lock().unwrap().is_none());
+    }
+    assert_eq!(changes(&mut look), before, "what was busy a moment ago is asked without a change");
+    drop(guard);
+    assert!(b.try_lock("job").unwrap().is_some(), "it is free at once");
+    look.close();
+    drop((a, b));
+    server.assert_clean();
+}

@@ -1,0 +1,266 @@
+//! The session is the lease: a hold ends with it, here before there.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{ErrorKind, LockClient};
+
+use super::{LONG, SHORT, client, client_of, server};
+use crate::rig::zookeeper::{Ensemble, EnsembleOptions, Pipe};
+use crate::rig::{CAP, Child, ms, wait_for, wait_until};
+
+fn short(url: &str) -> LockClient {
+    client_of(url, |builder| builder.lease(SHORT).io_timeout(ms(800)).outage_timeout(LONG))
+}
+
+fn holder(url: &str) -> Child {
+    let mut child = Child::spawn("on_zookeeper::loss::holder_process", &[("LEASEHOLD_TEST_URLS", url)]);
+    child.expect("held");
+    child
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn holder_process() {
+    let client = short(&std::env::var("LEASEHOLD_TEST_URLS").unwrap());
+    let guards: Vec<_> = ["job", "other"].map(|name| client.lock(name).unwrap()).into();
+    println!("@@held");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    println!("@@looks={:?}", guards.iter().map(|guard| guard.is_held()).collect::<Vec<_>>());
+    let again = client.lock("again").unwrap();
+    println!("@@again={}", again.is_held());
+    println!("@@unlock={:?}", guards.into_iter().map(|guard| guard.unlock().map_err(|e| e.kind())).collect::<Vec<_>>());
+}
+
+/// The first look after the process goes on says it, for every hold.
+#[test]
+fn a_stopped_holder_has_lost_all_when_it_goes_on() {
+    let server = server!();
+    let client = client(&server);
+    let mut child = holder(&server.url());
+    child.signal("STOP");
+    let mine = client.lock("job").unwrap();
+    child.signal("CONT");
+    child.say("look");
+    assert_eq!(child.expect("looks="), "[false, false]");
+    assert_eq!(child.expect("again="), "true", "in a new session");
+    assert_eq!(child.expect("unlock="), "[Err(Lost), Err(Lost)]");
+    child.wait();
+    assert!(mine.is_held() && client.lock("other").unwrap().is_held());
+    drop((mine, client));
+    server.assert_clean();
+}
+
+#[test]
+fn a_killed_holder_is_waited_for_no_longer_than_its_session() {
+    let server = server!();
+    let client = client(&server);
+    let mut child = holder(&server.url());
+    assert!(client.try_lock("job").unwrap().is_none());
+    child.kill();
+    let start = Instant::now();
+    client.lock("job").unwrap().unlock().unwrap();
+    assert!(start.elapsed() < SHORT + Duration::from_secs(4), "{:?}", start.elapsed());
+    drop(client);
+    server.assert_clean();
+}
+
+/// Cut off from the server: a hold is lost by time, before anybody else can have the lock, and a
+/// waiting call gets in with a new session.
+#[test]
+fn a_cut_off_client_loses_by_time_and_begins_anew() {
+    let server = server!();
+    let pipe = Pipe::to(server.port());
+    let far = short(&format!("zookeeper://127.0.0.1:{}", pipe.port()));
+    let near = client(&server);
+    let guard = far.lock("job").unwrap();
+    let theirs = near.lock("theirs").unwrap();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| far.lock("theirs").map(|guard| guard.is_held()));
+        wait_until("it waits", || server.watches().iter().any(|(_, path)| path.starts_with("/theirs/")));
+        // Answers come in order, so that one that has been told to wait knows of it now.
+        far.lock("other").unwrap().unlock().unwrap();
+        pipe.silence(true);
+        let next = s.spawn(|| {
+            let next = near.mutex("job").lock_owned().unwrap();
+            assert!(!guard.is_held(), "the holder believed longer than the server");
+            next
+        });
+        assert!(guard.wait_lost(CAP));
+        assert!(!guard.is_held());
+        next.join().unwrap().unlock().unwrap();
+        wait_until("the place of the waiter goes with the session", || near.fair("theirs").queue_len().unwrap() == 0);
+        pipe.silence(false);
+        wait_until("it stands there again, or has failed", || {
+            near.fair("theirs").queue_len().unwrap() == 1 || waits.is_finished()
+        });
+        theirs.unlock().unwrap();
+        assert!(waits.join().unwrap().unwrap(), "the waiting call goes on in a new session");
+    });
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    drop((far, near));
+    server.assert_clean();
+}
+
+/// A connection that ends costs nothing: the session goes on over the next one.
+#[test]
+fn a_hold_survives_its_connection_and_a_restart() {
+    let server = server!();
+    let pipe = Pipe::to(server.port());
+    let client = client_of(&format!("zookeeper://127.0.0.1:{}", pipe.port()), |builder| builder);
+    let guard = client.lock("job").unwrap();
+    for _ in 0..3 {
+        // Cuts all connections.
+        pipe.silence(false);
+        wait_until("it is back", || client.mutex("job").holder().is_ok());
+        assert!(guard.is_held());
+    }
+    server.restart();
+    wait_until("it is back", || client.mutex("job").holder().is_ok());
+    assert!(guard.is_held());
+    let token = guard.fencing_token();
+    guard.unlock().unwrap();
+    let next = client.lock("job").unwrap();
+    assert!(next.fencing_token() > token);
+    drop((next, client));
+    server.assert_clean();
+}
+
+/// A server that has lost its data refuses whoever has seen more than it knows. The client begins
+/// anew once nobody can believe in its session any more.
+#[test]
+fn a_server_that_lost_its_data_is_used_again() {
+    let server = server!();
+    let client = short(&server.url());
+    (0..20).for_each(|_| client.lock("job").unwrap().unlock().unwrap());
+    let guard = client.lock("job").unwrap();
+    let token = guard.fencing_token();
+    server.kill();
+    std::fs::remove_dir_all(server.dir().join("data")).unwrap();
+    server.start_again();
+    assert!(guard.wait_lost(CAP));
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    let mut next = None;
+    wait_until("it has a session again", || {
+        next = client.try_lock("job").ok().flatten().map(|guard| guard.fencing_token());
+        next.is_some()
+    });
+    assert!(next.unwrap() < token, "numbers begin anew, which the docs say");
+    drop(client);
+    server.assert_clean();
+}
+
+/// Its own bound ends a hold although the session lives on, and its node goes.
+#[test]
+fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
+    let server = server!();
+    let (client, other) = (client(&server), client(&server));
+    let guard = client.mutex("job").with_lease(ms(300)).lock().unwrap();
+    assert!(guard.remaining() <= ms(300));
+    std::thread::scope(|s| {
+        let next = s.spawn(|| other.mutex("job").lock_owned().unwrap());
+        assert!(guard.wait_lost(CAP) && !guard.is_held());
+        assert!(next.join().unwrap().is_held());
+    });
+    drop(guard);
+    let guard = client.mutex("job").with_lease(ms(5000)).lock().unwrap();
+    guard.extend(LONG).unwrap();
+    assert!(guard.remaining() > LONG / 2);
+    drop(guard);
+    let brief = short(&server.url());
+    let most = brief.mutex("job").max_hold(ms(200)).lock().unwrap();
+    assert!(most.wait_lost(CAP));
+    wait_until("its node goes", || client.try_lock("job").unwrap().is_some());
+    drop((most, brief, client, other));
+    server.assert_clean();
+}
+
+/// The server of the client is cut off from the leader, and answers all pings and reads. Whoever
+/// trusts those believes for as long as that server takes to notice.
+#[test]
+fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
+    let options = EnsembleOptions { sync_limit: 100, settings: "tickTime=100\nmaxSessionTimeout=300000" };
+    let ensemble = server!(Ensemble::start_with(options));
+    ensemble.wait_for_all();
+    let (follower, leader) = (ensemble.followers()[0], ensemble.leader());
+    let lease = ms(3000);
+    let client = client_of(&ensemble.server(follower).url(), |builder| builder.lease(lease).io_timeout(ms(700)));
+    let other = client_of(&ensemble.server(leader).url(), |builder| builder);
+    let guard = client.lock("job").unwrap();
+    let start = Instant::now();
+    std::thread::scope(|s| {
+        let next = s.spawn(|| {
+            let next = other.mutex("job").lock_owned().unwrap();
+            assert!(!guard.is_held(), "two believed at the same time");
+            next
+        });
+        wait_until("it waits", || other.fair("job").queue_len().unwrap() == 1);
+        ensemble.cut_off(follower, true);
+        assert!(guard.wait_lost(CAP));
+        assert!(start.elapsed() < lease + CAP / 2, "{:?}", start.elapsed());
+        next.join().unwrap().unlock().unwrap();
+    });
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    ensemble.cut_off(follower, false);
+    ensemble.wait_for_all();
+    wait_for(Duration::from_secs(60), "the client is back", || client.try_lock("job").is_ok_and(|won| won.is_some()));
+    drop((client, other));
+    ensemble.assert_clean();
+}
+
+/// Two of three servers are gone: holds end in time, and nobody gets in until they are back.
+#[test]
+fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
+    let options = EnsembleOptions { settings: "tickTime=100\nmaxSessionTimeout=300000", ..EnsembleOptions::default() };
+    let ensemble = server!(Ensemble::start_with(options));
+    ensemble.wait_for_all();
+    let settings = |builder: leasehold::Builder| builder.lease(ms(3000)).io_timeout(ms(700));
+    let (a, b) = (client_of(&ensemble.url(), settings), client_of(&ensemble.url(), settings));
+    let guard = a.lock("job").unwrap();
+    let token = guard.fencing_token();
+    let gone = ensemble.followers();
+    gone.iter().for_each(|index| ensemble.server(*index).suspend());
+    assert!(guard.wait_lost(CAP) && !guard.is_held());
+    for client in [&a, &b] {
+        let error = client.try_lock("other").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    }
+    gone.iter().for_each(|index| ensemble.server(*index).resume());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    let next = || b.try_lock("job").ok().flatten().map(|guard| guard.fencing_token() > token);
+    wait_for(Duration::from_secs(60), "the next one gets in", || next().is_some_and(|grows| grows));
+    ensemble.wait_for_all();
+    drop((a, b));
+    ensemble.assert_clean();
+}
+
+/// The leader dies: holds and places stay, tokens grow.
+#[test]
+fn holds_and_places_survive_the_leader() {
+    let options = EnsembleOptions { settings: "tickTime=200\nmaxSessionTimeout=300000", ..EnsembleOptions::default() };
+    let ensemble = server!(Ensemble::start_with(options));
+    ensemble.wait_for_all();
+    let settings = |builder: leasehold::Builder| builder.lease(LONG).outage_timeout(LONG);
+    let (a, b) = (client_of(&ensemble.url(), settings), client_of(&ensemble.url_of(&[2, 1, 0]), settings));
+    let guard = a.lock("job").unwrap();
+    let token = guard.fencing_token();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| b.lock("job").map(|guard| (guard.is_held(), guard.fencing_token())));
+        wait_until("it waits", || a.fair("job").queue_len().unwrap() == 1);
+        let leader = ensemble.leader();
+        ensemble.server(leader).kill();
+        wait_for(Duration::from_secs(60), "the others go on", || a.mutex("job").holder().is_ok());
+        assert!(guard.is_held());
+        wait_for(Duration::from_secs(60), "the place stays", || {
+            a.fair("job").queue_len().is_ok_and(|length| length == 1)
+        });
+        // The election may go on after a first answer: then it is given up in the background.
+        if let Err(e) = guard.unlock() {
+            assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+        }
+        let (is_held, next) = waits.join().unwrap().unwrap();
+        assert!(is_held && next > token, "{next:?} after {token:?}");
+        ensemble.start_all_again();
+    });
+    drop((a, b));
+    ensemble.assert_clean();
+}

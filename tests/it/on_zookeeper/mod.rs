@@ -1,0 +1,54 @@
+//! Locks in a ZooKeeper ensemble.
+
+mod connecting;
+mod cut_replies;
+mod denied;
+mod loss;
+mod outcomes;
+mod primitives;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::time::Duration;
+
+use leasehold::{Builder, LockClient};
+
+use crate::rig::ms;
+use crate::rig::zookeeper::{Raw, ZooKeeper};
+
+/// A server, or nothing to test: then the rig has said so.
+macro_rules! server {
+    () => {
+        server!(crate::rig::zookeeper::ZooKeeper::start_with(crate::on_zookeeper::SETTINGS))
+    };
+    ($started:expr) => {
+        match $started {
+            Some(server) => server,
+            None => return,
+        }
+    };
+}
+pub(crate) use server;
+
+/// A short tick, so that sessions may be short, and expire soon after their end.
+pub(crate) const SETTINGS: &str = "tickTime=100\nmaxSessionTimeout=300000";
+
+/// So long that no test can pass because a session ended.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Short enough to wait for.
+const SHORT: Duration = ms(1200);
+
+fn client_of(url: &str, settings: impl FnOnce(Builder) -> Builder) -> LockClient {
+    settings(LockClient::builder().url(url).lease(LONG)).build().unwrap()
+}
+
+fn client(server: &ZooKeeper) -> LockClient {
+    client_of(&server.url(), |builder| builder)
+}
+
+/// The children of a directory by now, without what stands in it for good.
+fn children(session: &mut Raw, path: &str) -> Vec<String> {
+    session.sync("/").unwrap();
+    session.children(path).unwrap_or_default()
+}

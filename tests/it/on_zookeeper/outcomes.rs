@@ -1,0 +1,210 @@
+//! What becomes of a request without a reply. Each reply cut at each byte is in `cut_replies`.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::ErrorKind;
+
+use super::{LONG, children, client, client_of, server};
+use crate::rig::zookeeper::{Ensemble, EnsembleOptions, PERSISTENT, Pipe};
+use crate::rig::{Fault, Proxy, ms, wait_until};
+
+/// Bytes of another protocol, and a reply to what nobody asked.
+#[test]
+fn garbage_is_a_protocol_error() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let client = client_of(&proxy.zookeeper_url(), |builder| builder);
+    for fault in [
+        Fault::Garbage,
+        Fault::Stray(&[0, 0, 0, 16, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]),
+        Fault::Stray(&[0xff, 0, 0, 0]),
+    ] {
+        proxy.inject("create2 /job", fault);
+        assert_eq!(client.try_lock("job").unwrap_err().kind(), ErrorKind::Protocol, "{fault:?}");
+        wait_until("it is free", || client.try_lock("job").is_ok_and(|won| won.is_some()));
+    }
+    drop((client, proxy));
+    server.assert_clean();
+}
+
+/// The reply to the create of a waiter is lost: it finds its place again, and keeps it.
+#[test]
+fn a_waiter_adopts_its_own_place() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let (client, other) = (client_of(&proxy.zookeeper_url(), |builder| builder), client(&server));
+    let mut look = server.raw();
+    let guard = other.lock("job").unwrap();
+    // It has been told that it is busy, and so it waits for the connection to come back.
+    let behind = |n: usize| move |nodes: Vec<String>| nodes.len() == n;
+    std::thread::scope(|s| {
+        let first = s.spawn(|| client.fair("job").try_lock_for(LONG).map(|won| won.unwrap().unlock().unwrap()));
+        wait_until("it waits", || behind(2)(children(&mut look, "/job")));
+        let place = children(&mut look, "/job").into_iter().max_by_key(|node| node[40..].to_owned()).unwrap();
+        proxy.cut_all();
+        wait_until("it is back", || client.mutex("x").holder().is_ok());
+        assert!(children(&mut look, "/job").contains(&place), "with its place");
+        guard.unlock().unwrap();
+        first.join().unwrap().unwrap();
+    });
+    // The answer to its first create is lost: it finds its node over the next connection.
+    let before = look.get("/job").map_or(0, |node| node.cversion);
+    let guard = other.lock("job").unwrap();
+    proxy.inject("create2 /job", Fault::CutAfterApplied);
+    assert!(client.fair("job").try_lock_for(ms(300)).unwrap().is_none());
+    wait_until("nothing of it stays", || behind(1)(children(&mut look, "/job")));
+    assert_eq!(look.get("/job").unwrap().cversion - before, 3, "a node of each, and one of them is gone");
+    guard.unlock().unwrap();
+    look.close();
+    drop((client, other, proxy));
+    server.assert_clean();
+}
+
+/// A hand-over is one transaction: with its answer lost, the next thread has the lock or stands in
+/// the queue, and the old node is gone.
+#[test]
+fn a_lost_hand_over_is_settled() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(30)] {
+        let client = client_of(&proxy.zookeeper_url(), |builder| builder);
+        let guard = client.lock("job").unwrap();
+        std::thread::scope(|s| {
+            let next = s.spawn(|| {
+                let guard = client.lock("job").unwrap();
+                assert!(guard.is_held());
+                guard.unlock()
+            });
+            // Nothing at the server shows that it waits.
+            std::thread::sleep(ms(50));
+            proxy.inject("multi", fault);
+            if let Err(e) = guard.unlock() {
+                assert_eq!(e.kind(), ErrorKind::Unreachable, "{fault:?}: {e}");
+            }
+            // The call has waited already, so it goes on.
+            next.join().unwrap().unwrap();
+        });
+        assert!(!proxy.disarm(), "{fault:?}: the hand-over is one transaction");
+        client.lock("job").unwrap().unlock().unwrap();
+        drop(client);
+        server.assert_clean();
+    }
+}
+
+/// A count is changed once, also when its answer is lost.
+#[test]
+fn a_lost_count_counts_once() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let (client, other) = (client_of(&proxy.zookeeper_url(), |builder| builder), client(&server));
+    let latch = client.latch("start");
+    latch.set_count(10).unwrap();
+    for (n, fault) in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(8)].into_iter().enumerate() {
+        proxy.inject("multi", fault);
+        assert_eq!(latch.count_down().unwrap(), 9 - u32::try_from(n).unwrap(), "{fault:?}");
+    }
+    assert_eq!(other.latch("start").count().unwrap(), 7);
+    assert!(latch.delete().unwrap());
+    drop((latch, client, other, proxy));
+    server.assert_clean();
+}
+
+/// One connection in so many packets ends, with the answer swallowed or half the request sent.
+#[test]
+fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
+    let server = server!();
+    let proxies = [(); 3].map(|()| Proxy::before_zookeeper(&server));
+    let clients: Vec<_> =
+        proxies.iter().map(|proxy| client_of(&proxy.zookeeper_url(), |builder| builder.outage_timeout(LONG))).collect();
+    proxies.iter().for_each(|proxy| proxy.cut_one_in(60));
+    let (inside, last, turns, longest) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(0));
+    let (end, freed) = (Instant::now() + Duration::from_secs(6), parking_lot::Mutex::new(Instant::now()));
+    std::thread::scope(|s| {
+        for n in 0..6_usize {
+            let (client, inside, last, turns, longest, freed) =
+                (&clients[n % 3], &inside, &last, &turns, &longest, &freed);
+            s.spawn(move || {
+                while Instant::now() < end {
+                    let Ok(guard) = client.lock("job") else { continue };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    let token = guard.fencing_token().unwrap().get();
+                    let before = last.swap(token, Ordering::SeqCst);
+                    assert!(token > before, "{token} after {before}");
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    let gap = freed.lock().elapsed().as_millis();
+                    longest.fetch_max(u64::try_from(gap).unwrap(), Ordering::SeqCst);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    *freed.lock() = Instant::now();
+                    let _ = guard.unlock();
+                }
+            });
+        }
+    });
+    proxies.iter().for_each(|proxy| proxy.cut_one_in(0));
+    let turns = turns.into_inner();
+    println!("{turns} turns, the longest gap {longest:?} ms");
+    assert!(turns > 20, "{turns}");
+    // A ghost would stand there for as long as the session: two minutes.
+    assert!(longest.into_inner() < 5000);
+    wait_until("nothing stays", || server.ephemerals().is_empty());
+    drop((clients, proxies));
+    server.assert_clean();
+}
+
+/// The create is on its way when its connection ends, and the next connection is to a server that
+/// lags behind: that has heard of the create, but not yet that it is committed. Without the `sync`
+/// before the look the place would not be found, and would keep out everybody.
+#[test]
+fn a_place_is_found_through_a_server_that_lags_behind() {
+    let options = EnsembleOptions { sync_limit: 30, settings: "maxSessionTimeout=300000" };
+    let ensemble = server!(Ensemble::start_with(options));
+    ensemble.wait_for_all();
+    let (leader, followers) = (ensemble.server(ensemble.leader()), ensemble.followers());
+    let (quick, late) = (Proxy::before_zookeeper(leader), Proxy::before_zookeeper(ensemble.server(followers[0])));
+    // Keeps the directory, so that the create comes alone.
+    leader.look(|session| session.create("/job", b"", PERSISTENT).unwrap());
+    // It begins at the leader, whichever it tries first.
+    late.refuse(true);
+    let hosts = format!("zookeeper://127.0.0.1:{},127.0.0.1:{}", quick.port(), late.port());
+    let client = client_of(&hosts, |builder| builder.io_timeout(ms(8000)));
+    let other = client_of(&leader.url(), |builder| builder);
+    client.try_lock("other").unwrap().unwrap().unlock().unwrap();
+    // A follower hears of a change one lag after it was asked for; with both late, the leader
+    // commits it then, and they hear of that another lag later.
+    followers.iter().for_each(|follower| ensemble.lag(*follower, ms(1500)));
+    quick.inject("create2 /job", Fault::CutRequestAt(usize::MAX));
+    late.refuse(false);
+    quick.refuse(true);
+    // It looks for its place there, and finds it.
+    drop(client.try_lock("job").unwrap().expect("its own place is the first"));
+    quick.wait_hits(1);
+    let guard = other.mutex("job").try_lock_for(crate::rig::CAP).unwrap().expect("nobody else stands there for long");
+    guard.unlock().unwrap();
+    // One place for each of the two.
+    assert_eq!(leader.node("/job").unwrap().cversion, 4, "the create was on its way, and is gone");
+    followers.iter().for_each(|follower| ensemble.lag(*follower, Duration::ZERO));
+    drop((client, other, quick, late));
+    leader.look(|session| session.delete("/job").unwrap());
+    ensemble.assert_clean();
+}
+
+/// Cut at the moment of the close: the session ends with its timeout, and the close says so by
+/// taking no longer than it may.
+#[test]
+fn a_close_without_a_server_ends_in_time() {
+    let server = server!();
+    let pipe = Pipe::to(server.port());
+    let url = format!("zookeeper://127.0.0.1:{}", pipe.port());
+    let client = client_of(&url, |builder| builder.lease(ms(2000)).io_timeout(ms(400)));
+    let guard = client.lock("job").unwrap();
+    pipe.silence(true);
+    let start = Instant::now();
+    let closed = client.close(ms(800));
+    assert!(closed.is_err() && start.elapsed() < Duration::from_secs(6), "{closed:?} after {:?}", start.elapsed());
+    assert!(!guard.is_held());
+    drop((guard, client));
+    wait_until("no thread is left", || crate::rig::threads_named("lh-zk-closes") == 0);
+    drop(pipe);
+    server.assert_clean();
+}

@@ -1,0 +1,260 @@
+//! In front of a ZooKeeper: frames flow both ways at any time, so a fault is kept with the number
+//! of its request until the reply comes.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{Fault, Proxy, State, as_unix, close, take_fault};
+use crate::rig::wait_until;
+use crate::rig::zookeeper::ZooKeeper;
+
+/// The number of the request that connects, which carries none.
+const CONNECT: i32 = i32::MIN;
+
+/// The number of a message about a watch, which answers no request.
+const WATCH: i32 = -1;
+
+/// One connection.
+struct Connection<'a> {
+    state: &'a State,
+    /// Faults that meet the reply, by the number of the request.
+    faults: Mutex<HashMap<i32, Fault>>,
+    /// Something was swallowed: what would follow makes no sense.
+    is_dead: AtomicBool,
+}
+
+impl Proxy {
+    /// In front of a ZooKeeper, on a port of its own. The word of a fault may be a part of a path
+    /// (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete /job`).
+    /// A message about a watch is an `event`.
+    pub(crate) fn before_zookeeper(server: &ZooKeeper) -> Self {
+        let port = server.port();
+        let connect = move || Some(as_unix(TcpStream::connect(("127.0.0.1", port)).ok()?));
+        Self::listen_on_a_port(connect, |client, server, state, _| carry(&client, &server, state))
+    }
+
+    /// The URL of a ZooKeeper behind it.
+    pub(crate) fn zookeeper_url(&self) -> String {
+        format!("zookeeper://127.0.0.1:{}", self.port())
+    }
+
+    /// From now on one frame in so many ends its connection, half of them with the first half of
+    /// the frame delivered, the others with nothing of it. 0 stops that.
+    pub(crate) fn cut_one_in(&self, frames: u32) {
+        self.state.cut_one_in.store(frames, Ordering::SeqCst);
+    }
+}
+
+fn carry(client: &UnixStream, server: &UnixStream, state: &State) {
+    if state.refuse.load(Ordering::SeqCst) {
+        return close(client, server);
+    }
+    let connection = Connection { state, faults: Mutex::default(), is_dead: AtomicBool::new(false) };
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            connection.requests(client.try_clone().unwrap(), server.try_clone().unwrap());
+            close(client, server);
+        });
+        connection.replies(server.try_clone().unwrap(), client.try_clone().unwrap());
+        close(client, server);
+    });
+}
+
+impl Connection<'_> {
+    fn requests(&self, mut client: UnixStream, mut server: UnixStream) {
+        let mut is_first = true;
+        while let Some(frame) = next_frame(&mut client) {
+            let words = words(&frame, is_first);
+            let number = if is_first { CONNECT } else { int(&frame, 4) };
+            is_first = false;
+            if self.swallows() {
+                continue;
+            }
+            if self.cuts(&frame, &mut server) {
+                return;
+            }
+            let fault = take_fault(self.state, &words);
+            if fault.is_some() {
+                self.state.hits.fetch_add(1, Ordering::SeqCst);
+            }
+            match fault {
+                None => {}
+                Some(Fault::CutBeforeSend) => return,
+                Some(Fault::CutRequestAt(n)) => {
+                    let _ = server.write_all(&frame[..n.min(frame.len())]);
+                    return;
+                }
+                Some(Fault::Hold) => {
+                    self.faults.lock().insert(number, Fault::Hold);
+                    wait_until("a held request is released", || self.state.release_held.load(Ordering::SeqCst));
+                }
+                Some(Fault::Reply(reply)) => {
+                    if client.write_all(reply).is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Some(Fault::Garbage) => {
+                    let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+                    let _ = client.read(&mut [0; 64]);
+                    return;
+                }
+                Some(of_reply) => {
+                    self.faults.lock().insert(number, of_reply);
+                }
+            }
+            if server.write_all(&frame).is_err() {
+                self.state.held_over.store(true, Ordering::SeqCst);
+                return;
+            }
+        }
+    }
+
+    fn replies(&self, mut server: UnixStream, mut client: UnixStream) {
+        let mut is_first = true;
+        while let Some(frame) = next_frame(&mut server) {
+            let number = if is_first { CONNECT } else { int(&frame, 4) };
+            is_first = false;
+            if self.swallows() {
+                continue;
+            }
+            if self.cuts(&frame, &mut client) {
+                return;
+            }
+            let fault = match number {
+                WATCH => take_fault(self.state, &event_words(&frame)).inspect(|_| {
+                    self.state.hits.fetch_add(1, Ordering::SeqCst);
+                }),
+                _ => self.faults.lock().remove(&number),
+            };
+            let goes_on = match fault {
+                Some(fault) => self.meet(fault, &frame, &mut client),
+                None => client.write_all(&frame).is_ok() || self.holds(),
+            };
+            if !goes_on {
+                return;
+            }
+        }
+        self.state.held_over.store(true, Ordering::SeqCst);
+    }
+
+    /// A request is held, which must reach the server though its client is gone.
+    fn holds(&self) -> bool {
+        self.faults.lock().values().any(|fault| *fault == Fault::Hold)
+    }
+
+    /// What becomes of a reply. False if the connection is over.
+    fn meet(&self, fault: Fault, reply: &[u8], client: &mut UnixStream) -> bool {
+        match fault {
+            Fault::CutAfterApplied => false,
+            Fault::CutReplyAt(n) => {
+                self.state.reply_length.store(reply.len(), Ordering::SeqCst);
+                let _ = client.write_all(&reply[..n.min(reply.len())]);
+                false
+            }
+            Fault::BlackHoleReply => {
+                self.is_dead.store(true, Ordering::SeqCst);
+                true
+            }
+            Fault::StallReply(pause) => {
+                std::thread::sleep(pause);
+                client.write_all(reply).is_ok()
+            }
+            Fault::StallThenCut(pause) => {
+                std::thread::sleep(pause);
+                false
+            }
+            Fault::Hold => {
+                self.state.held_over.store(true, Ordering::SeqCst);
+                false
+            }
+            Fault::Stray(frame) => client.write_all(frame).is_ok() && client.write_all(reply).is_ok(),
+            Fault::StrayAfter(frame, pause) => {
+                let sent = client.write_all(reply).is_ok();
+                std::thread::sleep(pause);
+                sent && client.write_all(frame).is_ok()
+            }
+            Fault::CutBeforeSend | Fault::CutRequestAt(_) | Fault::Reply(_) | Fault::Garbage => {
+                unreachable!("these meet the request")
+            }
+        }
+    }
+
+    fn swallows(&self) -> bool {
+        if self.state.silent.load(Ordering::SeqCst) {
+            self.is_dead.store(true, Ordering::SeqCst);
+        }
+        self.is_dead.load(Ordering::SeqCst)
+    }
+
+    /// Whether this frame ends the connection by chance.
+    fn cuts(&self, frame: &[u8], to: &mut UnixStream) -> bool {
+        let one_in = self.state.cut_one_in.load(Ordering::SeqCst);
+        if one_in == 0 || rand::random_range(0..one_in) > 0 {
+            return false;
+        }
+        self.state.hits.fetch_add(1, Ordering::SeqCst);
+        if rand::random() {
+            let _ = to.write_all(&frame[..frame.len() / 2]);
+        }
+        true
+    }
+}
+
+/// With the length in front.
+fn next_frame(from: &mut UnixStream) -> Option<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    from.read_exact(&mut frame).ok()?;
+    let length = u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize;
+    frame.resize(4 + length, 0);
+    from.read_exact(&mut frame[4..]).ok()?;
+    Some(frame)
+}
+
+fn int(frame: &[u8], at: usize) -> i32 {
+    frame.get(at..at + 4).map_or(0, |bytes| i32::from_be_bytes(bytes.try_into().unwrap()))
+}
+
+/// The name of the request, the name with the path, and all of it.
+fn words(frame: &[u8], is_first: bool) -> Vec<Vec<u8>> {
+    let name = if is_first { "connect" } else { name_of(int(frame, 8)) };
+    // A transaction begins with its first request, not with a path.
+    let start = if name == "multi" { 25 } else { 16 };
+    let length = usize::try_from(int(frame, start - 4)).unwrap_or(0);
+    let path = frame.get(start..start + length).unwrap_or_default();
+    let named = [name.as_bytes(), b" ", path].concat();
+    vec![name.as_bytes().to_vec(), named, frame.to_vec()]
+}
+
+fn event_words(frame: &[u8]) -> Vec<Vec<u8>> {
+    let path = frame.get(32..).unwrap_or_default();
+    vec![[b"event ", path].concat()]
+}
+
+fn name_of(op: i32) -> &'static str {
+    match op {
+        1 => "create",
+        2 => "delete",
+        3 => "exists",
+        4 => "getData",
+        5 => "setData",
+        8 => "getChildren",
+        9 => "sync",
+        11 => "ping",
+        12 => "getChildren2",
+        13 => "check",
+        14 => "multi",
+        15 => "create2",
+        18 => "removeWatches",
+        19 => "createContainer",
+        100 => "auth",
+        106 => "addWatch",
+        -11 => "closeSession",
+        _ => "other",
+    }
+}

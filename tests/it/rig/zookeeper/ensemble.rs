@@ -1,0 +1,163 @@
+//! Three ZooKeepers that elect a leader.
+
+use std::fs;
+use std::time::Duration;
+
+use super::{Mode, Pipe, ZooKeeper, has_zookeeper, start_together};
+use crate::rig::{free_port, wait_for};
+
+const SIZE: usize = 3;
+
+/// An election takes two or three seconds, or many when the machine is busy.
+const ELECTION: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy)]
+pub(crate) struct EnsembleOptions<'a> {
+    /// For how many ticks a follower that hears nothing from its leader goes on.
+    pub(crate) sync_limit: u32,
+    /// Further lines of the configuration of each server.
+    pub(crate) settings: &'a str,
+}
+
+impl Default for EnsembleOptions<'_> {
+    fn default() -> Self {
+        Self { sync_limit: 10, settings: "" }
+    }
+}
+
+/// Three servers. What one sends to the leader port of another goes through a pipe of its own, so
+/// that any of them can be cut off from the others, or follow with a delay. Elections go past the
+/// pipes.
+pub(crate) struct Ensemble {
+    servers: Vec<ZooKeeper>,
+    /// By the server that connects and the one that leads; none to itself.
+    pipes: Vec<Vec<Option<Pipe>>>,
+}
+
+impl Ensemble {
+    /// `None` if there is no ZooKeeper here, which is said on standard error.
+    pub(crate) fn start() -> Option<Self> {
+        Self::start_with(EnsembleOptions::default())
+    }
+
+    pub(crate) fn start_with(options: EnsembleOptions<'_>) -> Option<Self> {
+        if !has_zookeeper() {
+            return None;
+        }
+        let (servers, pipes) = start_together(|| prepare(options)).into_iter().unzip();
+        Some(Self { servers, pipes })
+    }
+
+    pub(crate) fn server(&self, index: usize) -> &ZooKeeper {
+        &self.servers[index]
+    }
+
+    pub(crate) fn servers(&self) -> &[ZooKeeper] {
+        &self.servers
+    }
+
+    /// With the hosts in this order.
+    pub(crate) fn url_of(&self, order: &[usize]) -> String {
+        let hosts: Vec<String> = order.iter().map(|index| self.servers[*index].address()).collect();
+        format!("zookeeper://{}", hosts.join(","))
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_of(&[0, 1, 2])
+    }
+
+    /// Waits for one that leads at least one other.
+    #[track_caller]
+    pub(crate) fn leader(&self) -> usize {
+        let mut found = None;
+        wait_for(ELECTION, "a leader", || {
+            let modes: Vec<_> = self.servers.iter().map(ZooKeeper::mode).collect();
+            found = modes.iter().position(|mode| *mode == Some(Mode::Leader));
+            found.is_some() && modes.contains(&Some(Mode::Follower))
+        });
+        found.unwrap()
+    }
+
+    /// Those that are not the leader.
+    #[track_caller]
+    pub(crate) fn followers(&self) -> [usize; SIZE - 1] {
+        let leader = self.leader();
+        std::array::from_fn(|n| (leader + 1 + n) % SIZE)
+    }
+
+    /// Waits until all three serve, one of them as the leader.
+    #[track_caller]
+    pub(crate) fn wait_for_all(&self) {
+        wait_for(ELECTION, "all servers serve", || {
+            let modes: Vec<_> = self.servers.iter().map(ZooKeeper::mode).collect();
+            modes.iter().all(Option::is_some) && modes.contains(&Some(Mode::Leader))
+        });
+    }
+
+    pub(crate) fn kill_all(&self) {
+        self.servers.iter().for_each(ZooKeeper::kill);
+    }
+
+    /// Starts those that were killed, and waits until all three serve.
+    #[track_caller]
+    pub(crate) fn start_all_again(&self) {
+        for server in self.servers.iter().filter(|server| !server.runs()) {
+            server.spawn();
+        }
+        self.wait_for_all();
+    }
+
+    /// Sets whether nothing arrives any more between this server and the others, as leader and as
+    /// follower. A follower learns of it when its `sync_limit` is over, and answers its clients
+    /// until then. Other connections go on.
+    pub(crate) fn cut_off(&self, index: usize, cut_off: bool) {
+        for (from, pipes) in self.pipes.iter().enumerate() {
+            for (to, pipe) in pipes.iter().enumerate() {
+                if let Some(pipe) = pipe
+                    && (from == index || to == index)
+                {
+                    pipe.silence(cut_off);
+                }
+            }
+        }
+    }
+
+    /// How much later this server, while it follows, learns of what the leader has committed.
+    pub(crate) fn lag(&self, index: usize, delay: Duration) {
+        self.pipes[index].iter().flatten().for_each(|pipe| pipe.delay(delay));
+    }
+
+    /// After all clients are gone: no session, connection, watch or node.
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        self.assert_clean_but(&[]);
+    }
+
+    /// The same, but these nodes may stay, and those above them.
+    #[track_caller]
+    pub(crate) fn assert_clean_but(&self, stay: &[&str]) {
+        self.servers.iter().for_each(|server| server.assert_clean_but(stay));
+    }
+}
+
+type Prepared = (ZooKeeper, Vec<Option<Pipe>>);
+
+fn prepare(options: EnsembleOptions<'_>) -> Vec<Prepared> {
+    // For clients, for followers, for elections.
+    let ports: [[u16; 3]; SIZE] = std::array::from_fn(|_| std::array::from_fn(|_| free_port()));
+    (0..SIZE)
+        .map(|own| {
+            let mut pipes = Vec::new();
+            let mut lines = format!("syncLimit={}\n{}\n", options.sync_limit, options.settings);
+            for (index, [client, lead, elect]) in ports.iter().enumerate() {
+                let pipe = (index != own).then(|| Pipe::to(*lead));
+                let lead = pipe.as_ref().map_or(*lead, Pipe::port);
+                lines += &format!("server.{}=127.0.0.1:{lead}:{elect};127.0.0.1:{client}\n", index + 1);
+                pipes.push(pipe);
+            }
+            let server = ZooKeeper::prepare(ports[own][0], &lines);
+            fs::write(server.dir().join("data/myid"), format!("{}\n", own + 1)).unwrap();
+            (server, pipes)
+        })
+        .collect()
+}

@@ -1,0 +1,86 @@
+//! The jars that ZooKeeper and Curator run from: fetched and built by Maven when something has
+//! changed, so that later runs need no network and no time.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// What every Java program of the tests is started with: small, and quick to start.
+const SMALL: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
+
+fn chosen(variable: &str, default: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| default.to_owned())
+}
+
+/// A command that runs this class, with the level of its log lines. `None` if there is no JDK, no
+/// Maven, or no jar to be had, which is said on standard error; with `LEASEHOLD_ZOOKEEPER=1` that
+/// is a failure. `LEASEHOLD_ZOOKEEPER=0` asks to do without.
+pub(crate) fn java(class: &str, options: &[String]) -> Option<Command> {
+    let mut command = Command::new("java");
+    command.args(SMALL).args(options).arg("-cp").arg(jar()?).arg(class);
+    Some(command)
+}
+
+/// Whether [`java`] can run, which is said if not.
+pub(crate) fn has_zookeeper() -> bool {
+    jar().is_some()
+}
+
+/// The jar with its libraries beside it; `None` as [`java`] says.
+pub(crate) fn jar() -> Option<&'static Path> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let wish = std::env::var("LEASEHOLD_ZOOKEEPER").unwrap_or_default();
+    if wish == "0" {
+        eprintln!("DID NOT RUN on ZooKeeper: LEASEHOLD_ZOOKEEPER=0");
+        return None;
+    }
+    match BUILT.get_or_init(build) {
+        Ok(jar) => Some(jar),
+        Err(why) => {
+            assert!(wish != "1", "LEASEHOLD_ZOOKEEPER=1, and there is no ZooKeeper: {why}");
+            eprintln!("DID NOT RUN on ZooKeeper: {why} (a JDK 17 and Maven are needed)");
+            None
+        }
+    }
+}
+
+fn build() -> Result<PathBuf, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/curator");
+    let zookeeper = chosen("LEASEHOLD_ZOOKEEPER_VERSION", "3.9.5");
+    let curator = chosen("LEASEHOLD_CURATOR_VERSION", "5.9.0");
+    let mut files = vec![source.join("pom.xml")];
+    files.extend(std::fs::read_dir(source.join("src/main/java/curator")).unwrap().map(|file| file.unwrap().path()));
+    files.sort();
+    let mut hasher = DefaultHasher::new();
+    files.iter().for_each(|file| std::fs::read(file).unwrap().hash(&mut hasher));
+
+    let name = format!("{zookeeper}-{curator}-{:016x}", hasher.finish());
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("zookeeper");
+    let out = home.join(&name);
+    let jar = out.join("curator.jar");
+    run("java", Command::new("java").arg("-version"))?;
+    if jar.exists() {
+        return Ok(jar);
+    }
+    run("mvn", Command::new("mvn").arg("-version"))?;
+    // Moved to its place when it is complete: another test binary may build beside this one.
+    let unfinished = home.join(format!("{name}.{}", std::process::id()));
+    let mut maven = Command::new("mvn");
+    maven.args(["-q", "-B", "-f"]).arg(source.join("pom.xml"));
+    maven.arg(format!("-Dzookeeper.version={zookeeper}")).arg(format!("-Dcurator.version={curator}"));
+    maven.arg(format!("-Dout={}", unfinished.display())).arg("package");
+    run("Maven's build", &mut maven)?;
+    if std::fs::rename(&unfinished, &out).is_err() {
+        let _ = std::fs::remove_dir_all(&unfinished);
+    }
+    if jar.exists() { Ok(jar) } else { Err(format!("no {}", jar.display())) }
+}
+
+fn run(what: &str, command: &mut Command) -> Result<(), String> {
+    match command.stdin(Stdio::null()).output() {
+        Err(e) => Err(format!("no {what}: {e}")),
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{what} failed: {}", String::from_utf8_lossy(&output.stdout))),
+    }
+}

@@ -1,0 +1,448 @@
+//! A private ZooKeeper on a free port. It ends when the test ends, and when the test binary dies.
+
+mod ensemble;
+mod jars;
+mod pipe;
+mod raw;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub(crate) use ensemble::{Ensemble, EnsembleOptions};
+pub(crate) use jars::{has_zookeeper, jar, java};
+pub(crate) use pipe::Pipe;
+pub(crate) use raw::{CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw};
+
+#[cfg(feature = "tls")]
+use super::{Certificates, Identity};
+use super::{free_port, fresh_dir, ms, signal, wait_for, wait_until};
+
+/// `tickTime` of the servers: they grant sessions of 2 to 20 ticks, and look at the end of each
+/// which have expired.
+pub(crate) const TICK: Duration = ms(500);
+
+/// A start takes one or two seconds, or several when the machine is busy.
+const START: Duration = Duration::from_secs(60);
+
+/// What a server is at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Standalone,
+    Leader,
+    Follower,
+}
+
+pub(crate) struct ZooKeeper {
+    dir: PathBuf,
+    /// For clients.
+    port: u16,
+    /// For clients with TLS; 0 for none.
+    #[cfg(feature = "tls")]
+    secure_port: u16,
+    process: Mutex<Option<Child>>,
+}
+
+impl ZooKeeper {
+    /// `None` if there is no ZooKeeper here, which is said on standard error.
+    pub(crate) fn start() -> Option<Self> {
+        Self::start_with("")
+    }
+
+    /// `settings`: lines of its configuration.
+    pub(crate) fn start_with(settings: &str) -> Option<Self> {
+        let alone = || {
+            let port = free_port();
+            let lines = format!("clientPort={port}\nclientPortAddress=127.0.0.1\n{settings}");
+            vec![(Self::prepare(port, &lines), ())]
+        };
+        has_zookeeper().then(|| start_together(alone).pop().unwrap().0)
+    }
+
+    /// One that serves clients with TLS on a port of its own, and trusts this authority's clients.
+    #[cfg(feature = "tls")]
+    pub(crate) fn start_tls(certificates: &Certificates, identity: &Identity, settings: &str) -> Option<Self> {
+        let alone = || {
+            let (port, secure_port) = (free_port(), free_port());
+            let mut server = Self::prepare(port, "");
+            server.secure_port = secure_port;
+            server.present(identity);
+            let lines = format!(
+                "clientPort={port}\nclientPortAddress=127.0.0.1\nsecureClientPort={secure_port}\n\
+                 secureClientPortAddress=127.0.0.1\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+                 ssl.trustStore.location={}\nssl.trustStore.type=PEM\n{settings}\n",
+                server.key_store().display(),
+                certificates.ca_file().display()
+            );
+            let mut config = fs::OpenOptions::new().append(true).open(server.dir.join("zoo.cfg")).unwrap();
+            config.write_all(lines.as_bytes()).unwrap();
+            vec![(server, ())]
+        };
+        has_zookeeper().then(|| start_together(alone).pop().unwrap().0)
+    }
+
+    #[cfg(feature = "tls")]
+    fn key_store(&self) -> PathBuf {
+        self.dir.join("identity.pem")
+    }
+
+    /// From its next start on it shows this certificate.
+    #[cfg(feature = "tls")]
+    pub(crate) fn present(&self, identity: &Identity) {
+        let text = |path: &Path| fs::read_to_string(path).unwrap();
+        fs::write(self.key_store(), text(&identity.key) + &text(&identity.certificate)).unwrap();
+    }
+
+    /// Its port with TLS comes after the other one, and ends connections at first.
+    #[cfg(feature = "tls")]
+    fn is_secure_if_it_has_to(&self) -> bool {
+        if self.secure_port == 0 {
+            return true;
+        }
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.secure_port)) else { return false };
+        stream.set_read_timeout(Some(ms(100))).unwrap();
+        stream.read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn is_secure_if_it_has_to(&self) -> bool {
+        true
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure_port(&self) -> u16 {
+        self.secure_port
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn secure_url(&self) -> String {
+        format!("zookeeper+tls://127.0.0.1:{}", self.secure_port)
+    }
+
+    /// One server for all tests that take turns on it and leave nothing behind: starting one takes
+    /// longer than most tests.
+    pub(crate) fn shared(settings: &str) -> Option<Arc<Self>> {
+        // The last test that drops it ends it, so that nothing is left running.
+        static SHARED: Mutex<Weak<ZooKeeper>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock();
+        if let Some(server) = shared.upgrade() {
+            return Some(server);
+        }
+        let server = Arc::new(Self::start_with(settings)?);
+        *shared = Arc::downgrade(&server);
+        Some(server)
+    }
+
+    /// A server that does not run yet. The lines say its ports.
+    fn prepare(port: u16, settings: &str) -> Self {
+        let dir = fresh_dir();
+        let data = dir.join("data");
+        fs::create_dir_all(&data).unwrap();
+        let text = format!(
+            "dataDir={}\ntickTime={}\ninitLimit=12\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
+             maxClientCnxns=0\n{settings}\n",
+            data.display(),
+            TICK.as_millis()
+        );
+        fs::write(dir.join("zoo.cfg"), text).unwrap();
+        Self {
+            dir,
+            port,
+            #[cfg(feature = "tls")]
+            secure_port: 0,
+            process: Mutex::default(),
+        }
+    }
+
+    fn spawn(&self) {
+        let options = [
+            "-Dznode.container.checkIntervalMs=1000",
+            // The machine does not lose its power in a test.
+            "-Dzookeeper.forceSync=no",
+            "-Dzookeeper.preAllocSize=1024",
+            // How long a server that looks for a leader waits at most before it asks again.
+            "-Dzookeeper.fastleader.maxNotificationInterval=1000",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+        ];
+        let mut options: Vec<String> = options.map(str::to_owned).to_vec();
+        options.push(format!("-Dorg.slf4j.simpleLogger.logFile={}", self.log().display()));
+        let mut command = java("curator.Serve", &options).expect("asked before");
+        command.arg(self.dir.join("zoo.cfg")).current_dir(&self.dir);
+        // The server ends with its standard input, which only this process keeps open. One that is
+        // stopped does not see that, but its process group, which has nobody else in it, gets a
+        // SIGHUP and a SIGCONT from the kernel when its parent dies.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+        let errors = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("err")).unwrap();
+        let process = command.stderr(errors).spawn().unwrap();
+        assert!(self.process.lock().replace(process).is_none(), "it runs already");
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    /// Waits until it serves clients. False if it ended instead.
+    fn becomes_ready(&self) -> bool {
+        let mut ended = false;
+        wait_for(START, "the ZooKeeper serves", || {
+            ended = self.process.lock().as_mut().is_none_or(|process| process.try_wait().unwrap().is_some());
+            ended || self.mode().is_some() && self.is_secure_if_it_has_to()
+        });
+        !ended
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `host:port`, as in the list of a URL.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("zookeeper://{}", self.address())
+    }
+
+    /// Below a chroot: `/a/b`.
+    pub(crate) fn url_in(&self, chroot: &str) -> String {
+        format!("{}{chroot}", self.url())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.lock().as_ref().expect("it runs").id()
+    }
+
+    /// False if it was killed. One that is suspended runs.
+    pub(crate) fn runs(&self) -> bool {
+        self.process.lock().is_some()
+    }
+
+    pub(crate) fn suspend(&self) {
+        signal(self.pid(), "STOP");
+    }
+
+    pub(crate) fn resume(&self) {
+        signal(self.pid(), "CONT");
+    }
+
+    /// SIGKILL. Nothing happens if it does not run.
+    pub(crate) fn kill(&self) {
+        if let Some(mut process) = self.process.lock().take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// Starts it on the same ports with the data it has, and waits until it serves.
+    pub(crate) fn start_again(&self) {
+        self.spawn();
+        assert!(self.becomes_ready(), "the ZooKeeper ended when it started: {}", self.last_words());
+    }
+
+    pub(crate) fn restart(&self) {
+        self.kill();
+        self.start_again();
+    }
+
+    /// The answer to a word of four letters: `srvr`, `cons`, `wchc`, `dump`, `mntr`, ...
+    pub(crate) fn try_ask(&self, word: &str) -> Option<String> {
+        let mut stream = TcpStream::connect_timeout(&([127, 0, 0, 1], self.port).into(), ms(1000)).ok()?;
+        stream.set_read_timeout(Some(ms(2000))).unwrap();
+        stream.write_all(word.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    /// The same; a busy server may take its time.
+    #[track_caller]
+    pub(crate) fn ask(&self, word: &str) -> String {
+        let mut answer = None;
+        wait_until(word, || {
+            answer = self.try_ask(word).filter(|answer| !answer.is_empty());
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    /// `None` if it does not serve clients at the moment.
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        let answer = self.try_ask("srvr")?;
+        match answer.lines().find_map(|line| line.strip_prefix("Mode: "))? {
+            "standalone" => Some(Mode::Standalone),
+            "leader" => Some(Mode::Leader),
+            "follower" => Some(Mode::Follower),
+            other => panic!("mode {other}"),
+        }
+    }
+
+    /// A number of `mntr`, such as `zk_packets_received`.
+    #[track_caller]
+    pub(crate) fn figure(&self, name: &str) -> u64 {
+        let answer = self.ask("mntr");
+        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+        let value = value.unwrap_or_else(|| panic!("no {name} in {answer}"));
+        value.parse().unwrap_or_else(|e| panic!("{name} {value}: {e}"))
+    }
+
+    /// The connections of sessions: lines of `cons`.
+    pub(crate) fn connections(&self) -> Vec<String> {
+        self.ask("cons").lines().filter(|line| line.contains("sid=0x")).map(|line| line.trim().to_owned()).collect()
+    }
+
+    /// Each watch of this server's connections: the session, and the path.
+    pub(crate) fn watches(&self) -> Vec<(i64, String)> {
+        of_sessions(self.try_ask("wchc").unwrap_or_default().lines())
+    }
+
+    /// The sessions, also those without a connection. Only a leader or a server alone knows them.
+    pub(crate) fn sessions(&self) -> Vec<i64> {
+        let answer = self.ask("dump");
+        let lines = answer.lines().take_while(|line| !line.starts_with("ephemeral nodes dump"));
+        lines.filter_map(session_of).collect()
+    }
+
+    /// Each ephemeral node, with its session.
+    pub(crate) fn ephemerals(&self) -> Vec<(i64, String)> {
+        let answer = self.ask("dump");
+        let lines = answer.lines().skip_while(|line| !line.starts_with("Sessions with Ephemerals")).skip(1);
+        of_sessions(lines.take_while(|line| !line.starts_with("Connections dump")))
+    }
+
+    /// A session of the plain protocol, as long as the server grants.
+    #[track_caller]
+    pub(crate) fn raw(&self) -> Raw {
+        let mut session = None;
+        wait_until("a session", || {
+            session = Raw::connect(self.port, ms(60_000));
+            session.is_some()
+        });
+        session.unwrap()
+    }
+
+    /// What `work` finds out in a session of its own.
+    #[track_caller]
+    pub(crate) fn look<T>(&self, work: impl FnOnce(&mut Raw) -> T) -> T {
+        let mut session = self.raw();
+        let found = work(&mut session);
+        session.close();
+        found
+    }
+
+    /// The children of a node by now, sorted as text; none if there is no such node.
+    #[track_caller]
+    pub(crate) fn children(&self, path: &str) -> Vec<String> {
+        self.look(|session| {
+            // Else a follower may show what was there before.
+            let _ = session.sync("/");
+            session.children(path).unwrap_or_default()
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn node(&self, path: &str) -> Option<Node> {
+        self.look(|session| {
+            let _ = session.sync("/");
+            session.get(path).ok()
+        })
+    }
+
+    /// The paths of all nodes by now, parents first, without what belongs to the server itself.
+    #[track_caller]
+    pub(crate) fn nodes(&self) -> Vec<String> {
+        self.look(|session| {
+            let _ = session.sync("/");
+            session.tree("/").into_iter().map(|(path, _)| path).collect()
+        })
+    }
+
+    /// After its clients are gone: no session, connection, watch or node.
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        self.assert_clean_but(&[]);
+    }
+
+    /// The same, but these nodes may stay, and those above them. (A container looks as if it were
+    /// meant to stay.)
+    #[track_caller]
+    pub(crate) fn assert_clean_but(&self, stay: &[&str]) {
+        let may_stay = |path: &str| stay.iter().any(|stays| *stays == path || stays.starts_with(&format!("{path}/")));
+        let left = || self.nodes().into_iter().filter(|path| !may_stay(path)).collect::<Vec<_>>();
+        // First, because it takes sessions of our own.
+        wait_until("the nodes go", || left().is_empty());
+        wait_until("no watch is left", || self.watches().is_empty());
+        wait_until("no connection is left", || self.connections().is_empty());
+        if self.mode() != Some(Mode::Follower) {
+            wait_until("no session is left", || self.sessions().is_empty());
+        }
+    }
+
+    /// The end of its log.
+    fn last_words(&self) -> String {
+        let text = |file: &str| fs::read_to_string(self.dir.join(file)).unwrap_or_default();
+        let all = text("log") + &text("err");
+        let lines: Vec<&str> = all.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+}
+
+impl Drop for ZooKeeper {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("the ZooKeeper on {}:\n{}", self.port, self.last_words());
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Starts servers side by side, each with what goes with it, and makes all of them anew if one
+/// cannot start: another process may have taken its port.
+fn start_together<T>(make: impl Fn() -> Vec<(ZooKeeper, T)>) -> Vec<(ZooKeeper, T)> {
+    for _ in 0..5 {
+        let servers = make();
+        servers.iter().for_each(|(server, _)| server.spawn());
+        if servers.iter().all(|(server, _)| server.becomes_ready()) {
+            return servers;
+        }
+        servers.iter().for_each(|(server, _)| eprintln!("a ZooKeeper ended: {}", server.last_words()));
+    }
+    panic!("the ZooKeepers end when they start");
+}
+
+/// `0x1000...`, as four-letter words print sessions.
+fn session_of(line: &str) -> Option<i64> {
+    let digits = line.trim().trim_end_matches(':').strip_prefix("0x")?;
+    // A follower adds the timeout.
+    let digits = digits.split_whitespace().next()?;
+    u64::from_str_radix(digits, 16).ok().map(u64::cast_signed)
+}
+
+/// Lines of paths below lines of sessions.
+fn of_sessions<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(i64, String)> {
+    let (mut session, mut found) = (0, Vec::new());
+    for line in lines {
+        match session_of(line) {
+            Some(next) => session = next,
+            None if line.trim().starts_with('/') => found.push((session, line.trim().to_owned())),
+            None => {}
+        }
+    }
+    found
+}

@@ -1,0 +1,135 @@
+//! A pipe between a follower and its leader, or before a client's port: it carries bytes, swallows
+//! them, or delays those that come back.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
+
+use crate::rig::free_port;
+
+#[derive(Default)]
+struct State {
+    silent: AtomicBool,
+    delay_ms: AtomicU64,
+    stop: AtomicBool,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl State {
+    fn cut(&self) {
+        for stream in self.streams.lock().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+pub(crate) struct Pipe {
+    port: u16,
+    state: Arc<State>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Pipe {
+    /// To a port of 127.0.0.1, where nobody need listen yet.
+    pub(crate) fn to(target: u16) -> Self {
+        // Another process may take a free port first.
+        let bind = || TcpListener::bind(("127.0.0.1", free_port()));
+        let listener = std::iter::repeat_with(bind).take(5).find_map(Result::ok).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = Arc::new(State::default());
+        let shared = state.clone();
+        let acceptor = std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                if shared.stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(far) = TcpStream::connect(("127.0.0.1", target)) else { continue };
+                carry(&near, &far, &shared);
+            }
+        });
+        Self { port, state, acceptor: Some(acceptor) }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sets whether everything sent from now on is swallowed, on new connections too. Once false,
+    /// the connections that are there are cut: in what they have carried a part is missing.
+    pub(crate) fn silence(&self, silent: bool) {
+        self.state.silent.store(silent, Ordering::SeqCst);
+        if !silent {
+            self.state.cut();
+        }
+    }
+
+    /// How much later what comes back from the target arrives, from now on.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.state.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::SeqCst);
+        self.state.cut();
+        // Wakes the acceptor.
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn carry(near: &TcpStream, far: &TcpStream, state: &Arc<State>) {
+    let copy = |stream: &TcpStream| {
+        stream.set_nodelay(true).unwrap();
+        stream.try_clone().unwrap()
+    };
+    state.streams.lock().extend([copy(near), copy(far)]);
+    let (there, shared) = ((copy(near), copy(far)), state.clone());
+    std::thread::spawn(move || pass_on(there.0, there.1, &shared));
+    let (late, due) = unbounded();
+    let (back, to, shared) = (copy(far), copy(near), state.clone());
+    std::thread::spawn(move || put_off(back, &late, &shared));
+    std::thread::spawn(move || deliver(&due, to));
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, state: &State) {
+    let mut chunk = [0; 16 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut chunk) {
+        if !state.silent.load(Ordering::SeqCst) && to.write_all(&chunk[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// Reads at once and gives each piece the time at which it arrives.
+fn put_off(mut from: TcpStream, late: &Sender<(Instant, Vec<u8>)>, state: &State) {
+    let mut chunk = [0; 16 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut chunk) {
+        let due = Instant::now() + Duration::from_millis(state.delay_ms.load(Ordering::SeqCst));
+        if !state.silent.load(Ordering::SeqCst) && late.send((due, chunk[..length].to_vec())).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+fn deliver(due: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream) {
+    for (when, bytes) in due {
+        std::thread::sleep(when.saturating_duration_since(Instant::now()));
+        if to.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
