@@ -2,7 +2,7 @@
 //! and against a live Apache Curator, in one run, with the least ratio that each part must reach.
 //!
 //! ```text
-//! cargo bench --bench zookeeper --features zookeeper                     the whole table, about two minutes
+//! cargo bench --bench zookeeper --features zookeeper                     the whole table, about a minute
 //! cargo bench --bench zookeeper --features zookeeper -- --quick          a check that everything works
 //! cargo bench --bench zookeeper --features zookeeper -- cycle hand-off   some of: cycle threads one-lock hand-off
 //!                                                                        held waiting
@@ -23,9 +23,15 @@ mod java;
 #[path = "common/load.rs"]
 #[allow(dead_code, reason = "the other benches use the rest")]
 mod load;
+#[path = "common/player.rs"]
+#[allow(dead_code, reason = "the other benches use the rest")]
+mod player;
 #[path = "../tests/it/rig/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests use the rest")]
 mod rig;
+#[path = "common/surroundings.rs"]
+#[allow(dead_code, reason = "the other benches use the rest")]
+mod surroundings;
 #[path = "common/table.rs"]
 #[allow(dead_code, reason = "the other benches use the rest")]
 mod table;
@@ -52,6 +58,9 @@ const PARTS: &[Part] = &[
     ("held", held),
     ("waiting", waiting),
 ];
+
+/// If other programs use more of the machine than this, no number is worth anything.
+const BUSY: f64 = 0.2;
 
 /// What a fresh installation has, and the rig has not.
 const INSTALLED: &str = "tickTime=2000\ninitLimit=10\nforceSync=yes\npreAllocSize=65536";
@@ -151,16 +160,25 @@ fn main() {
         std::process::exit(2);
     }
     let bench = Bench::start(three, quick);
-    let mut table = Table::default();
+    let (mut table, mut busiest, started) = (Table::default(), 0.0_f64, Instant::now());
     for (name, part) in PARTS.iter().filter(|(name, _)| args.is_empty() || args.iter().any(|arg| arg == name)) {
-        eprintln!("{name} ...");
+        eprintln!("{name} ... ({:.0} s)", started.elapsed().as_secs_f64());
+        busiest = busiest.max(surroundings::used_by_others().unwrap_or(0.0));
         part(&bench, &mut table);
     }
-    println!("ZooKeeper on {} server(s) over loopback, session 30 s", bench.servers.count());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    println!("ZooKeeper on {} server(s) over loopback, {cores} cores, session 30 s", bench.servers.count());
     println!("raw = create an ephemeral sequential node, delete it; one connection for each thread");
     println!("ratio = the median over the rounds, with the quartiles where there are several\n");
     print!("{}", if markdown { table.as_markdown() } else { table.as_text() });
     println!("\n{}", table.verdict());
+    let percent = busiest * 100.0;
+    if busiest > BUSY {
+        println!("DO NOT BELIEVE IT: other programs used up to {percent:.0} % of this machine meanwhile");
+    } else {
+        println!("other programs used {percent:.0} % of this machine at most, looked at before each part");
+    }
+    eprintln!("{:.0} s", started.elapsed().as_secs_f64());
 }
 
 /// A connection that makes and deletes nodes.
@@ -184,7 +202,7 @@ fn once(lock: &ReentrantMutex, granted: &mut dyn FnMut()) {
 }
 
 fn cycle(bench: &Bench, table: &mut Table) {
-    let (rounds, span) = bench.rounds((15, 300), (3, 100));
+    let (rounds, span) = bench.rounds((11, 250), (3, 100));
     let (client, mut raw) = (bench.client(), bench.raw(0, "/bare-cycle"));
     let lock = client.mutex("cycle");
     let (mut raws, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
@@ -198,7 +216,7 @@ fn cycle(bench: &Bench, table: &mut Table) {
 }
 
 fn threads(bench: &Bench, table: &mut Table) {
-    let (rounds, span) = bench.rounds((9, 500), (2, 200));
+    let (rounds, span) = bench.rounds((5, 400), (2, 200));
     for (count, least, of_curator) in [(8, None, None), (64, Some(0.9), Some(1.5))] {
         let client = bench.client();
         let mut locks: Vec<_> = (0..count).map(|n| client.mutex(&format!("own-{n}"))).collect();
@@ -216,7 +234,7 @@ fn threads(bench: &Bench, table: &mut Table) {
 
 fn one_lock(bench: &Bench, table: &mut Table) {
     const THREADS: usize = 32;
-    let (rounds, span) = bench.rounds((7, 800), (2, 300));
+    let (rounds, span) = bench.rounds((5, 600), (2, 300));
     let client = bench.client();
     let alone = client.mutex("alone");
     let mut locks: Vec<_> = (0..THREADS).map(|_| client.mutex("one")).collect();
@@ -235,7 +253,7 @@ fn one_lock(bench: &Bench, table: &mut Table) {
 
 /// From before the release in one session until after the acquire in another.
 fn hand_off(bench: &Bench, table: &mut Table) {
-    let times = if bench.quick { 20 } else { 300 };
+    let times = if bench.quick { 20 } else { 200 };
     let clients = [bench.client(), bench.client()];
     let mut took = Vec::new();
     let (sender, granted) = channel();
@@ -270,15 +288,20 @@ fn hand_off(bench: &Bench, table: &mut Table) {
 
 /// What the client sends while it holds many locks.
 fn held(bench: &Bench, table: &mut Table) {
-    let (count, span) = if bench.quick { (100, 3.0) } else { (1000, 10.0) };
+    let (count, span) = if bench.quick { (100, 3.0) } else { (1000, 8.0) };
+    let before = rig::threads_named("lh-");
     let client = bench.client();
     let guards: Vec<_> =
         (0..count).map(|n| client.mutex(&format!("held/{n}")).lock_owned().expect("the server answers")).collect();
-    // Each is looked at once, so that its loss would be heard of.
-    std::thread::sleep(Duration::from_secs(6));
+    // A hold that lasts is asked for once, so that its loss is heard of from then on: after a third
+    // of the lease.
+    let watched = packets_in(bench, 12.0) * 12.0;
     let rate = packets_in(bench, span);
+    let threads = rig::threads_named("lh-") - before;
     let what = format!("requests a second while {count} locks are held");
     table.row(&what, "", &format!("{rate:.2}"), None, "≤ 1", Some(rate <= 1.0));
+    table.row("  requests before, in the first 12 s", "", &format!("{watched:.0}"), None, "", None);
+    table.row("  threads of that client", "", &threads.to_string(), None, "", None);
     let start = Instant::now();
     client.close(Duration::from_secs(10)).expect("nothing else uses it");
     let took = micros(start.elapsed());
@@ -288,12 +311,12 @@ fn held(bench: &Bench, table: &mut Table) {
 
 /// What a waiter and the holder it waits for send: the heartbeats of two sessions.
 fn waiting(bench: &Bench, table: &mut Table) {
-    let span = if bench.quick { 3.0 } else { 10.0 };
+    let span = if bench.quick { 3.0 } else { 8.0 };
     let (holder, waiter) = (bench.client(), bench.client());
     let guard = holder.lock("waited for").expect("the private server answers");
     let rate = std::thread::scope(|scope| {
         let waits = scope.spawn(|| waiter.lock("waited for").map(drop));
-        std::thread::sleep(Duration::from_secs(6));
+        std::thread::sleep(Duration::from_secs(4));
         let rate = packets_in(bench, span);
         guard.unlock().expect("held");
         waits.join().expect("a waiter").expect("granted");

@@ -10,9 +10,9 @@
 //!
 //! With `--store postgres` (cargo feature `postgres`) the locks are in PostgreSQL, under the same
 //! faults: there the server crashes, and comes back with the locks that it had. Its programs are
-//! those on the path, of Debian's package, or in LEASEHOLD_POSTGRES. With `--store zookeeper` (cargo
-//! feature `zookeeper`) they are in ZooKeeper, which comes back with them too; it runs from the jar
-//! that LEASEHOLD_ZOOKEEPER_JAR names, and `try.sh` has Maven make that.
+//! those on the path, of Debian's package, or in LEASEHOLD_POSTGRES. With `--store zookeeper`
+//! (cargo feature `zookeeper`) they are in ZooKeeper, which comes back with them too; it runs from
+//! the jar that LEASEHOLD_ZOOKEEPER_JAR names, and `try.sh` has Maven make that.
 //!
 //! Nothing outlives it, whatever ends it (Ctrl-C, SIGTERM, SIGKILL): a second process, the sweeper,
 //! reads from a pipe which processes to end, and the end of that pipe is the signal to do so.

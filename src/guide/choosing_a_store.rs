@@ -97,13 +97,13 @@
 //!   `it::replicas::a_renewal_that_too_few_replicas_have_does_not_count`,
 //!   `it::on_postgres::load::ten_thousand_holds_are_renewed`,
 //!   `it::on_zookeeper::connecting::many_holds_cost_no_more_heartbeats_than_one`,
-//!   `BENCHMARKS.md: The plain lock, against raw`
+//!   `BENCHMARKS.md: The plain lock, against raw`, `BENCHMARKS.md: In ZooKeeper`
 //! - **while it waits**: `it::mutex::a_wait_costs_a_handful_of_commands_however_long`,
 //!   `it::redlock::waiting::a_waiter_and_a_dead_master_cost_little`,
 //!   `it::on_postgres::load::a_wait_writes_nothing`,
 //!   `it::costs::a_wait_in_zookeeper_sends_nothing_but_heartbeats`,
 //!   `it::mutex::threads_of_one_client_cost_what_one_does`,
-//!   `BENCHMARKS.md: In PostgreSQL`
+//!   `BENCHMARKS.md: In PostgreSQL`, `BENCHMARKS.md: In ZooKeeper`
 //! - **primitives**:
 //!   `it::contract::exclusion::one_holder_at_a_time_between_clients_and_between_threads`,
 //!   `it::latch::all_waiters_continue_at_zero`,
@@ -176,5 +176,4 @@
 //!   `it::sentinel::failover::a_master_that_is_cut_off_alive_is_left`,
 //!   `it::redlock::masters_down::without_a_majority_a_hold_ends_in_time`,
 //!   `it::on_zookeeper::loss::a_client_whose_server_is_cut_off_from_the_leader_says_false_first`,
-//!   `curator::cut::a_holder_whose_server_has_lost_its_leader_knows_before_the_next_one_has_the_lock`,
 //!   `curator::faults::no_two_believe_in_a_lock_at_a_time`

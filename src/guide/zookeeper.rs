@@ -19,9 +19,10 @@
 //! with Curator and Rust services take turns on one lock. How that compares with the other stores:
 //! [`choosing_a_store`](crate::guide::choosing_a_store).
 //!
-//! It needs ZooKeeper 3.5 or later, and is tested with 3.9.5 and Curator 5.9.0, on one server and
-//! on three. The example `zookeeper` shows a holder that is cut off; `sh examples/try.sh --store
-//! zookeeper` runs a worker pool through faults.
+//! It needs ZooKeeper 3.5 or later. It is tested with 3.9.5 and Curator 5.9.0, on one server and on
+//! three; the primitives and connecting also with 3.5.10, 3.6.4, 3.7.2 and 3.8.4. The example
+//! `zookeeper` shows a holder that is cut off; `sh examples/try.sh --store zookeeper` runs a worker
+//! pool through faults.
 //!
 //! # The session is the lease
 //!
@@ -137,11 +138,11 @@
 //! everybody else from the nodes. There are no parameters, and anything else is refused.
 //!
 //! With TLS the port is the servers' `secureClientPort`, which they have with
-//! `serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory` and a key store (PEM files
-//! will do: `ssl.keyStore.type=PEM`). By default they ask for a client certificate
-//! (`ssl.clientAuth=need`): give one with `Tls::identity_files`. What is checked and what can be set
-//! is the same as for the other stores, see `Builder::tls`. A connection that is resumed checks the
-//! server's certificate anew.
+//! `serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory` and a key store (PEM
+//! files will do: `ssl.keyStore.type=PEM`). By default they ask for a client certificate
+//! (`ssl.clientAuth=need`): give one with `Tls::identity_files`. What is checked and what can be
+//! set is the same as for the other stores, see `Builder::tls`. A connection that is resumed checks
+//! the server's certificate anew.
 //!
 //! # With Java
 //!

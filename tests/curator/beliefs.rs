@@ -115,7 +115,7 @@ fn take(client: &LockClient, turn: u64) -> Result<Option<Held>> {
 fn believing_process() {
     let value = |name: &str| std::env::var(name).unwrap();
     let lease = ms(value("LEASEHOLD_TEST_LEASE").parse().unwrap());
-    let client = LockClient::builder().url(value("LEASEHOLD_TEST_URL")).lease(lease).build().unwrap();
+    let client = LockClient::builder().url(value("LEASEHOLD_TEST_URL")).lease(lease).connect_lazily().build().unwrap();
     let path = value("LEASEHOLD_TEST_FILE");
     println!("@@ready");
     let (over, keep) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -141,9 +141,10 @@ fn curator_does_what_it_is_told() {
 
     assert_eq!(server.node("/s/permits").unwrap().data, [0, 0, 0, 2]);
     assert_eq!(two.call("count s/permits get"), "2");
-    one.call("barrier b set");
-    two.begin_waiting_until("barrier b wait", || server.node("/b").is_some());
-    one.call("barrier b remove");
+    // Not the name of a lock: the server would remove that container, and open the barrier.
+    one.call("barrier gate set");
+    two.begin_waiting_until("barrier gate wait", || server.node("/gate").is_some());
+    one.call("barrier gate remove");
     two.answer();
 
     let belief = one.call("mutex m believes 20");

@@ -44,8 +44,8 @@ fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
     masters.assert_clean();
 }
 
-/// However many threads there are and whatever they hold: eight for calls, one for renewals, one for
-/// messages.
+/// However many threads there are and whatever they hold: eight for calls, one for renewals, one
+/// for messages.
 #[test]
 fn a_redis_has_ten_connections_of_a_client_at_most() {
     let server = Server::start();

@@ -93,6 +93,7 @@ impl ZooKeeperStore {
                 return Ok(CountAnswer { done: true, value: self.available(name, value)? });
             }
         }
+        let mut parents = Vec::new();
         for _ in 0..TRIES {
             let exchange = self.ask(&[Request::get_data(path, false)])?;
             let read = count_in(&exchange.replies[0], path)?;
@@ -110,6 +111,7 @@ impl ZooKeeperStore {
                 Effect::Goes => (self.removal(name, path, read.map_or(-1, |(_, stat)| stat.version))?, 0),
             };
             let has_mark = change != Count::Delete;
+            changes.splice(0..0, std::mem::take(&mut parents));
             if has_mark {
                 changes.push(Request::create(&mark, &[], self.acl, Mode::Ephemeral));
             }
@@ -121,7 +123,9 @@ impl ZooKeeperStore {
                     }
                     return Ok(CountAnswer { done: true, value: self.available(name, value)? });
                 }
-                Some(Code::NO_NODE) if read.is_none() => self.make_parents(path)?,
+                Some(Code::NO_NODE) if read.is_none() => {
+                    parents = self.missing(path.rfind('/').map(|end| &path[..end]))?;
+                }
                 // Another client was faster.
                 Some(Code::NO_NODE | Code::NODE_EXISTS | Code::BAD_VERSION | Code::NOT_EMPTY) => {}
                 Some(code) => return Err(certain(code.to_error(path))),

@@ -1,8 +1,10 @@
 //! Locks: mutex, fair lock, reader and writer. One node for each holder.
 
+use std::sync::Arc;
+
 use super::client::{Exchange, Failure};
 use super::nodes::Node;
-use super::queue::{Asked, Standing, TRIES, busy_directory, certain, created_in, is_refused, unsettled};
+use super::queue::{Asked, Standing, TRIES, Unsettled, busy_directory, certain, created_in, is_refused, unsettled};
 use super::wire::{Code, Mode, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -14,7 +16,7 @@ use crate::store::{
 
 impl ZooKeeperStore {
     pub(super) fn acquire_lock(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
-        let outcome = self.try_lock(acquire, unknowns);
+        let outcome = self.repeated(unknowns, |unknowns| self.try_lock(acquire, unknowns));
         if is_refused(&outcome) || outcome.is_err() && acquire.waiting == Waiting::No {
             // Nobody would come back for a place that is known to stand.
             self.leave_later(acquire.name, acquire.holder);
@@ -32,6 +34,10 @@ impl ZooKeeperStore {
         let (mut node, mut list) = self.place(name, holder, unknowns)?;
         for _ in 0..TRIES {
             match self.standing(name.kind, list, &node) {
+                Standing::First if node.czxid == 0 => {
+                    node = self.learn_czxid(name, holder, node)?;
+                    list = self.list(self.paths(name).queue(name.kind), false)?;
+                }
                 Standing::First => return Ok(Acquired::Granted(self.granted(acquire, &node, sent_at))),
                 Standing::Behind(_) if is_try => {
                     self.busy_names.note(name, sent_at);
@@ -50,6 +56,27 @@ impl ZooKeeperStore {
             }
         }
         Err(certain(busy_directory(self.paths(name).queue(name.kind))))
+    }
+
+    /// Which change made the node, if the server did not tell. The number in the reply to that
+    /// change is not it: a server may have taken in later changes by then, and a token that is too
+    /// large keeps the next holder out of the resource.
+    pub(super) fn learn_czxid(&self, name: &LockName, holder: &Holder, mut node: Node) -> Asked<Node> {
+        if node.czxid != 0 {
+            return Ok(node);
+        }
+        let exchange = self.ask(&[Request::get_data(&node.path, false)])?;
+        let reply = &exchange.replies[0];
+        match reply.code {
+            Code::OK => {
+                node.czxid = reply.data().map_err(certain)?.1.czxid;
+                self.nodes.update(name, holder, |known| known.czxid = node.czxid);
+                Ok(node)
+            }
+            // The next look at the list shows that it is gone.
+            Code::NO_NODE => Ok(node),
+            code => Err(certain(code.to_error(&node.path))),
+        }
     }
 
     /// The place of a holder, made if it has none, and the list of all.
@@ -105,7 +132,7 @@ impl ZooKeeperStore {
     }
 
     pub(super) fn release_lock(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let outcome = self.try_release(release, unknowns);
+        let outcome = self.repeated(unknowns, |unknowns| self.try_release(release, unknowns));
         self.note(outcome, unknowns)
     }
 
@@ -132,8 +159,12 @@ impl ZooKeeperStore {
             let is_downgrade = left.main == 0 && names::is_write(names::last_of(&node.path));
             return if is_downgrade { self.downgrade(name, holder, &node) } else { Ok(Released::StillHeld) };
         }
-        let exchange = self.ask(&[Request::delete(&node.path)])?;
-        let code = exchange.replies[0].code;
+        let path = node.path.clone();
+        let deletes: Vec<Request> = node.into_paths().iter().map(|path| Request::delete(path)).collect();
+        let exchange = self.ask(&deletes)?;
+        // Of two at most one is there.
+        let codes = || exchange.replies.iter().map(|reply| reply.code);
+        let code = codes().find(|code| *code != Code::NO_NODE).unwrap_or(Code::NO_NODE);
         if code.is_ok() || code == Code::NO_NODE {
             self.forget(name, holder);
         }
@@ -141,7 +172,7 @@ impl ZooKeeperStore {
             Code::OK => Ok(freed()),
             Code::NO_NODE if repeated => Ok(freed()),
             Code::NO_NODE => Ok(Released::NotHeld),
-            code => Err(certain(code.to_error(&node.path))),
+            code => Err(certain(code.to_error(&path))),
         }
     }
 
@@ -157,8 +188,20 @@ impl ZooKeeperStore {
         let read = format!("{directory}/{}", names::downgraded(&id, names::last_of(&node.path)));
         let both =
             [Request::create(&read, &self.data_of(holder), self.acl, Mode::Ephemeral), Request::delete(&node.path)];
-        let exchange = self.ask(&[Request::multi(&both)])?;
-        match created_in(&exchange.replies[0], &both, &read)?.pop() {
+        // Before it is sent: from then on either of the two may stand. Whoever gives the hold up
+        // has to delete both, and that the writer's node goes is no loss any more.
+        let either = |node: &mut Node| {
+            (node.downgraded, node.guarded, node.is_lost) = (Some(read.clone()), None, Arc::default());
+        };
+        self.nodes.update(name, holder, either);
+        let clear_if_nothing_ran = |failure: &Failure| {
+            if matches!(failure, Failure::NotSent(_)) {
+                self.nodes.update(name, holder, |node| node.downgraded = None);
+            }
+        };
+        let exchange = self.ask(&[Request::multi(&both)]).inspect_err(clear_if_nothing_ran)?;
+        let created = created_in(&exchange.replies[0], &both, &read).inspect_err(clear_if_nothing_ran)?.pop();
+        match created {
             Some(created) => {
                 self.reads_now(name, holder, created.path);
                 Ok(Released::Freed { listeners: None, next: None })
@@ -183,7 +226,7 @@ impl ZooKeeperStore {
 
     /// The hold has another node from now on.
     fn reads_now(&self, name: &LockName, holder: &Holder, path: String) {
-        self.nodes.update(name, holder, |node| (node.path, node.guarded) = (path, None));
+        self.nodes.update(name, holder, |node| (node.path, node.downgraded, node.guarded) = (path, None, None));
     }
 
     /// One transaction: the next node is made and the own one deleted, so that the next holder
@@ -214,9 +257,9 @@ impl ZooKeeperStore {
             Err(failure) => {
                 let mut of_next = UnknownOutcomes::default();
                 let Failure::Unknown { error, generation } = failure else { return None };
-                let again = || Failure::Unknown { error: error.clone(), generation };
-                let released = self.note(Err(again()), unknowns);
-                let acquired = self.note(Err(again()), &mut of_next);
+                unknowns.set(Unsettled { generation });
+                let released = self.release_lock(release, unknowns);
+                let acquired = self.note(Err(Failure::Unknown { error, generation }), &mut of_next);
                 return Some(HandedOver { released, acquired, unknowns: of_next });
             }
         };
@@ -232,7 +275,7 @@ impl ZooKeeperStore {
         let mut of_next = UnknownOutcomes::default();
         let acquired = match exchange.replies[1].children() {
             Ok(list) => match self.standing(next.name.kind, list, &node) {
-                Standing::First => Ok(Acquired::Granted(self.granted(next, &node, sent_at))),
+                Standing::First if node.czxid != 0 => Ok(Acquired::Granted(self.granted(next, &node, sent_at))),
                 // It looks again and begins to watch.
                 _ => self.acquire_lock(next, &mut of_next),
             },

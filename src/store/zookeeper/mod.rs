@@ -7,6 +7,7 @@
 mod busy;
 mod client;
 mod counts;
+mod directories;
 mod inspect;
 mod latches;
 mod lease;
@@ -66,6 +67,8 @@ pub(crate) struct ZooKeeperStore {
     latches: Mutex<Latches>,
     chroot: String,
     client_name: String,
+    /// Of this machine, for people who look at a node.
+    host: String,
     acl: Acl,
     token_base: u64,
     /// The session timeout that is asked for.
@@ -81,6 +84,7 @@ impl ZooKeeperStore {
             latches: Mutex::default(),
             chroot: client.chroot.clone(),
             client_name: client.client_name.clone(),
+            host: host_name(),
             acl,
             token_base,
             asked_lease: client.lease,
@@ -117,6 +121,14 @@ impl ZooKeeperStore {
         );
         Err(Error::new(ErrorKind::Unsupported, why))
     }
+}
+
+fn host_name() -> String {
+    #[cfg(unix)]
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
+    if name.is_empty() { "an unknown host".to_owned() } else { name }
 }
 
 impl LockStore for ZooKeeperStore {

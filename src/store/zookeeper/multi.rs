@@ -7,7 +7,7 @@ use super::ZooKeeperStore;
 use super::client::Exchange;
 use super::nodes::Node;
 use super::queue::{Asked, Standing, TRIES, busy_directory, certain, is_refused, unsettled};
-use super::wire::{Change, Code, Created, Mode, Request};
+use super::wire::{Change, Code, Created, Request};
 use crate::base::error::Result;
 use crate::base::lease::SessionTerm;
 use crate::store::{
@@ -16,7 +16,7 @@ use crate::store::{
 
 impl MultiStore for ZooKeeperStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
-        let outcome = self.try_lock_all(acquire, unknowns);
+        let outcome = self.repeated(unknowns, |unknowns| self.try_lock_all(acquire, unknowns));
         if is_refused(&outcome) || outcome.is_err() && !acquire.waits {
             self.leave_all_later(acquire);
         }
@@ -24,26 +24,14 @@ impl MultiStore for ZooKeeperStore {
     }
 
     fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
-        // Inner levels are not known at the server.
-        let leaves = |release: &&Release<'_>| release.left == HoldCounts::NONE;
-        let nodes: Vec<Option<Node>> =
-            releases.iter().map(|one| self.node_of(one.name, one.holder).filter(|_| leaves(&one))).collect();
-        let known: Vec<&Node> = nodes.iter().flatten().collect();
-        if known.len() > 1 && unknowns.is_empty() {
-            let deletes: Vec<Request> = known.iter().map(|node| Request::delete(&node.path)).collect();
-            let outcome = self.ask(&[Request::multi(&deletes)]);
-            let exchange = self.note(outcome, unknowns)?;
-            let reply = &exchange.replies[0];
-            if reply.code.is_ok() && reply.changes(&deletes)?.iter().all(|change| *change == Change::Done) {
-                let outcome = |(one, node): (&Release<'_>, Option<Node>)| {
-                    if node.is_none() {
-                        return self.release_lock(one, &mut UnknownOutcomes::default());
-                    }
-                    self.forget(one.name, one.holder);
-                    Ok(Released::Freed { listeners: None, next: None })
-                };
-                return Ok(releases.iter().zip(nodes).map(outcome).collect());
-            }
+        let together = self.repeated(unknowns, |unknowns| match unknowns.is_empty() {
+            true => self.release_together(releases),
+            false => Ok(None),
+        });
+        match together {
+            Ok(Some(outcomes)) => return self.note(Ok(outcomes), unknowns),
+            Ok(None) => {}
+            Err(failure) => return self.note(Err(failure), unknowns),
         }
         // One of them is gone, or it is a repeat: each is answered for itself.
         let before = unknowns.clone();
@@ -63,6 +51,32 @@ impl MultiStore for ZooKeeperStore {
 }
 
 impl ZooKeeperStore {
+    /// All nodes in one transaction. `None`: one of them is gone, or there are no two.
+    fn release_together(&self, releases: &[Release<'_>]) -> Asked<Option<Vec<Result<Released>>>> {
+        // Inner levels are not known at the server.
+        let leaves = |release: &&Release<'_>| release.left == HoldCounts::NONE;
+        let nodes: Vec<Option<Node>> =
+            releases.iter().map(|one| self.node_of(one.name, one.holder).filter(|_| leaves(&one))).collect();
+        let deletes: Vec<Request> = nodes.iter().flatten().map(|node| Request::delete(&node.path)).collect();
+        if deletes.len() < 2 {
+            return Ok(None);
+        }
+        let exchange = self.ask(&[Request::multi(&deletes)])?;
+        let reply = &exchange.replies[0];
+        let is_done = |change: &Change| *change == Change::Done;
+        if !reply.code.is_ok() || !reply.changes(&deletes).map_err(certain)?.iter().all(is_done) {
+            return Ok(None);
+        }
+        let outcome = |(one, node): (&Release<'_>, Option<Node>)| {
+            if node.is_none() {
+                return self.release_lock(one, &mut UnknownOutcomes::default());
+            }
+            self.forget(one.name, one.holder);
+            Ok(Released::Freed { listeners: None, next: None })
+        };
+        Ok(Some(releases.iter().zip(nodes).map(outcome).collect()))
+    }
+
     fn leave_all_later(&self, acquire: &AcquireAll<'_>) {
         acquire.parts.iter().filter(|part| part.held == 0).for_each(|part| self.leave_later(part.name, part.holder));
     }
@@ -96,10 +110,26 @@ impl ZooKeeperStore {
                         return Ok(AcquiredAll::Busy { at, ttl: Some(self.lease()) });
                     }
                 }
-                _ => return Ok(self.all_granted(acquire, sent_at)),
+                _ => {
+                    if self.learn_all(acquire, &fresh)? {
+                        return Ok(self.all_granted(acquire, sent_at));
+                    }
+                }
             }
         }
         Err(certain(busy_directory("one of the directories")))
+    }
+
+    /// Which changes made the nodes. False: one of them is gone.
+    fn learn_all(&self, acquire: &AcquireAll<'_>, fresh: &[usize]) -> Asked<bool> {
+        for Part { name, holder, .. } in fresh.iter().map(|&at| &acquire.parts[at]) {
+            let node = self.node_of(name, holder).map(|node| self.learn_czxid(name, holder, node)).transpose()?;
+            if node.is_none_or(|node| node.czxid == 0) {
+                self.forget(name, holder);
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Enters the queue of each fresh part that has no place, all in one transaction.
@@ -112,42 +142,37 @@ impl ZooKeeperStore {
                 }
             }
         }
-        let mut missing: Vec<usize> = Vec::new();
-        for _ in 0..2 * fresh.len() + 4 {
-            let placeless: Vec<usize> =
-                fresh.iter().copied().filter(|&at| self.node_of(part(at).name, part(at).holder).is_none()).collect();
+        let mut missing = Vec::new();
+        for _ in 0..TRIES {
+            let is_placeless = |at: &usize| self.node_of(part(*at).name, part(*at).holder).is_none();
+            let placeless: Vec<usize> = fresh.iter().copied().filter(is_placeless).collect();
             if placeless.is_empty() {
                 return Ok(());
             }
-            let directory = |at: usize| self.paths(part(at).name).base.clone();
+            let directory = |at: usize| &*self.paths(part(at).name).base;
             // The directories that are missing come first, in the same transaction.
-            let mut changes: Vec<(usize, Request)> = missing
-                .iter()
-                .map(|&at| (at, Request::create(&directory(at), &[], self.acl, Mode::Container)))
-                .collect();
-            let directories = changes.len();
-            changes.extend(placeless.iter().map(|&at| (at, self.enter_request(part(at).name, part(at).holder))));
-            let (places, requests): (Vec<usize>, Vec<Request>) = changes.into_iter().unzip();
+            let mut requests: Vec<Request> = std::mem::take(&mut missing);
+            let directories = requests.len();
+            requests.extend(placeless.iter().map(|&at| self.enter_request(part(at).name, part(at).holder)));
             let exchange = self.ask(&[Request::multi(&requests)])?;
             let reply = &exchange.replies[0];
             if !reply.code.is_ok() {
                 return Err(certain(reply.code.to_error(&part(placeless[0]).name.name)));
             }
             let outcomes = reply.changes(&requests).map_err(certain)?;
-            let failed = outcomes.iter().position(|outcome| matches!(outcome, Change::Failed(code) if !code.is_ok()));
-            match failed.map(|at| (at, places[at], &outcomes[at])) {
-                None => self.all_entered(acquire, &exchange, places[directories..].iter(), &outcomes[directories..]),
-                Some((at, place, Change::Failed(Code::NODE_EXISTS))) if at < directories => {
-                    missing.retain(|&other| directory(other) != directory(place));
+            let failed = outcomes.iter().enumerate().find_map(|(place, outcome)| match outcome {
+                Change::Failed(code) if !code.is_ok() => Some((place, *code)),
+                _ => None,
+            });
+            match failed {
+                None => self.all_entered(acquire, &exchange, placeless.iter(), &outcomes[directories..]),
+                // Another client has made it meanwhile.
+                Some((place, Code::NODE_EXISTS)) if place < directories => {}
+                Some((_, Code::NO_NODE)) => missing = self.missing(placeless.iter().map(|&at| directory(at)))?,
+                Some((place, code)) => {
+                    let at = placeless[place.saturating_sub(directories)];
+                    return Err(certain(code.to_error(directory(at))));
                 }
-                Some((_, place, Change::Failed(Code::NO_NODE))) => {
-                    self.make_parents(&directory(place))?;
-                    if !missing.iter().any(|&other| directory(other) == directory(place)) {
-                        missing.push(place);
-                    }
-                }
-                Some((_, place, Change::Failed(code))) => return Err(certain(code.to_error(&directory(place)))),
-                Some(_) => unreachable!("it was found as a failure"),
             }
         }
         Err(certain(busy_directory("one of the directories")))

@@ -17,6 +17,9 @@ pub(super) struct Node {
     /// Its session: with another one it is gone.
     pub(super) session: Session,
     pub(super) path: String,
+    /// While the outcome of a downgrade is not known: the reader's node that may stand in place of
+    /// `path`.
+    pub(super) downgraded: Option<String>,
     pub(super) czxid: i64,
     /// Its turn has come.
     pub(super) granted: bool,
@@ -32,16 +35,8 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(session: &Session, created: Created) -> Self {
-        Self {
-            session: session.clone(),
-            path: created.path,
-            czxid: created.stat.czxid,
-            granted: false,
-            is_lost: Arc::default(),
-            guarded: None,
-            waits_for: None,
-            permits: Vec::new(),
-        }
+        let permits = Vec::new();
+        Self { path: created.path, czxid: created.stat.czxid, granted: false, ..Self::with_permits(session, permits) }
     }
 
     /// Permits that were granted.
@@ -49,6 +44,7 @@ impl Node {
         Self {
             session: session.clone(),
             path: String::new(),
+            downgraded: None,
             czxid: 0,
             granted: true,
             is_lost: Arc::default(),
@@ -65,6 +61,7 @@ impl Node {
     /// All of its paths.
     pub(super) fn into_paths(self) -> Vec<String> {
         let mut paths = self.permits;
+        paths.extend(self.downgraded);
         if !self.path.is_empty() {
             paths.push(self.path);
         }

@@ -10,6 +10,8 @@
 //! server that lags behind may not show a node that stands, and the node would keep out everybody
 //! for as long as the session lives.
 
+use std::time::Instant;
+
 use super::client::{Exchange, Failure, Watch};
 use super::nodes::Node;
 use super::wire::{Code, Created, Mode, Reply, Request};
@@ -73,6 +75,27 @@ impl ZooKeeperStore {
         }
     }
 
+    /// Asks, and once more if the connection ended under the request: over the next connection it
+    /// turns out what became of the first one.
+    pub(super) fn repeated<T>(
+        &self,
+        unknowns: &mut UnknownOutcomes,
+        mut ask: impl FnMut(&UnknownOutcomes) -> Asked<T>,
+    ) -> Asked<T> {
+        let give_up = Instant::now() + self.client.io_timeout();
+        match ask(unknowns) {
+            // An answer that did not come in time has taken all the time that there is, and the
+            // caller has to hear of one that makes no sense.
+            Err(Failure::Unknown { error, generation })
+                if error.kind() == ErrorKind::Unreachable && Instant::now() < give_up =>
+            {
+                unknowns.set(Unsettled { generation });
+                ask(unknowns)
+            }
+            outcome => outcome,
+        }
+    }
+
     pub(super) fn ask(&self, requests: &[Request]) -> Asked<Exchange> {
         self.client.ask(requests, None)
     }
@@ -87,9 +110,13 @@ impl ZooKeeperStore {
         None
     }
 
-    /// What is written into a node: who it is of.
+    /// What is written into a node: who it is of. The holder comes first, for
+    /// [`inspect`](super::inspect); the rest is for people.
     pub(super) fn data_of(&self, holder: &Holder) -> Vec<u8> {
-        format!("{} {} pid {}", holder.as_str(), self.client_name, std::process::id()).into_bytes()
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("without a name");
+        let (holder, client, process) = (holder.as_str(), &self.client_name, std::process::id());
+        format!("{holder} {client} pid {process} on {}, thread {thread}", self.host).into_bytes()
     }
 
     /// The request for a place in the queue of a name.
@@ -100,9 +127,6 @@ impl ZooKeeperStore {
     }
 
     /// Enters the queue of a name, and returns the new node with the list of all.
-    ///
-    /// A directory that is missing is made in one transaction with its first child: one that never
-    /// had a child would stay for ever.
     pub(super) fn enter(&self, name: &LockName, holder: &Holder) -> Asked<(Node, Vec<String>)> {
         let directory = self.paths(name).queue(name.kind).to_owned();
         let (enter, list) = (self.enter_request(name, holder), Request::children(&directory, false));
@@ -115,11 +139,11 @@ impl ZooKeeperStore {
                     return Ok((node, list_in(listed, &directory)?));
                 }
                 Code::NO_NODE => {
-                    self.make_parents(&directory)?;
-                    let both = [Request::create(&directory, &[], self.acl, Mode::Container), enter.clone()];
-                    let exchange = self.ask(&[Request::multi(&both), list.clone()])?;
+                    let mut changes = self.missing([&*directory])?;
+                    changes.push(enter.clone());
+                    let exchange = self.ask(&[Request::multi(&changes), list.clone()])?;
                     let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
-                    if let Some(created) = created_in(entered, &both, &directory)?.pop() {
+                    if let Some(created) = created_in(entered, &changes, &directory)?.pop() {
                         let node = self.entered(name, holder, &exchange, created);
                         return Ok((node, list_in(listed, &directory)?));
                     }
@@ -142,36 +166,6 @@ impl ZooKeeperStore {
         }
         self.nodes.put(&self.client, name, holder, node.clone());
         node
-    }
-
-    /// Makes the directories above this one: containers, and the chroot as a lasting node.
-    pub(super) fn make_parents(&self, directory: &str) -> Asked<()> {
-        let ends = directory.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
-        let parents: Vec<&str> = ends.map(|at| &directory[..at]).collect();
-        let is_chroot =
-            |path: &str| self.chroot.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let make = |path: &&str| {
-            let mode = if is_chroot(path) { Mode::Persistent } else { Mode::Container };
-            Request::create(path, &[], self.acl, mode)
-        };
-        let requests: Vec<Request> = parents.iter().map(make).collect();
-        if requests.is_empty() {
-            return Ok(());
-        }
-        let exchange = self.ask(&requests)?;
-        for (reply, path) in exchange.replies.iter().zip(parents) {
-            match reply.code {
-                // Another client made it, or removed the one above it: the next try tells.
-                Code::OK | Code::NODE_EXISTS | Code::NO_NODE => {}
-                code => return Err(certain(code.to_error(path))),
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the chroot if it is missing.
-    pub(super) fn make_chroot(&self) -> Asked<()> {
-        if self.chroot.is_empty() { Ok(()) } else { self.make_parents(&format!("{}/x", self.chroot)) }
     }
 
     /// The list of a directory; empty if there is none. `up_to_date`: nothing that the leader

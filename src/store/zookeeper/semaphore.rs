@@ -41,7 +41,7 @@ struct Room {
 impl ZooKeeperStore {
     pub(super) fn acquire_permits(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         let Acquire { name, holder, waiting, .. } = *acquire;
-        let outcome = self.try_permits(acquire, unknowns);
+        let outcome = self.repeated(unknowns, |unknowns| self.try_permits(acquire, unknowns));
         let stays = match &outcome {
             Ok(Acquired::Granted(_)) => true,
             Ok(Acquired::Busy { .. }) => waiting != Waiting::No,
@@ -220,7 +220,7 @@ impl ZooKeeperStore {
     }
 
     pub(super) fn release_permits(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let outcome = self.try_release_permits(release, unknowns);
+        let outcome = self.repeated(unknowns, |unknowns| self.try_release_permits(release, unknowns));
         self.note(outcome, unknowns)
     }
 

@@ -27,7 +27,10 @@ impl ZooKeeperStore {
             let sent_at = self.client.now();
             let held = || Renewed::Held { sent_at, again: false, beside: None };
             let nodes: Vec<Option<Node>> = chunk.iter().map(|one| self.held_node(one)).collect();
-            let is_new = |node: &&Node| node.guarded != Some(link) && node.session.generation == session.generation;
+            let is_new = |node: &&Node| {
+                // In the middle of a downgrade either of two nodes may be the one that stands.
+                node.guarded != Some(link) && node.session.generation == session.generation && node.downgraded.is_none()
+            };
             let unguarded: Vec<&Node> = nodes.iter().flatten().filter(is_new).collect();
             let trouble = self.guard(&unguarded).err();
             for (one, node) in chunk.iter().zip(&nodes) {
@@ -35,8 +38,14 @@ impl ZooKeeperStore {
                     (None, _) => Renewed::Gone,
                     (Some(node), _) if node.is_gone() => Renewed::Gone,
                     (Some(node), Some(error)) if is_new(&node) => Renewed::Failed(error.clone()),
-                    (Some(_), _) => {
-                        self.nodes.update(&one.name, &one.holder, |node| node.guarded = Some(link));
+                    (Some(node), _) => {
+                        let is_asked = is_new(&node);
+                        self.nodes.update(&one.name, &one.holder, |now| {
+                            // Not if a downgrade has given it another node meanwhile.
+                            if is_asked && now.path == node.path && now.downgraded.is_none() {
+                                now.guarded = Some(link);
+                            }
+                        });
                         held()
                     }
                 });
@@ -136,7 +145,8 @@ impl ZooKeeperStore {
             undo.unknowns = unknowns;
             // The others wait for the next connection too.
             is_over = error.kind().is_outage();
-            is_over || self.client.now() < undo.expires
+            // Also one that is refused: it stands until it may be deleted.
+            true
         });
     }
 }

@@ -165,6 +165,8 @@ fn give_in_order(mut run: Run) {
             }
             16 if run.chance(2) => {
                 run.note("all connections end".into());
+                // A waiter in the queue that has not been told so yet would fail with its first reply.
+                wait_until("all are answered", || run.proxy.is_at_rest());
                 run.proxy.cut_all();
                 // From now on any idle connection may turn out to be closed, and the request sent
                 // over it is repeated.

@@ -253,7 +253,10 @@ fn holds_and_places_survive_the_leader() {
         wait_for(Duration::from_secs(60), "the place stays", || {
             a.fair("job").queue_len().is_ok_and(|length| length == 1)
         });
-        guard.unlock().unwrap();
+        // The election may go on after a first answer: then it is given up in the background.
+        if let Err(e) = guard.unlock() {
+            assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+        }
         let (is_held, next) = waits.join().unwrap().unwrap();
         assert!(is_held && next > token, "{next:?} after {token:?}");
         ensemble.start_all_again();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 
-use super::{LONG, children, client, client_of, server};
+use super::{LONG, SHORT, children, client, client_of, server};
 use crate::rig::zookeeper::{EPHEMERAL_SEQUENTIAL, PERSISTENT};
 use crate::rig::{PROMPT, ms, wait_until};
 
@@ -102,6 +102,23 @@ fn readers_share_and_a_writer_downgrades() {
     assert!(writes());
     look.close();
     drop((a, b));
+    server.assert_clean();
+}
+
+/// A write hold that lasts is watched. That its node goes with the downgrade is no loss.
+#[test]
+fn a_write_hold_that_has_lasted_is_downgraded() {
+    let server = server!();
+    let client = client_of(&server.url(), |builder| builder.lease(SHORT));
+    let guard = client.rw_lock("data").write().unwrap();
+    wait_until("its node is watched", || !server.watches().is_empty());
+    let guard = guard.downgrade().unwrap();
+    wait_until("the reader's node is watched", || {
+        server.watches().iter().any(|(_, path)| path.contains("__READ__")) || !guard.is_held()
+    });
+    guard.ensure_held().unwrap();
+    guard.unlock().unwrap();
+    drop(client);
     server.assert_clean();
 }
 
@@ -207,6 +224,19 @@ fn multi_locks_do_not_wait_for_each_other() {
     });
     assert_eq!(done.load(Ordering::SeqCst), 120);
     drop(clients);
+    server.assert_clean();
+}
+
+/// Their directories, and what is above them, come in the same transaction.
+#[test]
+fn many_new_names_are_taken_as_one() {
+    let server = server!();
+    let client = client(&server);
+    let names: Vec<String> = (0..400).map(|n| format!("orders/{}/{n}", n % 3)).collect();
+    let guard = client.multi(&names).try_lock().unwrap().expect("nobody has one of them");
+    assert_eq!(server.ephemerals().len(), names.len());
+    guard.unlock().unwrap();
+    drop(client);
     server.assert_clean();
 }
 

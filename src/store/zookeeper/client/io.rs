@@ -67,7 +67,7 @@ impl Inner {
         log::debug!("no connection to ZooKeeper: {}", error.chain());
         let mut state = self.state.lock();
         (state.last_error, state.is_wanted) = (Some(error), false);
-        state.failed_rounds += 1;
+        state.failed_round = state.rounds;
         self.changed.notify_all();
         let deadline = std::time::Instant::now() + pause;
         // A little in any case: callers that come again at once must not make it spin.
@@ -83,7 +83,8 @@ impl Inner {
 
     /// `None`: the session was over, and a new one has to be made.
     fn connect(&self) -> Result<Option<Reading>> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.rounds += 1;
         let (session, last_zxid) = (state.session, state.last_zxid);
         // Short, so that a server that hangs does not cost the session.
         let within = match (session, state.rhythm) {

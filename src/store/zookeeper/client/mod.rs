@@ -122,11 +122,15 @@ impl Client {
         self.inner.clock.now()
     }
 
+    pub(super) fn io_timeout(&self) -> Duration {
+        self.inner.io_timeout
+    }
+
     /// Sends requests in one write and waits for their replies. If `watch` is given, it is told
     /// when something happens to the node at this path: one of the requests has to watch it.
     ///
-    /// Waits for a connection first, but fails as soon as every server was tried in vain. Each of
-    /// the two waits takes the I/O timeout at most.
+    /// Waits for a connection first, but fails as soon as every server was tried anew in vain. Each
+    /// of the two waits takes the I/O timeout at most.
     pub(super) fn ask(
         &self,
         requests: &[Request],
@@ -190,12 +194,13 @@ impl Client {
     fn connected(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.inner.state.lock();
         self.start(&mut state)?;
-        let (deadline, failed) = (Instant::now() + self.inner.io_timeout, state.failed_rounds);
+        // A round that is under way may have met what is over by now.
+        let (deadline, under_way) = (Instant::now() + self.inner.io_timeout, state.rounds);
         while state.link.is_none() {
             if matches!(state.phase, Phase::Closing | Phase::Ended) {
                 return Err(closed());
             }
-            if state.failed_rounds > failed {
+            if state.failed_round > under_way {
                 return Err(state.last_error.clone().unwrap_or_else(closed));
             }
             state.is_wanted = true;
@@ -324,6 +329,11 @@ impl Client {
     pub(super) fn close(&self) {
         let deadline = Instant::now() + self.inner.io_timeout;
         let mut state = self.inner.state.lock();
+        if state.phase == Phase::Running && state.session.is_some() && state.link.is_none() {
+            drop(state);
+            // A session that nobody ends would keep its nodes for its whole timeout.
+            state = self.connected().unwrap_or_else(|_| self.inner.state.lock());
+        }
         match state.phase {
             Phase::NotStarted => state.phase = Phase::Ended,
             Phase::Running => state.phase = Phase::Closing,

@@ -39,8 +39,10 @@ pub(super) struct State {
     pub(super) standing: HashMap<String, Topic>,
     /// Nodes that must go, until the server has said that they are gone.
     pub(super) debts: Vec<Debt>,
-    /// How often the servers were all tried in vain.
-    pub(super) failed_rounds: u64,
+    /// How often the servers were tried, one after the other.
+    pub(super) rounds: u64,
+    /// The last of these rounds in which none could be used.
+    pub(super) failed_round: u64,
     pub(super) last_error: Option<Error>,
     /// A call waits for a connection.
     pub(super) is_wanted: bool,

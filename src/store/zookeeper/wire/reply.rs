@@ -19,6 +19,7 @@ pub(crate) struct Reply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Stat {
     /// The change that made it.
+    /// The change that made the node; 0 if the server has not told.
     pub(crate) czxid: i64,
     /// The change that set its data last.
     pub(crate) mzxid: i64,
@@ -103,6 +104,11 @@ impl Reply {
                         // The code is there twice.
                         changes.push(Change::Failed(Code(fields.int()?)));
                     }
+                    // Servers 3.5 say no more than the path.
+                    Some(request) if !done && kind == CREATED && request.opcode == Opcode::Create2 && code.is_ok() => {
+                        let (path, stat) = (fields.text()?.to_owned(), Stat::default());
+                        changes.push(Change::Created(Created { path, stat }));
+                    }
                     Some(request) if !done && kind == result_of(request.opcode) && code.is_ok() => {
                         changes.push(match request.opcode {
                             Opcode::Create2 | Opcode::CreateContainer => Change::Created(Created::decode(fields)?),
@@ -127,6 +133,9 @@ impl Reply {
         })
     }
 }
+
+/// What a transaction answers to a create that says no more than the path.
+const CREATED: i32 = 1;
 
 /// What the result of a change in a transaction is called.
 fn result_of(opcode: Opcode) -> i32 {
@@ -238,6 +247,21 @@ mod tests {
             let longer = [&frame[..], &[0]].concat();
             assert!(Reply::decode(&longer).and_then(|reply| is_right(&reply)).is_err(), "{body} and more");
         }
+    }
+
+    /// ZooKeeper 3.5.10, with a directory and its first child.
+    #[test]
+    fn a_node_may_be_made_without_its_stat() {
+        let requested = [
+            Request::create("/c", b"", Acl::Open, Mode::Container),
+            Request::create("/c/x", b"", Acl::Open, Mode::EphemeralSequential),
+        ];
+        let body = format!(
+            "0000000f 00 00000000 000000022f63 {STAT} 00000001 00 00000000 000000042f632f78 ffffffff 01 ffffffff"
+        );
+        let changes = Reply::decode(&reply(&body)).unwrap().changes(&requested).unwrap();
+        let Change::Created(created) = &changes[1] else { panic!("{changes:?}") };
+        assert_eq!((created.path.as_str(), created.stat.czxid), ("/c/x", 0));
     }
 
     #[test]

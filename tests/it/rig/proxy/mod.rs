@@ -68,6 +68,8 @@ struct State {
     keep_backends: AtomicBool,
     /// How long the last reply was of which only a part was forwarded.
     reply_length: AtomicUsize,
+    /// How many requests have no reply yet.
+    under_way: AtomicU32,
     refuse: AtomicBool,
     silent: AtomicBool,
     servers_cut_off: AtomicBool,
@@ -314,6 +316,11 @@ impl Proxy {
         self.state.shut(false);
     }
 
+    /// Whether each request has its reply.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.state.under_way.load(Ordering::SeqCst) == 0
+    }
+
     /// Sets whether all packets between the server on one side and its replicas and the sentinels
     /// on the other are dropped. Clients and the bus of a cluster go on.
     pub(crate) fn cut_off_servers(&self, cut_off: bool) {
@@ -410,6 +417,7 @@ fn carry(
             return flow(client, server, &move || state.half_open.load(Ordering::SeqCst) >= number);
         }
         let fault = if peer == Peer::Server { None } else { take_fault(state, &words) };
+        state.under_way.fetch_add(1, Ordering::SeqCst);
         let done = match fault {
             None => exchange(protocol, &mut client, &mut server, &request, None, state).is_some(),
             Some(fault) => {
@@ -417,6 +425,7 @@ fn carry(
                 meet(fault, protocol, &mut client, &mut server, &request, state)
             }
         };
+        state.under_way.fetch_sub(1, Ordering::SeqCst);
         if !done {
             if fault.is_some() && state.keep_backends.load(Ordering::SeqCst) {
                 // The server's end stays open: `streams` has it too.

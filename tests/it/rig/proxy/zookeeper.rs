@@ -30,8 +30,8 @@ struct Connection<'a> {
 
 impl Proxy {
     /// In front of a ZooKeeper, on a port of its own. The word of a fault may be a part of a path
-    /// (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete /job`). A
-    /// message about a watch is an `event`.
+    /// (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete /job`).
+    /// A message about a watch is an `event`.
     pub(crate) fn before_zookeeper(server: &ZooKeeper) -> Self {
         let port = server.port();
         let connect = move || Some(as_unix(TcpStream::connect(("127.0.0.1", port)).ok()?));

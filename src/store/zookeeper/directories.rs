@@ -1,0 +1,57 @@
+//! Directories are containers, which the server removes when they are empty again. One that never
+//! had a child stays for ever, so each is made in the transaction that makes its first child.
+
+use std::collections::HashSet;
+
+use super::ZooKeeperStore;
+use super::queue::{Asked, certain};
+use super::wire::{Code, Mode, Request};
+
+impl ZooKeeperStore {
+    /// The requests that make what is missing of these directories and those above them.
+    pub(super) fn missing<'d>(&self, directories: impl IntoIterator<Item = &'d str>) -> Asked<Vec<Request>> {
+        let mut seen = HashSet::new();
+        let mut paths = Vec::new();
+        for directory in directories {
+            let ends = directory.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
+            let above = ends.chain([directory.len()]).map(|end| &directory[..end]);
+            paths.extend(above.filter(|path| !path.is_empty() && seen.insert(*path)));
+        }
+        let looks: Vec<Request> = paths.iter().map(|path| Request::exists(path, false)).collect();
+        if looks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let exchange = self.ask(&looks)?;
+        let mut missing = Vec::new();
+        for (reply, path) in exchange.replies.iter().zip(paths) {
+            match reply.code {
+                Code::OK => {}
+                Code::NO_NODE => missing.push(self.directory(path)),
+                code => return Err(certain(code.to_error(path))),
+            }
+        }
+        Ok(missing)
+    }
+
+    /// The chroot stays.
+    fn directory(&self, path: &str) -> Request {
+        let is_chroot = self.chroot.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        Request::create(path, &[], self.acl, if is_chroot { Mode::Persistent } else { Mode::Container })
+    }
+
+    /// Makes the chroot if it is missing.
+    pub(super) fn make_chroot(&self) -> Asked<()> {
+        let missing = self.missing([&*self.chroot])?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        for reply in self.ask(&missing)?.replies {
+            match reply.code {
+                // Another client makes it too.
+                Code::OK | Code::NODE_EXISTS => {}
+                code => return Err(certain(code.to_error(&self.chroot))),
+            }
+        }
+        Ok(())
+    }
+}
