@@ -18,7 +18,7 @@ fn main() -> Result<()> {
 
     let guard = client.lock("job")?;
     let (called, callback) = mpsc::channel();
-    guard.on_lost(move || {
+    guard.on_lost(move |_| {
         let _ = called.send("on_lost: called on a thread of its own");
     });
 

@@ -18,7 +18,7 @@
 //! let stop = Arc::new(AtomicBool::new(false));
 //! guard.on_lost({
 //!     let stop = stop.clone();
-//!     move || stop.store(true, Ordering::Relaxed)
+//!     move |_| stop.store(true, Ordering::Relaxed)
 //! });
 //! while !stop.load(Ordering::Relaxed) && next_step() {}
 //! guard.ensure_held()?; // before the result is published

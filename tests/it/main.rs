@@ -17,6 +17,7 @@ mod golden;
 mod kinds;
 mod latch;
 mod loss;
+mod loss_reasons;
 #[cfg(feature = "testing")]
 mod memory;
 mod model;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    FairMutex, FairMutexGuard, LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard,
+    FairMutex, FairMutexGuard, LockClient, Loss, MultiLock, MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard,
     OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockWriteGuard,
     Semaphore, SemaphorePermit,
 };
@@ -16,7 +16,7 @@ pub(crate) trait Held: Sync {
     fn remaining(&self) -> Duration;
     fn ensure_held(&self) -> Result<()>;
     fn wait_lost(&self, timeout: Duration) -> bool;
-    fn on_lost(&self, callback: Box<dyn FnOnce() + Send>);
+    fn on_lost(&self, callback: Box<dyn FnOnce(&Loss) + Send>);
     fn extend(&self, lease: Duration) -> Result<()>;
     fn unlock(self: Box<Self>) -> Result<()>;
     fn token(&self) -> Option<u64>;
@@ -89,7 +89,7 @@ macro_rules! held {
                 self.wait_lost(timeout)
             }
 
-            fn on_lost(&self, callback: Box<dyn FnOnce() + Send>) {
+            fn on_lost(&self, callback: Box<dyn FnOnce(&Loss) + Send>) {
                 self.on_lost(callback);
             }
 
@@ -108,7 +108,7 @@ macro_rules! held {
         }
     };
     ($guard:ident) => {
-        held!($guard, |guard| guard.fencing_token().map(|token| token.get()));
+        held!($guard, |guard| guard.fencing_token().ok().map(|token| token.get()));
     };
 }
 
@@ -119,11 +119,15 @@ held!(OwnedFairMutexGuard);
 held!(RwLockWriteGuard);
 held!(OwnedRwLockWriteGuard);
 held!(SemaphorePermit, |_| None);
-held!(MultiLockGuard, |guard| guard.names().next().and_then(|name| guard.fencing_token(name)).map(|token| token.get()));
+held!(MultiLockGuard, |guard| guard
+    .names()
+    .next()
+    .and_then(|name| guard.fencing_token(name).ok())
+    .map(|token| token.get()));
 held!(OwnedMultiLockGuard, |guard| guard
     .names()
     .next()
-    .and_then(|name| guard.fencing_token(name))
+    .and_then(|name| guard.fencing_token(name).ok())
     .map(|token| token.get()));
 
 /// `moves`: the guard is `Send`; `stays`: it is not.
@@ -255,7 +259,7 @@ pub(crate) static PRIMITIVES: [Primitive; 14] = [
         Semaphore by LockClient::semaphore,
         acquire, try_acquire, try_acquire_for, try_acquire_until -> SemaphorePermit moves,
         false,
-        |client, name| assert!(client.semaphore(name).try_set_permits(1).unwrap()),
+        |client, name| assert_eq!(client.semaphore(name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
         &["{}"],
         // Redisson removes expired permits by its own clock, so permits come back two seconds after
         // their lease.
