@@ -66,8 +66,9 @@
 //! | a count shared with Java's `RSemaphore`, or a count of things that nobody holds | [`counting_semaphore(name)`](LockClient::counting_semaphore) | as `semaphore` |
 //! | one at a time, also when a server is lost | `lock` or `mutex` with [`Builder::redlock`] | as `lock` |
 //!
-//! All but the latch and the counting semaphore are leases and have the same guard methods. The
-//! exclusive ones also give a fencing token.
+//! All but the latch and the counting semaphore are leases and have the same guard methods, which
+//! the trait [`Held`] has as well. The exclusive ones also give a fencing token. For names that
+//! come from your users there is [`escape_name`].
 //!
 //! # What a lease promises
 //!

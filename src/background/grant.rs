@@ -368,11 +368,12 @@ impl Grant {
     /// then was lost because renewals had failed.
     fn answered(&self, state: State) -> State {
         let is_live = matches!(state, State::Held | State::Suspect);
-        if is_live && self.in_trouble.swap(false, Ordering::AcqRel) {
-            if let Some(listeners) = &mut *self.listeners.lock() {
-                listeners.failed = None;
-                listeners.on_trouble.iter().filter_map(Weak::upgrade).for_each(|callback| callback.is_over());
-            }
+        if is_live
+            && self.in_trouble.swap(false, Ordering::AcqRel)
+            && let Some(listeners) = &mut *self.listeners.lock()
+        {
+            listeners.failed = None;
+            listeners.on_trouble.iter().filter_map(Weak::upgrade).for_each(|callback| callback.is_over());
         }
         state
     }

@@ -10,6 +10,7 @@ mod cluster;
 mod contract;
 mod costs;
 mod credentials;
+mod escaped_names;
 mod examples;
 mod fair;
 mod fencing_sql;

@@ -157,6 +157,7 @@ fn one_function_takes_any_guard() {
     let boxed: Box<dyn Held> = Box::new(client.multi(["x", "y"]).lock().unwrap());
     assert!(boxed.is_held() && boxed.token().is_none());
     drop(boxed);
+    client.semaphore("s").delete().unwrap();
     drop(client);
     server.assert_clean();
 }
