@@ -12,12 +12,12 @@ use crate::background::run::{RunLength, Turn};
 use crate::background::share::Share;
 use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::Error;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
-use crate::base::lease::{Ends, Lease, LostBy, Moment, SessionTerm, State, margin, valid_until};
+use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, margin, valid_until};
 use crate::base::lock_name::{Kind, LockName};
-use crate::base::loss::{Loss, LossReason, RenewalTrouble};
+use crate::base::loss::Loss;
 use crate::store::{HoldCounts, Release, Renewal, TokenRule, Undo, UnknownOutcomes};
 
 /// How the watchdog treats a grant.
@@ -68,7 +68,7 @@ pub(crate) struct Grant {
     /// run have that of the first.
     pub(crate) asked_at: Moment,
     /// When this turn began, or the member of a share came.
-    began: Moment,
+    pub(super) began: Moment,
     /// Its turn in a [run](crate::background::run); `None`: it never passes on.
     pub(crate) turn: Option<Turn>,
     /// Of a read hold that other threads of the client may [join](crate::background::share).
@@ -78,7 +78,7 @@ pub(crate) struct Grant {
     longest: AtomicU64,
     pub(crate) lease: Lease,
     /// The store no longer has the hold, as somebody was told, at whatever turn of the run.
-    gone: AtomicBool,
+    pub(super) gone: AtomicBool,
     /// Its user relies on the release: no other turn follows it.
     is_last_turn: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
@@ -86,7 +86,7 @@ pub(crate) struct Grant {
     /// [`PUT_BACK`], [`GIVEN_UP`] and [`LEFT`].
     ending: AtomicU8,
     /// Locked while they are used to change the lease.
-    ends: Mutex<Ends>,
+    pub(super) ends: Mutex<Ends>,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
     /// it is inspected often.
     shared: AtomicBool,
@@ -94,14 +94,14 @@ pub(crate) struct Grant {
     /// mutex of the watchdog's table.
     pub(super) due: AtomicU64,
     /// When the renewal was sent that has not been answered, in nanoseconds; 0 for none.
-    renewal_sent: AtomicU64,
+    pub(super) renewal_sent: AtomicU64,
     /// The last renewal failed: [`Listeners::failed`] has the error.
-    in_trouble: AtomicBool,
+    pub(super) in_trouble: AtomicBool,
     /// Kept from the first time that somebody asks for it.
-    loss: OnceLock<Box<Loss>>,
+    pub(super) loss: OnceLock<Box<Loss>>,
     clock: Arc<dyn Clock>,
     /// Made when it is first needed: few holds of many have any.
-    listeners: Mutex<Option<Box<Listeners>>>,
+    pub(super) listeners: Mutex<Option<Box<Listeners>>>,
     ended: Condvar,
 }
 
@@ -109,15 +109,15 @@ pub(crate) struct Grant {
 pub(super) const NOT_SCHEDULED: u64 = u64::MAX;
 
 #[derive(Default)]
-struct Listeners {
+pub(super) struct Listeners {
     /// Of all guards; those of guards that are gone lead nowhere.
     callbacks: Vec<Weak<Place>>,
     /// The thread that keeps deadlines watches the grant.
     watched: bool,
     /// Who is called when renewal begins to fail; those of guards that are gone lead nowhere.
-    on_trouble: Vec<Weak<OnTrouble>>,
+    pub(super) on_trouble: Vec<Weak<OnTrouble>>,
     /// Why the last renewal failed.
-    failed: Option<Error>,
+    pub(super) failed: Option<Error>,
     /// Of threads that wait for the end of any of several leases.
     events: Vec<Arc<Event>>,
 }
@@ -289,7 +289,7 @@ impl Grant {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed).max(of_others))
     }
 
-    fn is_renewed_at(&self, now: Moment) -> bool {
+    pub(super) fn is_renewed_at(&self, now: Moment) -> bool {
         match self.renewal_policy {
             RenewalPolicy::Renewed { until } => until.is_none_or(|until| now < until),
             RenewalPolicy::Fixed => false,
@@ -352,108 +352,6 @@ impl Grant {
         let state = self.lease.inspected(self.now(), ends.end());
         drop(ends);
         self.answered(state)
-    }
-
-    /// A renewal is sent now.
-    pub(crate) fn sends_renewal(&self, now: Moment) {
-        self.renewal_sent.store(now.as_nanos(), Ordering::Release);
-    }
-
-    /// Its outcome has been taken in.
-    pub(crate) fn renewal_is_over(&self) {
-        self.renewal_sent.store(0, Ordering::Release);
-    }
-
-    /// The store has answered for the hold, which is in this state now. A lease that had ended by
-    /// then was lost because renewals had failed.
-    fn answered(&self, state: State) -> State {
-        let is_live = matches!(state, State::Held | State::Suspect);
-        if is_live
-            && self.in_trouble.swap(false, Ordering::AcqRel)
-            && let Some(listeners) = &mut *self.listeners.lock()
-        {
-            listeners.failed = None;
-            listeners.on_trouble.iter().filter_map(Weak::upgrade).for_each(|callback| callback.is_over());
-        }
-        state
-    }
-
-    /// A renewal has failed. Returns whom to tell, if it is the first in a row and there is a lease
-    /// that can still be renewed.
-    pub(crate) fn renewal_failed(&self, error: &Error, now: Moment) -> Option<(Vec<Arc<OnTrouble>>, RenewalTrouble)> {
-        let mut listeners = self.listeners.lock();
-        let listeners = listeners.get_or_insert_default();
-        listeners.failed = Some(error.clone());
-        let is_first = !self.in_trouble.swap(true, Ordering::AcqRel);
-        let is_live = self.lease.suspect(now) == State::Suspect;
-        if !(is_first && is_live && self.is_renewed_at(now)) {
-            return None;
-        }
-        let living = listeners.on_trouble.iter().filter_map(Weak::upgrade);
-        let to_tell: Vec<_> = living.filter(|callback| callback.begins()).collect();
-        (!to_tell.is_empty()).then(|| (to_tell, RenewalTrouble::new(error.clone(), self.remaining())))
-    }
-
-    /// Has the callback told when renewal begins to fail. If it fails already, it is to be told now
-    /// what is returned.
-    pub(crate) fn add_on_trouble(&self, callback: &Arc<OnTrouble>) -> Option<RenewalTrouble> {
-        let mut listeners = self.listeners.lock();
-        let listeners = listeners.get_or_insert_default();
-        if listeners.on_trouble.len() == listeners.on_trouble.capacity() {
-            listeners.on_trouble.retain(|callback| callback.strong_count() > 0);
-        }
-        listeners.on_trouble.push(Arc::downgrade(callback));
-        let error = listeners.failed.clone().filter(|_| self.state() == State::Suspect)?;
-        let now_begins = self.is_renewed_at(self.now()) && callback.begins();
-        now_begins.then(|| RenewalTrouble::new(error, self.remaining()))
-    }
-
-    /// How it was lost or closed; `None` while it is neither.
-    pub(crate) fn loss(&self) -> Option<Loss> {
-        // Looking makes a loss by time stick.
-        self.state();
-        let (how, at) = self.lease.lost()?;
-        let loss = self.loss.get_or_init(|| {
-            let (reason, cause) = self.explain(how, at);
-            Box::new(Loss::new(reason, cause, at.since(self.began)))
-        });
-        Some((**loss).clone())
-    }
-
-    /// [`loss`](Self::loss) of a hold that the store does not know, also where its holder was about
-    /// to give it up.
-    #[cold]
-    pub(crate) fn loss_now(&self) -> Loss {
-        let taken_away = || Loss::new(LossReason::TakenAway, None, self.now().since(self.began));
-        self.loss().unwrap_or_else(taken_away)
-    }
-
-    #[cold]
-    fn explain(&self, how: LostBy, at: Moment) -> (LossReason, Option<Error>) {
-        // The lease keeps its end without the lowest bits.
-        let by_own_end = || at.plus(Duration::from_nanos(8)) >= self.ends.lock().own();
-        match (how, self.renewal_policy) {
-            (LostBy::Closing, _) => (LossReason::Closed, None),
-            (LostBy::Store, _) => (LossReason::TakenAway, None),
-            (LostBy::Neglect, _) => {
-                let why = "the thread that renews leases has ended: close the client and make a new one";
-                (LossReason::NotRenewed, Some(Error::new(ErrorKind::Closed, why)))
-            }
-            (LostBy::Time, RenewalPolicy::Fixed) if by_own_end() => (LossReason::FixedLease, None),
-            (LostBy::Time, RenewalPolicy::Renewed { until: Some(until) }) if at >= until => (LossReason::MaxHold, None),
-            (LostBy::Time | LostBy::Session, _) => (LossReason::NotRenewed, self.why_not_renewed(at)),
-        }
-    }
-
-    /// The error of the last renewal; if the first one is still under way, that nobody answers.
-    fn why_not_renewed(&self, at: Moment) -> Option<Error> {
-        let failed = self.listeners.lock().as_ref().and_then(|listeners| listeners.failed.clone());
-        let sent = self.renewal_sent.load(Ordering::Acquire);
-        failed.or_else(|| {
-            let waited = at.since(Moment::from_nanos(sent));
-            let why = || format!("the server has not answered the renewal that was sent {waited:.1?} before");
-            (sent > 0).then(|| Error::named(ErrorKind::Unreachable, &self.name.name, why()))
-        })
     }
 
     /// How often it is visited. A long fixed lease is visited as often as others: its holder may be
@@ -526,24 +424,6 @@ impl Grant {
     /// The write hold only reads from now on.
     pub(crate) fn share(&self) {
         self.shared.store(true, Ordering::Release);
-    }
-
-    /// The server no longer knows the holder.
-    pub(crate) fn lose(&self) -> State {
-        self.end(LostBy::Store)
-    }
-
-    /// Nobody renews it any more.
-    pub(crate) fn neglect(&self) -> State {
-        self.end(LostBy::Neglect)
-    }
-
-    fn end(&self, how: LostBy) -> State {
-        // Also after it was given up: the thread that takes the next turn may not have it yet.
-        self.gone.store(true, Ordering::Release);
-        let state = self.lease.lose(self.now(), how);
-        self.wake();
-        state
     }
 
     /// Wakes the threads that wait for the end of the lease, after it has ended.

@@ -124,8 +124,8 @@ impl SessionTerm {
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer);
     }
 
-    /// It is over, for good: so says the store at `now`. [`Moment::NEVER`]: nobody keeps it alive any
-    /// more.
+    /// It is over, for good: so says the store at `now`. [`Moment::NEVER`]: nobody keeps it alive
+    /// any more.
     #[cfg(any(feature = "zookeeper", test))]
     pub(crate) fn end(&self, now: Moment) {
         // Before the end: whoever sees that must see why.

@@ -55,18 +55,18 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! When both are ready, `select!` takes either: check [`is_held`](crate::ReentrantMutexGuard::is_held)
-//! before a job that must not overlap. The channel is also disconnected when the guard is given up,
-//! so a thread that has only the receiver ends with it. The example `select_jobs` shows a whole
-//! worker.
+//! When both are ready, `select!` takes either: check
+//! [`is_held`](crate::ReentrantMutexGuard::is_held) before a job that must not overlap. The channel
+//! is also disconnected when the guard is given up, so a thread that has only the receiver ends
+//! with it. The example `select_jobs` shows a whole worker.
 //!
 //! # Why it was lost
 //!
 //! There are two ways to lose a lock. *By time*, its lease ends before it is renewed; every way
 //! above notices that by the local clock, without the server. *By the server*, the holder learns it
 //! at the next renewal: a third of a lease later, for a fixed lease at most 10 s.
-//! [`loss`](crate::ReentrantMutexGuard::loss), the argument of an `on_lost` callback, the message of
-//! `ensure_held`'s error and the line in the log say more:
+//! [`loss`](crate::ReentrantMutexGuard::loss), the argument of an `on_lost` callback, the message
+//! of `ensure_held`'s error and the line in the log say more:
 //!
 //! | [`LossReason`](crate::LossReason) | what happened | what to do |
 //! |---|---|---|
@@ -77,8 +77,8 @@
 //! | `Closed` | the client was closed under the guard | end jobs before you close: [`shutdown`](crate::guide::shutdown) |
 //!
 //! Over ZooKeeper a lease ends with the session. `NotRenewed` means that no server answered for so
-//! long, or that the process did not ask; `TakenAway`, that the node was deleted, or that the servers
-//! ended a session that was alive.
+//! long, or that the process did not ask; `TakenAway`, that the node was deleted, or that the
+//! servers ended a session that was alive.
 //!
 //! # A loss is final
 //!

@@ -312,8 +312,8 @@ macro_rules! guard_methods {
             /// [`is_held`](Self::is_held) for use with `?`. No I/O.
             ///
             /// # Errors
-            /// [`Lost`](crate::ErrorKind::Lost) with the [reason](crate::LossReason) in its message,
-            /// and the error of the last renewal as its source if renewals failed; or
+            /// [`Lost`](crate::ErrorKind::Lost) with the [reason](crate::LossReason) in words, and
+            /// the error of the last renewal as its source if renewals failed; or
             /// [`Closed`](crate::ErrorKind::Closed) when the client was closed.
             pub fn ensure_held(&self) -> crate::Result<()> {
                 self.0.ensure_held()
@@ -332,8 +332,8 @@ macro_rules! guard_methods {
             }
 
             /// Runs `callback` once, with the reason, if the lease is lost, or closing the client
-            /// gives it up, while this guard lives. It runs at once if the lease is lost already, and also if the loss
-            /// is found by the guard's own unlock or drop.
+            /// gives it up, while this guard lives. It runs at once if the lease is lost already,
+            /// and also if the loss is found by the guard's own unlock or drop.
             ///
             /// A callback belongs to the guard that registered it. Once that guard has been given
             /// up with the lease held, the callback never runs, whatever happens to the hold's
@@ -453,61 +453,7 @@ macro_rules! guard_methods {
             }
         }
 
-        impl $crate::sync::held::sealed::Sealed for $guard {}
-
-        impl $crate::sync::held::Held for $guard {
-            fn name(&self) -> &str {
-                self.0.name()
-            }
-
-            fn is_held(&self) -> bool {
-                self.0.is_held()
-            }
-
-            fn remaining(&self) -> std::time::Duration {
-                self.0.remaining()
-            }
-
-            fn ensure_held(&self) -> $crate::Result<()> {
-                self.0.ensure_held()
-            }
-
-            fn wait_lost(&self, timeout: std::time::Duration) -> bool {
-                self.0.wait_lost(timeout)
-            }
-
-            fn lost(&self) -> crossbeam_channel::Receiver<std::convert::Infallible> {
-                self.0.lost()
-            }
-
-            fn loss(&self) -> Option<$crate::Loss> {
-                self.0.loss()
-            }
-
-            fn on_lost(&self, callback: Box<dyn FnOnce(&$crate::Loss) + Send>) {
-                self.0.on_lost(callback);
-            }
-
-            fn on_renewal_trouble(&self, callback: Box<dyn Fn(&$crate::RenewalTrouble) + Send + Sync>) {
-                self.0.on_renewal_trouble(callback);
-            }
-
-            fn token(&self) -> Option<$crate::fencing::FencingToken> {
-                self.0.token()
-            }
-
-            fn hold_count(&self) -> u32 {
-                self.0.hold_count()
-            }
-
-            fn extend(&self, lease: std::time::Duration) -> $crate::Result<()> {
-                self.0.extend(lease)
-            }
-
-            fn unlock(self) -> $crate::Result<()> {
-                self.0.unlock()
-            }
-        }
+        $crate::sync::held::impl_held!($guard);
 
         impl std::fmt::Debug for $guard {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

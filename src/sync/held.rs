@@ -112,3 +112,66 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     where
         Self: Sized;
 }
+
+/// Gives a public guard, a tuple struct around a `Guard`, the trait.
+macro_rules! impl_held {
+    ($guard:ty) => {
+        impl $crate::sync::held::sealed::Sealed for $guard {}
+
+        impl $crate::sync::held::Held for $guard {
+            fn name(&self) -> &str {
+                self.0.name()
+            }
+
+            fn is_held(&self) -> bool {
+                self.0.is_held()
+            }
+
+            fn remaining(&self) -> std::time::Duration {
+                self.0.remaining()
+            }
+
+            fn ensure_held(&self) -> $crate::Result<()> {
+                self.0.ensure_held()
+            }
+
+            fn wait_lost(&self, timeout: std::time::Duration) -> bool {
+                self.0.wait_lost(timeout)
+            }
+
+            fn lost(&self) -> crossbeam_channel::Receiver<std::convert::Infallible> {
+                self.0.lost()
+            }
+
+            fn loss(&self) -> Option<$crate::Loss> {
+                self.0.loss()
+            }
+
+            fn on_lost(&self, callback: Box<dyn FnOnce(&$crate::Loss) + Send>) {
+                self.0.on_lost(callback);
+            }
+
+            fn on_renewal_trouble(&self, callback: Box<dyn Fn(&$crate::RenewalTrouble) + Send + Sync>) {
+                self.0.on_renewal_trouble(callback);
+            }
+
+            fn token(&self) -> Option<$crate::fencing::FencingToken> {
+                self.0.token()
+            }
+
+            fn hold_count(&self) -> u32 {
+                self.0.hold_count()
+            }
+
+            fn extend(&self, lease: std::time::Duration) -> $crate::Result<()> {
+                self.0.extend(lease)
+            }
+
+            fn unlock(self) -> $crate::Result<()> {
+                self.0.unlock()
+            }
+        }
+    };
+}
+
+pub(crate) use impl_held;
