@@ -66,7 +66,7 @@ fn late_holder(url: &str, file: &str) -> Outcome<()> {
     let client = connect(url)?;
     let db = Connection::open(file)?;
     let guard = client.lock("account:1")?;
-    let token = guard.fencing_token().expect("fencing is on");
+    let token = guard.fencing_token()?;
     let balance = claim_and_read(&db, token)?;
     let claim = client.fenced_value("fencing-example").claim(token)?;
     println!("read, about to write");
@@ -119,7 +119,7 @@ fn play_in(url: &str, file: &str) -> Outcome<()> {
 
     let client = connect(url)?;
     let guard = client.lock("account:1")?;
-    let token = guard.fencing_token().expect("fencing is on");
+    let token = guard.fencing_token()?;
     println!("its lease has ended: this process has the lock, with a larger token");
     let value = client.fenced_value("fencing-example");
     deposit(&db, &value, token, 10)?;

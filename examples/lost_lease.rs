@@ -1,4 +1,5 @@
-//! Losing a lock, and the three ways to be told: by asking, by blocking, by callback.
+//! Losing a lock, the ways to be told (by asking, by blocking, by callback, by a channel), and why
+//! it was lost.
 //!
 //! Here an operator frees the lock by force. A pause longer than the lease, a failover or a restart
 //! of the server would look the same to the holder. It is told at the next renewal, a third of the
@@ -9,7 +10,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use leasehold::{ErrorKind, LockClient, Result};
+use leasehold::{ErrorKind, LockClient, LossReason, Result};
 
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
@@ -18,9 +19,13 @@ fn main() -> Result<()> {
 
     let guard = client.lock("job")?;
     let (called, callback) = mpsc::channel();
-    guard.on_lost(move || {
-        let _ = called.send("on_lost: called on a thread of its own");
+    guard.on_lost(move |loss| {
+        let _ = called.send(format!("on_lost: {loss}"));
     });
+    // Called before the lease is lost: when the first renewal fails. Here none does.
+    guard.on_renewal_trouble(|trouble| println!("on_renewal_trouble: {trouble}"));
+    // A channel that is disconnected at the loss, for `select!`: see the example `select_jobs`.
+    let lost = guard.lost();
 
     std::thread::scope(|scope| {
         // A guard is bound to its thread, but another may look at it.
@@ -34,6 +39,13 @@ fn main() -> Result<()> {
     assert!(!guard.is_held());
     println!("is_held: false");
     println!("{}", callback.recv_timeout(Duration::from_secs(10)).expect("the callback runs"));
+    assert!(lost.recv().is_err());
+    println!("lost: ready, and it stays so");
+
+    // Why: an alarm for the operator, or a longer lease, or nothing, because it was asked for.
+    let loss = guard.loss().expect("it is lost");
+    assert_eq!(loss.reason(), LossReason::TakenAway);
+    println!("loss: {:?} after {:.1?}", loss.reason(), loss.held_for());
 
     // Checked before each step that must not overlap with somebody else's.
     assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);

@@ -116,7 +116,7 @@ fn work(client: &LockClient, total: &FenceGate<u32>) -> Outcome<()> {
     let mut turns = 0;
     while turns < TURNS {
         let guard = lock(client)?;
-        let Ok(claim) = total.claim(guard.fencing_token().ok_or("no token")?) else { continue };
+        let Ok(claim) = total.claim(guard.fencing_token()?) else { continue };
         let Ok(old) = claim.read(|total| *total) else { continue };
         if claim.write(|total| *total = old + 1).is_ok() {
             turns += 1;

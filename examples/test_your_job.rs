@@ -5,22 +5,42 @@
 use std::time::Duration;
 
 use leasehold::testing::{Failure, Faults, Operation};
-use leasehold::{ErrorKind, LockClient, Result};
+use leasehold::{Error, ErrorKind, Held, LockClient, LossReason};
+
+/// Why the job under test ended early.
+#[derive(Debug)]
+enum Stopped {
+    /// The lock was lost. What is booked may be booked again by the next holder.
+    Lost(LossReason),
+    Failed(Error),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Goes on, or says how the lock was lost.
+fn check(guard: &impl Held) -> Result<(), Stopped> {
+    guard.loss().map_or(Ok(()), |loss| Err(Stopped::Lost(loss.reason())))
+}
 
 /// The job under test: books each amount while it holds the lock, and stops when it has lost it.
-fn book(client: &LockClient, amounts: &[u64], mut write: impl FnMut(u64)) -> Result<u64> {
+fn book(client: &LockClient, amounts: &[u64], mut write: impl FnMut(u64)) -> Result<u64, Stopped> {
     let guard = client.lock("ledger")?;
     let mut booked = 0;
     for amount in amounts {
-        guard.ensure_held()?;
+        check(&guard)?;
         write(*amount);
         booked += amount;
     }
+    check(&guard)?;
     guard.unlock()?;
     Ok(booked)
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<(), Stopped> {
     let client = LockClient::in_memory();
     let faults = Faults::of(&client)?;
 
@@ -35,12 +55,24 @@ fn main() -> Result<()> {
             faults.advance(Duration::from_secs(60));
         }
     });
-    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(matches!(outcome, Err(Stopped::Lost(LossReason::NotRenewed))));
     assert_eq!(written, [1, 2]);
     println!("stops when the lease has ended");
 
+    // The server forgets the hold, as after a failover, or somebody frees it by force.
+    let outcome = book(&client, &[1, 2, 3], |amount| {
+        if amount == 1 {
+            let guard = client.lock("ledger").expect("re-entered");
+            assert!(faults.lose("ledger"));
+            assert!(guard.wait_lost(Duration::from_secs(10)));
+        }
+    });
+    assert!(matches!(outcome, Err(Stopped::Lost(LossReason::TakenAway))));
+    println!("knows that it was taken away");
+
     faults.fail_next(Operation::Acquire, Failure::BeforeItRan);
-    assert_eq!(book(&client, &[1], |_| {}).unwrap_err().kind(), ErrorKind::Unreachable);
+    let Err(Stopped::Failed(error)) = book(&client, &[1], |_| {}) else { panic!("nobody can be asked") };
+    assert!(error.is_transient() && error.kind() == ErrorKind::Unreachable);
     println!("reports a server that cannot be reached");
 
     // Another client on the same locks stands for another process.

@@ -57,7 +57,7 @@ fn start(dir: &Path) -> Outcome<Master> {
 fn work(client: &LockClient, total: &FenceGate<u32>) -> Outcome<()> {
     for _ in 0..TURNS {
         let guard = client.lock("total")?;
-        let claim = total.claim(guard.fencing_token().ok_or("no token")?)?;
+        let claim = total.claim(guard.fencing_token()?)?;
         let old = claim.read(|total| *total)?;
         claim.write(|total| *total = old + 1)?;
         guard.unlock()?;

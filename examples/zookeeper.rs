@@ -53,7 +53,7 @@ impl Instance {
     fn elected<'r>(&self, reports: &'r Reports) -> leasehold::Result<(OwnedMutexGuard, Claim<'r, Nights>)> {
         let guard = self.client.mutex("nightly/report").lock_owned()?;
         // The number of the change that made the node of this holder: the next holder's is larger.
-        let token: FencingToken = guard.fencing_token().expect("fencing is on by default");
+        let token: FencingToken = guard.fencing_token()?;
         let claim = reports.claim(token)?;
         Ok((guard, claim))
     }

@@ -27,7 +27,7 @@ impl LockClient {
     ///
     /// let client = LockClient::in_memory();
     /// let guard = client.lock("job")?;
-    /// assert!(guard.is_held() && guard.fencing_token().is_some());
+    /// assert!(guard.is_held() && guard.fencing_token().is_ok());
     /// guard.unlock()?;
     /// # Ok::<(), leasehold::Error>(())
     /// ```

@@ -66,8 +66,9 @@
 //! | a count shared with Java's `RSemaphore`, or a count of things that nobody holds | [`counting_semaphore(name)`](LockClient::counting_semaphore) | as `semaphore` |
 //! | one at a time, also when a server is lost | `lock` or `mutex` with [`Builder::redlock`] | as `lock` |
 //!
-//! All but the latch and the counting semaphore are leases and have the same guard methods. The
-//! exclusive ones also give a fencing token.
+//! All but the latch and the counting semaphore are leases and have the same guard methods, which
+//! the trait [`Held`] has as well. The exclusive ones also give a fencing token. For names that
+//! come from your users there is [`escape_name`].
 //!
 //! # What a lease promises
 //!
@@ -143,8 +144,9 @@
 //!
 //! # Versions
 //!
-//! Rust 1.88; raising that is a minor release of its own. No type of another crate is part of the
-//! public API.
+//! Rust 1.88; raising that is a minor release of its own. The only type of another crate in the
+//! public API is `crossbeam_channel::Receiver` (crossbeam-channel 0.5), which
+//! [`lost`](ReentrantMutexGuard::lost) of a guard returns.
 //!
 //! Leases are measured by a clock that keeps counting while the machine sleeps: `CLOCK_BOOTTIME` on
 //! Linux, Android and OpenBSD, `CLOCK_MONOTONIC` on macOS and Apple's other systems. Elsewhere the
@@ -169,6 +171,8 @@ pub mod testing;
 pub use base::cancel::CancelToken;
 pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::error::{Error, ErrorKind, Result};
+pub use base::escape::{escape_name, unescape_name};
+pub use base::loss::{Loss, LossReason, RenewalTrouble};
 pub use base::node_status::{NodeState, NodeStatus};
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;
@@ -179,8 +183,9 @@ pub use client::LockClient;
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};
 pub use sync::fair_mutex::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};
 pub use sync::handle::LockHolder;
+pub use sync::held::Held;
 pub use sync::latch::CountDownLatch;
 pub use sync::multi_lock::{MultiLock, MultiLockGuard, OwnedMultiLockGuard};
 pub use sync::mutex::{OwnedMutexGuard, ReentrantMutex, ReentrantMutexGuard};
 pub use sync::rwlock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use sync::semaphore::{PermitId, Semaphore, SemaphorePermit};
+pub use sync::semaphore::{PermitId, Semaphore, SemaphorePermit, SetPermits};

@@ -53,8 +53,8 @@ impl Primitive {
     /// Writes what must be in Redis before the first acquire.
     pub(crate) fn prepare(self, client: &LockClient, name: &str) {
         let set = match self {
-            Self::Semaphore => client.semaphore(name).try_set_permits(1),
-            Self::Counting => client.counting_semaphore(name).try_set_permits(1),
+            Self::Semaphore => client.semaphore(name).try_set_permits(1).map(drop),
+            Self::Counting => client.counting_semaphore(name).try_set_permits(1).map(drop),
             _ => return,
         };
         set.expect("the private server answers");
@@ -170,9 +170,9 @@ impl Grip<'_> {
     /// 0 without a token.
     pub(crate) fn token(&self) -> u64 {
         let token = match self {
-            Self::Mutex(guard) => guard.fencing_token(),
-            Self::Fair(guard) => guard.fencing_token(),
-            Self::Write(guard) => guard.fencing_token(),
+            Self::Mutex(guard) => guard.fencing_token().ok(),
+            Self::Fair(guard) => guard.fencing_token().ok(),
+            Self::Write(guard) => guard.fencing_token().ok(),
             _ => None,
         };
         token.map_or(0, |token| token.get())

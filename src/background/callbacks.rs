@@ -1,10 +1,23 @@
-//! What a user wants to have run when a lease is lost.
+//! What a user wants to have run, or to be told, when a lease is lost or cannot be renewed.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 
-pub(crate) type Callback = Box<dyn FnOnce() + Send>;
+use crate::base::loss::{Loss, RenewalTrouble};
+
+pub(crate) enum Callback {
+    Run(Box<dyn FnOnce(&Loss) + Send>),
+    /// Dropping it disconnects the receivers.
+    Disconnect(Sender<Infallible>),
+    /// Never runs any more.
+    Drop(TroubleCallback),
+}
+
+pub(crate) type TroubleCallback = Arc<dyn Fn(&RenewalTrouble) + Send + Sync>;
 
 /// Runs when a lease is lost. It runs once, even if it was registered with several leases.
 pub(crate) struct OnLost(pub(super) Arc<Place>);
@@ -13,18 +26,81 @@ pub(crate) struct OnLost(pub(super) Arc<Place>);
 pub(super) type Place = Mutex<Option<Callback>>;
 
 impl OnLost {
-    pub(crate) fn new(callback: impl FnOnce() + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(Some(Box::new(callback)))))
+    pub(crate) fn new(callback: impl FnOnce(&Loss) + Send + 'static) -> Self {
+        Self::of(Callback::Run(Box::new(callback)))
+    }
+
+    fn of(callback: Callback) -> Self {
+        Self(Arc::new(Mutex::new(Some(callback))))
     }
 }
 
-/// The callbacks that were set through one guard.
+/// Runs when renewal begins to fail, and again after it had succeeded.
+pub(crate) struct OnTrouble {
+    /// Empty once its guard has taken it back: so the thread that renews never drops foreign code.
+    callback: Mutex<Option<TroubleCallback>>,
+    /// It was called, and no renewal has succeeded since: of several leases that fail together one
+    /// calls it.
+    called: AtomicBool,
+}
+
+impl OnTrouble {
+    /// Whether it is to be called now.
+    pub(super) fn begins(&self) -> bool {
+        !self.called.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn is_over(&self) {
+        self.called.store(false, Ordering::Release);
+    }
+
+    pub(super) fn call(&self, trouble: &RenewalTrouble) {
+        let callback = self.callback.lock().clone();
+        if let Some(callback) = callback {
+            callback(trouble);
+        }
+    }
+}
+
+/// What was registered through one guard.
 #[derive(Default)]
-pub(crate) struct Callbacks(Mutex<Vec<OnLost>>);
+pub(crate) struct Callbacks(Mutex<Registered>);
+
+#[derive(Default)]
+struct Registered {
+    on_lost: Vec<OnLost>,
+    on_trouble: Vec<Arc<OnTrouble>>,
+    /// What all callers of `lost` share: a loop that asks for it in each round must not register
+    /// one in each.
+    lost: Option<Receiver<Infallible>>,
+}
 
 impl Callbacks {
     pub(crate) fn add(&self, callback: OnLost) {
-        self.0.lock().push(callback);
+        self.0.lock().on_lost.push(callback);
+    }
+
+    pub(crate) fn add_on_trouble(&self, callback: TroubleCallback) -> Arc<OnTrouble> {
+        let callback = Arc::new(OnTrouble { callback: Mutex::new(Some(callback)), called: AtomicBool::new(false) });
+        self.0.lock().on_trouble.push(callback.clone());
+        callback
+    }
+
+    /// A channel that is disconnected when the lease is lost; at the first call `register` is given
+    /// what disconnects it.
+    pub(crate) fn lost(&self, register: impl FnOnce(&OnLost)) -> Receiver<Infallible> {
+        let mut registered = self.0.lock();
+        if let Some(lost) = &registered.lost {
+            return lost.clone();
+        }
+        let (sender, receiver) = crossbeam_channel::bounded(0);
+        let on_lost = OnLost::of(Callback::Disconnect(sender));
+        registered.lost = Some(receiver.clone());
+        drop(registered);
+        // Without the mutex: this may start a thread and log.
+        register(&on_lost);
+        self.add(on_lost);
+        receiver
     }
 
     /// Takes those that have not run. From here on no other thread runs them: taken before a guard
@@ -32,12 +108,16 @@ impl Callbacks {
     /// not by the thread that keeps deadlines.
     pub(crate) fn take(&mut self, is_forked: impl FnOnce() -> bool) -> Vec<Callback> {
         let all = std::mem::take(self.0.get_mut());
-        if !all.is_empty() && is_forked() {
+        if all.on_lost.is_empty() && all.on_trouble.is_empty() {
+            return Vec::new();
+        }
+        if is_forked() {
             // They are the parent's: neither run nor dropped here, where a place may be locked for
             // ever.
             std::mem::forget(all);
             return Vec::new();
         }
-        all.into_iter().filter_map(|OnLost(place)| place.lock().take()).collect()
+        let on_trouble = all.on_trouble.into_iter().filter_map(|one| one.callback.lock().take().map(Callback::Drop));
+        all.on_lost.into_iter().filter_map(|OnLost(place)| place.lock().take()).chain(on_trouble).collect()
     }
 }

@@ -2,21 +2,23 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::background::callbacks::{Callback, OnLost, Place};
+use crate::background::callbacks::{Callback, OnLost, OnTrouble, Place};
 use crate::background::run::{RunLength, Turn};
 use crate::background::share::Share;
 use crate::base::cancel::CancelToken;
 use crate::base::clock::Clock;
 use crate::base::deadline::Deadline;
+use crate::base::error::Error;
 use crate::base::event::{Event, Interrupt};
 use crate::base::holder::Holder;
 use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, margin, valid_until};
 use crate::base::lock_name::{Kind, LockName};
+use crate::base::loss::Loss;
 use crate::store::{HoldCounts, Release, Renewal, TokenRule, Undo, UnknownOutcomes};
 
 /// How the watchdog treats a grant.
@@ -66,6 +68,8 @@ pub(crate) struct Grant {
     /// The instant before the acquire went out, from which the first renewal counts. All turns of a
     /// run have that of the first.
     pub(crate) asked_at: Moment,
+    /// When this turn began, or the member of a share came.
+    pub(super) began: Moment,
     /// Its turn in a [run](crate::background::run); `None`: it never passes on.
     pub(crate) turn: Option<Turn>,
     /// Of a read hold that other threads of the client may [join](crate::background::share).
@@ -75,7 +79,7 @@ pub(crate) struct Grant {
     longest: AtomicU64,
     pub(crate) lease: Lease,
     /// The store no longer has the hold, as somebody was told, at whatever turn of the run.
-    gone: AtomicBool,
+    pub(super) gone: AtomicBool,
     /// Its user relies on the release: no other turn follows it.
     is_last_turn: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
@@ -83,16 +87,22 @@ pub(crate) struct Grant {
     /// [`PUT_BACK`], [`GIVEN_UP`] and [`LEFT`].
     ending: AtomicU8,
     /// Locked while they are used to change the lease.
-    ends: Mutex<Ends>,
+    pub(super) ends: Mutex<Ends>,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
     /// it is inspected often.
     shared: AtomicBool,
     /// When the watchdog visits it, in nanoseconds, or [`NOT_SCHEDULED`]. Changed only under the
     /// mutex of the watchdog's table.
     pub(super) due: AtomicU64,
+    /// When the renewal was sent that has not been answered, in nanoseconds; 0 for none.
+    pub(super) renewal_sent: AtomicU64,
+    /// The last renewal failed: [`Listeners::failed`] has the error.
+    pub(super) in_trouble: AtomicBool,
+    /// Kept from the first time that somebody asks for it.
+    pub(super) loss: OnceLock<Box<Loss>>,
     clock: Arc<dyn Clock>,
     /// Made when it is first needed: few holds of many have any.
-    listeners: Mutex<Option<Box<Listeners>>>,
+    pub(super) listeners: Mutex<Option<Box<Listeners>>>,
     ended: Condvar,
 }
 
@@ -100,11 +110,15 @@ pub(crate) struct Grant {
 pub(super) const NOT_SCHEDULED: u64 = u64::MAX;
 
 #[derive(Default)]
-struct Listeners {
+pub(super) struct Listeners {
     /// Of all guards; those of guards that are gone lead nowhere.
     callbacks: Vec<Weak<Place>>,
     /// The thread that keeps deadlines watches the grant.
     watched: bool,
+    /// Who is called when renewal begins to fail; those of guards that are gone lead nowhere.
+    pub(super) on_trouble: Vec<Weak<OnTrouble>>,
+    /// Why the last renewal failed.
+    pub(super) failed: Option<Error>,
     /// Of threads that wait for the end of any of several leases.
     events: Vec<Arc<Event>>,
 }
@@ -141,6 +155,7 @@ impl Grant {
             span,
             renewal_policy,
             asked_at: sent_at,
+            began: sent_at,
             turn: None,
             share: None,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
@@ -152,6 +167,9 @@ impl Grant {
             ends,
             shared,
             due: AtomicU64::new(NOT_SCHEDULED),
+            renewal_sent: AtomicU64::new(0),
+            in_trouble: AtomicBool::new(false),
+            loss: OnceLock::new(),
             clock,
             listeners: Mutex::new(None),
             ended: Condvar::new(),
@@ -180,6 +198,7 @@ impl Grant {
         // A renewal may have been confirmed since the acquire; never more than that.
         let end = self.ends.lock().own();
         Self {
+            began: now,
             turn: self.turn.map(|turn| turn.next(now)),
             share: self.share.clone(),
             lease: Lease::new(end),
@@ -271,7 +290,7 @@ impl Grant {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed).max(of_others))
     }
 
-    fn is_renewed_at(&self, now: Moment) -> bool {
+    pub(super) fn is_renewed_at(&self, now: Moment) -> bool {
         match self.renewal_policy {
             RenewalPolicy::Renewed { until } => until.is_none_or(|until| now < until),
             RenewalPolicy::Fixed => false,
@@ -319,7 +338,9 @@ impl Grant {
     pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> State {
         let mut ends = self.ends.lock();
         ends.granted(valid_until(sent_at, lease));
-        self.lease.renewed(self.now(), ends.end())
+        let state = self.lease.renewed(self.now(), ends.end());
+        drop(ends);
+        self.answered(state)
     }
 
     /// An inspection found that from then on others may cut the TTL of the lock to `beside` at any
@@ -329,7 +350,9 @@ impl Grant {
     pub(crate) fn inspected(&self, sent_at: Moment, beside: Option<Duration>) -> State {
         let mut ends = self.ends.lock();
         ends.inspected(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
-        self.lease.inspected(self.now(), ends.end())
+        let state = self.lease.inspected(self.now(), ends.end());
+        drop(ends);
+        self.answered(state)
     }
 
     /// How often it is visited. A long fixed lease is visited as often as others: its holder may be
@@ -402,15 +425,6 @@ impl Grant {
     /// The write hold only reads from now on.
     pub(crate) fn share(&self) {
         self.shared.store(true, Ordering::Release);
-    }
-
-    /// The server no longer knows the holder.
-    pub(crate) fn lose(&self) -> State {
-        // Also after it was given up: the thread that takes the next turn may not have it yet.
-        self.gone.store(true, Ordering::Release);
-        let state = self.lease.lose(self.now());
-        self.wake();
-        state
     }
 
     /// Wakes the threads that wait for the end of the lease, after it has ended.

@@ -1,10 +1,11 @@
-//! Runs `on_lost` callbacks.
+//! Tells the users of guards that a lease is lost, or that it cannot be renewed.
 //!
 //! Every thread that detects a loss reports it here. A loss by time may be detected by no other
 //! thread (the watchdog can be blocked in a connect when a lease ends), so one thread keeps the
 //! deadline of every lease that has a callback. It starts with the first callback of a client and
 //! runs no foreign code, neither callbacks nor the logger: those run on threads of their own, a
-//! bounded number at once, which end when nothing is left to run.
+//! bounded number at once, which end when nothing is left to run. A channel is disconnected by
+//! whoever finds the loss.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::background::callbacks::{Callback, OnLost};
+use crate::background::callbacks::{Callback, OnLost, OnTrouble};
 use crate::background::grant::{Grant, tick};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::lease::State;
+use crate::base::loss::{Loss, RenewalTrouble};
 
 /// How many callbacks run at once; the others queue behind them. Many leases are lost together when
 /// a server stays unreachable.
@@ -42,10 +44,24 @@ struct List {
 /// Callbacks that are to run.
 #[derive(Default)]
 struct Due {
-    queue: VecDeque<Callback>,
+    queue: VecDeque<Call>,
     callers: usize,
     /// Why no thread could be started for them; logged by the next one that can.
     trouble: Option<std::io::Error>,
+}
+
+enum Call {
+    OnLost(Box<dyn FnOnce(&Loss) + Send>, Loss),
+    OnTrouble(Arc<OnTrouble>, RenewalTrouble),
+}
+
+impl Call {
+    fn run(self) {
+        match self {
+            Self::OnLost(callback, loss) => callback(&loss),
+            Self::OnTrouble(callback, trouble) => callback.call(&trouble),
+        }
+    }
 }
 
 impl LossCallbacks {
@@ -87,20 +103,50 @@ impl LossCallbacks {
     /// The lease was lost, or given up by closing the client: runs those of its callbacks that have
     /// not run yet.
     pub(crate) fn report(self: &Arc<Self>, grant: &Grant) {
-        self.run_all(grant.take_callbacks());
+        self.run_all(grant.take_callbacks(), || grant.loss_now());
     }
 
     /// Runs or drops the callbacks that a guard took back, after it was given up with this outcome.
-    pub(crate) fn finish(self: &Arc<Self>, callbacks: Vec<Callback>, given_up: &Result<()>) {
+    pub(crate) fn finish(
+        self: &Arc<Self>,
+        callbacks: Vec<Callback>,
+        given_up: &Result<()>,
+        loss: impl FnOnce() -> Loss,
+    ) {
         match given_up.as_ref().map_err(crate::base::error::Error::kind) {
-            Err(ErrorKind::Lost | ErrorKind::Closed) => self.run_all(callbacks),
+            Err(ErrorKind::Lost | ErrorKind::Closed) => self.run_all(callbacks, loss),
             _ => drop(callbacks),
         }
     }
 
-    fn run_all(self: &Arc<Self>, callbacks: Vec<Callback>) {
-        if !callbacks.is_empty() {
-            self.due.lock().queue.extend(callbacks);
+    fn run_all(self: &Arc<Self>, callbacks: Vec<Callback>, loss: impl FnOnce() -> Loss) {
+        if callbacks.is_empty() {
+            return;
+        }
+        let loss = loss();
+        self.enqueue(callbacks.into_iter().filter_map(|callback| match callback {
+            Callback::Run(callback) => Some(Call::OnLost(callback, loss.clone())),
+            Callback::Disconnect(sender) => {
+                drop(sender);
+                None
+            }
+            Callback::Drop(callback) => {
+                drop(callback);
+                None
+            }
+        }));
+    }
+
+    /// Calls whoever wants to know that a renewal has failed.
+    pub(crate) fn tell(self: &Arc<Self>, callbacks: Vec<Arc<OnTrouble>>, trouble: &RenewalTrouble) {
+        self.enqueue(callbacks.into_iter().map(|callback| Call::OnTrouble(callback, trouble.clone())));
+    }
+
+    fn enqueue(self: &Arc<Self>, calls: impl Iterator<Item = Call>) {
+        // Before the mutex is taken: disconnecting a channel takes others.
+        let calls: Vec<Call> = calls.collect();
+        if !calls.is_empty() {
+            self.due.lock().queue.extend(calls);
             self.call();
         }
     }
@@ -125,7 +171,7 @@ impl LossCallbacks {
     fn run_due(&self) {
         loop {
             let mut due = self.due.lock();
-            let Some(callback) = due.queue.pop_front() else {
+            let Some(call) = due.queue.pop_front() else {
                 due.callers -= 1;
                 return;
             };
@@ -136,7 +182,7 @@ impl LossCallbacks {
                 if let Some(e) = trouble {
                     log::warn!("on_lost callbacks run late, because a thread could not be started: {e}");
                 }
-                callback();
+                call.run();
             }));
         }
     }

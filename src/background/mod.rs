@@ -2,6 +2,7 @@
 
 pub(crate) mod callbacks;
 pub(crate) mod grant;
+mod hold_loss;
 pub(crate) mod local_queue;
 pub(crate) mod loss_callbacks;
 pub(crate) mod notifications;

@@ -11,7 +11,7 @@ use crate::background::grant::{Grant, tick};
 use crate::background::local_queue::LocalQueues;
 use crate::background::loss_callbacks::LossCallbacks;
 use crate::background::phase::Phase;
-use crate::background::renewal_trouble::{News, RenewalTrouble};
+use crate::background::renewal_trouble::{News, Outages};
 use crate::background::schedule::Schedule;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, ClockReading};
@@ -61,7 +61,7 @@ impl Drop for ExitGuard<'_> {
         let orphans = table.due.take_all();
         drop(table);
         for grant in orphans {
-            if grant.lose() == State::Lost {
+            if grant.neglect() == State::Lost {
                 self.0.loss_callbacks.report(&grant);
                 log::warn!("the watchdog ended: {:?} is lost", grant.name.name);
             }
@@ -137,7 +137,7 @@ impl Inner {
             resolve_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
             renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
             maintain_at: Some(self.clock.now()),
-            trouble: RenewalTrouble::default(),
+            trouble: Outages::default(),
             seen: ClockReading::at(&*self.clock, self.clock.now()),
             moves: self.store.moves(),
         };
@@ -281,6 +281,7 @@ impl Inner {
             ended.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
         }
         let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| grant.renewal(now)).collect();
+        batch.grants.iter().for_each(|(grant, _)| grant.sends_renewal(now));
         let outcomes = self.store.renew(&renewals);
         // Logged only when the batch is back in the table: a logger that blocks must not keep a
         // lease from its next renewal.
@@ -294,6 +295,7 @@ impl Inner {
         };
         for ((entry, renewal), outcome) in batch.grants.iter_mut().zip(&renewals).zip(outcomes) {
             entry.1 = self.apply(&entry.0, renewal, outcome, pause, &mut news);
+            entry.0.renewal_is_over();
         }
         drop(batch);
         ended.log();
@@ -329,7 +331,7 @@ impl Inner {
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
                     self.loss_callbacks.report(grant);
-                    news.warn(format!("the hold of {:?} is gone from the server", grant.name.name));
+                    news.warn(format!("{:?} is lost: {}", grant.name.name, grant.loss_now()));
                 }
                 if grant.is_member() {
                     // The others of its share learn of it at once.
@@ -340,7 +342,9 @@ impl Inner {
             }
             Renewed::Failed(error) => {
                 news.debug(|| format!("renewing {:?} failed, trying again: {}", grant.name.name, error.chain()));
-                grant.lease.suspect(now);
+                if let Some((callbacks, trouble)) = grant.renewal_failed(&error, now) {
+                    self.loss_callbacks.tell(callbacks, &trouble);
+                }
                 now.plus(pause.min(grant.span / 10))
             }
         }
@@ -349,7 +353,7 @@ impl Inner {
     /// The hold is also undone: a renewal that reached the server late may have lengthened its
     /// lease there.
     fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
-        news.warn(format!("the lease of {:?} ended before it was renewed", grant.name.name));
+        news.warn(format!("{:?} is lost: {}", grant.name.name, grant.loss_now()));
         grant.wake();
         self.loss_callbacks.report(grant);
         self.local_queues.notify(&grant.name.key);
@@ -406,7 +410,7 @@ struct Round {
     renew_pause: Backoff,
     /// When the store wants to maintain its connections and servers.
     maintain_at: Option<Moment>,
-    trouble: RenewalTrouble,
+    trouble: Outages,
     seen: ClockReading,
     moves: u64,
 }

@@ -32,11 +32,11 @@ impl News {
 /// Whether the server can be asked for renewals. Logged once when it cannot, so that the person on
 /// call knows before the first lease is lost, and once more when it can again.
 #[derive(Debug, Default)]
-pub(crate) struct RenewalTrouble {
+pub(crate) struct Outages {
     since: Option<Moment>,
 }
 
-impl RenewalTrouble {
+impl Outages {
     /// Takes in the outcomes of one batch, one for each grant. Returns what is to be logged.
     pub(crate) fn record(&mut self, grants: &[(Arc<Grant>, Moment)], outcomes: &[Renewed], now: Moment) -> News {
         let mut news = News::default();
@@ -99,7 +99,7 @@ mod tests {
             .into();
         let held = || Renewed::Held { sent_at: at, again: false, beside: None };
         let failed = |kind| Renewed::Failed(Error::new(kind, "why").caused_by(std::io::Error::other("too many files")));
-        let mut trouble = RenewalTrouble::default();
+        let mut trouble = Outages::default();
         let mut lines = |outcomes: [Renewed; 2]| {
             trouble.record(&grants, &outcomes, at).0.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
         };

@@ -84,13 +84,30 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// True when the same request may succeed later: a call that is already waiting goes on
-    /// waiting, up to its `outage_timeout`.
+    /// See [`Error::is_outage`].
     pub(crate) fn is_outage(self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable | Self::NoQuorum | Self::NotReplicated | Self::NotReady | Self::ReadOnly | Self::Protocol
-        )
+        match self {
+            Self::Unreachable
+            | Self::NoQuorum
+            | Self::NotReplicated
+            | Self::NotReady
+            | Self::ReadOnly
+            | Self::Protocol => true,
+            // No wildcard: who adds a kind decides.
+            Self::InvalidInput
+            | Self::Lost
+            | Self::Denied
+            | Self::Tls
+            | Self::WrongType
+            | Self::Full
+            | Self::Unsupported
+            | Self::Closed
+            | Self::Cancelled
+            | Self::Forked
+            | Self::Stale
+            | Self::Conflict
+            | Self::Server => false,
+        }
     }
 }
 
@@ -164,6 +181,35 @@ impl Error {
         self.0.name.as_deref()
     }
 
+    /// Whether the store could not be asked, or could not serve. A call that already waits when
+    /// this begins goes on waiting, up to its
+    /// [`outage_timeout`](crate::Builder::outage_timeout), and a lease that is held is renewed on.
+    ///
+    /// | kind | [`is_transient`](Self::is_transient) | `is_outage` |
+    /// |---|---|---|
+    /// | [`Unreachable`](ErrorKind::Unreachable), [`NoQuorum`](ErrorKind::NoQuorum), [`NotReplicated`](ErrorKind::NotReplicated), [`NotReady`](ErrorKind::NotReady), [`ReadOnly`](ErrorKind::ReadOnly), [`Protocol`](ErrorKind::Protocol) | yes | yes |
+    /// | [`Full`](ErrorKind::Full) | yes | no: it answers, and what is held stays held |
+    /// | [`Lost`](ErrorKind::Lost), [`Stale`](ErrorKind::Stale) | no: take the lock again, and begin the work anew | no |
+    /// | [`Conflict`](ErrorKind::Conflict) | no: this thread has something in its own way | no |
+    /// | [`Closed`](ErrorKind::Closed), [`Forked`](ErrorKind::Forked) | no: another client is needed | no |
+    /// | [`Cancelled`](ErrorKind::Cancelled) | no: somebody wanted it to end | no |
+    /// | [`InvalidInput`](ErrorKind::InvalidInput), [`WrongType`](ErrorKind::WrongType), [`Unsupported`](ErrorKind::Unsupported) | no: the program or its data has to change | no |
+    /// | [`Denied`](ErrorKind::Denied), [`Tls`](ErrorKind::Tls), [`Server`](ErrorKind::Server) | no: somebody has to act | no |
+    ///
+    /// Kinds that later versions add say it in their own docs.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        self.kind().is_outage()
+    }
+
+    /// Whether the same call may succeed later although nobody changes the program, its settings
+    /// or what it holds: worth a retry after a pause. The table of all kinds is at
+    /// [`is_outage`](Self::is_outage).
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.is_outage() || self.kind() == ErrorKind::Full
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }
@@ -230,6 +276,18 @@ mod tests {
         assert_eq!(e.source().unwrap().to_string(), "reset");
         assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")));
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn an_outage_is_transient_and_a_lost_hold_is_not() {
+        let of = |kind| Error::new(kind, "why");
+        for kind in [ErrorKind::Unreachable, ErrorKind::NoQuorum, ErrorKind::NotReady, ErrorKind::Protocol] {
+            assert!(of(kind).is_outage() && of(kind).is_transient(), "{kind:?}");
+        }
+        assert!(of(ErrorKind::Full).is_transient() && !of(ErrorKind::Full).is_outage());
+        for kind in [ErrorKind::Lost, ErrorKind::Denied, ErrorKind::Tls, ErrorKind::Conflict, ErrorKind::Server] {
+            assert!(!of(kind).is_outage() && !of(kind).is_transient(), "{kind:?}");
+        }
     }
 
     #[test]

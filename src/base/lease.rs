@@ -1,7 +1,7 @@
 //! One lease as a state machine over injected time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A point on the lease clock (see `clock`): nanoseconds of a clock that also counts suspended
@@ -61,9 +61,24 @@ pub(crate) enum State {
     Closed,
 }
 
+/// How a lease was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LostBy {
+    /// Its own end came.
+    Time,
+    /// The end of its session came.
+    Session,
+    /// The store does not know it any more.
+    Store,
+    /// Nobody was left to renew it.
+    Neglect,
+    Closing,
+}
+
 /// The state and the end of one lease, in one atomic word so that they change together.
 ///
-/// `word` = end in nanoseconds with the three lowest bits replaced by the state. Transitions:
+/// `word` = end in nanoseconds with the three lowest bits replaced by the [`Mark`]. When the lease
+/// is lost, that end becomes the moment of the loss. Transitions:
 ///
 /// | from | to | by |
 /// |---|---|---|
@@ -93,6 +108,8 @@ pub(crate) struct Lease {
 pub(crate) struct SessionTerm {
     /// Nanoseconds; 0 once it is over.
     until: AtomicU64,
+    /// The store ended it while it was known to live.
+    is_forgotten: AtomicBool,
 }
 
 impl SessionTerm {
@@ -107,16 +124,19 @@ impl SessionTerm {
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer);
     }
 
-    /// It is over, for good.
+    /// It is over, for good: so says the store at `now`. [`Moment::NEVER`]: nobody keeps it alive
+    /// any more.
     #[cfg(any(feature = "zookeeper", test))]
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, now: Moment) {
+        // Before the end: whoever sees that must see why.
+        self.is_forgotten.fetch_or(now < self.until(), Ordering::Release);
         self.until.store(0, Ordering::Release);
     }
 }
 
 impl Default for SessionTerm {
     fn default() -> Self {
-        Self { until: AtomicU64::new(1) }
+        Self { until: AtomicU64::new(1), is_forgotten: AtomicBool::new(false) }
     }
 }
 
@@ -167,26 +187,64 @@ impl Ends {
     }
 }
 
-const STATE_BITS: u64 = 7;
+const MARK_BITS: u64 = 7;
 
-fn pack(state: State, until: Moment) -> u64 {
-    (until.0 & !STATE_BITS) | state as u64
+/// The state as the word has it: a loss with how it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Held,
+    Suspect,
+    Released,
+    Lost(LostBy),
 }
 
-fn unpack(word: u64) -> (State, Moment) {
-    let state = match word & STATE_BITS {
-        0 => State::Held,
-        1 => State::Suspect,
-        2 => State::Lost,
-        3 => State::Released,
-        _ => State::Closed,
+impl Mark {
+    fn state(self) -> State {
+        match self {
+            Self::Held => State::Held,
+            Self::Suspect => State::Suspect,
+            Self::Released => State::Released,
+            Self::Lost(LostBy::Closing) => State::Closed,
+            Self::Lost(_) => State::Lost,
+        }
+    }
+
+    fn is_live(self) -> bool {
+        matches!(self, Self::Held | Self::Suspect)
+    }
+}
+
+fn pack(mark: Mark, until: Moment) -> u64 {
+    let bits = match mark {
+        Mark::Held => 0,
+        Mark::Suspect => 1,
+        Mark::Released => 2,
+        Mark::Lost(LostBy::Time) => 3,
+        Mark::Lost(LostBy::Session) => 4,
+        Mark::Lost(LostBy::Store) => 5,
+        Mark::Lost(LostBy::Neglect) => 6,
+        Mark::Lost(LostBy::Closing) => 7,
     };
-    (state, Moment(word & !STATE_BITS))
+    (until.0 & !MARK_BITS) | bits
+}
+
+fn unpack(word: u64) -> (Mark, Moment) {
+    let mark = match word & MARK_BITS {
+        0 => Mark::Held,
+        1 => Mark::Suspect,
+        2 => Mark::Released,
+        3 => Mark::Lost(LostBy::Time),
+        4 => Mark::Lost(LostBy::Session),
+        5 => Mark::Lost(LostBy::Store),
+        6 => Mark::Lost(LostBy::Neglect),
+        _ => Mark::Lost(LostBy::Closing),
+    };
+    (mark, Moment(word & !MARK_BITS))
 }
 
 impl Lease {
     pub(crate) fn new(until: Moment) -> Self {
-        Self { word: AtomicU64::new(pack(State::Held, until)), session: None }
+        Self { word: AtomicU64::new(pack(Mark::Held, until)), session: None }
     }
 
     /// A lease that ends with the session as well.
@@ -200,15 +258,23 @@ impl Lease {
 
     /// The state at `now`. Past the end it is `Lost`, for good.
     pub(crate) fn state(&self, now: Moment) -> State {
-        self.step(now, |state, until| (state, until))
+        self.step(now, |mark, until| (mark, until))
     }
 
     pub(crate) fn is_held(&self, now: Moment) -> bool {
-        let (state, until) = unpack(self.word.load(Ordering::Acquire));
-        match state {
-            State::Held | State::Suspect if now < until && now < self.session_ends() => true,
-            State::Held | State::Suspect => matches!(self.state(now), State::Held | State::Suspect),
-            State::Lost | State::Released | State::Closed => false,
+        let (mark, until) = unpack(self.word.load(Ordering::Acquire));
+        match mark {
+            Mark::Held | Mark::Suspect if now < until && now < self.session_ends() => true,
+            Mark::Held | Mark::Suspect => matches!(self.state(now), State::Held | State::Suspect),
+            Mark::Lost(_) | Mark::Released => false,
+        }
+    }
+
+    /// How and when it was lost or closed, if somebody has seen that.
+    pub(crate) fn lost(&self) -> Option<(LostBy, Moment)> {
+        match unpack(self.word.load(Ordering::Acquire)) {
+            (Mark::Lost(how), at) => Some((how, at)),
+            _ => None,
         }
     }
 
@@ -220,49 +286,49 @@ impl Lease {
     /// The store confirmed the hold, and the lease now ends at `end`. Does not revive a lease that
     /// is over. Returns the state after it.
     pub(crate) fn renewed(&self, now: Moment, end: Moment) -> State {
-        self.step(now, |_, _| (State::Held, end))
+        self.step(now, |_, _| (Mark::Held, end))
     }
 
     /// The lease now ends at `end`, earlier or later than before. Does not revive a lease that is
     /// over. Returns the state after it.
     pub(crate) fn inspected(&self, now: Moment, end: Moment) -> State {
-        self.step(now, |state, _| (state, end))
+        self.step(now, |mark, _| (mark, end))
     }
 
     /// The store could not be reached. That ends no lease: only time does, or the store's reply
     /// that the hold is gone.
     pub(crate) fn suspect(&self, now: Moment) -> State {
-        self.step(now, |_, until| (State::Suspect, until))
+        self.step(now, |_, until| (Mark::Suspect, until))
     }
 
-    /// The store said that the hold is gone. After a release that changes nothing.
-    pub(crate) fn lose(&self, now: Moment) -> State {
-        self.step(now, |_, until| (State::Lost, until))
+    /// The store said that the hold is gone, or nobody renews it any more. After a release that
+    /// changes nothing.
+    pub(crate) fn lose(&self, now: Moment, how: LostBy) -> State {
+        self.step(now, |_, until| (Mark::Lost(how), until))
     }
 
     /// Its holder releases it. Returns the state *before*: only one caller ever sees a live one.
     pub(crate) fn release(&self, now: Moment) -> State {
-        self.give_up(now, State::Released)
+        self.give_up(now, Mark::Released)
     }
 
     /// [`release`](Self::release) for a client that is closed: the guard then reports that it holds
     /// nothing.
     pub(crate) fn close(&self, now: Moment) -> State {
-        self.give_up(now, State::Closed)
+        self.give_up(now, Mark::Lost(LostBy::Closing))
     }
 
-    fn give_up(&self, now: Moment, to: State) -> State {
+    fn give_up(&self, now: Moment, to: Mark) -> State {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            let (state, until) = unpack(word);
-            let next = match state {
-                State::Lost | State::Released | State::Closed => return state,
-                State::Held | State::Suspect if now < until && now < self.session_ends() => to,
-                State::Held | State::Suspect => State::Lost,
-            };
-            match self.word.compare_exchange_weak(word, pack(next, until), Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) if next == State::Lost => return State::Lost,
-                Ok(_) => return state,
+            let (mark, until) = unpack(word);
+            if !mark.is_live() {
+                return mark.state();
+            }
+            let (next, at) = self.end_by(now, until).unwrap_or((to, now));
+            match self.word.compare_exchange_weak(word, pack(next, at), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if next == to => return mark.state(),
+                Ok(_) => return State::Lost,
                 Err(seen) => word = seen,
             }
         }
@@ -270,27 +336,48 @@ impl Lease {
 
     /// Applies `change` to a live lease. A lease whose end has come by `now` becomes `Lost`, and
     /// one that is over stays as it is.
-    fn step(&self, now: Moment, change: impl Fn(State, Moment) -> (State, Moment)) -> State {
+    fn step(&self, now: Moment, change: impl Fn(Mark, Moment) -> (Mark, Moment)) -> State {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            let (state, until) = unpack(word);
-            if matches!(state, State::Lost | State::Released | State::Closed) {
-                return state;
+            let (mark, until) = unpack(word);
+            if !mark.is_live() {
+                return mark.state();
             }
-            let (next_state, next_until) = match change(state, until) {
-                (next, end) if now < until && now < end && now < self.session_ends() => (next, end),
-                // A new end that has passed already is not stored: the state says enough.
-                _ => (State::Lost, until),
-            };
-            let next_word = pack(next_state, next_until);
+            let next = self.end_by(now, until).unwrap_or_else(|| match change(mark, until) {
+                // The new end has passed already: the holder believed until now.
+                (_, end) if end <= now => (Mark::Lost(LostBy::Time), now),
+                (Mark::Lost(how), _) => (Mark::Lost(how), now),
+                live => live,
+            });
+            let next_word = pack(next.0, next.1);
             if next_word == word {
-                return next_state;
+                return next.0.state();
             }
             match self.word.compare_exchange_weak(word, next_word, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return next_state,
+                Ok(_) => return next.0.state(),
                 Err(seen) => word = seen,
             }
         }
+    }
+
+    /// Whether the lease is over at `now`, by its own end or by that of its session: how, and since
+    /// when.
+    fn end_by(&self, now: Moment, until: Moment) -> Option<(Mark, Moment)> {
+        if now < until && self.session.is_none() {
+            return None;
+        }
+        let session_ends = self.session_ends();
+        if now < until && now < session_ends {
+            return None;
+        }
+        let is_forgotten = || self.session.as_ref().is_some_and(|session| session.is_forgotten.load(Ordering::Acquire));
+        Some(match session_ends {
+            Moment(0) if until <= now => (Mark::Lost(LostBy::Time), until),
+            _ if until <= session_ends => (Mark::Lost(LostBy::Time), until),
+            Moment(0) if is_forgotten() => (Mark::Lost(LostBy::Store), now),
+            Moment(0) => (Mark::Lost(LostBy::Session), now),
+            at => (Mark::Lost(LostBy::Session), at),
+        })
     }
 }
 
@@ -372,20 +459,20 @@ mod tests {
     #[test]
     fn late_answers_change_nothing() {
         let lost = Lease::new(at(100));
-        assert_eq!(lost.lose(at(1)), State::Lost);
+        assert_eq!(lost.lose(at(1), LostBy::Store), State::Lost);
         assert_eq!(lost.renewed(at(2), at(900)), State::Lost);
         assert_eq!(lost.release(at(2)), State::Lost);
         let released = Lease::new(at(100));
         assert_eq!(released.release(at(1)), State::Held);
         assert_eq!(released.release(at(1)), State::Released);
-        assert_eq!(released.lose(at(2)), State::Released);
+        assert_eq!(released.lose(at(2), LostBy::Store), State::Released);
         assert_eq!(released.state(at(500)), State::Released, "time ends nothing that was released");
         let late = Lease::new(at(100));
         assert_eq!(late.release(at(100)), State::Lost);
         let closed = Lease::new(at(100));
         assert_eq!(closed.close(at(1)), State::Held);
         assert_eq!(closed.release(at(1)), State::Closed, "the guard that comes later is told");
-        assert_eq!((closed.lose(at(2)), closed.state(at(500))), (State::Closed, State::Closed));
+        assert_eq!((closed.lose(at(2), LostBy::Store), closed.state(at(500))), (State::Closed, State::Closed));
         assert_eq!(released.close(at(2)), State::Released, "and one that was faster is not");
     }
 
@@ -405,9 +492,44 @@ mod tests {
         assert_eq!(b.renewed(at(150), at(5_000)), State::Held);
         assert!(!b.is_held(at(200)));
         assert_eq!(c.suspect(at(120)), State::Suspect);
-        session.end();
+        session.end(at(121));
         session.lengthen(at(9_000));
         assert_eq!((c.release(at(121)), session.until()), (State::Lost, Moment(0)));
+    }
+
+    #[test]
+    fn a_loss_keeps_how_and_when_it_came() {
+        let lost = |lease: Lease, now| {
+            assert_eq!(lease.state(at(now)), State::Lost);
+            // The three lowest bits are those of the mark.
+            lease.lost().map(|(how, at)| (how, Moment(at.0.next_multiple_of(1_000_000)))).unwrap()
+        };
+        assert_eq!(Lease::new(at(100)).lost(), None);
+        assert_eq!(lost(Lease::new(at(100)), 500), (LostBy::Time, at(100)), "not when somebody looked");
+        let cut = Lease::new(at(100));
+        cut.inspected(at(50), at(40));
+        assert_eq!(lost(cut, 50), (LostBy::Time, at(50)), "it was believed until then");
+        let gone = Lease::new(at(100));
+        gone.lose(at(30), LostBy::Store);
+        gone.lose(at(40), LostBy::Neglect);
+        assert_eq!(lost(gone, 90), (LostBy::Store, at(30)), "the first");
+        let late = Lease::new(at(100));
+        late.lose(at(130), LostBy::Store);
+        assert_eq!(lost(late, 131), (LostBy::Time, at(100)), "time was faster");
+        let closed = Lease::new(at(100));
+        closed.close(at(60));
+        assert_eq!(closed.lost().unwrap().0, LostBy::Closing);
+
+        let in_session = |session: &Arc<SessionTerm>| Lease::in_session(Moment::NEVER, Some(session.clone()));
+        let [silent, expired, forgotten] = [0, 1, 2].map(|_| Arc::new(SessionTerm::default()));
+        [&silent, &expired, &forgotten].into_iter().for_each(|session| session.lengthen(at(100)));
+        assert_eq!(lost(in_session(&silent), 500), (LostBy::Session, at(100)));
+        expired.end(at(150));
+        assert_eq!(lost(in_session(&expired), 160).0, LostBy::Session, "nobody had kept it alive");
+        forgotten.end(at(50));
+        assert_eq!(lost(in_session(&forgotten), 60), (LostBy::Store, at(60)), "it was known to live");
+        let fixed = Lease::in_session(at(70), Some(silent));
+        assert_eq!(lost(fixed, 500), (LostBy::Time, at(70)));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::store::{FenceAnswer, UnknownOutcomes};
 /// ```no_run
 /// # fn add_one(client: &leasehold::LockClient) -> leasehold::Result<()> {
 /// let guard = client.lock("balance-lock")?;
-/// let token = guard.fencing_token().expect("fencing is on");
+/// let token = guard.fencing_token()?;
 /// let balance = client.fenced_value("balance");
 /// let claim = balance.claim(token)?; // before the read
 /// let old: u64 = claim.value().map_or(0, |v| String::from_utf8_lossy(v).parse().unwrap_or(0));

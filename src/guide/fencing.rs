@@ -8,7 +8,7 @@
 //! ```no_run
 //! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
 //! let guard = client.lock("balance")?;
-//! let token = guard.fencing_token().expect("fencing is on by default");
+//! let token = guard.fencing_token()?;
 //!
 //! let balance = client.fenced_value("balance of account 17");
 //! let claim = balance.claim(token)?; // older holders are refused from here on

@@ -1,6 +1,6 @@
 //! How you learn that a lock is lost, and what happens then.
 //!
-//! # Poll, block, or register a callback
+//! # Poll, block, select, or register a callback
 //!
 //! | you want to | call | it notices |
 //! |---|---|---|
@@ -8,6 +8,9 @@
 //! | wait for a loss on another thread | [`wait_lost`](crate::ReentrantMutexGuard::wait_lost) | within about a millisecond of the end of the lease |
 //! | the same, until the job is over or told to stop | [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled) | the same, and the end of its [token](crate::CancelToken) |
 //! | be called | [`on_lost`](crate::ReentrantMutexGuard::on_lost) | the same; callbacks run on threads of their own and can be late |
+//! | wait for jobs and for a loss at once | [`lost`](crate::ReentrantMutexGuard::lost) with `select!` | within about a millisecond |
+//! | act before it is lost | [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble) | when the first renewal fails |
+//! | know why | [`loss`](crate::ReentrantMutexGuard::loss) | |
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -19,7 +22,7 @@
 //! let stop = Arc::new(AtomicBool::new(false));
 //! guard.on_lost({
 //!     let stop = stop.clone();
-//!     move || stop.store(true, Ordering::Relaxed)
+//!     move |_| stop.store(true, Ordering::Relaxed)
 //! });
 //! while !stop.load(Ordering::Relaxed) && next_step() {}
 //! guard.ensure_held()?; // before the result is published
@@ -27,14 +30,56 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! There are two ways to lose a lock:
+//! All guards have these methods. A function that takes any of them takes `&impl`
+//! [`Held`](crate::Held).
 //!
-//! - *By time.* The lease ended before it was renewed: the server could not be reached, or the
-//!   process was suspended. All ways above notice that by the local clock, without the
-//!   server.
-//! - *By the server.* It forgot the hold (a flush, an eviction, a failover), or an operator [freed
-//!   the lock](crate::ReentrantMutex::force_unlock). The holder learns that at its next renewal: a
-//!   third of a lease later, for a fixed lease at most 10 s.
+//! # Select over jobs and the lock
+//!
+//! [`lost`](crate::ReentrantMutexGuard::lost) is a channel of crossbeam-channel that carries no
+//! message. It is disconnected when the lease is lost, and so it stays ready for everybody:
+//!
+//! ```no_run
+//! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+//! # let jobs = crossbeam_channel::never::<u32>();
+//! # fn run(_: u32) {}
+//! let guard = client.lock("worker")?;
+//! loop {
+//!     crossbeam_channel::select! {
+//!         recv(guard.lost()) -> _ => break,
+//!         recv(jobs) -> job => match job {
+//!             Ok(job) => run(job),
+//!             Err(_) => break, // no more jobs
+//!         }
+//!     }
+//! }
+//! guard.unlock()?; // an error that says why, if it was lost
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! When both are ready, `select!` takes either: check
+//! [`is_held`](crate::ReentrantMutexGuard::is_held) before a job that must not overlap. The channel
+//! is also disconnected when the guard is given up, so a thread that has only the receiver ends
+//! with it. The example `select_jobs` shows a whole worker.
+//!
+//! # Why it was lost
+//!
+//! There are two ways to lose a lock. *By time*, its lease ends before it is renewed; every way
+//! above notices that by the local clock, without the server. *By the server*, the holder learns it
+//! at the next renewal: a third of a lease later, for a fixed lease at most 10 s.
+//! [`loss`](crate::ReentrantMutexGuard::loss), the argument of an `on_lost` callback, the message
+//! of `ensure_held`'s error and the line in the log say more:
+//!
+//! | [`LossReason`](crate::LossReason) | what happened | what to do |
+//! |---|---|---|
+//! | `NotRenewed` with a cause | renewals failed until the lease ended: the server could not be reached, or refused. The cause is the error of the last one | bring the server back; a lease longer than its outages |
+//! | `NotRenewed` without a cause | nothing failed: the process or the machine was suspended, or too busy to renew | a longer lease; find out what stopped it |
+//! | `TakenAway` | the server does not know the hold: an operator [freed the lock](crate::ReentrantMutex::force_unlock), or it forgot it (a flush, an eviction, a failover) | ask the operators; see [`servers`](crate::guide::servers#when-the-server-forgets) |
+//! | `MaxHold`, `FixedLease` | the limit was reached that you had set | work in smaller steps, or a higher limit |
+//! | `Closed` | the client was closed under the guard | end jobs before you close: [`shutdown`](crate::guide::shutdown) |
+//!
+//! Over ZooKeeper a lease ends with the session. `NotRenewed` means that no server answered for so
+//! long, or that the process did not ask; `TakenAway`, that the node was deleted, or that the
+//! servers ended a session that was alive.
 //!
 //! # A loss is final
 //!
@@ -44,7 +89,7 @@
 //! what you did under it may have overlapped with somebody else's work.
 //!
 //! A normal unlock is not a loss and signals nothing. [`close`](crate::LockClient::close) signals
-//! the loss to every live guard in the same three ways, because it gives the locks away under them;
+//! the loss to every live guard in the same ways, because it gives the locks away under them;
 //! `unlock` and `ensure_held` then return [`ErrorKind::Closed`](crate::ErrorKind::Closed).
 //!
 //! # Callbacks
@@ -58,6 +103,22 @@
 //! A failed renewal ends nothing. The lock stays held until its lease ends, and renewal is retried
 //! until then. The log says so at WARN (see [log lines](crate::guide::operations#log-lines)), and
 //! [`remaining`](crate::ReentrantMutexGuard::remaining) says how much time is left.
+//!
+//! [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble) calls you at the first
+//! renewal that fails, and again only after one has succeeded in between. That is two thirds of a
+//! lease before the end if the server is gone at once: time to finish a step, or to start nothing
+//! new.
+//!
+//! ```no_run
+//! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+//! let guard = client.lock("import")?;
+//! guard.on_renewal_trouble(|trouble| {
+//!     if trouble.error().is_outage() {
+//!         eprintln!("import ends within {:?}: {}", trouble.remaining(), trouble.error());
+//!     }
+//! });
+//! # Ok::<(), leasehold::Error>(())
+//! ```
 //!
 //! # What happens when a holder or a waiter pauses, dies, or loses the server
 //!

@@ -25,8 +25,9 @@
 //! | leases cannot be renewed; how many, when the first ends, and the cause | an outage has begun. Logged once, not for each renewal | bring the server back before that time |
 //! | leases are renewed again, after how long | the outage is over | look for lines about lost leases in between |
 //! | the lease of one lock cannot be renewed | the server refuses this lock alone: a key of the wrong type, a missing permission | read the cause; look at the key |
-//! | a lease ended before it was renewed | **lost by time**: the outage, or a pause of the process, was too long | check what the job did meanwhile; a longer lease |
-//! | a hold is gone from the server | **lost by the server**: a flush, an eviction, a failover, `force_unlock` | find out which; see [`servers`](crate::guide::servers#when-the-server-forgets) |
+//! | a lock is lost: its lease could not be renewed, or was not renewed in time | **lost by time**: the outage, or a pause of the process, was too long | check what the job did meanwhile; a longer lease |
+//! | a lock is lost: its `max_hold` was over, or its fixed lease ended | the holder took longer than the limit that its program has set | look at that holder |
+//! | a lock is lost: it was taken away | **lost by the server**: a flush, an eviction, a failover, `force_unlock` | find out which; see [`servers`](crate::guide::servers#when-the-server-forgets) |
 //! | a lock was held for its `max_hold`, and when it ends | a holder hangs, or its work takes longer than you thought | look at that holder |
 //! | releasing a lock failed | the drop of a guard found the server away, or the lock lost. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
 //! | giving back permits failed | the same, of permits without leases | nothing: this is repeated until the server answers |
@@ -100,6 +101,8 @@
 //! `a{b}c`. Other names are refused with [`InvalidInput`](crate::ErrorKind::InvalidInput), and so
 //! is a name that, with its prefix, is one of the keys beside `N`: `{x}:timeout`,
 //! `redisson_lock_token:{x}`, `leasehold:node` ([the whole list](crate::guide::redisson#names)).
+//! Other stores have rules of their own. [`escape_name`](crate::escape_name) makes any input, such
+//! as what a user typed, a valid name on every store, or a part of one.
 //!
 //! Give each latch, semaphore, counting semaphore and fenced value a name of its own. A fenced
 //! value under the name of a lock is refused with [`WrongType`](crate::ErrorKind::WrongType), and

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use crate::background::callbacks::{Callback, OnLost};
+use crate::background::callbacks::{Callback, OnLost, OnTrouble};
 use crate::background::grant::Grant;
 use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
+use crate::base::loss::Loss;
 pub(crate) use crate::session::hold_table::Side;
 use crate::session::hold_table::{HoldEntry, Owner};
 use crate::session::shared::{Shared, closed};
@@ -152,10 +153,31 @@ impl Hold {
         }
     }
 
+    pub(crate) fn on_renewal_trouble(&self, callback: &Arc<OnTrouble>) {
+        if let Some(trouble) = self.grant.add_on_trouble(callback) {
+            self.shared.loss_callbacks.tell(vec![callback.clone()], &trouble);
+        }
+    }
+
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        if self.shared.is_forked() { None } else { self.grant.loss() }
+    }
+
+    /// Of several holds, the loss that came first.
+    pub(crate) fn first_loss_of(holds: &[Self]) -> Option<Loss> {
+        let lost = holds.iter().filter_map(|hold| Some((hold.loss()?, hold.grant.lease.lost()?.1)));
+        lost.min_by_key(|(_, at)| *at).map(|(loss, _)| loss)
+    }
+
     /// Runs or drops the callbacks that a guard took back before it gave up its level with this
     /// outcome.
-    pub(crate) fn finish_callbacks(&self, callbacks: Vec<Callback>, given_up: &Result<()>) {
-        self.shared.loss_callbacks.finish(callbacks, given_up);
+    pub(crate) fn finish_callbacks(
+        &self,
+        callbacks: Vec<Callback>,
+        given_up: &Result<()>,
+        loss: impl FnOnce() -> Loss,
+    ) {
+        self.shared.loss_callbacks.finish(callbacks, given_up, loss);
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -294,7 +316,13 @@ impl Hold {
 
     #[cold]
     pub(super) fn lost(&self) -> Error {
-        Error::named(ErrorKind::Lost, self.name(), "the lease of this hold has ended: somebody else may have the lock")
+        let loss = self.grant.loss_now();
+        let why = format!("this hold is lost, {}; somebody else may have the lock", loss.what());
+        let error = Error::named(ErrorKind::Lost, self.name(), why);
+        match loss.cause() {
+            Some(cause) => error.caused_by(cause.clone()),
+            None => error,
+        }
     }
 
     #[cold]

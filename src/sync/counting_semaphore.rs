@@ -90,7 +90,8 @@ impl CountingSemaphore {
     }
 
     /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
-    /// has. 1 to 2^31 − 1. One round trip. Safe to repeat.
+    /// has: nobody records how many are taken, so it is not known whether another number was set. 1
+    /// to 2^31 − 1. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the

@@ -1,18 +1,26 @@
 //! What all guards share: [`Guard`] has the logic, and the public guards are thin wrappers of it.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crossbeam_channel::Receiver;
 
 use crate::background::callbacks::{Callbacks, OnLost};
 use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
+use crate::base::loss::{Loss, RenewalTrouble};
 use crate::fencing::{FencingToken, TransactionFence};
 use crate::session::hold::{Hold, Side};
 
 /// What a guard gives up when it ends: one hold, or the holds of several locks taken as one.
 pub(crate) trait HeldLock {
+    /// Whether it is several locks taken as one, even if there is only one name.
+    const IS_SET: bool = false;
+
     /// The holds. What a guard gives up has at least one.
     fn parts(&self) -> &[Hold];
 
@@ -112,7 +120,27 @@ impl<H: HeldLock, B> Guard<H, B> {
         Ok(is_lost)
     }
 
-    pub(crate) fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        Hold::first_loss_of(self.parts())
+    }
+
+    pub(crate) fn lost(&self) -> Receiver<Infallible> {
+        if self.is_forked() {
+            // It holds nothing. The channel of the parent would never say so here.
+            return crossbeam_channel::bounded(0).1;
+        }
+        self.callbacks.lost(|on_lost| self.parts().iter().for_each(|hold| hold.on_lost(on_lost)))
+    }
+
+    pub(crate) fn on_renewal_trouble(&self, callback: impl Fn(&RenewalTrouble) + Send + Sync + 'static) {
+        if self.is_forked() {
+            return;
+        }
+        let callback = self.callbacks.add_on_trouble(Arc::new(callback));
+        self.parts().iter().for_each(|hold| hold.on_renewal_trouble(&callback));
+    }
+
+    pub(crate) fn on_lost(&self, callback: impl FnOnce(&Loss) + Send + 'static) {
         if self.is_forked() {
             return;
         }
@@ -134,19 +162,30 @@ impl<H: HeldLock, B> Guard<H, B> {
         self.end(|held, side| held.release_one(side))
     }
 
+    /// The fencing token of the one hold, if it has one.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        match self.parts() {
+            [hold] if !H::IS_SET && hold.grant.token > 0 => Some(FencingToken::new(hold.grant.token)),
+            _ => None,
+        }
+    }
+
     /// The fencing token of the hold of `name`.
-    pub(crate) fn fencing_token_of(&self, name: &str) -> Option<FencingToken> {
-        let token = self.parts().iter().find(|hold| hold.name() == name)?.grant.token;
-        (token > 0).then(|| FencingToken::new(token))
+    pub(crate) fn fencing_token_of(&self, name: &str) -> Result<FencingToken> {
+        let hold = self.parts().iter().find(|hold| hold.name() == name);
+        let why = match hold.map(|hold| hold.grant.token) {
+            Some(token) if token > 0 => return Ok(FencingToken::new(token)),
+            Some(_) => "the hold has no fencing token: build the client with fencing(true)",
+            None => "the guard has no lock of this name: give one of its names()",
+        };
+        Err(Error::named(ErrorKind::InvalidInput, name, why))
     }
 
     /// The fence of the hold of `name` for a transaction.
     pub(crate) fn fence_of(&self, name: &str) -> Result<TransactionFence> {
         let named = |e: Error| e.for_name(name);
         let statements = self.parts()[0].fence_statements().map_err(named)?;
-        let no_token =
-            "the hold has no fencing token: build the client with fencing(true), and name a lock that is held";
-        let token = self.fencing_token_of(name).ok_or_else(|| named(Error::new(ErrorKind::InvalidInput, no_token)))?;
+        let token = self.fencing_token_of(name)?;
         let hold = self.parts().iter().find(|hold| hold.name() == name).expect("it has a token");
         // The fence keeps others out until the transaction ends, which may be after the guard. A
         // thread that got the hold without a request would not see it.
@@ -160,7 +199,9 @@ impl<H: HeldLock, B> Guard<H, B> {
         self.given_up = true;
         let callbacks = self.callbacks.take(|| self.held.parts()[0].is_forked());
         let outcome = end(&self.held, self.side);
-        self.parts()[0].finish_callbacks(callbacks, &outcome);
+        let parts = self.held.parts();
+        let loss = || Hold::first_loss_of(parts).unwrap_or_else(|| parts[0].grant.loss_now());
+        parts[0].finish_callbacks(callbacks, &outcome, loss);
         outcome
     }
 
@@ -175,7 +216,7 @@ impl<H: HeldLock, B> Guard<H, B> {
 }
 
 impl<B> Guard<Hold, B> {
-    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+    pub(crate) fn fencing_token(&self) -> Result<FencingToken> {
         self.fencing_token_of(self.name())
     }
 
@@ -228,13 +269,15 @@ macro_rules! guard_methods {
 
         impl $guard {
             /// The fencing token of this hold: larger than that of every earlier hold of this name.
-            /// `None` when the client was built with `fencing(false)`.
             ///
             /// Send it to the resource with every write, and let the resource refuse smaller ones:
             /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token.
             /// No I/O.
-            #[must_use]
-            pub fn fencing_token(&self) -> Option<crate::fencing::FencingToken> {
+            ///
+            /// # Errors
+            /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the client was built with
+            /// `fencing(false)`; never otherwise, also not after the lease was lost.
+            pub fn fencing_token(&self) -> crate::Result<crate::fencing::FencingToken> {
                 self.0.fencing_token()
             }
 
@@ -280,8 +323,9 @@ macro_rules! guard_methods {
             /// [`is_held`](Self::is_held) for use with `?`. No I/O.
             ///
             /// # Errors
-            /// [`Lost`](crate::ErrorKind::Lost), or [`Closed`](crate::ErrorKind::Closed) when the
-            /// client was closed.
+            /// [`Lost`](crate::ErrorKind::Lost) with the [reason](crate::LossReason) in words, and
+            /// the error of the last renewal as its source if renewals failed; or
+            /// [`Closed`](crate::ErrorKind::Closed) when the client was closed.
             pub fn ensure_held(&self) -> crate::Result<()> {
                 self.0.ensure_held()
             }
@@ -312,9 +356,9 @@ macro_rules! guard_methods {
                 self.0.wait_lost_or_cancelled(timeout, token)
             }
 
-            /// Runs `callback` once if the lease is lost, or closing the client gives it up, while
-            /// this guard lives. It runs at once if the lease is lost already, and also if the loss
-            /// is found by the guard's own unlock or drop.
+            /// Runs `callback` once, with the reason, if the lease is lost, or closing the client
+            /// gives it up, while this guard lives. It runs at once if the lease is lost already,
+            /// and also if the loss is found by the guard's own unlock or drop.
             ///
             /// A callback belongs to the guard that registered it. Once that guard has been given
             /// up with the lease held, the callback never runs, whatever happens to the hold's
@@ -326,8 +370,64 @@ macro_rules! guard_methods {
             /// watches the deadlines of all its leases that have callbacks. A callback does not
             /// replace [`ensure_held`](Self::ensure_held) or a fencing token at the resource: it
             /// can be late.
-            pub fn on_lost(&self, callback: impl FnOnce() + Send + 'static) {
+            pub fn on_lost(&self, callback: impl FnOnce(&$crate::Loss) + Send + 'static) {
                 self.0.on_lost(callback);
+            }
+
+            /// A channel that is ready when the lease is lost, or closing the client gives it up:
+            /// for a `select!` over jobs and the lock.
+            ///
+            /// It carries no message. It is disconnected at the loss and stays so, so `recv` is
+            /// ready from then on for every clone and in every thread, and nobody can miss it or
+            /// take it from another. It is ready at once if the lease is lost already. It is also
+            /// disconnected when the guard is given up: then nobody has the lock by it.
+            /// [`loss`](Self::loss) says why.
+            ///
+            /// All calls return clones of one channel, so a loop may call it in each round. No
+            /// I/O. The first call of a client starts the thread that [`on_lost`](Self::on_lost)
+            /// starts, and a loss is noticed as quickly as there; no callback can delay it.
+            ///
+            /// # Examples
+            /// ```no_run
+            /// use crossbeam_channel::{never, select};
+            /// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+            /// # let jobs = never::<u32>();
+            /// let guard = client.lock("queue")?;
+            /// loop {
+            ///     select! {
+            ///         recv(guard.lost()) -> _ => break,
+            ///         recv(jobs) -> job => match job {
+            ///             Ok(job) => println!("{job}"),
+            ///             Err(_) => break,
+            ///         }
+            ///     }
+            /// }
+            /// guard.unlock()?; // says how it was lost
+            /// # Ok::<(), leasehold::Error>(())
+            /// ```
+            #[must_use]
+            pub fn lost(&self) -> crossbeam_channel::Receiver<std::convert::Infallible> {
+                self.0.lost()
+            }
+
+            /// How the lease was lost, or `None` while it is held. Once lost, always the same. In
+            /// a forked child `None`. No I/O.
+            #[must_use]
+            pub fn loss(&self) -> Option<$crate::Loss> {
+                self.0.loss()
+            }
+
+            /// Runs `callback` when a renewal fails, with the error and the time that is left; not
+            /// for those that fail after it, until one has succeeded in between. It runs at once if
+            /// renewal fails already. The lock is still held, and renewal is tried again until the
+            /// lease ends: time to stop cleanly, or to call somebody.
+            ///
+            /// The threads and rules are those of [`on_lost`](Self::on_lost): it never runs once
+            /// the guard has been given up. A fixed lease, and one whose `max_hold` is over, are
+            /// not renewed, so nothing can fail. Guards of several locks call it once when they
+            /// fail together.
+            pub fn on_renewal_trouble(&self, callback: impl Fn(&$crate::RenewalTrouble) + Send + Sync + 'static) {
+                self.0.on_renewal_trouble(callback);
             }
 
             /// How many guards share this hold.
@@ -377,6 +477,8 @@ macro_rules! guard_methods {
                 self.0.unlock()
             }
         }
+
+        $crate::sync::held::impl_held!($guard);
 
         impl std::fmt::Debug for $guard {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

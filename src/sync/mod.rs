@@ -4,6 +4,7 @@ pub(crate) mod counting_semaphore;
 pub(crate) mod fair_mutex;
 pub(crate) mod guard;
 pub(crate) mod handle;
+pub(crate) mod held;
 pub(crate) mod latch;
 pub(crate) mod multi_lock;
 pub(crate) mod mutex;

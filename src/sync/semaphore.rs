@@ -91,14 +91,21 @@ impl Semaphore {
         take
     }
 
-    /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
-    /// has. 1 to 2^31 − 1. One round trip. Safe to repeat.
+    /// Gives the semaphore its permits, if it has none yet; otherwise nothing is changed, and the
+    /// answer says whether another number is set. 1 to 2^31 − 1. One round trip, or two if it has
+    /// permits already. Safe to repeat.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the
     /// server cannot be asked.
-    pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
-        Counter::new(&self.handle).set(permits)
+    pub fn try_set_permits(&self, permits: u32) -> Result<SetPermits> {
+        let counter = Counter::new(&self.handle);
+        if counter.set(permits)? {
+            return Ok(SetPermits::New);
+        }
+        let (free, held) = counter.ask()?;
+        let there_are = free + held;
+        Ok(if there_are == i64::from(permits) { SetPermits::Same } else { SetPermits::Different { there_are } })
     }
 
     /// Adds permits, or removes some for good. If more are removed than are free, the number of
@@ -182,6 +189,22 @@ impl Semaphore {
         check_count(permits, MOST_PERMITS_AT_ONCE).map_err(|e| e.for_name(self.name()))?;
         Ok(self.handle.permits(permits, deadline)?.map(SemaphorePermit))
     }
+}
+
+/// What [`Semaphore::try_set_permits`] has done, or found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SetPermits {
+    /// The semaphore had no permits. Now it has these.
+    New,
+    /// It has this number of permits already, free and held together.
+    Same,
+    /// It has another number of permits, and keeps it:
+    /// [`add_permits`](Semaphore::add_permits) changes it. Two programs, or two versions of one,
+    /// disagree.
+    Different {
+        /// How many there are, free and held together; 0 if the semaphore was removed just now.
+        there_are: i64,
+    },
 }
 
 /// One or more permits, held while this guard lives. The guard can go to another thread and be

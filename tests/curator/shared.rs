@@ -123,7 +123,7 @@ fn a_semaphore_has_one_limit_for_both_sides() {
     let Some(world) = world() else { return };
     let (client, one, two) = (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread(), world.jvm.thread());
     let semaphore = client.semaphore("permits");
-    assert!(semaphore.try_set_permits(3).unwrap());
+    assert_eq!(semaphore.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
     let lease = one.call("semaphore permits acquire");
     let ours = semaphore.acquire_many(2).unwrap();
     assert_eq!(semaphore.available_permits().unwrap(), 0);
@@ -160,7 +160,7 @@ fn a_semaphore_of_one_is_a_mutex_that_is_not_reentrant() {
     let Some(world) = world() else { return };
     let (client, java) = (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread());
     let semaphore = client.semaphore("one");
-    assert!(semaphore.try_set_permits(1).unwrap());
+    assert_eq!(semaphore.try_set_permits(1).unwrap(), leasehold::SetPermits::New);
     java.call("semaphore-mutex one lock");
     assert!(semaphore.try_acquire_for(ms(100)).unwrap().is_none());
     java.call("semaphore-mutex one unlock");

@@ -66,7 +66,7 @@ impl<'a> Javas<'a> {
 /// Creates the counter of a primitive, and what the primitive needs.
 fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathBuf, Counter) {
     if primitive == "semaphore" {
-        assert!(client.semaphore("stress-semaphore").try_set_permits(1).unwrap());
+        assert_eq!(client.semaphore("stress-semaphore").try_set_permits(1).unwrap(), leasehold::SetPermits::New);
     }
     let path = dir.join(primitive);
     let counter = Counter::create(&path);

@@ -78,7 +78,7 @@ impl<'a> Javas<'a> {
 pub(crate) fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathBuf, Counter) {
     let name = format!("stress-{primitive}");
     match primitive {
-        "permits" => assert!(client.semaphore(&name).try_set_permits(1).unwrap()),
+        "permits" => assert_eq!(client.semaphore(&name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
         "counting" => assert!(client.counting_semaphore(&name).try_set_permits(1).unwrap()),
         _ => {}
     }

@@ -97,7 +97,7 @@ impl Primitive {
     /// Makes it one that a single holder takes.
     pub(crate) fn set_up(&self, client: &LockClient, name: &str) {
         match self.java {
-            "permits" => assert!(client.semaphore(name).try_set_permits(1).unwrap()),
+            "permits" => assert_eq!(client.semaphore(name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
             "counting" => assert!(client.counting_semaphore(name).try_set_permits(1).unwrap()),
             _ => {}
         }

@@ -89,7 +89,7 @@ fn a_call_with_a_cancelled_token_sends_nothing() {
 fn one_cancel_ends_the_waits_of_every_primitive() {
     let server = Server::start();
     let (holder, waiting) = (client(server.url()), client(server.url()));
-    assert!(holder.semaphore("semaphore").try_set_permits(2).unwrap());
+    assert_eq!(holder.semaphore("semaphore").try_set_permits(2).unwrap(), leasehold::SetPermits::New);
     holder.latch("latch").set_count(1).unwrap();
     let held = (
         holder.lock("mutex").unwrap(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::{Error, ErrorKind, LockClient};
+use leasehold::{Error, ErrorKind, LockClient, Loss};
 
 use crate::rig::{CAP, Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 
@@ -15,10 +15,10 @@ fn patient(url: String) -> LockClient {
     LockClient::builder().url(url).lease(LONG).io_timeout(Duration::from_secs(5)).build().unwrap()
 }
 
-fn counter() -> (Arc<AtomicU32>, impl FnOnce() + Send + 'static) {
+fn counter() -> (Arc<AtomicU32>, impl FnOnce(&Loss) + Send + 'static) {
     let count = Arc::new(AtomicU32::new(0));
     let reported = count.clone();
-    (count, move || {
+    (count, move |_| {
         reported.fetch_add(1, Ordering::SeqCst);
     })
 }

@@ -153,7 +153,7 @@ fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     latch.count_down().unwrap();
 
     // Over: the name is free for something else.
-    assert!(leased.try_set_permits(1).unwrap());
+    assert_eq!(leased.try_set_permits(1).unwrap(), leasehold::SetPermits::New);
     let permit = leased.acquire().unwrap();
     latch_refuses();
     counting_refuses();
@@ -169,7 +169,7 @@ fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     assert!(server.client().counting_semaphore("n").delete().unwrap());
     latch.set_count(2).unwrap();
     server.cmd::<()>(&["DEL", "n"]);
-    assert!(leased.try_set_permits(1).unwrap());
+    assert_eq!(leased.try_set_permits(1).unwrap(), leasehold::SetPermits::New);
     assert!(leased.delete().unwrap());
     drop((latch, leased, counting, client));
     server.assert_clean();

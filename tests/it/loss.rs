@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::ErrorKind;
+use leasehold::{ErrorKind, Loss};
 
 use crate::rig::{Child, Fault, Proxy, Server, ms, wait_until};
 
@@ -32,7 +32,7 @@ fn a_deleted_lock_is_reported_in_three_ways() {
     let inner = client.lock("job").unwrap();
     let reported = Arc::new(AtomicU32::new(0));
     let count = reported.clone();
-    guard.on_lost(move || {
+    guard.on_lost(move |_| {
         count.fetch_add(1, Ordering::SeqCst);
     });
     std::thread::scope(|s| {
@@ -44,7 +44,7 @@ fn a_deleted_lock_is_reported_in_three_ways() {
     assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
     wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
     let late = reported.clone();
-    guard.on_lost(move || {
+    guard.on_lost(move |_| {
         late.fetch_add(10, Ordering::SeqCst);
     });
     wait_until("a callback set after the loss runs", || reported.load(Ordering::SeqCst) == 11);
@@ -64,7 +64,7 @@ fn unlocking_signals_no_loss() {
     for _ in 0..3 {
         let guard = client.lock("job").unwrap();
         let count = reported.clone();
-        guard.on_lost(move || {
+        guard.on_lost(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
         });
         assert!(!guard.wait_lost(ms(5)));
@@ -136,7 +136,7 @@ fn a_server_that_stays_away_ends_every_hold_in_time() {
     let guards: Vec<_> = (0..10).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
     for guard in &guards {
         let reported = reported.clone();
-        guard.on_lost(move || {
+        guard.on_lost(move |_| {
             reported.fetch_add(1, Ordering::SeqCst);
         });
     }
@@ -216,7 +216,7 @@ fn a_callback_may_own_the_client() {
     let client = server.builder().lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let captured = client.clone();
-    guard.on_lost(move || drop(captured));
+    guard.on_lost(move |_| drop(captured));
     std::thread::sleep(ms(100));
     drop(guard);
     drop(client);
@@ -253,10 +253,10 @@ fn a_grant_that_was_answered_late_is_renewed_in_time() {
 }
 
 /// A callback that counts, and its counter; the callback is dropped when the counter has one owner.
-fn counter() -> (Arc<AtomicU32>, impl FnOnce() + Send + 'static) {
+fn counter() -> (Arc<AtomicU32>, impl FnOnce(&Loss) + Send + 'static) {
     let count = Arc::new(AtomicU32::new(0));
     let reported = count.clone();
-    (count, move || {
+    (count, move |_| {
         reported.fetch_add(1, Ordering::SeqCst);
     })
 }
@@ -348,7 +348,7 @@ fn many_losses_at_once_take_few_threads() {
     for (n, guard) in fixed.iter().enumerate() {
         let (running, most, done, door) = (running.clone(), most.clone(), done.clone(), door.clone());
         let client = client.clone();
-        guard.on_lost(move || {
+        guard.on_lost(move |_| {
             most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             let _ = door.recv();
             running.fetch_sub(1, Ordering::SeqCst);

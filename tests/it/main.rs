@@ -11,6 +11,7 @@ mod cluster;
 mod contract;
 mod costs;
 mod credentials;
+mod escaped_names;
 mod examples;
 mod fair;
 mod fencing_sql;
@@ -18,6 +19,7 @@ mod golden;
 mod kinds;
 mod latch;
 mod loss;
+mod loss_reasons;
 #[cfg(feature = "testing")]
 mod memory;
 mod model;

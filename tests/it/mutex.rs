@@ -51,7 +51,7 @@ fn reentry_counts_and_guards_drop_in_any_order() {
     let second = client.try_lock("n").unwrap().unwrap();
     let third = client.try_lock_for("n", ms(10)).unwrap().unwrap();
     assert_eq!((first.hold_count(), third.hold_count()), (3, 3));
-    assert_eq!(first.fencing_token(), third.fencing_token());
+    assert_eq!(first.fencing_token().unwrap(), third.fencing_token().unwrap());
     first.unlock().unwrap();
     third.unlock().unwrap();
     assert!(second.is_held() && other.try_lock("n").unwrap().is_none());
@@ -231,7 +231,7 @@ fn keep_token_and_fencing_off() {
     drop(client.mutex("j").keep_token().lock().unwrap());
     assert_eq!(server.pttl("redisson_lock_token:{j}"), -1);
     let off = server.builder().fencing(false).build().unwrap();
-    assert_eq!(off.lock("x").unwrap().fencing_token(), None);
+    assert_eq!(off.lock("x").unwrap().fencing_token().unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(server.cmd::<u32>(&["EXISTS", "redisson_lock_token:{x}"]), 0);
 }
 
@@ -276,7 +276,7 @@ fn closing_releases_wakes_and_joins() {
     let owned = client.mutex("b").lock_owned().unwrap();
     let lost = Arc::new(AtomicU32::new(0));
     let count = lost.clone();
-    bound.on_lost(move || {
+    bound.on_lost(move |_| {
         count.fetch_add(1, Ordering::SeqCst);
     });
     std::thread::scope(|s| {

@@ -71,7 +71,7 @@ fn forking_process() {
         }
     }
     let captured = Captured;
-    guard.on_lost(move || drop(captured));
+    guard.on_lost(move |_| drop(captured));
     match fork::fork().unwrap() {
         fork::Fork::Child => {
             println!("@@child held={} lock={:?}", guard.is_held(), client.lock("x").unwrap_err().kind());

@@ -27,17 +27,17 @@ fn holders_of_the_client_that_deletes_a_semaphore_are_told_at_once() {
     let server = Server::start();
     let client = server.client();
     let semaphore = client.semaphore("s");
-    assert!(semaphore.try_set_permits(3).unwrap());
+    assert_eq!(semaphore.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
     let (one, two) = (semaphore.acquire().unwrap(), semaphore.acquire_many(2).unwrap());
     let (send, lost) = std::sync::mpsc::channel();
-    one.on_lost(move || send.send(()).unwrap());
+    one.on_lost(move |_| send.send(()).unwrap());
     assert!(client.semaphore("s").delete().unwrap());
     assert!(!one.is_held() && two.wait_lost(Duration::ZERO));
     lost.recv_timeout(crate::rig::CAP).unwrap();
     assert_eq!(two.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert!(!semaphore.delete().unwrap());
     // What is taken from now on is of another semaphore.
-    assert!(semaphore.try_set_permits(1).unwrap());
+    assert_eq!(semaphore.try_set_permits(1).unwrap(), leasehold::SetPermits::New);
     assert!(semaphore.acquire().unwrap().is_held());
     assert!(semaphore.delete().unwrap());
     drop((one, semaphore, client));
@@ -49,8 +49,9 @@ fn as_many_get_in_as_there_are_permits() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let (one, other) = (a.semaphore("s"), b.semaphore("s"));
-    assert!(one.try_set_permits(3).unwrap());
-    assert!(!other.try_set_permits(5).unwrap());
+    assert_eq!(one.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
+    assert_eq!(other.try_set_permits(5).unwrap(), leasehold::SetPermits::Different { there_are: 3 });
+    assert_eq!(other.try_set_permits(3).unwrap(), leasehold::SetPermits::Same);
     let two = one.acquire_many(2).unwrap();
     assert_eq!((two.permits(), other.available_permits().unwrap(), other.acquired_permits().unwrap()), (2, 1, 2));
     assert!(other.try_acquire_many(2).unwrap().is_none(), "all or none");
@@ -89,7 +90,7 @@ fn bad_numbers_are_refused() {
         assert_eq!(kind(client.counting_semaphore("c").acquire_many(bad).map(drop)), ErrorKind::InvalidInput);
         assert_eq!(kind(client.latch("l").try_set_count(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
     }
-    assert!(semaphore.try_set_permits(2).unwrap());
+    assert_eq!(semaphore.try_set_permits(2).unwrap(), leasehold::SetPermits::New);
     let e = semaphore.acquire_many(3).unwrap_err();
     assert_eq!((e.kind(), e.name()), (ErrorKind::Conflict, Some("s")));
     assert!(e.to_string().contains("2 permits"), "{e}");

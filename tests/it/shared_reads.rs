@@ -136,7 +136,7 @@ fn all_of_them_learn_of_a_loss() {
         let (tell, told) = channel();
         for guard in &guards {
             let tell = tell.clone();
-            guard.on_lost(move || tell.send(()).unwrap());
+            guard.on_lost(move |_| tell.send(()).unwrap());
         }
         force();
         let write = other.rw_lock(NAME).try_write().unwrap().expect("free");
@@ -258,7 +258,7 @@ fn close_ends_them_all() {
         let (tell, told) = channel();
         for guard in &guards {
             let tell = tell.clone();
-            guard.on_lost(move || tell.send(()).unwrap());
+            guard.on_lost(move |_| tell.send(()).unwrap());
         }
         let reads = AtomicU32::new(0);
         std::thread::scope(|s| {

@@ -25,7 +25,7 @@ fn ended<G>(outcome: Result<G>) -> Option<ErrorKind> {
 fn holds_live_on_until_the_close() {
     let server = Server::start();
     let client = server.builder().lease(ms(900)).build().unwrap();
-    assert!(client.semaphore("s").try_set_permits(3).unwrap());
+    assert_eq!(client.semaphore("s").try_set_permits(3).unwrap(), leasehold::SetPermits::New);
     client.latch("l").set_count(2).unwrap();
     let job = client.lock("job").unwrap();
     let rw = client.rw_lock("rw").write().unwrap();

@@ -107,7 +107,7 @@ fn a_turn_is_a_hold_like_any_other() {
         // Re-entry tells the server, and only the last unlock gives up the lock.
         let inner = client.lock(NAME).unwrap();
         assert_eq!(server.hash(NAME).values().collect::<Vec<_>>(), ["2"]);
-        assert_eq!(inner.fencing_token(), guard.fencing_token());
+        assert_eq!(inner.fencing_token().unwrap(), guard.fencing_token().unwrap());
         inner.unlock().unwrap();
         assert_eq!(server.hash(NAME), hash);
         let other = server.client();
@@ -192,7 +192,7 @@ fn max_hold_and_callbacks_are_the_turns_own() {
     let (tell, told) = channel();
     in_a_passed_turn(&client, move |guard| {
         let begin = Instant::now();
-        guard.on_lost(move || tell.send(()).unwrap());
+        guard.on_lost(move |_| tell.send(()).unwrap());
         assert!(guard.wait_lost(CAP));
         assert!(begin.elapsed() > ms(400), "renewed up to its max_hold: {:?}", begin.elapsed());
         assert!(told.recv_timeout(CAP).is_ok());
@@ -207,7 +207,7 @@ fn max_hold_and_callbacks_are_the_turns_own() {
                 s.spawn(|| {
                     for _ in 0..50 {
                         let guard = client.lock("callbacks").unwrap();
-                        guard.on_lost(|| panic!("it was unlocked while it was held"));
+                        guard.on_lost(|_| panic!("it was unlocked while it was held"));
                         called.fetch_add(1, Ordering::SeqCst);
                         guard.unlock().unwrap();
                     }

@@ -43,6 +43,8 @@ impl MultiHold {
 }
 
 impl HeldLock for MultiHold {
+    const IS_SET: bool = true;
+
     fn parts(&self) -> &[Hold] {
         &self.parts
     }

@@ -159,13 +159,15 @@ impl MultiLockGuard {
     }
 
     /// The fencing token of the hold of one of the names: larger than that of every earlier hold of
-    /// this name. `None` for a name that is not among them, and when the client was built with
-    /// `fencing(false)`.
+    /// this name.
     ///
     /// Each name has a counter of its own: send each resource the token of its name.
     /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
-    #[must_use]
-    pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is not among them, and when
+    /// the client was built with `fencing(false)`.
+    pub fn fencing_token(&self, name: &str) -> Result<FencingToken> {
         self.0.fencing_token_of(name)
     }
 
@@ -196,8 +198,10 @@ impl OwnedMultiLockGuard {
     }
 
     /// As [`MultiLockGuard::fencing_token`].
-    #[must_use]
-    pub fn fencing_token(&self, name: &str) -> Option<FencingToken> {
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fencing_token(&self, name: &str) -> Result<FencingToken> {
         self.0.fencing_token_of(name)
     }
 

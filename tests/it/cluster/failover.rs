@@ -89,9 +89,9 @@ fn a_shard_fails_over_under_load() {
                 let (mut counted, mut last) = (0, None);
                 while !stop.load(Ordering::Relaxed) {
                     let Ok(Some(guard)) = client.try_lock_for("job", CAP) else { continue };
-                    let token = guard.fencing_token();
-                    assert!(token > last, "{token:?} after {last:?}");
-                    last = token;
+                    let token = guard.fencing_token().unwrap();
+                    assert!(Some(token) > last, "{token:?} after {last:?}");
+                    last = Some(token);
                     let before: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
                     if guard.ensure_held().is_ok() {
                         redis::cmd("SET").arg("counter").arg(before + 1).query::<()>(&mut redis).unwrap();
@@ -124,10 +124,14 @@ fn a_hold_goes_on_after_the_failover_of_its_shard() {
     let guard = one.lock("kept").unwrap();
     let slot = cluster.slot("kept");
     assert_eq!(cluster.cmd_at_owner::<u32>("kept", &["WAIT", "1", "5000"]), 1);
-    let token = guard.fencing_token();
+    let token = guard.fencing_token().unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| {
-            two.try_lock_for("kept", Duration::from_secs(30)).unwrap().expect("it becomes free").fencing_token()
+            two.try_lock_for("kept", Duration::from_secs(30))
+                .unwrap()
+                .expect("it becomes free")
+                .fencing_token()
+                .unwrap()
         });
         std::thread::sleep(ms(100));
         cluster.fail_over_primary_of(slot);

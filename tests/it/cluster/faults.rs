@@ -67,10 +67,11 @@ fn a_client_that_only_waits_gets_in_after_the_failover_of_its_shard() {
     let (one, two) = (one.build().unwrap(), two.build().unwrap());
     let guard = one.lock("kept").unwrap();
     assert_eq!(cluster.cmd_at_owner::<u32>("kept", &["WAIT", "1", "5000"]), 1);
-    let (slot, token) = (cluster.slot("kept"), guard.fencing_token());
+    let (slot, token) = (cluster.slot("kept"), guard.fencing_token().unwrap());
     let old = cluster.owner(slot);
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| two.try_lock_for("kept", 2 * CAP).unwrap().expect("it becomes free").fencing_token());
+        let waiter =
+            s.spawn(|| two.try_lock_for("kept", 2 * CAP).unwrap().expect("it becomes free").fencing_token().unwrap());
         wait_until("it is subscribed", || !channels(cluster.node(old)).is_empty());
         cluster.node(old).suspend();
         let new = cluster.owner(slot);

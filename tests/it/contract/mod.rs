@@ -416,7 +416,7 @@ fn short(builder: Builder) -> Builder {
 fn count_losses(guard: &dyn Held) -> Arc<AtomicU32> {
     let reported = Arc::new(AtomicU32::new(0));
     let count = reported.clone();
-    guard.on_lost(Box::new(move || {
+    guard.on_lost(Box::new(move |_| {
         count.fetch_add(1, Ordering::SeqCst);
     }));
     reported

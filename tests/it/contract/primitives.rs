@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    CancelToken, FairMutex, FairMutexGuard, LockClient, MultiLock, MultiLockGuard, OwnedFairMutexGuard,
+    CancelToken, FairMutex, FairMutexGuard, LockClient, Loss, MultiLock, MultiLockGuard, OwnedFairMutexGuard,
     OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock,
     RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
@@ -17,7 +17,7 @@ pub(crate) trait Held: Sync {
     fn ensure_held(&self) -> Result<()>;
     fn wait_lost(&self, timeout: Duration) -> bool;
     fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<bool>;
-    fn on_lost(&self, callback: Box<dyn FnOnce() + Send>);
+    fn on_lost(&self, callback: Box<dyn FnOnce(&Loss) + Send>);
     fn extend(&self, lease: Duration) -> Result<()>;
     fn unlock(self: Box<Self>) -> Result<()>;
     fn token(&self) -> Option<u64>;
@@ -98,7 +98,7 @@ macro_rules! held {
                 self.wait_lost_or_cancelled(timeout, token)
             }
 
-            fn on_lost(&self, callback: Box<dyn FnOnce() + Send>) {
+            fn on_lost(&self, callback: Box<dyn FnOnce(&Loss) + Send>) {
                 self.on_lost(callback);
             }
 
@@ -117,7 +117,7 @@ macro_rules! held {
         }
     };
     ($guard:ident) => {
-        held!($guard, |guard| guard.fencing_token().map(|token| token.get()));
+        held!($guard, |guard| guard.fencing_token().ok().map(|token| token.get()));
     };
 }
 
@@ -128,11 +128,15 @@ held!(OwnedFairMutexGuard);
 held!(RwLockWriteGuard);
 held!(OwnedRwLockWriteGuard);
 held!(SemaphorePermit, |_| None);
-held!(MultiLockGuard, |guard| guard.names().next().and_then(|name| guard.fencing_token(name)).map(|token| token.get()));
+held!(MultiLockGuard, |guard| guard
+    .names()
+    .next()
+    .and_then(|name| guard.fencing_token(name).ok())
+    .map(|token| token.get()));
 held!(OwnedMultiLockGuard, |guard| guard
     .names()
     .next()
-    .and_then(|name| guard.fencing_token(name))
+    .and_then(|name| guard.fencing_token(name).ok())
     .map(|token| token.get()));
 
 /// `moves`: the guard is `Send`; `stays`: it is not.
@@ -272,7 +276,7 @@ pub(crate) static PRIMITIVES: [Primitive; 14] = [
         Semaphore by LockClient::semaphore,
         acquire, try_acquire, try_acquire_for, try_acquire_until -> SemaphorePermit moves,
         false,
-        |client, name| assert!(client.semaphore(name).try_set_permits(1).unwrap()),
+        |client, name| assert_eq!(client.semaphore(name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
         &["{}"],
         // Redisson removes expired permits by its own clock, so permits come back two seconds after
         // their lease.

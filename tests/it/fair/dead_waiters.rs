@@ -16,9 +16,9 @@ fn a_live_waiter_is_never_removed_and_polls_little() {
     let (a, b) = (client(&server, ms(600)), client(&server, ms(600)));
     let guard = a.fair("t").lock().unwrap();
     std::thread::scope(|s| {
-        let first = s.spawn(|| a.fair("t").lock().unwrap().fencing_token());
+        let first = s.spawn(|| a.fair("t").lock().unwrap().fencing_token().unwrap());
         wait_for_queue(&server, 1);
-        let second = s.spawn(|| b.fair("t").lock().unwrap().fencing_token());
+        let second = s.spawn(|| b.fair("t").lock().unwrap().fencing_token().unwrap());
         wait_for_queue(&server, 2);
         let (before, order) = (server.call_count("evalsha"), queue(&server));
         let start = Instant::now();
@@ -63,10 +63,10 @@ fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
     let guard = a.fair("t").lock().unwrap();
     std::thread::scope(|s| {
         let mut first = spawn_waiter(&server, 1);
-        let second = s.spawn(|| a.fair("t").lock().unwrap().fencing_token());
+        let second = s.spawn(|| a.fair("t").lock().unwrap().fencing_token().unwrap());
         wait_for_queue(&server, 2);
         let mut middle = spawn_waiter(&server, 3);
-        let last = s.spawn(|| b.fair("t").lock().unwrap().fencing_token());
+        let last = s.spawn(|| b.fair("t").lock().unwrap().fencing_token().unwrap());
         wait_for_queue(&server, 4);
         first.kill();
         middle.kill();
@@ -139,7 +139,7 @@ fn a_waiter_that_was_removed_goes_back_to_the_front() {
     let a = client(&server, ms(1500));
     let guard = a.fair("t").lock().unwrap();
     std::thread::scope(|s| {
-        let swept = s.spawn(|| a.fair("t").lock().unwrap().fencing_token());
+        let swept = s.spawn(|| a.fair("t").lock().unwrap().fencing_token().unwrap());
         wait_for_queue(&server, 1);
         server.cmd::<()>(&["DEL", QUEUE, DEADLINES]);
         // A Redisson waiter with a deadline in some hours, which never comes.

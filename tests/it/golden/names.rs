@@ -171,7 +171,7 @@ fn a_semaphore_has_redisson_s_names() {
     for (name, tag) in NAMES {
         let (semaphore, channel, leases) =
             (client.semaphore(name), format!("redisson_sc:{tag}"), format!("{tag}:timeout"));
-        assert!(semaphore.try_set_permits(3).unwrap());
+        assert_eq!(semaphore.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
         assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "3")]));
         let two = semaphore.acquire_many(2).unwrap();
         assert_eq!(sorted(server.lock_keys()), sorted(vec![name.to_owned(), leases.clone()]));

@@ -54,7 +54,7 @@ fn for_all(point: impl Fn(&Stage)) {
 
 fn told(guard: &dyn Held) -> Receiver<()> {
     let (tell, told) = channel();
-    guard.on_lost(Box::new(move || {
+    guard.on_lost(Box::new(move |_| {
         let _ = tell.send(());
     }));
     told

@@ -120,7 +120,7 @@ fn the_loss_of_one_is_the_loss_of_all() {
         let multi = client.multi(["a", "b", "c"]);
         let reported = Arc::new(AtomicU32::new(0));
         let count = reported.clone();
-        let callback = move || {
+        let callback = move |_: &leasehold::Loss| {
             count.fetch_add(1, Ordering::SeqCst);
         };
         macro_rules! lose {
@@ -148,7 +148,7 @@ fn the_loss_of_one_is_the_loss_of_all() {
         // All locks are lost at once: reported once.
         let guard = multi.lock_owned().unwrap();
         let count = reported.clone();
-        guard.on_lost(move || {
+        guard.on_lost(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
         });
         server.cmd::<()>(&["FLUSHALL"]);

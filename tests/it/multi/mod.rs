@@ -219,7 +219,11 @@ fn it_enters_again_what_the_thread_holds() {
     let multi = client.multi(["a", "b", "c"]).lock().unwrap();
     assert_eq!((count("a").as_deref(), count("b").as_deref()), (Some("1"), Some("2")));
     assert_eq!((single.hold_count(), multi.hold_count()), (2, 1));
-    assert_eq!(multi.fencing_token("b"), single.fencing_token(), "of the hold, whoever entered it first");
+    assert_eq!(
+        multi.fencing_token("b").unwrap(),
+        single.fencing_token().unwrap(),
+        "of the hold, whoever entered it first"
+    );
     let inner = client.lock("c").unwrap();
     let again = client.multi(["c", "b", "a"]).try_lock().unwrap().unwrap();
     assert_eq!(["a", "b", "c"].map(|name| count(name).unwrap()), ["2", "3", "3"]);
@@ -240,12 +244,12 @@ fn it_enters_again_what_the_thread_holds() {
     let reported = std::sync::Arc::new(AtomicU32::new(0));
     let multi = client.multi(["a", "b"]).lock().unwrap();
     let count = reported.clone();
-    multi.on_lost(move || {
+    multi.on_lost(move |_| {
         count.fetch_add(1, Ordering::SeqCst);
     });
     multi.unlock().unwrap();
     let last = reported.clone();
-    outer.on_lost(move || {
+    outer.on_lost(move |_| {
         last.fetch_add(10, Ordering::SeqCst);
     });
     server.cmd::<u32>(&["DEL", "b"]);
@@ -401,7 +405,7 @@ fn every_name_has_tokens_that_grow() {
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
     for turn in 0..6 {
         let guard = if turn % 2 == 0 { &client } else { &other }.multi(["a", "b"]).lock().unwrap();
-        assert_eq!(guard.fencing_token("c"), None);
+        refused(guard.fencing_token("c").map(drop), ErrorKind::InvalidInput, Some("c"));
         for name in ["a", "b"] {
             let token = guard.fencing_token(name).unwrap().get();
             assert!(last.insert(name, token).is_none_or(|before| token > before), "{name}");
@@ -414,6 +418,6 @@ fn every_name_has_tokens_that_grow() {
     drop(client.multi(["k", "l"]).keep_token().lock().unwrap());
     assert_eq!(["k", "l"].map(|name| server.pttl(&format!("redisson_lock_token:{{{name}}}"))), [-1, -1]);
     let without = server.builder().fencing(false).build().unwrap();
-    assert_eq!(without.multi(["x", "y"]).lock().unwrap().fencing_token("x"), None);
+    refused(without.multi(["x", "y"]).lock().unwrap().fencing_token("x").map(drop), ErrorKind::InvalidInput, Some("x"));
     assert!(!server.cmd::<bool>(&["EXISTS", "redisson_lock_token:{x}"]));
 }

@@ -182,7 +182,7 @@ fn a_promoted_standby_goes_on() {
     assert_eq!(only.kind(), ErrorKind::ReadOnly, "{only:?}");
 
     let kept = client.lock("kept").unwrap();
-    let token = kept.fencing_token();
+    let token = kept.fencing_token().unwrap();
     wait_until("the standby has it", || standby.held().contains(&"kept".to_owned()));
     primary.stop("immediate");
     standby.promote();
@@ -191,14 +191,14 @@ fn a_promoted_standby_goes_on() {
     let other = standby.client();
     assert!(other.try_lock("kept").unwrap().is_none());
     kept.unlock().unwrap();
-    assert!(other.try_lock("kept").unwrap().unwrap().fencing_token() > token);
+    assert!(other.try_lock("kept").unwrap().unwrap().fencing_token().unwrap() > token);
 
     // What it had not: a hold of which it knows nothing is told as lost.
     let forgotten = client.lock("forgotten").unwrap();
-    let token = forgotten.fencing_token();
+    let token = forgotten.fencing_token().unwrap();
     standby.run_sql("DELETE FROM leasehold.lock WHERE name = 'forgotten'");
     assert!(forgotten.wait_lost(CAP));
-    assert!(other.try_lock("forgotten").unwrap().unwrap().fencing_token() > token);
+    assert!(other.try_lock("forgotten").unwrap().unwrap().fencing_token().unwrap() > token);
     drop((forgotten, client, other));
     standby.assert_clean();
 }

@@ -56,7 +56,7 @@ fn all_readers_of_a_hold_learn_that_it_is_lost() {
         let (tell, told) = channel();
         for guard in &guards {
             let tell = tell.clone();
-            guard.on_lost(move || tell.send(()).unwrap());
+            guard.on_lost(move |_| tell.send(()).unwrap());
         }
         lose();
         let write = other.rw_lock(NAME).try_write().unwrap().expect("free");

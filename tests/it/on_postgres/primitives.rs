@@ -15,7 +15,7 @@ fn a_mutex_is_reentrant_and_has_growing_tokens() {
     let (a, b) = (server.client(), server.client());
     let outer = a.lock("job").unwrap();
     let inner = a.lock("job").unwrap();
-    assert_eq!((outer.hold_count(), inner.fencing_token()), (2, outer.fencing_token()));
+    assert_eq!((outer.hold_count(), inner.fencing_token().unwrap()), (2, outer.fencing_token().unwrap()));
     assert_eq!(server.number_of("SELECT level::bigint FROM leasehold.lock"), 2);
     assert!(b.try_lock("job").unwrap().is_none());
     assert!(b.try_lock_for("job", ms(50)).unwrap().is_none());
@@ -23,10 +23,10 @@ fn a_mutex_is_reentrant_and_has_growing_tokens() {
     assert_eq!(holder.hold_count(), 2);
     drop(inner);
     assert!(b.try_lock("job").unwrap().is_none());
-    let token = outer.fencing_token();
+    let token = outer.fencing_token().unwrap();
     outer.unlock().unwrap();
     let next = b.try_lock("job").unwrap().unwrap();
-    assert!(next.fencing_token() > token);
+    assert!(next.fencing_token().unwrap() > token);
     assert!(a.mutex("job").force_unlock().unwrap() && !a.mutex("job").force_unlock().unwrap());
     assert_eq!(next.unlock().unwrap_err().kind(), ErrorKind::Lost);
     drop((a, b));
@@ -116,7 +116,8 @@ fn permits_are_counted() {
     let (a, b) = (server.client(), server.client());
     let pool = a.semaphore("pool");
     assert_eq!(pool.try_acquire().unwrap_err().kind(), ErrorKind::Conflict);
-    assert!(pool.try_set_permits(3).unwrap() && !pool.try_set_permits(5).unwrap());
+    assert_eq!(pool.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
+    assert_eq!(pool.try_set_permits(5).unwrap(), leasehold::SetPermits::Different { there_are: 3 });
     let two = pool.acquire_many(2).unwrap();
     assert_eq!((pool.available_permits().unwrap(), b.semaphore("pool").acquired_permits().unwrap()), (1, 2));
     assert!(b.semaphore("pool").try_acquire_many(2).unwrap().is_none());

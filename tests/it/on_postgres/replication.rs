@@ -82,10 +82,10 @@ fn a_synchronous_standby_forgets_nothing() {
     let mine = |name: &String| kept.contains(&name) || released.contains(name);
     wait_until("nothing else is held", || standby.held().iter().all(mine));
     for (name, guard) in granted {
-        let token = guard.fencing_token();
+        let token = guard.fencing_token().unwrap();
         guard.unlock().unwrap();
         let again = client.mutex(&name).try_lock_owned().unwrap().expect("free");
-        assert!(again.fencing_token() > token);
+        assert!(again.fencing_token().unwrap() > token);
     }
     drop(client);
     // Releases are asynchronous: the crash may have forgotten some, for a lease.
@@ -107,12 +107,12 @@ fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     let streams = "SELECT count(*) FROM pg_stat_replication";
     wait_until("it streams no more", || primary.number_of(streams) == 0);
     let forgotten = client.lock("forgotten").unwrap();
-    let token = forgotten.fencing_token();
+    let token = forgotten.fencing_token().unwrap();
     primary.stop("immediate");
     standby.promote();
     let other = standby.client();
     let next = other.try_lock_for("forgotten", CAP).unwrap().expect("the new primary knows nothing of it");
-    assert!(next.fencing_token() > token, "a fence refuses the one that is forgotten");
+    assert!(next.fencing_token().unwrap() > token, "a fence refuses the one that is forgotten");
     assert!(forgotten.wait_lost(CAP), "told by its next renewal");
     assert!(!kept.wait_lost(ms(200)) && other.try_lock("kept").unwrap().is_none());
     next.unlock().unwrap();
@@ -129,7 +129,7 @@ fn hosts_change_roles() {
     let build = || LockClient::builder().url(&url).lease(Duration::from_secs(20)).io_timeout(ms(2000)).build().unwrap();
     let (client, other) = (build(), build());
     let kept = client.lock("kept").unwrap();
-    let mut token = kept.fencing_token();
+    let mut token = kept.fencing_token().unwrap();
     let (mut primary, mut standby) = (&a, &b);
     for round in 0..3 {
         let before = other.lock("turn").unwrap();
@@ -152,8 +152,8 @@ fn hosts_change_roles() {
         kept.extend(Duration::from_secs(20)).unwrap();
         assert!(other.try_lock("kept").unwrap().is_none(), "round {round}");
         let next = other.lock("token").unwrap();
-        assert!(next.fencing_token() > token, "round {round}");
-        token = next.fencing_token();
+        assert!(next.fencing_token().unwrap() > token, "round {round}");
+        token = next.fencing_token().unwrap();
         drop(next);
         (primary, standby) = (standby, primary);
         let streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";

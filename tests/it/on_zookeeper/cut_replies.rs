@@ -167,7 +167,7 @@ fn of_several_locks_as_one() {
 fn of_permits() {
     let rig = server!(Rig::start(&["/pool", "/pool/locks", "/pool/leases"]));
     let pool = rig.client.semaphore("pool");
-    assert!(pool.try_set_permits(3).unwrap());
+    assert_eq!(pool.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
     let acquires = ["create2 /pool/locks", "getChildren2 /pool/locks", "getData /pool/permits", "multi /pool/leases"];
     let releases = ["getChildren2 /pool/leases", "delete /pool/leases"];
     for word in acquires.into_iter().chain(releases) {

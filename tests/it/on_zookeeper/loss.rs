@@ -117,10 +117,10 @@ fn a_hold_survives_its_connection_and_a_restart() {
     server.restart();
     wait_until("it is back", || client.mutex("job").holder().is_ok());
     assert!(guard.is_held());
-    let token = guard.fencing_token();
+    let token = guard.fencing_token().unwrap();
     guard.unlock().unwrap();
     let next = client.lock("job").unwrap();
-    assert!(next.fencing_token() > token);
+    assert!(next.fencing_token().unwrap() > token);
     drop((next, client));
     server.assert_clean();
 }
@@ -133,7 +133,7 @@ fn a_server_that_lost_its_data_is_used_again() {
     let client = short(&server.url());
     (0..20).for_each(|_| client.lock("job").unwrap().unlock().unwrap());
     let guard = client.lock("job").unwrap();
-    let token = guard.fencing_token();
+    let token = guard.fencing_token().unwrap();
     server.kill();
     std::fs::remove_dir_all(server.dir().join("data")).unwrap();
     server.start_again();
@@ -141,7 +141,7 @@ fn a_server_that_lost_its_data_is_used_again() {
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     let mut next = None;
     wait_until("it has a session again", || {
-        next = client.try_lock("job").ok().flatten().map(|guard| guard.fencing_token());
+        next = client.try_lock("job").ok().flatten().map(|guard| guard.fencing_token().unwrap());
         next.is_some()
     });
     assert!(next.unwrap() < token, "numbers begin anew, which the docs say");
@@ -216,7 +216,7 @@ fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
     let settings = |builder: leasehold::Builder| builder.lease(ms(3000)).io_timeout(ms(700));
     let (a, b) = (client_of(&ensemble.url(), settings), client_of(&ensemble.url(), settings));
     let guard = a.lock("job").unwrap();
-    let token = guard.fencing_token();
+    let token = guard.fencing_token().unwrap();
     let gone = ensemble.followers();
     gone.iter().for_each(|index| ensemble.server(*index).suspend());
     assert!(guard.wait_lost(CAP) && !guard.is_held());
@@ -226,7 +226,7 @@ fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
     }
     gone.iter().for_each(|index| ensemble.server(*index).resume());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    let next = || b.try_lock("job").ok().flatten().map(|guard| guard.fencing_token() > token);
+    let next = || b.try_lock("job").ok().flatten().map(|guard| guard.fencing_token().unwrap() > token);
     wait_for(Duration::from_secs(60), "the next one gets in", || next().is_some_and(|grows| grows));
     ensemble.wait_for_all();
     drop((a, b));
@@ -242,9 +242,9 @@ fn holds_and_places_survive_the_leader() {
     let settings = |builder: leasehold::Builder| builder.lease(LONG).outage_timeout(LONG);
     let (a, b) = (client_of(&ensemble.url(), settings), client_of(&ensemble.url_of(&[2, 1, 0]), settings));
     let guard = a.lock("job").unwrap();
-    let token = guard.fencing_token();
+    let token = guard.fencing_token().unwrap();
     std::thread::scope(|s| {
-        let waits = s.spawn(|| b.lock("job").map(|guard| (guard.is_held(), guard.fencing_token())));
+        let waits = s.spawn(|| b.lock("job").map(|guard| (guard.is_held(), guard.fencing_token().unwrap())));
         wait_until("it waits", || a.fair("job").queue_len().unwrap() == 1);
         let leader = ensemble.leader();
         ensemble.server(leader).kill();

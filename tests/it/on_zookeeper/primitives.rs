@@ -18,7 +18,7 @@ fn a_mutex_is_reentrant_and_has_growing_tokens() {
     let mut look = server.raw();
     let outer = a.lock("job").unwrap();
     let inner = a.lock("job").unwrap();
-    assert_eq!((outer.hold_count(), inner.fencing_token()), (2, outer.fencing_token()));
+    assert_eq!((outer.hold_count(), inner.fencing_token().unwrap()), (2, outer.fencing_token().unwrap()));
     let nodes = children(&mut look, "/job");
     assert_eq!(nodes.len(), 1, "{nodes:?}");
     assert!(nodes[0].starts_with("_c_") && nodes[0].contains("-lock-") && &nodes[0][17..18] == "8", "{nodes:?}");
@@ -30,10 +30,10 @@ fn a_mutex_is_reentrant_and_has_growing_tokens() {
     assert!(holder.id().starts_with(a.id()) && !holder.is_this_client(), "{holder:?}");
     drop(inner);
     assert!(b.try_lock("job").unwrap().is_none());
-    let token = outer.fencing_token();
+    let token = outer.fencing_token().unwrap();
     outer.unlock().unwrap();
     let next = b.try_lock("job").unwrap().unwrap();
-    assert!(next.fencing_token() > token);
+    assert!(next.fencing_token().unwrap() > token);
     assert!(a.mutex("job").force_unlock().unwrap() && !a.mutex("job").force_unlock().unwrap());
     assert_eq!(next.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(a.lease(), LONG);
@@ -246,7 +246,8 @@ fn permits_are_counted() {
     let (a, b) = (client(&server), client(&server));
     let pool = a.semaphore("pool");
     assert_eq!(pool.try_acquire().unwrap_err().kind(), ErrorKind::Conflict);
-    assert!(pool.try_set_permits(3).unwrap() && !pool.try_set_permits(5).unwrap());
+    assert_eq!(pool.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
+    assert_eq!(pool.try_set_permits(5).unwrap(), leasehold::SetPermits::Different { there_are: 3 });
     let two = pool.acquire_many(2).unwrap();
     let one = b.semaphore("pool").try_acquire().unwrap().unwrap();
     assert_eq!((pool.available_permits().unwrap(), pool.acquired_permits().unwrap()), (0, 3));
@@ -276,7 +277,7 @@ fn permits_are_counted() {
 fn free_permits_are_had_by_all_who_try_at_once() {
     let server = server!();
     let clients = [client(&server), client(&server)];
-    assert!(clients[0].semaphore("pool").try_set_permits(12).unwrap());
+    assert_eq!(clients[0].semaphore("pool").try_set_permits(12).unwrap(), leasehold::SetPermits::New);
     let start = std::sync::Barrier::new(12);
     let held = parking_lot::Mutex::new(Vec::new());
     std::thread::scope(|s| {

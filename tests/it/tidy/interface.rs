@@ -49,6 +49,10 @@ fn send_and_sync_are_promised() {
     both::<LockHolder>();
     both::<NodeState>();
     both::<NodeStatus>();
+    both::<Loss>();
+    both::<LossReason>();
+    both::<RenewalTrouble>();
+    both::<SetPermits>();
     both::<Error>();
     both::<ErrorKind>();
     both::<Result<()>>();

@@ -7,6 +7,7 @@ use super::Inner;
 use super::state::{Link, Phase, Then};
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lease::Moment;
 use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
 use crate::store::zookeeper::wire::{
@@ -22,7 +23,7 @@ impl Drop for ExitGuard<'_> {
         let why = Error::new(ErrorKind::Closed, "the client was closed");
         let mut state = self.0.state.lock();
         // By a panic: no heartbeat is sent any more.
-        state.term.end();
+        state.term.end(Moment::NEVER);
         let topics = state.end_link(&why);
         state.phase = Phase::Ended;
         drop(state);
@@ -106,7 +107,7 @@ impl Inner {
             Some(greeting) => self.begin(greeting, session.is_some()).map(Some),
             None => {
                 log::warn!("the ZooKeeper session has expired: all holds of this client are lost");
-                self.state.lock().end_session();
+                self.state.lock().end_session(self.clock.now());
                 Ok(None)
             }
         }
@@ -119,7 +120,7 @@ impl Inner {
         let Ok(Some(greeting)) = self.servers.connect(None, 0, self.lease, within) else { return Err(error) };
         log::warn!("the servers refuse the ZooKeeper session, and give a new one: {}", error.chain());
         let mut state = self.state.lock();
-        state.end_session();
+        state.end_session(self.clock.now());
         state.last_zxid = 0;
         drop(state);
         self.begin(greeting, false).map(Some)

@@ -352,7 +352,7 @@ impl Client {
             let _ = slot.wait(deadline);
         }
         let mut state = self.inner.state.lock();
-        state.term.end();
+        state.term.end(Moment::NEVER);
         let topics = state.end_link(&closed());
         self.inner.changed.notify_all();
         while state.phase != Phase::Ended {

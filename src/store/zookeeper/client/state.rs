@@ -191,8 +191,8 @@ impl State {
     }
 
     /// The session is over, and all of its nodes are gone.
-    pub(super) fn end_session(&mut self) {
-        self.term.end();
+    pub(super) fn end_session(&mut self, now: Moment) {
+        self.term.end(now);
         (self.session, self.until) = (None, None);
         self.debts.clear();
         self.moves += 1;

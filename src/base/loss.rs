@@ -1,0 +1,133 @@
+//! Why a hold was lost, and what its holder is told before that.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::base::error::Error;
+
+/// What ended a hold that its holder had not given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease ended before it was renewed. [`Loss::cause`] is the error of the last renewal.
+    /// Without a cause no renewal failed: the process or the machine was suspended, or too busy to
+    /// send one.
+    NotRenewed,
+    /// The server answered that it does not know the hold: somebody freed the lock by force, or the
+    /// server forgot it (a flush, an eviction, a failover, a restart without persistence, a session
+    /// that somebody ended).
+    TakenAway,
+    /// The `max_hold` of the hold was over, so it was renewed no more, and its lease ended.
+    MaxHold,
+    /// The fixed lease (`with_lease`) ended.
+    FixedLease,
+    /// Closing the client gave up the hold.
+    Closed,
+}
+
+/// How a hold was lost. `Display` writes one line for people, with the cause.
+#[derive(Debug, Clone)]
+pub struct Loss {
+    reason: LossReason,
+    cause: Option<Error>,
+    held_for: Duration,
+}
+
+impl Loss {
+    #[cold]
+    pub(crate) fn new(reason: LossReason, cause: Option<Error>, held_for: Duration) -> Self {
+        Self { reason, cause, held_for }
+    }
+
+    /// What ended the hold.
+    #[must_use]
+    pub fn reason(&self) -> LossReason {
+        self.reason
+    }
+
+    /// The error of the last renewal, if the lease ended because renewals failed.
+    #[must_use]
+    pub fn cause(&self) -> Option<&Error> {
+        self.cause.as_ref()
+    }
+
+    /// How long the hold lasted, from the request that acquired it to the end of its lease, or to
+    /// the moment at which this client learned that it had been taken away, or closed.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.held_for
+    }
+
+    /// The reason in words, without the cause.
+    pub(crate) fn what(&self) -> &'static str {
+        match (self.reason, &self.cause) {
+            (LossReason::NotRenewed, Some(_)) => "its lease could not be renewed",
+            (LossReason::NotRenewed, None) => {
+                "its lease was not renewed in time: the process or the machine was suspended or too busy"
+            }
+            (LossReason::TakenAway, _) => "it was taken away: somebody freed it by force, or the server forgot it",
+            (LossReason::MaxHold, _) => "its max_hold was over",
+            (LossReason::FixedLease, _) => "its fixed lease ended",
+            (LossReason::Closed, _) => "the client was closed",
+        }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what())?;
+        if let Some(cause) = &self.cause {
+            write!(f, ": {}", cause.chain())?;
+        }
+        write!(f, " (held for {:.1?})", self.held_for)
+    }
+}
+
+/// A renewal that failed, with the lease still running. `Display` writes one line for people.
+#[derive(Debug, Clone)]
+pub struct RenewalTrouble {
+    error: Error,
+    remaining: Duration,
+}
+
+impl RenewalTrouble {
+    #[cold]
+    pub(crate) fn new(error: Error, remaining: Duration) -> Self {
+        Self { error, remaining }
+    }
+
+    /// Why the renewal failed.
+    #[must_use]
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// How much of the lease was left when it failed: for so long renewal is tried again.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.remaining
+    }
+}
+
+impl fmt::Display for RenewalTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the lease cannot be renewed, and ends in {:.1?}: {}", self.remaining, self.error.chain())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::ErrorKind;
+
+    #[test]
+    fn one_line_says_what_why_and_after_how_long() {
+        let reset = Error::named(ErrorKind::Unreachable, "job", "no answer").caused_by(std::io::Error::other("reset"));
+        let loss = Loss::new(LossReason::NotRenewed, Some(reset.clone()), Duration::from_millis(12_340));
+        assert_eq!(loss.to_string(), "its lease could not be renewed: \"job\": no answer: reset (held for 12.3s)");
+        let loss = Loss::new(LossReason::NotRenewed, None, Duration::from_secs(1));
+        assert!(loss.to_string().contains("suspended or too busy (held for 1.0s)"), "{loss}");
+        let trouble = RenewalTrouble::new(reset, Duration::from_secs(20));
+        assert_eq!(trouble.to_string(), "the lease cannot be renewed, and ends in 20.0s: \"job\": no answer: reset");
+    }
+}

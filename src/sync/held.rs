@@ -1,0 +1,177 @@
+//! The trait that all guards have.
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::base::error::Result;
+use crate::base::loss::{Loss, RenewalTrouble};
+use crate::fencing::FencingToken;
+
+pub(crate) mod sealed {
+    /// Only the guards of this crate are holds.
+    pub trait Sealed {}
+}
+
+/// What all guards have in common, so that a function can take any of them: a mutex, a permit, a
+/// read or write hold, several locks at once.
+///
+/// The guards have the same methods themselves, and their docs say more; this trait is only needed
+/// in functions like the one below. It can be used as `&dyn Held` and `Box<dyn Held>`: all methods
+/// but [`unlock`](Self::unlock) are there, and dropping the box gives the hold up. It is `Sync`, so
+/// a `&dyn Held` can go to another thread. Only the guards of this crate have it.
+///
+/// # Examples
+/// ```
+/// use leasehold::{Held, LockClient, Result};
+///
+/// fn copy(rows: u32, guard: &impl Held) -> Result<u32> {
+///     let mut copied = 0;
+///     for _ in 0..rows {
+///         guard.ensure_held()?;
+///         copied += 1;
+///     }
+///     Ok(copied)
+/// }
+///
+/// let client = LockClient::in_memory();
+/// assert_eq!(copy(2, &client.lock("table")?)?, 2);
+/// assert_eq!(copy(3, &client.rw_lock("table of many").write()?)?, 3);
+/// assert_eq!(copy(4, &client.multi(["a", "b"]).lock()?)?, 4);
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+pub trait Held: Debug + Sync + sealed::Sealed {
+    /// The name of the lock, as the caller gave it; of several, the first few.
+    fn name(&self) -> &str;
+
+    /// Whether the lock is certainly still held. See
+    /// [`is_held`](crate::ReentrantMutexGuard::is_held).
+    #[must_use]
+    fn is_held(&self) -> bool;
+
+    /// How long the lock is certainly held if nothing renews it any more. See
+    /// [`remaining`](crate::ReentrantMutexGuard::remaining).
+    #[must_use]
+    fn remaining(&self) -> Duration;
+
+    /// [`is_held`](Self::is_held) for use with `?`.
+    ///
+    /// # Errors
+    /// As [`ensure_held`](crate::ReentrantMutexGuard::ensure_held).
+    fn ensure_held(&self) -> Result<()>;
+
+    /// Blocks until the lease is lost (true), or until `timeout` has passed (false). See
+    /// [`wait_lost`](crate::ReentrantMutexGuard::wait_lost).
+    #[must_use]
+    fn wait_lost(&self, timeout: Duration) -> bool;
+
+    /// A channel that is disconnected when the lease is lost. See
+    /// [`lost`](crate::ReentrantMutexGuard::lost).
+    #[must_use]
+    fn lost(&self) -> Receiver<Infallible>;
+
+    /// How the lease was lost. See [`loss`](crate::ReentrantMutexGuard::loss).
+    #[must_use]
+    fn loss(&self) -> Option<Loss>;
+
+    /// Runs `callback` once if the lease is lost. See
+    /// [`on_lost`](crate::ReentrantMutexGuard::on_lost).
+    fn on_lost(&self, callback: Box<dyn FnOnce(&Loss) + Send>);
+
+    /// Runs `callback` when renewal begins to fail. See
+    /// [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble).
+    fn on_renewal_trouble(&self, callback: Box<dyn Fn(&RenewalTrouble) + Send + Sync>);
+
+    /// The fencing token. `None` for holds that have none: shared ones (read holds, permits), those
+    /// of several locks, which have a token for each name
+    /// ([`MultiLockGuard::fencing_token`](crate::MultiLockGuard::fencing_token)), and those of a
+    /// client that was built with `fencing(false)`.
+    #[must_use]
+    fn token(&self) -> Option<FencingToken>;
+
+    /// How many guards share this hold. See
+    /// [`hold_count`](crate::ReentrantMutexGuard::hold_count).
+    #[must_use]
+    fn hold_count(&self) -> u32;
+
+    /// Lengthens the lease to at least `lease` from now, once. One round trip. See
+    /// [`extend`](crate::ReentrantMutexGuard::extend).
+    ///
+    /// # Errors
+    /// As there.
+    fn extend(&self, lease: Duration) -> Result<()>;
+
+    /// Gives up this level of the hold. One round trip. See
+    /// [`unlock`](crate::ReentrantMutexGuard::unlock).
+    ///
+    /// # Errors
+    /// As there.
+    fn unlock(self) -> Result<()>
+    where
+        Self: Sized;
+}
+
+/// Gives a public guard, a tuple struct around a `Guard`, the trait.
+macro_rules! impl_held {
+    ($guard:ty) => {
+        impl $crate::sync::held::sealed::Sealed for $guard {}
+
+        impl $crate::sync::held::Held for $guard {
+            fn name(&self) -> &str {
+                self.0.name()
+            }
+
+            fn is_held(&self) -> bool {
+                self.0.is_held()
+            }
+
+            fn remaining(&self) -> std::time::Duration {
+                self.0.remaining()
+            }
+
+            fn ensure_held(&self) -> $crate::Result<()> {
+                self.0.ensure_held()
+            }
+
+            fn wait_lost(&self, timeout: std::time::Duration) -> bool {
+                self.0.wait_lost(timeout)
+            }
+
+            fn lost(&self) -> crossbeam_channel::Receiver<std::convert::Infallible> {
+                self.0.lost()
+            }
+
+            fn loss(&self) -> Option<$crate::Loss> {
+                self.0.loss()
+            }
+
+            fn on_lost(&self, callback: Box<dyn FnOnce(&$crate::Loss) + Send>) {
+                self.0.on_lost(callback);
+            }
+
+            fn on_renewal_trouble(&self, callback: Box<dyn Fn(&$crate::RenewalTrouble) + Send + Sync>) {
+                self.0.on_renewal_trouble(callback);
+            }
+
+            fn token(&self) -> Option<$crate::fencing::FencingToken> {
+                self.0.token()
+            }
+
+            fn hold_count(&self) -> u32 {
+                self.0.hold_count()
+            }
+
+            fn extend(&self, lease: std::time::Duration) -> $crate::Result<()> {
+                self.0.extend(lease)
+            }
+
+            fn unlock(self) -> $crate::Result<()> {
+                self.0.unlock()
+            }
+        }
+    };
+}
+
+pub(crate) use impl_held;
