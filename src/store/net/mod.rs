@@ -1,6 +1,8 @@
 //! Sockets for the stores of servers: every wait on them is bounded, with TLS or without.
 
 mod address;
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+mod percent;
 mod poll;
 mod stream;
 #[cfg(feature = "tls")]
@@ -8,6 +10,8 @@ mod tls_stream;
 mod waker;
 
 pub(crate) use address::Address;
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+pub(crate) use percent::decode;
 pub(crate) use poll::readable;
 pub(crate) use stream::{Stream, is_timeout};
 pub(crate) use waker::Waker;

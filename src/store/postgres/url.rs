@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::net::Address;
+use crate::store::net::{Address, decode};
 
 const PORT: u16 = 5432;
 
@@ -292,23 +292,6 @@ fn ssl(said: &Said) -> Result<Ssl> {
         return Err(invalid("sslcert and sslkey are for TLS, and the URL says sslmode=disable"));
     }
     Ok(Ssl { mode, said: said.get("sslmode").is_some(), root, identity })
-}
-
-fn decode(text: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(invalid("a '%' in the URL is followed by two hexadecimal digits; itself it is written %25"));
-        };
-        bytes.push(u8::try_from(high * 16 + low).expect("two digits are one byte"));
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("the URL is not UTF-8 behind its %-escapes"))
 }
 
 #[cold]

@@ -5,7 +5,7 @@
 //! ephemeral mark with the id of the change. Whoever has no answer looks for the mark.
 
 use super::client::Failure;
-use super::queue::{Asked, TRIES, busy_directory, certain, unsettled};
+use super::queue::{Asked, TRIES, busy_directory, certain, children_in, unsettled};
 use super::semaphore::count_in;
 use super::wire::{Change, Code, Mode, Request};
 use super::{ZooKeeperStore, names};
@@ -59,12 +59,9 @@ impl CountStore for ZooKeeperStore {
         if name.kind == Kind::Latch {
             return Ok((count, self.latches.lock().read(path, read)));
         }
-        let taken = match exchange.replies[1].code {
-            Code::NO_NODE => 0,
-            Code::OK => exchange.replies[1].children()?.len(),
-            code => return Err(code.to_error(&paths.leases)),
-        };
-        // Those of one who waits for the last one to become free are not held.
+        let permits = children_in(&exchange.replies[1], &paths.leases).map_err(Failure::into_error)?;
+        let taken = permits.unwrap_or_default().len();
+        // In Java one who waits for permits has made them already: those are not held.
         let held = i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0));
         Ok((count - held, held))
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::net::Address;
+use crate::store::net::{Address, decode};
 
 const PORT: u16 = 2181;
 
@@ -103,23 +103,6 @@ fn chroot_of(path: &str) -> Result<String> {
     super::names::check_path(&path)
         .map_err(|e| invalid(format!("the chroot in the URL is no path: {}", e.message())))?;
     Ok(format!("/{path}"))
-}
-
-fn decode(text: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(invalid("a '%' in the URL is followed by two hexadecimal digits; itself it is written %25"));
-        };
-        bytes.push(u8::try_from(high * 16 + low).expect("two digits are one byte"));
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("the URL is not UTF-8 behind its %-escapes"))
 }
 
 #[cold]

@@ -6,7 +6,7 @@ use leasehold::{ErrorKind, LockClient};
 
 use super::{LONG, SHORT, client, client_of, server};
 use crate::rig::zookeeper::{Ensemble, EnsembleOptions, Pipe};
-use crate::rig::{CAP, Child, ms, wait_for, wait_until};
+use crate::rig::{CAP, Child, Fault, Proxy, ms, wait_for, wait_until};
 
 fn short(url: &str) -> LockClient {
     client_of(url, |builder| builder.lease(SHORT).io_timeout(ms(800)).outage_timeout(LONG))
@@ -122,6 +122,24 @@ fn a_hold_survives_its_connection_and_a_restart() {
     let next = client.lock("job").unwrap();
     assert!(next.fencing_token().unwrap() > token);
     drop((next, client));
+    server.assert_clean();
+}
+
+/// A server that starts may take a connection and never answer on it. That costs an I/O timeout,
+/// and not a part of the session, which is two minutes long here.
+#[test]
+fn a_connection_without_an_answer_is_given_up() {
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    let client = client_of(&proxy.zookeeper_url(), |builder| builder);
+    let guard = client.lock("job").unwrap();
+    proxy.inject("connect", Fault::BlackHoleReply);
+    proxy.cut_all();
+    proxy.wait_hits(1);
+    wait_until("it is back", || client.mutex("job").holder().is_ok());
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+    drop((client, proxy));
     server.assert_clean();
 }
 

@@ -87,11 +87,16 @@ impl Inner {
         let mut state = self.state.lock();
         state.rounds += 1;
         let (session, last_zxid) = (state.session, state.last_zxid);
-        // Short, so that a server that hangs does not cost the session.
+        // A call that waits for it, an I/O timeout long, is to hear why it failed.
+        let patience = self.io_timeout - self.io_timeout / 8;
         let within = match (session, state.rhythm) {
-            (Some(_), Some(rhythm)) => rhythm.silence,
-            // A call that waits for it, an I/O timeout long, is to hear why it failed.
-            _ => self.io_timeout - self.io_timeout / 8,
+            // Short, so that servers that hang do not cost the session; and an I/O timeout for each
+            // at most: one that starts may take a connection and never answer on it.
+            (Some(_), Some(rhythm)) => {
+                let servers = u32::try_from(self.servers.addresses.len()).unwrap_or(u32::MAX);
+                rhythm.silence.min(patience.saturating_mul(servers))
+            }
+            _ => patience,
         };
         // Far beyond what anybody here believes in.
         let is_hopeless = state
@@ -156,9 +161,9 @@ impl Inner {
         state.moves += 1;
         let number = state.moves;
         state.link = Some(Link::new(number, address, writer, lease, now));
-        let standing: Vec<String> = state.standing.keys().cloned().collect();
-        let begun = state.pay_debts(now);
-        let begun = standing.iter().try_fold((), |(), path| state.watch_standing(path, now)).and(begun);
+        let kept: Vec<String> = state.kept_watches.keys().cloned().collect();
+        let begun = state.send_deletions(now);
+        let begun = kept.iter().try_fold((), |(), path| state.renew_watch(path, now)).and(begun);
         drop(state);
         self.changed.notify_all();
         if let Err(error) = begun {
@@ -225,10 +230,10 @@ impl Inner {
         match reply.xid {
             WATCH_XID => {
                 let event = reply.event()?;
-                let is_standing = state.standing.get(&event.path).cloned();
+                let kept = state.kept_watches.get(&event.path).cloned();
                 let mut topics = if event.kind == EventKind::Other { Vec::new() } else { state.fired(&event.path) };
-                let watched = state.watch_standing(&event.path, now);
-                topics.extend(is_standing);
+                let watched = state.renew_watch(&event.path, now);
+                topics.extend(kept);
                 drop(state);
                 self.publish(topics);
                 return watched;
@@ -256,16 +261,16 @@ impl Inner {
         let over = if is_over { Err(reply.code.to_error("the session")) } else { Ok(()) };
         match pending.then {
             Then::Heartbeat => {}
-            Then::Debt(path) => {
+            Then::Deleted(path) => {
                 if !is_over {
-                    state.debts.retain(|debt| debt.path != path);
+                    state.deletions.retain(|deletion| deletion.path != path);
                     drop(state);
                     if !reply.code.is_ok() && reply.code != Code::NO_NODE {
                         log::warn!("a node stays until the session ends: {}", reply.code.to_error(&path));
                     }
                 }
             }
-            Then::Standing(topic) => {
+            Then::Watching(topic) => {
                 drop(state);
                 self.send(Received::Watching(vec![topic]));
             }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::slot::Slot;
-use self::state::{Debt, Phase, State, Then};
+use self::state::{Deletion, Phase, State, Then};
 use super::wire::{Reply, Request, Servers};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -268,8 +268,8 @@ impl Client {
         if state.generation != generation || state.session.is_none() {
             return;
         }
-        state.debts.extend(paths.into_iter().map(|path| Debt { path, sent: false }));
-        if let Err(error) = state.pay_debts(now) {
+        state.deletions.extend(paths.into_iter().map(|path| Deletion { path, sent: false }));
+        if let Err(error) = state.send_deletions(now) {
             let topics = state.end_link(&error);
             drop(state);
             self.inner.publish(topics);
@@ -278,16 +278,16 @@ impl Client {
 
     /// From now on, and over each new connection, the topic is told when the node at the path is
     /// made, changed or deleted.
-    pub(super) fn stand_by(&self, path: &str, topic: &Topic) -> Result<()> {
+    pub(super) fn keep_watching(&self, path: &str, topic: &Topic) -> Result<()> {
         let now = self.now();
         let mut state = self.inner.state.lock();
         self.start(&mut state)?;
-        state.standing.insert(path.to_owned(), topic.clone());
-        state.watch_standing(path, now)
+        state.kept_watches.insert(path.to_owned(), topic.clone());
+        state.renew_watch(path, now)
     }
 
-    pub(super) fn stand_down(&self, path: &str) {
-        self.inner.state.lock().standing.remove(path);
+    pub(super) fn stop_watching(&self, path: &str) {
+        self.inner.state.lock().kept_watches.remove(path);
     }
 
     /// How many nodes are held or waited with.

@@ -36,9 +36,9 @@ pub(super) struct State {
     pub(super) last_zxid: i64,
     pub(super) watches: HashMap<String, Vec<Watch>>,
     /// What is watched for as long as somebody waits: latches, by path.
-    pub(super) standing: HashMap<String, Topic>,
+    pub(super) kept_watches: HashMap<String, Topic>,
     /// Nodes that must go, until the server has said that they are gone.
-    pub(super) debts: Vec<Debt>,
+    pub(super) deletions: Vec<Deletion>,
     /// How often the servers were tried, one after the other.
     pub(super) rounds: u64,
     /// The last of these rounds in which none could be used.
@@ -69,7 +69,7 @@ pub(crate) enum Watch {
     Own(Arc<AtomicBool>),
 }
 
-pub(super) struct Debt {
+pub(super) struct Deletion {
     pub(super) path: String,
     /// It was requested on the present connection.
     pub(super) sent: bool,
@@ -80,9 +80,9 @@ pub(super) enum Then {
     Answer(Arc<Slot>, usize),
     Heartbeat,
     /// This node was to go.
-    Debt(String),
+    Deleted(String),
     /// From here on nothing is missed that happens to this node.
-    Standing(Topic),
+    Watching(Topic),
 }
 
 pub(super) struct Pending {
@@ -181,20 +181,20 @@ impl State {
                 slot.fail(why);
             }
         }
-        self.debts.iter_mut().for_each(|debt| debt.sent = false);
+        self.deletions.iter_mut().for_each(|deletion| deletion.sent = false);
         let watches = std::mem::take(&mut self.watches);
         let waiting = watches.into_values().flatten().filter_map(|watch| match watch {
             Watch::Turn(topics) => Some(topics),
             Watch::Own(_) => None,
         });
-        waiting.flatten().chain(self.standing.values().cloned()).collect()
+        waiting.flatten().chain(self.kept_watches.values().cloned()).collect()
     }
 
     /// The session is over, and all of its nodes are gone.
     pub(super) fn end_session(&mut self, now: Moment) {
         self.term.end(now);
         (self.session, self.until) = (None, None);
-        self.debts.clear();
+        self.deletions.clear();
         self.moves += 1;
     }
 
@@ -210,13 +210,13 @@ impl State {
         topics
     }
 
-    /// Requests the debts that have not been requested on this connection.
-    pub(super) fn pay_debts(&mut self, now: Moment) -> Result<()> {
-        let (Some(link), debts) = (&mut self.link, &mut self.debts) else { return Ok(()) };
+    /// Requests the deletions that have not been requested on this connection.
+    pub(super) fn send_deletions(&mut self, now: Moment) -> Result<()> {
+        let (Some(link), deletions) = (&mut self.link, &mut self.deletions) else { return Ok(()) };
         let mut requests = Vec::new();
-        for debt in debts.iter_mut().filter(|debt| !debt.sent) {
-            debt.sent = true;
-            requests.push((Request::delete(&debt.path), Then::Debt(debt.path.clone())));
+        for deletion in deletions.iter_mut().filter(|deletion| !deletion.sent) {
+            deletion.sent = true;
+            requests.push((Request::delete(&deletion.path), Then::Deleted(deletion.path.clone())));
         }
         if requests.is_empty() {
             return Ok(());
@@ -226,9 +226,9 @@ impl State {
     }
 
     /// Watches what has to be watched on this connection.
-    pub(super) fn watch_standing(&mut self, path: &str, now: Moment) -> Result<()> {
-        let Some(topic) = self.standing.get(path).cloned() else { return Ok(()) };
+    pub(super) fn renew_watch(&mut self, path: &str, now: Moment) -> Result<()> {
+        let Some(topic) = self.kept_watches.get(path).cloned() else { return Ok(()) };
         let Some(link) = &mut self.link else { return Ok(()) };
-        link.send([(&Request::exists(path, true), Then::Standing(topic))].into_iter(), now)
+        link.send([(&Request::exists(path, true), Then::Watching(topic))].into_iter(), now)
     }
 }

@@ -1,0 +1,29 @@
+//! Text of a URL.
+
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// Without its %-escapes.
+///
+/// # Errors
+/// `InvalidInput` for an escape that is none, and for what is not UTF-8.
+pub(crate) fn decode(text: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(invalid("a '%' in the URL is followed by two hexadecimal digits; itself it is written %25"));
+        };
+        bytes.push(u8::try_from(high * 16 + low).expect("two digits are one byte"));
+    }
+    String::from_utf8(bytes).map_err(|_| invalid("the URL is not UTF-8 behind its %-escapes"))
+}
+
+#[cold]
+fn invalid(message: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
