@@ -167,8 +167,12 @@ mod sync;
 pub mod testing;
 
 pub use base::credentials::{Credentials, CredentialsProvider};
+pub use base::counters::Figures;
 pub use base::error::{Error, ErrorKind, Result};
+pub use base::histogram::Histogram;
+pub use base::listener::{Listener, LockInfo};
 pub use base::node_status::{NodeState, NodeStatus};
+pub use base::primitive::Primitive;
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;
 pub use builder::Builder;

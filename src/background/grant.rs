@@ -33,6 +33,10 @@ const PUT_BACK: u8 = 1;
 const GIVEN_UP: u8 = 2;
 /// It has left its share.
 const LEFT: u8 = 4;
+/// Its loss was counted.
+const REPORTED: u8 = 8;
+/// The listener was told that it was given up.
+const TOLD: u8 = 16;
 /// For long leases: the default lease, so that they are visited as often as others.
 const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
 /// For a lock that others share. A reader of another library may arrive at any time, and each of
@@ -65,6 +69,8 @@ pub(crate) struct Grant {
     /// The instant before the acquire went out, from which the first renewal counts. All turns of a
     /// run have that of the first.
     pub(crate) asked_at: Moment,
+    /// When its user got it: for the first turn of a run, when it was asked for.
+    pub(crate) since: Moment,
     /// Its turn in a [run](crate::background::run); `None`: it never passes on.
     pub(crate) turn: Option<Turn>,
     /// Of a read hold that other threads of the client may [join](crate::background::share).
@@ -79,7 +85,7 @@ pub(crate) struct Grant {
     is_last_turn: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
-    /// [`PUT_BACK`], [`GIVEN_UP`] and [`LEFT`].
+    /// [`PUT_BACK`], [`GIVEN_UP`], [`LEFT`], [`REPORTED`] and [`TOLD`].
     ending: AtomicU8,
     /// Locked while they are used to change the lease.
     ends: Mutex<Ends>,
@@ -140,6 +146,7 @@ impl Grant {
             span,
             renewal_policy,
             asked_at: sent_at,
+            since: sent_at,
             turn: None,
             share: None,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
@@ -179,6 +186,7 @@ impl Grant {
         // A renewal may have been confirmed since the acquire; never more than that.
         let end = self.ends.lock().own();
         Self {
+            since: now,
             turn: self.turn.map(|turn| turn.next(now)),
             share: self.share.clone(),
             lease: Lease::new(end),
@@ -392,6 +400,22 @@ impl Grant {
     /// to be undone.
     pub(crate) fn release_is_over(&self) -> bool {
         self.ending.fetch_or(GIVEN_UP, Ordering::AcqRel) & PUT_BACK != 0
+    }
+
+    /// How long it has lasted up to now.
+    pub(crate) fn held(&self) -> Duration {
+        self.now().since(self.since)
+    }
+
+    /// Whether its loss was not counted before; once.
+    pub(super) fn is_first_to_report(&self) -> bool {
+        self.ending.fetch_or(REPORTED, Ordering::AcqRel) & REPORTED == 0
+    }
+
+    /// Whether its user has given it up, and the listener was not told before; once.
+    pub(crate) fn is_first_to_tell(&self) -> bool {
+        matches!(self.state(), State::Released | State::Closed)
+            && self.ending.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0
     }
 
     pub(crate) fn is_shared(&self) -> bool {

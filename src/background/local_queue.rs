@@ -101,12 +101,14 @@ impl LocalQueues {
     }
 
     /// Blocks until the caller is the leader of the queue for the name. `piggyback` makes the
-    /// acquire that the caller leaves in the queue if it has to wait there.
+    /// acquire that the caller leaves in the queue if it has to wait there; `begins` is called
+    /// before it waits, without any mutex.
     pub(crate) fn queue(
         &self,
         name: &LockName,
         deadline: Deadline,
         piggyback: impl FnOnce() -> Option<Piggyback>,
+        begins: impl FnOnce(),
     ) -> EnqueueOutcome<'_> {
         let membership = self.enter(&name.key);
         let waiter = {
@@ -124,6 +126,7 @@ impl LocalQueues {
             state.waiters.push_back(waiter.clone());
             waiter
         };
+        begins();
         match waiter.wait(deadline) {
             // If it was made the leader in the meantime, it stays: the role must not be lost with a
             // waiter that gives up.
@@ -458,12 +461,12 @@ mod tests {
     #[test]
     fn the_role_passes_in_order_and_the_queue_goes_with_its_last_member() {
         let local_queues = LocalQueues::default();
-        let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
+        let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback, || ()) else {
             panic!()
         };
         assert!(!first.has_waited && local_queues.is_occupied("n"));
         std::thread::scope(|s| {
-            let second = s.spawn(|| match local_queues.queue(&lock_name(), Deadline::Never, piggyback) {
+            let second = s.spawn(|| match local_queues.queue(&lock_name(), Deadline::Never, piggyback, || ()) {
                 EnqueueOutcome::Leader(leader) => leader.has_waited && leader.piggyback.is_some(),
                 _ => false,
             });
@@ -471,7 +474,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let short = Deadline::after(Instant::now(), Duration::from_millis(1));
-            assert!(matches!(local_queues.queue(&lock_name(), short, piggyback), EnqueueOutcome::TimedOut(_)));
+            assert!(matches!(local_queues.queue(&lock_name(), short, piggyback, || ()), EnqueueOutcome::TimedOut(_)));
             drop(first);
             assert!(second.join().unwrap());
         });
@@ -481,12 +484,12 @@ mod tests {
     #[test]
     fn closing_wakes_the_waiters() {
         let local_queues = LocalQueues::default();
-        let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
+        let EnqueueOutcome::Leader(first) = local_queues.queue(&lock_name(), Deadline::Never, piggyback, || ()) else {
             panic!()
         };
         std::thread::scope(|s| {
             let second = s.spawn(|| {
-                matches!(local_queues.queue(&lock_name(), Deadline::Never, piggyback), EnqueueOutcome::Closed)
+                matches!(local_queues.queue(&lock_name(), Deadline::Never, piggyback, || ()), EnqueueOutcome::Closed)
             });
             while first.membership.local_queue.state.lock().waiters.is_empty() {
                 std::thread::yield_now();
@@ -525,7 +528,7 @@ mod tests {
         let local_queues = LocalQueues::default();
         let lead = |name: &str| {
             let name = LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap();
-            match local_queues.queue(&name, Deadline::Never, || None) {
+            match local_queues.queue(&name, Deadline::Never, || None, || ()) {
                 EnqueueOutcome::Leader(leader) => leader,
                 _ => panic!("{name:?} has no other members"),
             }
@@ -552,7 +555,7 @@ mod tests {
         for _ in 0..FIRST_BOUND {
             local_queues.released(&name, RunLength::ONE, 1, 0);
         }
-        let EnqueueOutcome::Leader(leader) = local_queues.queue(&lock_name(), Deadline::Never, piggyback) else {
+        let EnqueueOutcome::Leader(leader) = local_queues.queue(&lock_name(), Deadline::Never, piggyback, || ()) else {
             panic!()
         };
         assert!(leader.must_yield());

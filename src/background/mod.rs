@@ -5,6 +5,7 @@ pub(crate) mod grant;
 pub(crate) mod local_queue;
 pub(crate) mod loss_callbacks;
 pub(crate) mod notifications;
+pub(crate) mod observer;
 mod phase;
 pub(crate) mod piggyback;
 mod queue_map;

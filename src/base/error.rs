@@ -80,6 +80,39 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    pub(crate) const ALL: [Self; 18] = [
+        Self::InvalidInput,
+        Self::Lost,
+        Self::Unreachable,
+        Self::NoQuorum,
+        Self::NotReplicated,
+        Self::NotReady,
+        Self::Denied,
+        Self::Tls,
+        Self::WrongType,
+        Self::ReadOnly,
+        Self::Full,
+        Self::Protocol,
+        Self::Unsupported,
+        Self::Closed,
+        Self::Forked,
+        Self::Stale,
+        Self::Conflict,
+        Self::Server,
+    ];
+
+    /// The name of the kind as a label of metrics.
+    pub(crate) fn label(self) -> String {
+        let mut label = String::new();
+        for (place, c) in format!("{self:?}").char_indices() {
+            if c.is_uppercase() && place > 0 {
+                label.push('_');
+            }
+            label.extend(c.to_lowercase());
+        }
+        label
+    }
+
     /// True when the same request may succeed later: a call that is already waiting goes on
     /// waiting, up to its `outage_timeout`.
     pub(crate) fn is_outage(self) -> bool {
@@ -226,6 +259,35 @@ mod tests {
         assert_eq!(e.source().unwrap().to_string(), "reset");
         assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")));
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn all_kinds_are_listed() {
+        // A new kind is missing here, and then there.
+        let place = |kind: ErrorKind| match kind {
+            ErrorKind::InvalidInput => 0,
+            ErrorKind::Lost => 1,
+            ErrorKind::Unreachable => 2,
+            ErrorKind::NoQuorum => 3,
+            ErrorKind::NotReplicated => 4,
+            ErrorKind::NotReady => 5,
+            ErrorKind::Denied => 6,
+            ErrorKind::Tls => 7,
+            ErrorKind::WrongType => 8,
+            ErrorKind::ReadOnly => 9,
+            ErrorKind::Full => 10,
+            ErrorKind::Protocol => 11,
+            ErrorKind::Unsupported => 12,
+            ErrorKind::Closed => 13,
+            ErrorKind::Forked => 14,
+            ErrorKind::Stale => 15,
+            ErrorKind::Conflict => 16,
+            ErrorKind::Server => 17,
+        };
+        for (number, kind) in ErrorKind::ALL.into_iter().enumerate() {
+            assert_eq!((place(kind), kind as usize), (number, number));
+        }
+        assert_eq!(ErrorKind::NoQuorum.label(), "no_quorum");
     }
 
     #[test]

@@ -284,10 +284,11 @@ impl Hold {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         let held = self.ensure_held();
-        self.grant.lease.release(self.grant.now());
+        self.observe_end(self.grant.lease.release(self.grant.now()));
         self.shared.watchdog.leave(&self.grant);
         self.grant.wake();
         self.leave_table();
+        self.tell_end();
         held
     }
 

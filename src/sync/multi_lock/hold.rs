@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::names::label;
 use crate::background::grant::tick;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
 use crate::base::lease::State;
-use crate::session::Shared;
+use crate::session::{Shared, label};
 use crate::session::hold::{Hold, Left, Side};
 use crate::store::{Release, Renewal, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
@@ -102,6 +101,7 @@ impl HeldLock for MultiHold {
             Ok(())
         }));
         let sent = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
+        self.parts.iter().for_each(Hold::tell_end);
         worst([left_here, sent].into_iter())
     }
 }
