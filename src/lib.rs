@@ -22,6 +22,7 @@
 //! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 13 crates more, three of which only build ring, for which they need a C compiler |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more |
+//! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. One crate more |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock
@@ -161,6 +162,8 @@ pub mod guide;
 mod in_memory;
 pub mod interop;
 mod session;
+mod snapshot;
+mod stats;
 mod store;
 mod sync;
 #[cfg(feature = "testing")]
@@ -179,6 +182,8 @@ pub use builder::Builder;
 #[cfg(feature = "postgres")]
 pub use builder::POSTGRES_SCHEMA;
 pub use client::LockClient;
+pub use snapshot::{Blocker, Deadlock, HoldInfo, Snapshot, ThreadInfo, WaitInfo};
+pub use stats::{NameStats, Stats};
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};
 pub use sync::fair_mutex::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};
 pub use sync::handle::LockHolder;
