@@ -169,8 +169,8 @@ mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::counters::Figures;
+pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::histogram::Histogram;
 pub use base::listener::{Listener, LockInfo};

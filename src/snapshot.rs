@@ -390,8 +390,7 @@ fn is_in_the_way(entry: &HoldEntry, name: &LockName) -> bool {
 
 /// Follows each wait to the threads that hold what it waits for.
 fn circles(waits: &[WaitInfo]) -> Vec<Deadlock> {
-    let by_thread: HashMap<ThreadId, usize> =
-        waits.iter().enumerate().map(|(at, wait)| (wait.thread.id, at)).collect();
+    let by_thread: HashMap<ThreadId, usize> = waits.iter().enumerate().map(|(at, wait)| (wait.thread.id, at)).collect();
     let next = |at: usize| -> Vec<usize> {
         let bound = waits[at].holders.iter().filter_map(|holder| match holder {
             Blocker::Thread(thread) => by_thread.get(&thread.id).copied(),

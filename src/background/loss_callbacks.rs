@@ -121,11 +121,7 @@ impl LossCallbacks {
 
     /// Tells the listener on a thread for callbacks: a listener that blocks must not keep the
     /// watchdog from renewing.
-    fn tell(
-        self: &Arc<Self>,
-        name: &Arc<LockName>,
-        tell: impl FnOnce(&dyn Listener, &LockInfo<'_>) + Send + 'static,
-    ) {
+    fn tell(self: &Arc<Self>, name: &Arc<LockName>, tell: impl FnOnce(&dyn Listener, &LockInfo<'_>) + Send + 'static) {
         if !self.observer.has_listener() || self.due.lock().queue.len() >= MOST_UNTOLD {
             return;
         }

@@ -230,7 +230,9 @@ mod tests {
         let names = observer.names();
         assert_eq!(names.len(), MOST_NAMES);
         assert_eq!(&*names[0].0, format!("busy{}", 2 * MOST_NAMES - 1));
-        assert!(names.iter().all(|(.., figures)| figures.waits().sum() >= Duration::from_millis(10 + MOST_NAMES as u64)));
+        assert!(
+            names.iter().all(|(.., figures)| figures.waits().sum() >= Duration::from_millis(10 + MOST_NAMES as u64))
+        );
         assert_eq!(observer.primitives()[0].1.calls(), 2 + 3 * MOST_NAMES as u64, "all are counted there");
     }
 

@@ -308,7 +308,6 @@ impl Builder {
         self.build_with(Arc::new(SystemClock))
     }
 
-    #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "TLS reads its files"))]
     pub(crate) fn build_with(mut self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let io_timeout = self.check()?;
         // A builder may make several clients.

@@ -284,7 +284,8 @@ impl Hold {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         let held = self.ensure_held();
-        self.observe_end(self.grant.lease.release(self.grant.now()));
+        let now = self.grant.now();
+        self.observe_end(self.grant.lease.release(now), now);
         self.shared.watchdog.leave(&self.grant);
         self.grant.wake();
         self.leave_table();

@@ -60,7 +60,13 @@ impl HoldEntry {
     /// A hold with one level.
     pub(crate) fn new(grant: Grant, owner: Owner, reentrant: bool) -> Self {
         let side = if grant.name.kind == Kind::Read { Side::Read } else { Side::Main };
-        Self { grant: Arc::new(grant), owner, thread: std::thread::current(), reentrant, counts: AtomicU64::new(side.one()) }
+        Self {
+            grant: Arc::new(grant),
+            owner,
+            thread: std::thread::current(),
+            reentrant,
+            counts: AtomicU64::new(side.one()),
+        }
     }
 
     /// Whether the thread has it. Not so if it was passed on and only keeps its place here for the

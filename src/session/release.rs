@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 use crate::background::grant::Grant;
 use crate::background::piggyback::TakenPiggyback;
 use crate::base::error::Result;
-use crate::base::lease::State;
+use crate::base::lease::{Moment, State};
 use crate::base::lock_name::Kind;
 use crate::session::hold::{Hold, Left, Side};
 use crate::session::shared::Shared;
@@ -43,10 +43,10 @@ impl Hold {
         outcome
     }
 
-    /// The lease has left this state, because the hold is given up.
-    pub(super) fn observe_end(&self, before: State) {
+    /// The lease has left this state now, because the hold is given up.
+    pub(super) fn observe_end(&self, before: State, now: Moment) {
         if matches!(before, State::Held | State::Suspect) {
-            self.shared.observer.hold_ended(&self.grant.name, self.grant.held());
+            self.shared.observer.hold_ended(&self.grant.name, now.since(self.grant.since));
         }
     }
 
@@ -88,8 +88,9 @@ impl Hold {
     /// sent. A renewal that runs after the release then finds no hold to renew, and a reply to a
     /// renewal that arrives late finds a lease that nothing revives.
     fn leave_all(&self) -> Result<Option<Left>> {
-        let before = self.grant.lease.release(self.grant.now());
-        self.observe_end(before);
+        let now = self.grant.now();
+        let before = self.grant.lease.release(now);
+        self.observe_end(before, now);
         if before == State::Held && self.pass_on() {
             self.grant.wake();
             return Ok(None);
@@ -112,8 +113,9 @@ impl Hold {
     /// # Errors
     /// `Lost` when it had been lost before: what may stand of it is undone in the background.
     pub(super) fn close(&self) -> Result<Option<Left>> {
-        let before = self.grant.lease.close(self.grant.now());
-        self.observe_end(before);
+        let now = self.grant.now();
+        let before = self.grant.lease.close(now);
+        self.observe_end(before, now);
         let left = self.left_all(before)?;
         if matches!(before, State::Held | State::Suspect) {
             self.shared.loss_callbacks.report(&self.grant);

@@ -111,7 +111,7 @@ fn short(duration: std::time::Duration) -> String {
         ..1e-3 => format!("{:.0}us", seconds * 1e6),
         ..1.0 => format!("{:.1}ms", seconds * 1e3),
         ..1e4 => format!("{seconds:.1}s"),
-        ..3.6e6 => format!("{:.0}min", seconds / 60.0),
+        ..3.6e7 => format!("{:.0}h", seconds / 3600.0),
         _ => "long".to_owned(),
     }
 }

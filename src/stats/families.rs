@@ -44,10 +44,9 @@ impl Stats {
         let family = |name, help, samples: fn(&Figures) -> Samples<'_>| {
             let of = |(primitive, figures)| {
                 let labels = [self.client(), ("primitive", primitive_label(primitive))];
-                samples(figures).into_iter().map(move |(more, value)| Sample {
-                    labels: labels.iter().cloned().chain(more).collect(),
-                    value,
-                })
+                samples(figures)
+                    .into_iter()
+                    .map(move |(more, value)| Sample { labels: labels.iter().cloned().chain(more).collect(), value })
             };
             Family { name, help, samples: self.primitives().flat_map(of).collect() }
         };

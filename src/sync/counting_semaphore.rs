@@ -267,7 +267,9 @@ impl CountingPermit {
             return Err(Error::named(ErrorKind::Closed, &name.name, why));
         }
         let given_back = self.send_back();
-        shared.observer.tell_of(&name.name, Primitive::CountingSemaphore, |listener, lock| listener.released(lock, held));
+        shared
+            .observer
+            .tell_of(&name.name, Primitive::CountingSemaphore, |listener, lock| listener.released(lock, held));
         given_back
     }
 

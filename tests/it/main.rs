@@ -44,6 +44,8 @@ mod scripts_twice;
 mod semaphore;
 mod sentinel;
 mod shared_reads;
+mod snapshot;
+mod stats;
 mod stray_frames;
 mod stress;
 mod tidy;

@@ -66,11 +66,7 @@ impl Stream {
     /// Connects, and returns the deadline of the handshake: connect and all handshakes share
     /// `timeout`. It starts after the host name is resolved, or a slow name server would leave no
     /// time for the server.
-    pub(crate) fn connect(
-        address: &Address,
-        timeout: Duration,
-        traffic: &Arc<Traffic>,
-    ) -> io::Result<(Self, Instant)> {
+    pub(crate) fn connect(address: &Address, timeout: Duration, traffic: &Arc<Traffic>) -> io::Result<(Self, Instant)> {
         let (socket, deadline) = Socket::connect(address, timeout)?;
         Ok((Self { socket, meter: Meter::opened(traffic) }, deadline))
     }

@@ -29,7 +29,9 @@ pub(super) fn take(
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
-    recorded(shared, Primitive::Multi, names, deadline, |record| take_all(shared, names, terms, deadline, owner, record))
+    recorded(shared, Primitive::Multi, names, deadline, |record| {
+        take_all(shared, names, terms, deadline, owner, record)
+    })
 }
 
 fn take_all(

@@ -8,8 +8,8 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
 use crate::base::lease::State;
-use crate::session::{Shared, label};
 use crate::session::hold::{Hold, Left, Side};
+use crate::session::{Shared, label};
 use crate::store::{Release, Renewal, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
 

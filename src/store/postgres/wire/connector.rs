@@ -151,7 +151,8 @@ impl Connector {
         timeout: Duration,
         with_tls: bool,
     ) -> std::result::Result<Connection, Refusal> {
-        let (stream, deadline) = Stream::connect(address, timeout, &self.server.traffic).map_err(|e| to_error(e, address))?;
+        let (stream, deadline) =
+            Stream::connect(address, timeout, &self.server.traffic).map_err(|e| to_error(e, address))?;
         let stream = if with_tls { self.secure(stream, address, deadline)? } else { stream };
         let mut transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
         let pid = log_in(&mut transport, &self.server.url, &self.server.client_name)
