@@ -134,7 +134,7 @@
 //! | [`guide::shutdown`] | How do I end a program cleanly? |
 //! | [`guide::testing`] | How do I test code that takes locks? |
 //! | [`guide::redisson`] | What do Java and Rust services share, and where do they differ? |
-//! | [`guide::operations`] | Which log lines, permissions, keys and limits matter in production? |
+//! | [`guide::operations`] | Which log lines, figures, permissions, keys and limits matter in production? What do I do when a job hangs? |
 //!
 //! # In Redis
 //!

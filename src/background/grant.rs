@@ -407,9 +407,9 @@ impl Grant {
         self.now().since(self.since)
     }
 
-    /// Whether its loss was not counted before; once.
+    /// Whether its loss was not counted before; once. Then no one is told that it was given up.
     pub(super) fn is_first_to_report(&self) -> bool {
-        self.ending.fetch_or(REPORTED, Ordering::AcqRel) & REPORTED == 0
+        self.ending.fetch_or(REPORTED | TOLD, Ordering::AcqRel) & REPORTED == 0
     }
 
     /// Whether its user has given it up, and the listener was not told before; once.

@@ -97,17 +97,23 @@ impl LossCallbacks {
     /// The lease was lost, or given up by closing the client: runs those of its callbacks that have
     /// not run yet.
     pub(crate) fn report(self: &Arc<Self>, grant: &Grant) {
-        self.observe_loss(grant);
+        if grant.state() == State::Lost {
+            self.observe_loss(grant);
+        }
         self.run_all(grant.take_callbacks());
     }
 
-    /// Every thread that detects a loss comes here, so it is counted once for each hold.
-    fn observe_loss(self: &Arc<Self>, grant: &Grant) {
-        if grant.state() != State::Lost || !grant.is_first_to_report() {
+    /// Every thread that detects a loss comes here, or the one whose release found no hold: it is
+    /// counted once for each hold.
+    pub(crate) fn observe_loss(self: &Arc<Self>, grant: &Grant) {
+        if !grant.is_first_to_report() {
             return;
         }
         let held = grant.held();
-        self.observer.hold_lost(&grant.name, held);
+        self.observer.hold_lost(&grant.name);
+        if grant.state() == State::Lost {
+            self.observer.hold_ended(&grant.name, held);
+        }
         self.tell(&grant.name, move |listener, lock| listener.lost(lock, held));
     }
 

@@ -145,11 +145,8 @@ impl Observer {
     }
 
     /// The one place where a loss is counted, once for each hold.
-    pub(crate) fn hold_lost(&self, name: &LockName, held: Duration) {
-        self.count(name, |counters| {
-            counters.lost();
-            counters.held(held);
-        });
+    pub(crate) fn hold_lost(&self, name: &LockName) {
+        self.count(name, Counters::lost);
     }
 
     pub(crate) fn has_listener(&self) -> bool {

@@ -255,6 +255,7 @@ impl Hold {
             Ok(Released::NotHeld) => {
                 self.resolve(unknowns);
                 self.leave_table();
+                self.shared.loss_callbacks.observe_loss(&self.grant);
                 Err(self.lost())
             }
             Err(e) => {
