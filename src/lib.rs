@@ -22,7 +22,7 @@
 //! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 13 crates more, three of which only build ring, for which they need a C compiler |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more |
-//! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. One crate more |
+//! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. Four small crates more |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock

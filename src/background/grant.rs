@@ -1,13 +1,14 @@
 //! What the store granted to one holder: its lease, and whom to notify when it is lost.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::callbacks::{Callback, OnLost, Place};
+use crate::background::ending::Ending;
 use crate::background::run::{RunLength, Turn};
 use crate::background::share::Share;
 use crate::base::clock::Clock;
@@ -27,16 +28,6 @@ pub(crate) enum RenewalPolicy {
     Fixed,
 }
 
-/// A request took the hold anew where it was missing, beside the release or behind it.
-const PUT_BACK: u8 = 1;
-/// The release is over, and nobody waits for its outcome.
-const GIVEN_UP: u8 = 2;
-/// It has left its share.
-const LEFT: u8 = 4;
-/// Its loss was counted.
-const REPORTED: u8 = 8;
-/// The listener was told that it was given up.
-const TOLD: u8 = 16;
 /// For long leases: the default lease, so that they are visited as often as others.
 const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
 /// For a lock that others share. A reader of another library may arrive at any time, and each of
@@ -85,8 +76,7 @@ pub(crate) struct Grant {
     is_last_turn: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
-    /// [`PUT_BACK`], [`GIVEN_UP`], [`LEFT`], [`REPORTED`] and [`TOLD`].
-    ending: AtomicU8,
+    ending: Ending,
     /// Locked while they are used to change the lease.
     ends: Mutex<Ends>,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
@@ -154,7 +144,7 @@ impl Grant {
             gone: AtomicBool::new(false),
             is_last_turn: AtomicBool::new(false),
             renewed_no_more: AtomicBool::new(false),
-            ending: AtomicU8::new(0),
+            ending: Ending::default(),
             ends,
             shared,
             due: AtomicU64::new(NOT_SCHEDULED),
@@ -251,8 +241,7 @@ impl Grant {
     /// threads have the same hold there. A member leaves its share once: a lease that has ended by
     /// time is given up by the watchdog, and by its guard.
     pub(crate) fn leaves_last(&self) -> bool {
-        let leaves = || self.ending.fetch_or(LEFT, Ordering::AcqRel) & LEFT == 0;
-        self.share.as_ref().is_none_or(|share| leaves() && share.leave())
+        self.share.as_ref().is_none_or(|share| self.ending.leave() && share.leave())
     }
 
     /// How long its run is up to now.
@@ -393,13 +382,13 @@ impl Grant {
     /// end](Self::release_is_over). Sent beside the release, the undo could run first, and the
     /// release would find no hold and report a loss.
     pub(crate) fn was_put_back(&self) -> bool {
-        self.ending.fetch_or(PUT_BACK, Ordering::AcqRel) & GIVEN_UP != 0
+        self.ending.put_back()
     }
 
     /// The release is over. Whether the hold was [put back](Self::was_put_back) beside it and has
     /// to be undone.
     pub(crate) fn release_is_over(&self) -> bool {
-        self.ending.fetch_or(GIVEN_UP, Ordering::AcqRel) & PUT_BACK != 0
+        self.ending.give_up()
     }
 
     /// How long it has lasted up to now.
@@ -409,13 +398,12 @@ impl Grant {
 
     /// Whether its loss was not counted before; once. Then no one is told that it was given up.
     pub(super) fn is_first_to_report(&self) -> bool {
-        self.ending.fetch_or(REPORTED | TOLD, Ordering::AcqRel) & REPORTED == 0
+        self.ending.report()
     }
 
     /// Whether its user has given it up, and the listener was not told before; once.
     pub(crate) fn is_first_to_tell(&self) -> bool {
-        matches!(self.state(), State::Released | State::Closed)
-            && self.ending.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0
+        matches!(self.state(), State::Released | State::Closed) && self.ending.tell()
     }
 
     pub(crate) fn is_shared(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The threads of one client, and the queues in which its callers wait.
 
 pub(crate) mod callbacks;
+mod ending;
 pub(crate) mod grant;
 pub(crate) mod local_queue;
 pub(crate) mod loss_callbacks;

@@ -216,14 +216,15 @@ mod tests {
         assert_eq!((read.p99(), read.mean(), read.max(), read.count()), Default::default());
         assert_eq!(Histogram::default().p50(), Duration::ZERO);
         let extreme = AtomicHistogram::default();
-        [Duration::ZERO, Duration::from_secs(1 << 40)].map(|duration| extreme.record(duration));
+        [Duration::ZERO, Duration::from_secs(1 << 40)].into_iter().for_each(|duration| extreme.record(duration));
         assert_eq!(extreme.read().quantile(1.0), Duration::from_nanos(u64::MAX));
     }
 
     #[test]
     fn the_coarse_scale_counts_what_is_below_its_ends() {
         let recorded = AtomicHistogram::default();
-        [1, 1_500, 5_000, 5_000_000, 1 << 60].map(|nanos| recorded.record(Duration::from_nanos(nanos)));
+        let nanos = [1, 1_500, 5_000, 5_000_000, 1 << 60];
+        nanos.into_iter().for_each(|nanos| recorded.record(Duration::from_nanos(nanos)));
         let coarse: Vec<_> = recorded.read().cumulated().collect();
         assert_eq!(coarse[0], (Duration::from_nanos(1 << 10), 1));
         assert_eq!(coarse[1], (Duration::from_nanos(1 << 12), 2));
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn two_histograms_add_up() {
         let recorded = AtomicHistogram::default();
-        [1_500, 5_000].map(|nanos| recorded.record(Duration::from_nanos(nanos)));
+        [1_500, 5_000].into_iter().for_each(|nanos| recorded.record(Duration::from_nanos(nanos)));
         let mut sum = Histogram::default();
         sum.add(&recorded.read());
         sum.add(&recorded.read());

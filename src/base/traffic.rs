@@ -89,8 +89,9 @@ mod tests {
     fn a_connection_that_breaks_is_replaced_once() {
         let traffic = Arc::new(Traffic::default());
         let (first, second) = (Meter::opened(&traffic), Meter::opened(&traffic));
-        first.clone().broke();
+        let twin = first.clone();
         first.broke();
+        twin.broke();
         second.ends();
         second.broke();
         assert_eq!(traffic.counts(), TrafficCounts { opened: 2, broken: 1, ..TrafficCounts::default() });
