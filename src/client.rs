@@ -8,6 +8,8 @@ use crate::base::node_status::NodeStatus;
 use crate::builder::Builder;
 use crate::fencing::FencedValue;
 use crate::session::Shared;
+use crate::snapshot::Snapshot;
+use crate::stats::Stats;
 use crate::sync::counting_semaphore::CountingSemaphore;
 use crate::sync::fair_mutex::FairMutex;
 use crate::sync::latch::CountDownLatch;
@@ -191,6 +193,44 @@ impl LockClient {
     #[must_use]
     pub fn token_rounds(&self) -> u64 {
         self.shared.store.token_rounds()
+    }
+
+    /// What the client has done since it was built, in figures. Takes a few microseconds, and copies
+    /// some kilobytes; no I/O, and it waits for none. In a forked child they are all zero.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = leasehold::LockClient::in_memory();
+    /// drop(client.lock("job")?);
+    /// let stats = client.stats();
+    /// assert_eq!(stats.total().granted_at_once(), 1);
+    /// println!("{stats}");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.shared)
+    }
+
+    /// What the client holds and what it waits for at this moment. No I/O, and it waits for none:
+    /// it works while a server hangs. Empty in a forked child.
+    ///
+    /// It takes mutexes for a moment, so it must not be called inside a signal handler. Let a thread
+    /// wait for the signal and call it, as the chapter
+    /// [operations](crate::guide::operations#a-job-hangs) shows.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = leasehold::LockClient::in_memory();
+    /// let _guard = client.lock("job")?;
+    /// let snapshot = client.snapshot();
+    /// assert_eq!(snapshot.holds()[0].name(), "job");
+    /// println!("{snapshot}");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(&self.shared)
     }
 
     /// The random identity of this client: the first part of its holder ids in Redis.

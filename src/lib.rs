@@ -22,6 +22,7 @@
 //! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 13 crates more, three of which only build ring, for which they need a C compiler |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more |
+//! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. Four small crates more |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock
@@ -134,7 +135,7 @@
 //! | [`guide::shutdown`] | How do I end a program cleanly? |
 //! | [`guide::testing`] | How do I test code that takes locks? |
 //! | [`guide::redisson`] | What do Java and Rust services share, and where do they differ? |
-//! | [`guide::operations`] | Which log lines, permissions, keys and limits matter in production? |
+//! | [`guide::operations`] | Which log lines, figures, permissions, keys and limits matter in production? What do I do when a job hangs? |
 //!
 //! # In Redis
 //!
@@ -163,23 +164,31 @@ pub mod guide;
 mod in_memory;
 pub mod interop;
 mod session;
+mod snapshot;
+mod stats;
 mod store;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use base::cancel::CancelToken;
+pub use base::counters::Figures;
 pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::escape::{escape_name, unescape_name};
+pub use base::histogram::Histogram;
+pub use base::listener::{Listener, LockInfo};
 pub use base::loss::{Loss, LossReason, RenewalTrouble};
 pub use base::node_status::{NodeState, NodeStatus};
+pub use base::primitive::Primitive;
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;
 pub use builder::Builder;
 #[cfg(feature = "postgres")]
 pub use builder::POSTGRES_SCHEMA;
 pub use client::LockClient;
+pub use snapshot::{Blocker, Deadlock, HoldInfo, Snapshot, ThreadInfo, WaitInfo};
+pub use stats::{NameStats, Stats};
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};
 pub use sync::fair_mutex::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};
 pub use sync::handle::LockHolder;

@@ -1,13 +1,14 @@
 //! What the store granted to one holder: its lease, and whom to notify when it is lost.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::callbacks::{Callback, OnLost, OnTrouble, Place};
+use crate::background::ending::Ending;
 use crate::background::run::{RunLength, Turn};
 use crate::background::share::Share;
 use crate::base::cancel::CancelToken;
@@ -30,12 +31,6 @@ pub(crate) enum RenewalPolicy {
     Fixed,
 }
 
-/// A request took the hold anew where it was missing, beside the release or behind it.
-const PUT_BACK: u8 = 1;
-/// The release is over, and nobody waits for its outcome.
-const GIVEN_UP: u8 = 2;
-/// It has left its share.
-const LEFT: u8 = 4;
 /// For long leases: the default lease, so that they are visited as often as others.
 const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
 /// For a lock that others share. A reader of another library may arrive at any time, and each of
@@ -68,8 +63,8 @@ pub(crate) struct Grant {
     /// The instant before the acquire went out, from which the first renewal counts. All turns of a
     /// run have that of the first.
     pub(crate) asked_at: Moment,
-    /// When this turn began, or the member of a share came.
-    pub(super) began: Moment,
+    /// When its user got it: for the first turn of a run, when it was asked for.
+    pub(crate) since: Moment,
     /// Its turn in a [run](crate::background::run); `None`: it never passes on.
     pub(crate) turn: Option<Turn>,
     /// Of a read hold that other threads of the client may [join](crate::background::share).
@@ -84,8 +79,7 @@ pub(crate) struct Grant {
     is_last_turn: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
-    /// [`PUT_BACK`], [`GIVEN_UP`] and [`LEFT`].
-    ending: AtomicU8,
+    ending: Ending,
     /// Locked while they are used to change the lease.
     pub(super) ends: Mutex<Ends>,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
@@ -155,7 +149,7 @@ impl Grant {
             span,
             renewal_policy,
             asked_at: sent_at,
-            began: sent_at,
+            since: sent_at,
             turn: None,
             share: None,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
@@ -163,7 +157,7 @@ impl Grant {
             gone: AtomicBool::new(false),
             is_last_turn: AtomicBool::new(false),
             renewed_no_more: AtomicBool::new(false),
-            ending: AtomicU8::new(0),
+            ending: Ending::default(),
             ends,
             shared,
             due: AtomicU64::new(NOT_SCHEDULED),
@@ -198,7 +192,7 @@ impl Grant {
         // A renewal may have been confirmed since the acquire; never more than that.
         let end = self.ends.lock().own();
         Self {
-            began: now,
+            since: now,
             turn: self.turn.map(|turn| turn.next(now)),
             share: self.share.clone(),
             lease: Lease::new(end),
@@ -263,8 +257,7 @@ impl Grant {
     /// threads have the same hold there. A member leaves its share once: a lease that has ended by
     /// time is given up by the watchdog, and by its guard.
     pub(crate) fn leaves_last(&self) -> bool {
-        let leaves = || self.ending.fetch_or(LEFT, Ordering::AcqRel) & LEFT == 0;
-        self.share.as_ref().is_none_or(|share| leaves() && share.leave())
+        self.share.as_ref().is_none_or(|share| self.ending.leave() && share.leave())
     }
 
     /// How long its run is up to now.
@@ -409,13 +402,28 @@ impl Grant {
     /// end](Self::release_is_over). Sent beside the release, the undo could run first, and the
     /// release would find no hold and report a loss.
     pub(crate) fn was_put_back(&self) -> bool {
-        self.ending.fetch_or(PUT_BACK, Ordering::AcqRel) & GIVEN_UP != 0
+        self.ending.put_back()
     }
 
     /// The release is over. Whether the hold was [put back](Self::was_put_back) beside it and has
     /// to be undone.
     pub(crate) fn release_is_over(&self) -> bool {
-        self.ending.fetch_or(GIVEN_UP, Ordering::AcqRel) & PUT_BACK != 0
+        self.ending.give_up()
+    }
+
+    /// How long it has lasted up to now.
+    pub(crate) fn held(&self) -> Duration {
+        self.now().since(self.since)
+    }
+
+    /// Whether its loss was not counted before; once. Then no one is told that it was given up.
+    pub(super) fn is_first_to_report(&self) -> bool {
+        self.ending.report()
+    }
+
+    /// Whether its user has given it up, and the listener was not told before; once.
+    pub(crate) fn is_first_to_tell(&self) -> bool {
+        matches!(self.state(), State::Released | State::Closed) && self.ending.tell()
     }
 
     pub(crate) fn is_shared(&self) -> bool {

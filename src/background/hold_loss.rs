@@ -90,7 +90,7 @@ impl Grant {
         let (how, at) = self.lease.lost()?;
         let loss = self.loss.get_or_init(|| {
             let (reason, cause) = self.explain(how, at);
-            Box::new(Loss::new(reason, cause, at.since(self.began)))
+            Box::new(Loss::new(reason, cause, at.since(self.since)))
         });
         Some((**loss).clone())
     }
@@ -99,7 +99,7 @@ impl Grant {
     /// to give it up.
     #[cold]
     pub(crate) fn loss_now(&self) -> Loss {
-        let taken_away = || Loss::new(LossReason::TakenAway, None, self.now().since(self.began));
+        let taken_away = || Loss::new(LossReason::TakenAway, None, self.now().since(self.since));
         self.loss().unwrap_or_else(taken_away)
     }
 

@@ -103,13 +103,15 @@ impl LocalQueues {
     }
 
     /// Blocks until the caller is the leader of the queue for the name, or `cancel` is cancelled.
-    /// `piggyback` makes the acquire that the caller leaves in the queue if it has to wait there.
+    /// `piggyback` makes the acquire that the caller leaves in the queue if it has to wait there;
+    /// `begins` is called before it waits, without any mutex.
     pub(crate) fn queue(
         &self,
         name: &LockName,
         deadline: Deadline,
         cancel: Option<&CancelToken>,
         piggyback: impl FnOnce() -> Option<Piggyback>,
+        begins: impl FnOnce(),
     ) -> EnqueueOutcome<'_> {
         let membership = self.enter(&name.key);
         let waiter = {
@@ -127,6 +129,7 @@ impl LocalQueues {
             state.waiters.push_back(waiter.clone());
             waiter
         };
+        begins();
         let _woken = cancel.map(|token| token.wakes(waiter.clone()));
         match waiter.wait(deadline) {
             // If it was made the leader in the meantime, it stays: the role must not be lost with a
@@ -468,7 +471,7 @@ mod tests {
         deadline: Deadline,
         cancel: Option<&CancelToken>,
     ) -> EnqueueOutcome<'s> {
-        local_queues.queue(&lock_name(), deadline, cancel, piggyback)
+        local_queues.queue(&lock_name(), deadline, cancel, piggyback, || ())
     }
 
     fn lock_name() -> Arc<LockName> {
@@ -573,7 +576,7 @@ mod tests {
         let local_queues = LocalQueues::default();
         let lead = |name: &str| {
             let name = LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap();
-            match local_queues.queue(&name, Deadline::Never, None, || None) {
+            match local_queues.queue(&name, Deadline::Never, None, || None, || ()) {
                 EnqueueOutcome::Leader(leader) => leader,
                 _ => panic!("{name:?} has no other members"),
             }

@@ -17,16 +17,22 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::background::callbacks::{Callback, OnLost, OnTrouble};
 use crate::background::grant::{Grant, tick};
-use crate::base::error::{ErrorKind, Result};
+use crate::background::observer::Observer;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::State;
+use crate::base::listener::{Listener, LockInfo};
+use crate::base::lock_name::LockName;
 use crate::base::loss::{Loss, RenewalTrouble};
 
 /// How many callbacks run at once; the others queue behind them. Many leases are lost together when
 /// a server stays unreachable.
 const MOST_CALLERS: usize = 16;
 
-#[derive(Default)]
+/// With so many callbacks in the queue the listener is told nothing: it has blocked for long.
+const MOST_UNTOLD: usize = 10_000;
+
 pub(crate) struct LossCallbacks {
+    pub(super) observer: Arc<Observer>,
     list: Mutex<List>,
     changed: Condvar,
     due: Mutex<Due>,
@@ -53,6 +59,7 @@ struct Due {
 enum Call {
     OnLost(Box<dyn FnOnce(&Loss) + Send>, Loss),
     OnTrouble(Arc<OnTrouble>, RenewalTrouble),
+    Listener(Box<dyn FnOnce() + Send>),
 }
 
 impl Call {
@@ -60,11 +67,16 @@ impl Call {
         match self {
             Self::OnLost(callback, loss) => callback(&loss),
             Self::OnTrouble(callback, trouble) => callback.call(&trouble),
+            Self::Listener(tell) => tell(),
         }
     }
 }
 
 impl LossCallbacks {
+    pub(crate) fn new(observer: Arc<Observer>) -> Self {
+        Self { observer, list: Mutex::default(), changed: Condvar::new(), due: Mutex::default() }
+    }
+
     /// Runs `callback` when `grant` is lost, or at once if it is lost already; unless its guard has
     /// taken it back.
     pub(crate) fn watch(self: &Arc<Self>, client_name: &str, grant: &Arc<Grant>, callback: &OnLost) {
@@ -103,7 +115,43 @@ impl LossCallbacks {
     /// The lease was lost, or given up by closing the client: runs those of its callbacks that have
     /// not run yet.
     pub(crate) fn report(self: &Arc<Self>, grant: &Grant) {
+        if grant.state() == State::Lost {
+            self.observe_loss(grant);
+        }
         self.run_all(grant.take_callbacks(), || grant.loss_now());
+    }
+
+    /// Every thread that detects a loss comes here, or the one whose release found no hold: it is
+    /// counted once for each hold.
+    pub(crate) fn observe_loss(self: &Arc<Self>, grant: &Grant) {
+        if !grant.is_first_to_report() {
+            return;
+        }
+        let loss = grant.loss_now();
+        self.observer.hold_lost(&grant.name, loss.reason());
+        if grant.state() == State::Lost {
+            self.observer.hold_ended(&grant.name, loss.held_for());
+        }
+        self.tell(&grant.name, move |listener, lock| listener.lost(lock, &loss));
+    }
+
+    pub(super) fn observe_renewal_failure(self: &Arc<Self>, grant: &Grant, error: &Error) {
+        self.observer.renewed(&grant.name, false);
+        if self.observer.has_listener() {
+            let (error, left) = (error.clone(), grant.remaining());
+            self.tell(&grant.name, move |listener, lock| listener.renewal_failed(lock, &error, left));
+        }
+    }
+
+    /// Tells the listener on a thread for callbacks: a listener that blocks must not keep the
+    /// watchdog from renewing.
+    fn tell(self: &Arc<Self>, name: &Arc<LockName>, tell: impl FnOnce(&dyn Listener, &LockInfo<'_>) + Send + 'static) {
+        if !self.observer.has_listener() || self.due.lock().queue.len() >= MOST_UNTOLD {
+            return;
+        }
+        let (observer, name) = (self.observer.clone(), name.clone());
+        let call = Call::Listener(Box::new(move || observer.tell_of(&name.name, name.kind.into(), tell)));
+        self.enqueue(std::iter::once(call));
     }
 
     /// Runs or drops the callbacks that a guard took back, after it was given up with this outcome.
@@ -113,7 +161,7 @@ impl LossCallbacks {
         given_up: &Result<()>,
         loss: impl FnOnce() -> Loss,
     ) {
-        match given_up.as_ref().map_err(crate::base::error::Error::kind) {
+        match given_up.as_ref().map_err(Error::kind) {
             Err(ErrorKind::Lost | ErrorKind::Closed) => self.run_all(callbacks, loss),
             _ => drop(callbacks),
         }
@@ -138,7 +186,7 @@ impl LossCallbacks {
     }
 
     /// Calls whoever wants to know that a renewal has failed.
-    pub(crate) fn tell(self: &Arc<Self>, callbacks: Vec<Arc<OnTrouble>>, trouble: &RenewalTrouble) {
+    pub(crate) fn tell_of_trouble(self: &Arc<Self>, callbacks: Vec<Arc<OnTrouble>>, trouble: &RenewalTrouble) {
         self.enqueue(callbacks.into_iter().map(|callback| Call::OnTrouble(callback, trouble.clone())));
     }
 

@@ -1,11 +1,13 @@
 //! The threads of one client, and the queues in which its callers wait.
 
 pub(crate) mod callbacks;
+mod ending;
 pub(crate) mod grant;
 mod hold_loss;
 pub(crate) mod local_queue;
 pub(crate) mod loss_callbacks;
 pub(crate) mod notifications;
+pub(crate) mod observer;
 mod phase;
 pub(crate) mod piggyback;
 mod queue_map;

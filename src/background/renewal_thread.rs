@@ -38,6 +38,8 @@ pub(super) struct Table {
     pub(super) undos: Vec<Undo>,
     /// While some undos are being resolved: until when the last of them can stand.
     pub(super) resolving_until: Option<Moment>,
+    /// How many these are.
+    pub(super) resolving: usize,
     /// Nothing is resolved before this: the back-off after a failure.
     pub(super) resolve_from: Moment,
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is
@@ -106,6 +108,7 @@ impl Inner {
             due: Schedule::default(),
             undos: Vec::new(),
             resolving_until: None,
+            resolving: 0,
             resolve_from: Moment::from_nanos(0),
             planned: None,
             visit_all: false,
@@ -314,6 +317,9 @@ impl Inner {
         let now = self.clock.now();
         match outcome {
             Renewed::Held { sent_at, again, beside } => {
+                if !renewal.lease.is_zero() {
+                    self.loss_callbacks.observer.renewed(&grant.name, true);
+                }
                 // Before the renewal is confirmed, or the grant would for a moment have too late an
                 // end.
                 grant.inspected(sent_at, beside);
@@ -341,9 +347,10 @@ impl Inner {
                 now
             }
             Renewed::Failed(error) => {
+                self.loss_callbacks.observe_renewal_failure(grant, &error);
                 news.debug(|| format!("renewing {:?} failed, trying again: {}", grant.name.name, error.chain()));
                 if let Some((callbacks, trouble)) = grant.renewal_failed(&error, now) {
-                    self.loss_callbacks.tell(callbacks, &trouble);
+                    self.loss_callbacks.tell_of_trouble(callbacks, &trouble);
                 }
                 now.plus(pause.min(grant.span / 10))
             }
@@ -373,6 +380,7 @@ impl Inner {
         let mut table = self.table.lock();
         let mut undos = std::mem::take(&mut table.undos);
         table.resolving_until = undos.iter().map(|undo| undo.expires).max();
+        table.resolving = undos.len();
         drop(table);
         if undos.is_empty() {
             return false;
@@ -381,6 +389,7 @@ impl Inner {
         self.store.resolve(&mut undos);
         let mut table = self.table.lock();
         table.resolving_until = None;
+        table.resolving = 0;
         // One batch a round: what is due for renewal goes first.
         let progress = undos.len() < before;
         table.resolve_from = if progress {

@@ -112,6 +112,12 @@ impl Watchdog {
         (table.undos.clone(), table.resolving_until)
     }
 
+    /// How many undos are not done, those that the thread is at included.
+    pub(crate) fn open_undos(&self) -> usize {
+        let table = self.inner.table.lock();
+        table.undos.len() + table.resolving
+    }
+
     /// Asks the thread to end after a last attempt to resolve what is unresolved, and waits for it
     /// until `deadline`. False: it is still in its I/O, and ends afterwards.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {

@@ -84,6 +84,40 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    pub(crate) const ALL: [Self; 19] = [
+        Self::InvalidInput,
+        Self::Lost,
+        Self::Unreachable,
+        Self::NoQuorum,
+        Self::NotReplicated,
+        Self::NotReady,
+        Self::Denied,
+        Self::Tls,
+        Self::WrongType,
+        Self::ReadOnly,
+        Self::Full,
+        Self::Protocol,
+        Self::Unsupported,
+        Self::Closed,
+        Self::Cancelled,
+        Self::Forked,
+        Self::Stale,
+        Self::Conflict,
+        Self::Server,
+    ];
+
+    /// The name of the kind as a label of metrics.
+    pub(crate) fn label(self) -> String {
+        let mut label = String::new();
+        for (place, c) in format!("{self:?}").char_indices() {
+            if c.is_uppercase() && place > 0 {
+                label.push('_');
+            }
+            label.extend(c.to_lowercase());
+        }
+        label
+    }
+
     /// See [`Error::is_outage`].
     pub(crate) fn is_outage(self) -> bool {
         match self {
@@ -288,6 +322,36 @@ mod tests {
         for kind in [ErrorKind::Lost, ErrorKind::Denied, ErrorKind::Tls, ErrorKind::Conflict, ErrorKind::Server] {
             assert!(!of(kind).is_outage() && !of(kind).is_transient(), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn all_kinds_are_listed() {
+        // A new kind is missing here, and then there.
+        let place = |kind: ErrorKind| match kind {
+            ErrorKind::InvalidInput => 0,
+            ErrorKind::Lost => 1,
+            ErrorKind::Unreachable => 2,
+            ErrorKind::NoQuorum => 3,
+            ErrorKind::NotReplicated => 4,
+            ErrorKind::NotReady => 5,
+            ErrorKind::Denied => 6,
+            ErrorKind::Tls => 7,
+            ErrorKind::WrongType => 8,
+            ErrorKind::ReadOnly => 9,
+            ErrorKind::Full => 10,
+            ErrorKind::Protocol => 11,
+            ErrorKind::Unsupported => 12,
+            ErrorKind::Closed => 13,
+            ErrorKind::Cancelled => 14,
+            ErrorKind::Forked => 15,
+            ErrorKind::Stale => 16,
+            ErrorKind::Conflict => 17,
+            ErrorKind::Server => 18,
+        };
+        for (number, kind) in ErrorKind::ALL.into_iter().enumerate() {
+            assert_eq!((place(kind), kind as usize), (number, number));
+        }
+        assert_eq!(ErrorKind::NoQuorum.label(), "no_quorum");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use crate::base::counters::Counters;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// The longest name in bytes, including the prefix. A store could take more, but every request
@@ -47,6 +48,8 @@ pub(crate) struct LockName {
     pub(crate) name: Arc<str>,
     /// The name with the client's prefix. Identifies the lock within a client.
     pub(crate) key: Arc<str>,
+    /// What is counted of it, if that is reported or it was waited for.
+    pub(crate) counters: OnceLock<Arc<Counters>>,
     spelling: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
@@ -66,12 +69,13 @@ impl LockName {
         let key: Arc<str> = key.into();
         // Mostly there is no prefix: then one text serves as both.
         let name = if prefix.is_empty() { key.clone() } else { name.into() };
-        Ok(Self { kind, name, key, spelling: OnceLock::new() })
+        Ok(Self { kind, name, key, counters: OnceLock::new(), spelling: OnceLock::new() })
     }
 
     /// The same name with another kind.
     pub(crate) fn of_kind(&self, kind: Kind) -> Self {
-        Self { kind, name: self.name.clone(), key: self.key.clone(), spelling: OnceLock::new() }
+        let (name, key) = (self.name.clone(), self.key.clone());
+        Self { kind, name, key, counters: OnceLock::new(), spelling: OnceLock::new() }
     }
 
     /// The store's names for it (keys, channels, nodes), made at the first request and kept.

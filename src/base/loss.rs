@@ -25,6 +25,22 @@ pub enum LossReason {
     Closed,
 }
 
+impl LossReason {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::NotRenewed, Self::TakenAway, Self::MaxHold, Self::FixedLease, Self::Closed];
+
+    /// The name of the reason as a label of metrics.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::NotRenewed => "not_renewed",
+            Self::TakenAway => "taken_away",
+            Self::MaxHold => "max_hold",
+            Self::FixedLease => "fixed_lease",
+            Self::Closed => "closed",
+        }
+    }
+}
+
 /// How a hold was lost. `Display` writes one line for people, with the cause.
 #[derive(Debug, Clone)]
 pub struct Loss {
@@ -119,6 +135,13 @@ impl fmt::Display for RenewalTrouble {
 mod tests {
     use super::*;
     use crate::base::error::ErrorKind;
+
+    #[test]
+    fn all_reasons_are_listed() {
+        let listed = LossReason::ALL.map(|reason| reason as usize);
+        assert_eq!(listed, [0, 1, 2, 3, 4]);
+        assert_eq!(LossReason::Closed as usize + 1, LossReason::ALL.len());
+    }
 
     #[test]
     fn one_line_says_what_why_and_after_how_long() {

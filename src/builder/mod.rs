@@ -2,6 +2,7 @@
 
 mod cluster;
 mod credentials;
+mod observed;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod redlock;
@@ -23,9 +24,10 @@ use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::ClientId;
 use crate::base::limits::check_lease;
+use crate::base::listener::Listener;
 use crate::base::lock_name::MAX_NAME_BYTES;
+use crate::base::traffic::Traffic;
 use crate::client::LockClient;
-use crate::session::{Config, Shared};
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 #[cfg(feature = "tls")]
@@ -89,6 +91,9 @@ pub struct Builder {
     create_schema: bool,
     #[cfg(feature = "zookeeper")]
     zookeeper: ZooKeeperOptions,
+    listener: Option<Arc<dyn Listener>>,
+    /// Of all connections of the client that is built.
+    traffic: Arc<Traffic>,
     busy_poll: bool,
     lazy: bool,
 }
@@ -125,6 +130,8 @@ impl Builder {
             create_schema: true,
             #[cfg(feature = "zookeeper")]
             zookeeper: ZooKeeperOptions::default(),
+            listener: None,
+            traffic: Arc::default(),
             busy_poll: true,
             lazy: false,
         }
@@ -301,9 +308,10 @@ impl Builder {
         self.build_with(Arc::new(SystemClock))
     }
 
-    #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "TLS reads its files"))]
     pub(crate) fn build_with(mut self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let io_timeout = self.check()?;
+        // A builder may make several clients.
+        self.traffic = Arc::default();
         if self.names_postgres() {
             return self.build_postgres(io_timeout, clock);
         }
@@ -320,7 +328,7 @@ impl Builder {
         } else {
             Arc::new(self.redis_store(io_timeout, &id, &clock)?)
         };
-        let client = self.client(id, io_timeout, store, clock);
+        let client = self.client_of_servers(id, io_timeout, store, clock);
         if redlock {
             client.shared().watchdog.begin()?;
         }
@@ -346,7 +354,7 @@ impl Builder {
     fn build_postgres(self, io_timeout: Duration, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let id = ClientId::random(self.waiter_timeout);
         let store = Arc::new(self.postgres_store(io_timeout, &id, &clock)?);
-        Ok(self.client(id, io_timeout, store, clock))
+        Ok(self.client_of_servers(id, io_timeout, store, clock))
     }
 
     #[cfg(not(feature = "postgres"))]
@@ -373,25 +381,7 @@ impl Builder {
         }
         let store = Arc::new(MemoryStore::new(memory, self.waiter_timeout));
         let id = ClientId::random(self.waiter_timeout);
-        Ok(self.client(id, io_timeout, store, memory.clock.clone()))
-    }
-
-    fn client(
-        self,
-        id: ClientId,
-        io_timeout: Duration,
-        store: Arc<dyn LockStore>,
-        clock: Arc<dyn Clock>,
-    ) -> LockClient {
-        let config = Config {
-            lease: self.lease,
-            io_timeout,
-            key_prefix: self.key_prefix,
-            max_hold: self.max_hold,
-            fencing: self.fencing,
-            outage_timeout: self.outage_timeout.unwrap_or(self.lease),
-        };
-        LockClient::new(Shared::new(config, self.client_name, id, store, clock))
+        Ok(self.client(id, io_timeout, store, memory.clock.clone(), None))
     }
 
     /// All cross-checks in one place. Returns the I/O timeout.

@@ -56,6 +56,7 @@ impl Builder {
             #[cfg(feature = "tls")]
             tls,
             known: Known::default(),
+            traffic: self.traffic.clone(),
         };
         let store = PostgresStore::new(PostgresSettings {
             server,

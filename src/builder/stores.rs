@@ -27,8 +27,8 @@ impl Builder {
     }
 
     pub(super) fn endpoint(&self, url: &str) -> Result<Target> {
-        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "it takes the settings of TLS"))]
         let mut endpoint = Endpoint::parse(url, self.credentials.as_ref())?;
+        endpoint.count_in(&self.traffic);
         #[cfg(feature = "tls")]
         self.secure(&mut endpoint);
         Ok(endpoint.into())
@@ -36,8 +36,9 @@ impl Builder {
 
     /// The one server, or whichever is the master of the sentinels.
     fn target(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<Target> {
-        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "they take the settings of TLS"))]
         if let Some(mut urls) = self.sentinel_urls()? {
+            // What sentinels are asked is no traffic of locks.
+            urls.server.count_in(&self.traffic);
             #[cfg(feature = "tls")]
             self.secure_sentinels(&mut urls);
             // The watchdog waits for them as well.

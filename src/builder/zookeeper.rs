@@ -55,7 +55,7 @@ impl Builder {
     pub(super) fn build_zookeeper(self, io_timeout: Duration, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let id = ClientId::random(self.waiter_timeout);
         let store = Arc::new(self.zookeeper_store(io_timeout, &clock)?);
-        Ok(self.client(id, io_timeout, store, clock))
+        Ok(self.client_of_servers(id, io_timeout, store, clock))
     }
 
     fn zookeeper_store(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<ZooKeeperStore> {
@@ -82,6 +82,7 @@ impl Builder {
             addresses: url.hosts,
             digest: url.digest,
             clock: clock.clone(),
+            traffic: self.traffic.clone(),
         };
         let client = ClientSettings {
             servers,

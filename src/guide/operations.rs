@@ -42,6 +42,7 @@
 //! | the sentinels name another master | a failover. All holds are renewed there at once | look for lines about lost leases |
 //! | a failover would not be noticed, and the cause; the sentinels name the master again | too few sentinels can be asked, or they do not agree. What is connected goes on | bring them back; they matter most when the master fails |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
+//! | the listener of this client panicked | a bug in your [`Listener`](crate::Listener). Logged once; the call went on | fix it |
 //! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
 //!
 //! At DEBUG: connections, each failed renewal, unknown outcomes that cannot be resolved yet, a jump
@@ -127,6 +128,66 @@
 //! alert when fewer than all masters vote: you have used up part of your reserve. Also watch
 //! [`token_rounds`](crate::LockClient::token_rounds): if it grows quickly, a clock is behind.
 //!
+//! # Figures
+//!
+//! [`LockClient::stats`](crate::LockClient::stats) says what a client has done since it was built,
+//! without I/O: for each primitive, for the 64 names that matter most, and for its connections.
+//! `Display` writes a table for people; [`to_prometheus`](crate::Stats::to_prometheus) the text for
+//! a scrape (the example `metrics` serves it over a socket); with the cargo feature `metrics`,
+//! `Stats::publish` sets the same figures at the recorder of that crate. Counting costs no mutex on
+//! the path of a call.
+//!
+//! | metric | what it says | alarm |
+//! |---|---|---|
+//! | `leasehold_lost_total` | holds that were lost: somebody else may have had the lock meanwhile | any increase, if a job without [fencing](crate::guide::fencing) uses it |
+//! | `leasehold_renewal_failures_total` | renewals that failed and are tried again: leases run out if it goes on for most of a lease | while it grows for longer than a third of the lease |
+//! | `leasehold_unknown_outcomes` | requests that may have run; each can keep a lock taken for a lease | above 0 for longer than a lease |
+//! | `leasehold_errors_total{error=..}` | calls that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `denied`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
+//! | `leasehold_calls_total{outcome=..}` | how calls ended: `granted_at_once`, `granted_after_wait`, `reentered`, `busy` (a `try_` call), `timed_out`, `stopped` (the client was closed), `failed`. Each call is in one of them | a share of `timed_out` that is unusual |
+//! | `leasehold_contended_total` | calls that found it taken; divide it by all calls | |
+//! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long calls waited that had to, whatever their outcome | p99 above what your callers accept |
+//! | `leasehold_hold_seconds`, `leasehold_hold_max_seconds` | how long holds lasted that are over; those that last are in the [snapshot](#a-job-hangs) | p99 near the lease of a fixed lease, or far above what the job takes |
+//! | `leasehold_waiting`, `leasehold_holds` | calls that wait, and holds, now | `waiting` that stays above 0 while nothing is granted |
+//! | `leasehold_hand_overs_total{how=..}` | grants that came from another thread of the client: `passed_on` and `joined` without a request, `with_release` in the request of the release | |
+//! | `leasehold_renewals_total` | renewals that were confirmed | none, while leases are held for long |
+//! | `leasehold_connections_broken_total`, `leasehold_reconnects_total` | connections that the other end closed or that did not answer in time, and those made in their place | a steady increase: an idle timeout of a proxy, or a server that restarts |
+//! | `leasehold_requests_total`, `leasehold_sent_bytes_total`, `leasehold_received_bytes_total` | what goes to the servers of the locks (sentinels not included); a client in memory has none of these | |
+//! | `leasehold_name_..{name=..}` | calls, contention, waiting, holding and losses of the names with the most waiting time | which name to look at first |
+//!
+//! The first 64 names of a client have figures of their own. From then on, a name that was waited
+//! for longer, in all, takes the place of the one that was waited for least: its counter begins
+//! again where it stood, so use `rate` over a time and not the counts themselves. Names are label
+//! values, so a program with a name for each customer shows those in its metrics.
+//!
+//! A [`Listener`](crate::Listener) is told of each event as it happens, for spans of a tracer.
+//!
+//! # A job hangs
+//!
+//! [`LockClient::snapshot`](crate::LockClient::snapshot) says what the client holds and waits for
+//! now, with threads and times. It asks no server, so it works while one hangs. Let a thread of
+//! your program print it when the process gets `SIGUSR1` (not the handler itself: a snapshot takes
+//! mutexes, which the interrupted thread may hold):
+//!
+//! ```text
+//! let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGUSR1])?;
+//! let client = client.clone();
+//! std::thread::spawn(move || signals.forever().for_each(|_| eprintln!("{}\n{}", client.snapshot(), client.stats())));
+//! ```
+//!
+//! Then, from the lines to the cause:
+//!
+//! | line | cause | what to do |
+//! |---|---|---|
+//! | `deadlock: "a" waits for "b" ("x"), "b" waits for "a" ("y")` | two threads take two locks in different orders | take them as one with [`multi`](crate::LockClient::multi), or in one order everywhere; until then a timeout frees both |
+//! | `waiting "x" .. held by "worker-3"` | a thread of this process has it | find the thread by its name in a thread dump: it is at its job, or waits for something that is no lock |
+//! | `waiting "x" .. held by an owned guard that "worker-3" took` | a guard that moved, perhaps into a queue or a struct that nobody drops | look for who has the guard now |
+//! | `waiting "x" .. another client has it` | another process | [ask the server](#looking-at-a-lock) who; then take the snapshot there |
+//! | `waiting "x" ..` for long, and the server says that it is free | the client cannot ask: look for `leasehold_errors_total`, broken connections, and [`nodes`](crate::LockClient::nodes) | bring the server back; the call ends after [`outage_timeout`](crate::Builder::outage_timeout) |
+//! | `held .. lease ends in 0.4s (its last renewal failed)` | renewals fail | the [log line](#log-lines) has the cause |
+//! | `held .. LOST` | the job goes on after its lock was lost | let it check [`ensure_held`](crate::ReentrantMutexGuard::ensure_held), see [`losing_a_lock`](crate::guide::losing_a_lock) |
+//! | `held .. its release is under way` | the server does not answer the release | as for a server that hangs |
+//! | no line about the job's lock | it waits for something else | a thread dump |
+//!
 //! # Connections
 //!
 //! | connection | how many per client |
@@ -151,7 +212,7 @@
 //! | `lh-renew-<client name>` | renews leases, notices losses, resolves unknown outcomes; with Redlock it probes masters | the first hold |
 //! | `lh-notify-<client name>` | receives release messages | the first wait |
 //! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` |
-//! | `lh-on-lost` | runs callbacks; up to 16 at once, each ends when nothing is left to run | a loss |
+//! | `lh-on-lost` | runs callbacks, and tells the [listener](crate::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
 //! | `lh-sentinel-<client name>` | watches the [sentinels](crate::Builder::sentinel) for failovers | the first connection |
 //! | `lh-cluster`, `lh-connect`, `lh-renew-node` | in a cluster: ask all nodes for its slots, connect for messages, renew at several primaries side by side; each ends with its exchange | a slot that has moved, a wait, a renewal |
 //! | `lh-sentinel-ask`, `-sub` | ask all sentinels side by side, for each connect and once a second; each ends with its exchange | a question |

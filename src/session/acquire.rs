@@ -8,6 +8,7 @@ use crate::background::grant::{Grant, RenewalPolicy};
 use crate::background::piggyback::Piggyback;
 use crate::background::run::Turn;
 use crate::base::cancel::CancelToken;
+use crate::base::counters::HandOver;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
@@ -15,6 +16,7 @@ use crate::base::limits::check_lease;
 use crate::base::lock_name::{Kind, LockName};
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::hold::{Hold, Side};
+use crate::session::record::{CallRecord, recorded};
 use crate::session::wait_loop::{Contender, contend};
 use crate::session::{Config, Owner, Shared};
 use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
@@ -73,11 +75,16 @@ pub(crate) fn acquire_for_thread(
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
-    let thread = std::thread::current().id();
-    match Hold::of_thread(shared, &name.key, thread) {
-        Some(hold) => reenter(shared, &hold, name, terms).map(|()| Some(hold)),
-        None => acquire(shared, name, 1, terms, deadline, Owner::Thread(thread)),
-    }
+    recorded(shared, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
+        let thread = std::thread::current().id();
+        match Hold::of_thread(shared, &name.key, thread) {
+            Some(hold) => {
+                record.reenters();
+                reenter(shared, &hold, name, terms).map(|()| Some(hold))
+            }
+            None => acquire(shared, name, 1, terms, deadline, Owner::Thread(thread), record),
+        }
+    })
 }
 
 /// Takes the lock for a guard that is bound to no thread. `None` if it could not be taken by the
@@ -89,18 +96,20 @@ pub(crate) fn acquire_owned(
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
-    let thread = std::thread::current().id();
-    if name.kind == Kind::Write {
-        refuse_upgrade(shared, name, thread)?;
-    }
-    // The guards of a hold of this thread cannot leave it: the thread would wait for itself.
-    if let Some(hold) = Hold::of_thread(shared, &name.key, thread) {
-        refuse_reentry(&hold, name, terms)?;
-    }
-    if deadline == Deadline::Never {
-        refuse_own(shared, name, thread)?;
-    }
-    acquire(shared, name, permits, terms, deadline, Owner::Guard)
+    recorded(shared, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
+        let thread = std::thread::current().id();
+        if name.kind == Kind::Write {
+            refuse_upgrade(shared, name, thread)?;
+        }
+        // The guards of a hold of this thread cannot leave it: the thread would wait for itself.
+        if let Some(hold) = Hold::of_thread(shared, &name.key, thread) {
+            refuse_reentry(&hold, name, terms)?;
+        }
+        if deadline == Deadline::Never {
+            refuse_own(shared, name, thread)?;
+        }
+        acquire(shared, name, permits, terms, deadline, Owner::Guard, record)
+    })
 }
 
 /// Refuses a writer that would wait for a reader of its own thread, for ever.
@@ -205,20 +214,13 @@ fn acquire(
     terms: &Terms,
     deadline: Deadline,
     owner: Owner,
+    record: &mut CallRecord,
 ) -> Result<Option<Hold>> {
     let attempt = AcquireAttempt::new(shared, name, permits, terms.lease, terms.token, terms.cancel.as_ref())?;
     let mut call = LockCall { attempt, terms, owner };
-    if let Some(hold) = call.overtake(deadline)? {
-        return Ok(Some(hold));
-    }
-    // A thread that waits for the lock comes first.
-    if call.joins()
-        && !shared.local_queues.is_occupied(&name.key)
-        && let Some(hold) = call.join()?
-    {
-        return Ok(Some(hold));
-    }
-    contend(&mut call, deadline)
+    let acquired = call.take(deadline);
+    record.take_from(&call.attempt);
+    acquired
 }
 
 /// A call that wins a hold.
@@ -257,18 +259,40 @@ impl<'a> Contender<'a> for LockCall<'a> {
     fn take_turn(&mut self, previous: &Arc<Grant>) -> Result<Option<Hold>> {
         let Self { attempt, terms, owner } = self;
         let grant = previous.next_turn(|now| terms.renewal_policy(now));
-        Hold::take_turn(attempt.shared, previous, grant, *owner, terms.reentrant)
+        let how = if grant.is_member() { HandOver::Joined } else { HandOver::PassedOn };
+        let hold = Hold::take_turn(attempt.shared, previous, grant, *owner, terms.reentrant)?;
+        hold.iter().for_each(|_| attempt.shared.observer.handed_over(attempt.name, how));
+        Ok(hold)
     }
 
     fn on_piggyback_reply(&mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) -> Result<Tried<Hold>> {
         match self.attempt.on_piggyback_reply(acquired, unknowns)? {
-            Tried::Won(granted) => self.begin(granted).map(Tried::Won),
+            Tried::Won(granted) => {
+                let hold = self.begin(granted)?;
+                self.attempt.shared.observer.handed_over(self.attempt.name, HandOver::WithRelease);
+                Ok(Tried::Won(hold))
+            }
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
         }
     }
 }
 
 impl LockCall<'_> {
+    fn take(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
+        if let Some(hold) = self.overtake(deadline)? {
+            return Ok(Some(hold));
+        }
+        let AcquireAttempt { shared, name, .. } = self.attempt;
+        // A thread that waits for the lock comes first.
+        if self.joins()
+            && !shared.local_queues.is_occupied(&name.key)
+            && let Some(hold) = self.join()?
+        {
+            return Ok(Some(hold));
+        }
+        contend(self, deadline)
+    }
+
     /// Whether its hold may pass on to other threads of the client, and theirs to it.
     fn takes_turns(&self) -> bool {
         let Self { attempt, terms, .. } = self;

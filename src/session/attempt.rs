@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::cancel::{CancelToken, cancelled};
+use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::{Kind, LockName};
+use crate::base::primitive::Primitive;
 use crate::session::shared::{Call, Shared};
+use crate::session::waits::WaitEntry;
 use crate::store::{
     Acquire, Acquired, AcquiredAll, Granted, HoldCounts, Release, TokenRule, Undo, UnknownOutcomes, Waiting,
 };
@@ -36,6 +39,9 @@ pub(crate) struct AcquireAttempt<'a> {
     unknown_since: Option<Moment>,
     /// Its queue entry or wait marker may stand at the server.
     has_marker: bool,
+    primitive: Primitive,
+    /// Its place among the waits of the client, once it was found taken.
+    wait: Option<WaitEntry<'a>>,
     /// One did stand there, because the server answered "busy" to a request that leaves it.
     queued: bool,
     /// The last field: unknown outcomes reach the watchdog before the call counts as over.
@@ -61,6 +67,7 @@ impl<'a> AcquireAttempt<'a> {
     ) -> Result<Self> {
         let mut attempt = Self::of_all(shared, name, std::slice::from_ref(name), lease, token, cancel)?;
         attempt.permits = permits;
+        attempt.primitive = name.kind.into();
         Ok(attempt)
     }
 
@@ -89,6 +96,8 @@ impl<'a> AcquireAttempt<'a> {
             unknowns,
             unknown_since: None,
             has_marker: false,
+            primitive: Primitive::Multi,
+            wait: None,
             queued: false,
             _call,
         };
@@ -220,6 +229,37 @@ impl<'a> AcquireAttempt<'a> {
         }
     }
 
+    /// The call was found taken, and waits from now on for its name.
+    pub(crate) fn begins_to_wait(&mut self, deadline: Deadline) {
+        if self.wait.is_none() {
+            self.wait = Some(begin_wait(self.shared, self.name, self.primitive, deadline));
+        }
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    pub(crate) fn primitive(&self) -> Primitive {
+        self.primitive
+    }
+
+    /// A wait that has begun for it.
+    pub(crate) fn note_wait(&mut self, wait: Option<WaitEntry<'a>>) {
+        self.wait = self.wait.take().or(wait);
+    }
+
+    /// It waits for another of its names from now on.
+    pub(crate) fn waits_for(&mut self, name: &'a Arc<LockName>) {
+        self.name = name;
+        self.wait.iter().for_each(|wait| wait.waits_for(name));
+    }
+
+    /// For how long it has waited, if it had to.
+    pub(crate) fn waited(&self) -> Option<Duration> {
+        self.wait.as_ref().map(WaitEntry::waited)
+    }
+
     /// No earlier request can still run.
     pub(crate) fn is_resolved(&self) -> bool {
         self.unknowns.is_empty()
@@ -268,6 +308,18 @@ impl Drop for AcquireAttempt<'_> {
             self.give_up();
         }
     }
+}
+
+/// Enters a wait of the calling thread among those of the client.
+pub(crate) fn begin_wait<'a>(
+    shared: &'a Arc<Shared>,
+    name: &Arc<LockName>,
+    primitive: Primitive,
+    deadline: Deadline,
+) -> WaitEntry<'a> {
+    let entry = shared.waits.begin(name, primitive, deadline);
+    shared.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
+    entry
 }
 
 /// The holder is fresh: only a server that mixes up its replies answers that its hold is gone.

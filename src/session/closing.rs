@@ -10,7 +10,7 @@ use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::session::hold::{Hold, Left};
-use crate::session::shared::{Closing, Shared};
+use crate::session::shared::{Closing, OutstandingPermits, Shared};
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 
 impl Shared {
@@ -108,9 +108,12 @@ impl Shared {
         for (hold, left) in leaving {
             let why = if Instant::now() >= deadline {
                 hold.send_later();
+                hold.tell_end();
                 "the time was up".to_owned()
             } else {
-                match hold.send(&left) {
+                let sent = hold.send(&left);
+                hold.tell_end();
+                match sent {
                     // `Lost`: the server does not know the hold, so the lock is free.
                     Err(e) if e.kind() != ErrorKind::Lost => e.message().to_owned(),
                     _ => continue,
@@ -125,7 +128,7 @@ impl Shared {
     fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {
         let outstanding_permits = std::mem::take(&mut *self.outstanding_permits.lock());
         let mut unconfirmed = Vec::new();
-        for (holder, (name, permits)) in outstanding_permits {
+        for (holder, OutstandingPermits { name, permits, .. }) in outstanding_permits {
             let mut unknowns = UnknownOutcomes::default();
             let asked_at = self.clock.now();
             let why = if Instant::now() >= deadline {

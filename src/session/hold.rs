@@ -155,7 +155,7 @@ impl Hold {
 
     pub(crate) fn on_renewal_trouble(&self, callback: &Arc<OnTrouble>) {
         if let Some(trouble) = self.grant.add_on_trouble(callback) {
-            self.shared.loss_callbacks.tell(vec![callback.clone()], &trouble);
+            self.shared.loss_callbacks.tell_of_trouble(vec![callback.clone()], &trouble);
         }
     }
 
@@ -307,10 +307,12 @@ impl Hold {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         let held = self.ensure_held();
-        self.grant.lease.release(self.grant.now());
+        let now = self.grant.now();
+        self.observe_end(self.grant.lease.release(now), now);
         self.shared.watchdog.leave(&self.grant);
         self.grant.wake();
         self.leave_table();
+        self.tell_end();
         held
     }
 

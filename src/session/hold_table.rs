@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::ThreadId;
+use std::thread::{Thread, ThreadId};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -46,6 +46,8 @@ impl Side {
 pub(crate) struct HoldEntry {
     pub(crate) grant: Arc<Grant>,
     pub(crate) owner: Owner,
+    /// The thread that took it.
+    pub(crate) thread: Thread,
     /// Whether methods of its thread may enter it again.
     pub(crate) reentrant: bool,
     /// How many guards of each side there are, reads in the upper half. Sent to the server, never
@@ -58,7 +60,13 @@ impl HoldEntry {
     /// A hold with one level.
     pub(crate) fn new(grant: Grant, owner: Owner, reentrant: bool) -> Self {
         let side = if grant.name.kind == Kind::Read { Side::Read } else { Side::Main };
-        Self { grant: Arc::new(grant), owner, reentrant, counts: AtomicU64::new(side.one()) }
+        Self {
+            grant: Arc::new(grant),
+            owner,
+            thread: std::thread::current(),
+            reentrant,
+            counts: AtomicU64::new(side.one()),
+        }
     }
 
     /// Whether the thread has it. Not so if it was passed on and only keeps its place here for the
@@ -164,6 +172,15 @@ impl Holds {
     /// The live holds under a lock key.
     pub(crate) fn under(&self, key: &str) -> Vec<Arc<HoldEntry>> {
         self.map.lock().get(key).map_or_else(Vec::new, |holds| holds.to_vec())
+    }
+
+    /// All holds, with those whose release is under way.
+    pub(crate) fn all(&self) -> Vec<Arc<HoldEntry>> {
+        self.map.lock().values().flatten().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.lock().values().map(SmallVec::len).sum()
     }
 
     /// Removes all holds that are bound to the thread.

@@ -10,8 +10,9 @@
 //! - a grant's listeners, then an event;
 //! - the leases that have loss callbacks, then the queue of callbacks that are to run.
 //!
-//! No other mutex is held together with a second one: the hold table, the place of a callback, the
-//! state of a close, what a cancel token reaches, the connections.
+//! No other mutex is held together with a second one: the hold table, the tables of waits and
+//! names, the place of a callback, the state of a close, what a cancel token reaches, the
+//! connections.
 
 pub(crate) mod acquire;
 pub(crate) mod attempt;
@@ -19,10 +20,14 @@ mod closing;
 pub(crate) mod hold;
 mod hold_table;
 mod names;
+pub(crate) mod record;
 mod release;
 mod shared;
 mod thread_exit;
 pub(crate) mod wait_loop;
+mod waits;
 
-pub(crate) use self::hold_table::Owner;
-pub(crate) use self::shared::{Config, Shared, closed};
+pub(crate) use self::hold_table::{HoldEntry, Owner};
+pub(crate) use self::names::label;
+pub(crate) use self::shared::{Config, OutstandingPermits, Shared, closed};
+pub(crate) use self::waits::Wait;

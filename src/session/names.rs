@@ -53,6 +53,16 @@ impl Names {
     }
 }
 
+/// Several names written as one, for errors and logs.
+pub(crate) fn label<'n>(names: impl Iterator<Item = &'n Arc<LockName>> + Clone) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<_> = names.clone().take(SHOWN).map(|name| &*name.name).collect();
+    match names.count().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

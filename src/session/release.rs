@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 use crate::background::grant::Grant;
 use crate::background::piggyback::TakenPiggyback;
 use crate::base::error::Result;
-use crate::base::lease::State;
+use crate::base::lease::{Moment, State};
 use crate::base::lock_name::Kind;
 use crate::session::hold::{Hold, Left, Side};
 use crate::session::shared::Shared;
@@ -38,7 +38,26 @@ impl Hold {
         }
         // Counted before the lease leaves its live states: a close that finds it released waits.
         let _call = self.shared.count_call();
-        self.leave_one(side)?.map_or(Ok(()), |left| self.send(&left))
+        let outcome = self.leave_one(side)?.map_or(Ok(()), |left| self.send(&left));
+        self.tell_end();
+        outcome
+    }
+
+    /// The lease has left this state now, because the hold is given up.
+    pub(super) fn observe_end(&self, before: State, now: Moment) {
+        if matches!(before, State::Held | State::Suspect) {
+            self.shared.observer.hold_ended(&self.grant.name, now.since(self.grant.since));
+        }
+    }
+
+    /// Tells the listener that the hold was given up, if it was; after the release was sent,
+    /// because the next holder waits for that.
+    pub(crate) fn tell_end(&self) {
+        let Shared { observer, .. } = &*self.shared;
+        if observer.has_listener() && self.grant.is_first_to_tell() {
+            let (name, held) = (&self.grant.name, self.grant.held());
+            observer.tell_of(&name.name, name.kind.into(), |listener, lock| listener.released(lock, held));
+        }
     }
 
     /// The part of giving up one level that is done in this process. Returns what has to be sent to
@@ -60,14 +79,18 @@ impl Hold {
     /// Gives up the hold whatever its count.
     pub(super) fn release_all(&self) -> Result<()> {
         let _call = self.shared.count_call();
-        self.leave_all()?.map_or(Ok(()), |left| self.send(&left))
+        let outcome = self.leave_all()?.map_or(Ok(()), |left| self.send(&left));
+        self.tell_end();
+        outcome
     }
 
     /// The order matters: the lease leaves its live states, the watchdog forgets it, the release is
     /// sent. A renewal that runs after the release then finds no hold to renew, and a reply to a
     /// renewal that arrives late finds a lease that nothing revives.
     fn leave_all(&self) -> Result<Option<Left>> {
-        let before = self.grant.lease.release(self.grant.now());
+        let now = self.grant.now();
+        let before = self.grant.lease.release(now);
+        self.observe_end(before, now);
         if before == State::Held && self.pass_on() {
             self.grant.wake();
             return Ok(None);
@@ -90,7 +113,9 @@ impl Hold {
     /// # Errors
     /// `Lost` when it had been lost before: what may stand of it is undone in the background.
     pub(super) fn close(&self) -> Result<Option<Left>> {
-        let before = self.grant.lease.close(self.grant.now());
+        let now = self.grant.now();
+        let before = self.grant.lease.close(now);
+        self.observe_end(before, now);
         let left = self.left_all(before)?;
         if matches!(before, State::Held | State::Suspect) {
             self.shared.loss_callbacks.report(&self.grant);
@@ -230,6 +255,7 @@ impl Hold {
             Ok(Released::NotHeld) => {
                 self.resolve(unknowns);
                 self.leave_table();
+                self.shared.loss_callbacks.observe_loss(&self.grant);
                 Err(self.lost())
             }
             Err(e) => {
@@ -264,6 +290,7 @@ impl Hold {
         if let Ok(Some(_)) = self.leave_all() {
             self.send_later();
         }
+        self.tell_end();
     }
 
     /// In place of [`send`](Self::send), when there is no time to wait for the server.

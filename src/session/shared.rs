@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -10,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::background::local_queue::LocalQueues;
 use crate::background::loss_callbacks::LossCallbacks;
 use crate::background::notifications::Notifications;
+use crate::background::observer::Observer;
 use crate::background::run::RunLength;
 use crate::background::watchdog::Watchdog;
 use crate::base::clock::Clock;
@@ -18,8 +20,10 @@ use crate::base::holder::{ClientId, Holder};
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::process::OwnProcess;
+use crate::base::traffic::Traffic;
 use crate::session::hold_table::Holds;
 use crate::session::names::Names;
+use crate::session::waits::Waits;
 use crate::store::{LockStore, Topic};
 
 /// The settings of a client, frozen when it is built.
@@ -43,11 +47,16 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     /// Permits without leases that are out, by holder: no lease returns them to the semaphore, so
     /// closing the client has to.
-    pub(crate) outstanding_permits: Mutex<HashMap<Holder, (Arc<LockName>, u32)>>,
+    pub(crate) outstanding_permits: Mutex<HashMap<Holder, OutstandingPermits>>,
     pub(crate) local_queues: Arc<LocalQueues>,
     pub(crate) watchdog: Watchdog,
     pub(crate) notifications: Notifications,
     pub(crate) loss_callbacks: Arc<LossCallbacks>,
+    pub(crate) observer: Arc<Observer>,
+    pub(crate) waits: Waits,
+    /// Of all connections; `None` for a store that has none.
+    pub(crate) traffic: Option<Arc<Traffic>>,
+    pub(crate) built_at: Instant,
     pub(crate) client_name: String,
     pub(super) closed: AtomicBool,
     /// See [`waits_no_more`](Self::waits_no_more).
@@ -58,6 +67,16 @@ pub(crate) struct Shared {
     calls: Mutex<usize>,
     calls_changed: Condvar,
     process: OwnProcess,
+}
+
+/// Permits without leases that one call has taken.
+#[derive(Debug, Clone)]
+pub(crate) struct OutstandingPermits {
+    pub(crate) name: Arc<LockName>,
+    pub(crate) permits: u32,
+    pub(crate) since: Moment,
+    /// That took them.
+    pub(crate) thread: Thread,
 }
 
 /// How far a close has come.
@@ -76,8 +95,10 @@ impl Shared {
         id: ClientId,
         store: Arc<dyn LockStore>,
         clock: Arc<dyn Clock>,
+        observer: Arc<Observer>,
+        traffic: Option<Arc<Traffic>>,
     ) -> Self {
-        let loss_callbacks = Arc::new(LossCallbacks::default());
+        let loss_callbacks = Arc::new(LossCallbacks::new(observer.clone()));
         let local_queues = Arc::new(LocalQueues::default());
         Self {
             watchdog: Watchdog::new(
@@ -97,6 +118,10 @@ impl Shared {
             outstanding_permits: Mutex::default(),
             local_queues,
             loss_callbacks,
+            observer,
+            waits: Waits::default(),
+            traffic,
+            built_at: Instant::now(),
             client_name,
             closed: AtomicBool::new(false),
             waits_no_more: AtomicBool::new(false),

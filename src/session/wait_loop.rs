@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::base::event::{Awaited, Event};
 use crate::base::lock_name::Kind;
 use crate::session::Shared;
-use crate::session::attempt::{AcquireAttempt, Tried};
+use crate::session::attempt::{AcquireAttempt, Tried, begin_wait};
 use crate::store::{Acquired, Topic, UnknownOutcomes};
 
 /// What waits, and what it wins.
@@ -92,10 +92,14 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
 ) -> Result<Option<C::Won>> {
     let AcquireAttempt { shared, name, cancel, .. } = *contender.attempt();
     loop {
+        let (primitive, is_waiting) = (contender.attempt().primitive(), contender.attempt().is_waiting());
+        let mut wait = None;
+        let begins = || wait = (!is_waiting).then(|| begin_wait(shared, name, primitive, deadline));
         let queued = match contender.attempt().has_place() {
             true => EnqueueOutcome::Leader(shared.local_queues.at_server(&contender.attempt().holder)),
-            false => shared.local_queues.queue(name, deadline, cancel, || contender.piggyback()),
+            false => shared.local_queues.queue(name, deadline, cancel, || contender.piggyback(), begins),
         };
+        contender.attempt().note_wait(wait);
         match queued {
             EnqueueOutcome::Leader(mut leader) => {
                 // A reply from before it waited in the queue is too old.
@@ -244,6 +248,7 @@ fn lead<'a, C: Contender<'a>>(
             (.., Some(remaining)) => {
                 // At most a lease: a longer hold may have ended in another way, so the server is
                 // asked then.
+                contender.attempt().begins_to_wait(deadline);
                 let start = Instant::now();
                 let pause = patience(until_after(remaining).min(shared.config.lease));
                 sent = wait_for_local(contender, leader, pause);
@@ -271,6 +276,7 @@ fn lead<'a, C: Contender<'a>>(
                 if last {
                     return Ok(None);
                 }
+                contender.attempt().begins_to_wait(deadline);
                 // The timer of a fair waiter is that of its place in the queue, not of the holder's
                 // lease.
                 if std::mem::take(&mut woken_by_timer) && ttl.is_some() && name.kind != Kind::Fair {

@@ -9,11 +9,14 @@ use crate::background::run::RunLength;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
+use crate::base::lease::Moment;
 use crate::base::limits::{MOST_PERMITS, TAKEN_TTL, check_count};
 use crate::base::lock_name::{Kind, LockName};
+use crate::base::primitive::Primitive;
 use crate::session::attempt::{AcquireAttempt, Tried};
+use crate::session::record::recorded;
 use crate::session::wait_loop::{Contender, contend};
-use crate::session::{Shared, closed};
+use crate::session::{OutstandingPermits, Shared, closed};
 use crate::store::{Acquired, Count, Granted, HoldCounts, Release, Released, TokenRule, Undo, UnknownOutcomes};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
@@ -135,10 +138,15 @@ impl CountingSemaphore {
 
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
         check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
-        let name = self.handle.usable()?;
+        let (shared, name) = (&self.handle.shared, self.handle.begin(Kind::CountingSemaphore)?);
         let cancel = self.handle.terms.cancel.as_ref();
-        let attempt = AcquireAttempt::new(&self.handle.shared, name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
-        contend(&mut PermitCall { attempt, permits }, deadline)
+        recorded(shared, Primitive::CountingSemaphore, std::slice::from_ref(&name), deadline, |record| {
+            let attempt = AcquireAttempt::new(shared, &name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
+            let mut call = PermitCall { attempt, permits };
+            let permit = contend(&mut call, deadline);
+            record.take_from(&call.attempt);
+            permit
+        })
     }
 }
 
@@ -157,7 +165,7 @@ impl<'a> Contender<'a> for PermitCall<'a> {
 
     fn try_once(&mut self, waits: bool) -> Result<Tried<CountingPermit>> {
         match self.attempt.ask(waits)? {
-            Tried::Won(Granted { .. }) => self.begin().map(Tried::Won),
+            Tried::Won(Granted { sent_at, .. }) => self.begin(sent_at).map(Tried::Won),
             Tried::Busy(_) => Ok(Tried::Busy(Some(RECHECK))),
         }
     }
@@ -172,14 +180,17 @@ impl<'a> Contender<'a> for PermitCall<'a> {
 }
 
 impl PermitCall<'_> {
-    fn begin(&self) -> Result<CountingPermit> {
+    fn begin(&self, since: Moment) -> Result<CountingPermit> {
         let AcquireAttempt { shared, name, holder, .. } = &self.attempt;
-        shared.outstanding_permits.lock().insert(holder.clone(), (Arc::clone(name), self.permits));
+        let thread = std::thread::current();
+        let outstanding = OutstandingPermits { name: Arc::clone(name), permits: self.permits, since, thread };
+        shared.outstanding_permits.lock().insert(holder.clone(), outstanding);
         let permit = CountingPermit {
             shared: Arc::clone(shared),
             name: Arc::clone(name),
             holder: holder.clone(),
             permits: self.permits,
+            since,
             given_up: false,
         };
         // A close that returned all outstanding permits just before the insert has not seen these.
@@ -202,6 +213,7 @@ pub struct CountingPermit {
     name: Arc<LockName>,
     holder: Holder,
     permits: u32,
+    since: Moment,
     given_up: bool,
 }
 
@@ -250,10 +262,21 @@ impl CountingPermit {
         if shared.is_forked() {
             return shared.check_usable().map_err(|e| e.for_name(&name.name));
         }
+        let held = shared.clock.now().since(self.since);
+        shared.observer.hold_ended(name, held);
         if shared.outstanding_permits.lock().remove(&self.holder).is_none() {
             let why = "the client was closed, which gave these permits back: somebody else may have them";
             return Err(Error::named(ErrorKind::Closed, &name.name, why));
         }
+        let given_back = self.send_back();
+        shared
+            .observer
+            .tell_of(&name.name, Primitive::CountingSemaphore, |listener, lock| listener.released(lock, held));
+        given_back
+    }
+
+    fn send_back(&self) -> Result<()> {
+        let (shared, name) = (&self.shared, &self.name);
         let received_before = shared.local_queues.messages(&name.key).unwrap_or(0);
         let mut unknowns = UnknownOutcomes::default();
         let asked_at = shared.clock.now();

@@ -57,6 +57,7 @@ impl Handle {
         let made = || {
             let name = LockName::new(&shared.config.key_prefix, name, kind)?;
             shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
+            shared.observer.meet(&name);
             Ok(Arc::new(name))
         };
         Self::of(shared, shared.names.get(name, kind, made))
@@ -76,21 +77,30 @@ impl Handle {
         if name.kind == kind {
             return Ok(name.clone());
         }
-        self.shared.names.get(&name.name, kind, || Ok(Arc::new(name.of_kind(kind))))
+        self.shared.names.get(&name.name, kind, || {
+            let name = name.of_kind(kind);
+            self.shared.observer.meet(&name);
+            Ok(Arc::new(name))
+        })
+    }
+
+    /// [`usable`](Self::usable) for a call that is to take something: an error ends it.
+    pub(crate) fn begin(&self, kind: Kind) -> Result<Arc<LockName>> {
+        self.name_of_kind(kind).inspect_err(|e| self.shared.observer.refused(kind.into(), e))
     }
 
     pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, ThreadBound>>> {
-        let hold = acquire_for_thread(&self.shared, &self.name_of_kind(kind)?, &self.terms, deadline)?;
+        let hold = acquire_for_thread(&self.shared, &self.begin(kind)?, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
     pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
-        let hold = acquire_owned(&self.shared, &self.name_of_kind(kind)?, 1, &self.terms, deadline)?;
+        let hold = acquire_owned(&self.shared, &self.begin(kind)?, 1, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
     pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
-        let hold = acquire_owned(&self.shared, self.usable()?, permits, &self.terms, deadline)?;
+        let hold = acquire_owned(&self.shared, &self.begin(Kind::Semaphore)?, permits, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, Side::Main)))
     }
 

@@ -7,8 +7,10 @@ use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::Kind;
+use crate::base::primitive::Primitive;
 use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried};
+use crate::session::record::recorded;
 use crate::session::wait_loop::{Contender, contend};
 use crate::store::{Acquired, Count, TokenRule, UnknownOutcomes};
 use crate::sync::handle::{Handle, handle_methods};
@@ -171,10 +173,16 @@ impl CountDownLatch {
     }
 
     fn wait_with(&self, deadline: Deadline) -> Result<bool> {
-        let (shared, name) = (&self.handle.shared, self.handle.usable()?);
+        let (shared, name) = (&self.handle.shared, self.handle.begin(Kind::Latch)?);
         let cancel = self.handle.terms.cancel.as_ref();
-        let attempt = AcquireAttempt::new(shared, name, 1, RECHECK, TokenRule::Off, cancel)?;
-        contend(&mut Waiter { attempt, opened: None }, deadline).map(|opened| opened.is_some())
+        let opened = recorded(shared, Primitive::Latch, std::slice::from_ref(&name), deadline, |record| {
+            let attempt = AcquireAttempt::new(shared, &name, 1, RECHECK, TokenRule::Off, cancel)?;
+            let mut waiter = Waiter { attempt, opened: None };
+            let opened = contend(&mut waiter, deadline);
+            record.take_from(&waiter.attempt);
+            opened
+        })?;
+        Ok(opened.is_some())
     }
 }
 

@@ -152,6 +152,47 @@ fn the_pool_goes_on_when_its_slot_moves() {
     assert_eq!(run("cluster", None), "exact while the slot moved");
 }
 
+/// One request; the answer with its head.
+fn get(address: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(crate::rig::CAP)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: */*\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_are_scraped_over_a_socket() {
+    use std::io::{BufRead, BufReader};
+    let server = Server::start();
+    let mut example = Command::new(examples().join("metrics"))
+        .args([&server.url(), "127.0.0.1:0", "2"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(example.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let address = first.strip_prefix("serving http://").unwrap().strip_suffix("/metrics").unwrap();
+    assert!(get(address, "/").starts_with("HTTP/1.1 404 "));
+    let granted = || {
+        let answer = get(address, "/metrics");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/plain; version=0.0.4"), "{head}");
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
+        let of_calls =
+            |line: &&str| line.starts_with("leasehold_calls_total{client=\"billing\",") && line.contains("granted");
+        body.lines().filter(of_calls).map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    let before = granted();
+    crate::rig::wait_until("the workers go on", || server.call_count("evalsha") > 2 * before + 40);
+    assert!(granted() > before);
+    assert_eq!(lines.last().unwrap().unwrap(), "served 2 scrapes");
+    assert!(example.wait().unwrap().success());
+    server.assert_clean();
+}
+
 /// A new example must be added to the list above.
 #[test]
 fn no_example_is_left_out() {
@@ -169,6 +210,7 @@ fn no_example_is_left_out() {
         "graceful_stop",
         "leader",
         "lost_lease",
+        "metrics",
         "owned_pool",
         "postgres",
         "quickstart",

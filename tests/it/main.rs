@@ -47,6 +47,8 @@ mod scripts_twice;
 mod semaphore;
 mod sentinel;
 mod shared_reads;
+mod snapshot;
+mod stats;
 mod stopping;
 mod stray_frames;
 mod stress;

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
@@ -13,6 +14,7 @@ use super::poll::{read_now, time_left};
 #[cfg(feature = "tls")]
 use super::tls_stream::TlsStream;
 use super::waker::Waker;
+use crate::base::traffic::{Meter, Traffic};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
@@ -21,7 +23,13 @@ fn keepalive() -> socket2::TcpKeepalive {
     socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
 }
 
-pub(crate) enum Stream {
+/// A socket, and the meter of what goes over it.
+pub(crate) struct Stream {
+    socket: Socket,
+    meter: Meter,
+}
+
+enum Socket {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
@@ -29,11 +37,8 @@ pub(crate) enum Stream {
     Tls(TlsStream),
 }
 
-impl Stream {
-    /// Connects, and returns the deadline of the handshake: connect and all handshakes share
-    /// `timeout`. It starts after the host name is resolved, or a slow name server would leave no
-    /// time for the server.
-    pub(crate) fn connect(address: &Address, timeout: Duration) -> io::Result<(Self, Instant)> {
+impl Socket {
+    fn connect(address: &Address, timeout: Duration) -> io::Result<(Self, Instant)> {
         match address {
             Address::Tcp { host, port } => {
                 let addresses: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
@@ -55,45 +60,82 @@ impl Stream {
             }
         }
     }
+}
+
+impl Stream {
+    /// Connects, and returns the deadline of the handshake: connect and all handshakes share
+    /// `timeout`. It starts after the host name is resolved, or a slow name server would leave no
+    /// time for the server.
+    pub(crate) fn connect(address: &Address, timeout: Duration, traffic: &Arc<Traffic>) -> io::Result<(Self, Instant)> {
+        let (socket, deadline) = Socket::connect(address, timeout)?;
+        Ok((Self { socket, meter: Meter::opened(traffic) }, deadline))
+    }
+
+    /// Over a socket that is connected already.
+    #[cfg(all(test, unix))]
+    pub(crate) fn of_unix(socket: UnixStream) -> Self {
+        Self { socket: Socket::Unix(socket), meter: Meter::opened(&Arc::default()) }
+    }
+
+    /// Counts what goes over the connection. What TLS adds to it is not counted.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Counts what a read has brought.
+    fn metered<T>(&self, read: io::Result<T>, bytes: impl FnOnce(&T) -> Option<usize>) -> io::Result<T> {
+        match read.as_ref().map(bytes) {
+            // The other end has closed it.
+            Ok(Some(0)) => self.meter.broke(),
+            Ok(read) => self.meter.received(read.unwrap_or(0)),
+            Err(e) if is_timeout(e) => {}
+            Err(_) => self.meter.broke(),
+        }
+        read
+    }
 
     /// The handshake of TLS over a connection that has none yet.
     #[cfg(feature = "tls")]
     pub(crate) fn secure(self, client: &TlsClient, host: &str, deadline: Instant) -> io::Result<Self> {
-        match self {
-            Self::Tcp(stream) => TlsStream::connect(stream, client, host, deadline).map(Self::Tls),
+        let socket = match self.socket {
+            Socket::Tcp(stream) => TlsStream::connect(stream, client, host, deadline).map(Socket::Tls)?,
             #[cfg(unix)]
-            Self::Unix(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "a unix socket has no TLS")),
-            Self::Tls(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "the connection has TLS already")),
-        }
+            Socket::Unix(_) => return Err(io::Error::new(io::ErrorKind::InvalidInput, "a unix socket has no TLS")),
+            Socket::Tls(_) => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the connection has TLS already"));
+            }
+        };
+        Ok(Self { socket, meter: self.meter })
     }
 
     /// The server's certificate, where there is TLS.
     #[cfg(all(feature = "tls", feature = "postgres"))]
     pub(crate) fn server_certificate(&self) -> Option<Vec<u8>> {
-        match self {
-            Self::Tls(stream) => stream.server_certificate(),
+        match &self.socket {
+            Socket::Tls(stream) => stream.server_certificate(),
             _ => None,
         }
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        match self {
-            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+        let socket = match &self.socket {
+            Socket::Tcp(stream) => stream.try_clone().map(Socket::Tcp)?,
             #[cfg(unix)]
-            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+            Socket::Unix(stream) => stream.try_clone().map(Socket::Unix)?,
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => Ok(Self::Tls(stream.clone())),
-        }
+            Socket::Tls(stream) => Socket::Tls(stream.clone()),
+        };
+        Ok(Self { socket, meter: self.meter.clone() })
     }
 
     pub(crate) fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
         let (read, write) = (Some(read), Some(write));
-        match self {
-            Self::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
+        match &self.socket {
+            Socket::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
             #[cfg(unix)]
-            Self::Unix(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
+            Socket::Unix(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => {
+            Socket::Tls(stream) => {
                 stream.socket().set_read_timeout(read).and_then(|()| stream.socket().set_write_timeout(write))
             }
         }
@@ -101,25 +143,25 @@ impl Stream {
 
     /// From here on reads and writes return at once, with `WouldBlock` if they cannot proceed.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_nonblocking(true),
+        match &self.socket {
+            Socket::Tcp(stream) => stream.set_nonblocking(true),
             #[cfg(unix)]
-            Self::Unix(stream) => stream.set_nonblocking(true),
+            Socket::Unix(stream) => stream.set_nonblocking(true),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.socket().set_nonblocking(true),
+            Socket::Tls(stream) => stream.socket().set_nonblocking(true),
         }
     }
 
     /// Whether a read would return now, also because the connection has ended. With TLS: whether it
     /// would return something for us, because the socket also brings what TLS keeps for itself.
     pub(crate) fn has_input(&self) -> bool {
-        match self {
+        match &self.socket {
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.has_input(),
+            Socket::Tls(stream) => stream.has_input(),
             #[cfg(unix)]
             _ => super::poll::is_readable(self),
             #[cfg(not(unix))]
-            Self::Tcp(stream) => {
+            Socket::Tcp(stream) => {
                 let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
                 let nothing = matches!(&peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
                 stream.set_nonblocking(false).is_err() || !nothing
@@ -130,9 +172,9 @@ impl Stream {
     /// Whether bytes have left the socket that were not read yet, so that poll does not report
     /// them.
     pub(crate) fn has_read_ahead(&self) -> bool {
-        match self {
+        match &self.socket {
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.has_read_ahead(),
+            Socket::Tls(stream) => stream.has_read_ahead(),
             _ => false,
         }
     }
@@ -142,39 +184,57 @@ impl Stream {
         // On Linux a read with a timeout ends with EINTR when the process is stopped and continued,
         // even without a signal handler. The connection is fine, so it reads again.
         loop {
-            let outcome = match self {
-                Self::Tcp(stream) => stream.read(buffer).map(Some),
+            let outcome = match &mut self.socket {
+                Socket::Tcp(stream) => stream.read(buffer).map(Some),
                 #[cfg(unix)]
-                Self::Unix(stream) => stream.read(buffer).map(Some),
+                Socket::Unix(stream) => stream.read(buffer).map(Some),
                 #[cfg(feature = "tls")]
-                Self::Tls(stream) => stream.read_some(buffer),
+                Socket::Tls(stream) => stream.read_some(buffer),
             };
             match outcome {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                outcome => return outcome,
+                outcome => return self.metered(outcome, |read| *read),
             }
         }
     }
 
+    /// One write. With TLS it ends at `deadline`; without, the socket has its timeout.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "with TLS it is needed"))]
+    fn write_by(&mut self, bytes: &[u8], deadline: Option<Instant>) -> io::Result<usize> {
+        let written = match &mut self.socket {
+            Socket::Tcp(stream) => stream.write(bytes),
+            #[cfg(unix)]
+            Socket::Unix(stream) => stream.write(bytes),
+            #[cfg(feature = "tls")]
+            Socket::Tls(stream) => stream.write(bytes, deadline),
+        };
+        if let Ok(written) = &written {
+            self.meter.sent(*written);
+        }
+        written
+    }
+
     /// Reads what has come, without waiting; `WouldBlock` if there is nothing for us.
     pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => read_now(stream, buffer),
+        let read = match &mut self.socket {
+            Socket::Tcp(stream) => read_now(stream, buffer),
             #[cfg(unix)]
-            Self::Unix(stream) => read_now(stream, buffer),
+            Socket::Unix(stream) => read_now(stream, buffer),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.read_now(buffer),
-        }
+            Socket::Tls(stream) => stream.read_now(buffer),
+        };
+        self.metered(read, |read| Some(*read))
     }
 
     pub(crate) fn shutdown(&self) {
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        self.meter.ends();
+        let _ = match &self.socket {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
             #[cfg(unix)]
-            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
             // Without a goodbye of TLS: this may be called while another thread writes.
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.socket().shutdown(Shutdown::Both),
+            Socket::Tls(stream) => stream.socket().shutdown(Shutdown::Both),
         };
     }
 
@@ -205,11 +265,11 @@ impl Stream {
 #[cfg(unix)]
 impl std::os::fd::AsFd for Stream {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
+        match &self.socket {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.socket().as_fd(),
+            Socket::Tls(stream) => stream.socket().as_fd(),
         }
     }
 }
@@ -248,22 +308,16 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            #[cfg(unix)]
-            Self::Unix(stream) => stream.write(bytes),
-            #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.write(bytes, None),
-        }
+        self.write_by(bytes, None)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.flush(),
+        match &mut self.socket {
+            Socket::Tcp(stream) => stream.flush(),
             #[cfg(unix)]
-            Self::Unix(stream) => stream.flush(),
+            Socket::Unix(stream) => stream.flush(),
             #[cfg(feature = "tls")]
-            Self::Tls(_) => Ok(()),
+            Socket::Tls(_) => Ok(()),
         }
     }
 }
@@ -294,10 +348,10 @@ impl Read for Within<'_> {
 impl Write for Within<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         #[cfg(feature = "tls")]
-        if let Stream::Tls(stream) = &mut *self.stream {
-            return stream.write(bytes, Some(self.deadline));
+        if matches!(self.stream.socket, Socket::Tls(_)) {
+            return self.stream.write_by(bytes, Some(self.deadline));
         }
-        self.stream()?.write(bytes)
+        self.stream()?.write_by(bytes, None)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -314,8 +368,9 @@ pub(crate) struct Until<'s> {
 impl Read for Until<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         #[cfg(unix)]
-        if let Stream::Unix(stream) = &*self.stream {
-            return super::poll::read_until(stream, buffer, self.deadline);
+        if let Socket::Unix(stream) = &self.stream.socket {
+            let read = super::poll::read_until(stream, buffer, self.deadline);
+            return self.stream.metered(read, |read| Some(*read));
         }
         loop {
             let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;
@@ -398,7 +453,7 @@ mod tests {
     #[test]
     fn what_has_come_is_read_after_the_deadline() {
         let (mut server, client) = UnixStream::pair().unwrap();
-        let mut stream = Stream::Unix(client);
+        let mut stream = Stream::of_unix(client);
         stream.set_timeouts(Duration::from_millis(1), Duration::from_secs(1)).unwrap();
         let over = Instant::now();
         let mut reply = stream.until(over);

@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hold::MultiHold;
-use super::names::label;
 use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm, valid_until};
 use crate::base::lock_name::LockName;
+use crate::base::primitive::Primitive;
 use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
 use crate::session::attempt::{AcquireAttempt, Tried, never_held};
 use crate::session::hold::{Hold, Side};
+use crate::session::record::{CallRecord, recorded};
 use crate::session::wait_loop::{Contender, queue_up};
-use crate::session::{Owner, Shared};
+use crate::session::{Owner, Shared, label};
 use crate::store::{AcquireAll, Acquired, AcquiredAll, Part, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
 
@@ -27,6 +28,19 @@ pub(super) fn take(
     terms: &Terms,
     deadline: Deadline,
     owner: Owner,
+) -> Result<Option<MultiHold>> {
+    recorded(shared, Primitive::Multi, names, deadline, |record| {
+        take_all(shared, names, terms, deadline, owner, record)
+    })
+}
+
+fn take_all(
+    shared: &Arc<Shared>,
+    names: &[Arc<LockName>],
+    terms: &Terms,
+    deadline: Deadline,
+    owner: Owner,
+    record: &mut CallRecord,
 ) -> Result<Option<MultiHold>> {
     let thread = std::thread::current().id();
     let mut held: Vec<Option<Hold>> = names.iter().map(|name| Hold::of_thread(shared, &name.key, thread)).collect();
@@ -48,9 +62,13 @@ pub(super) fn take(
     let fresh: Vec<_> =
         names.iter().zip(&held).filter(|(_, hold)| hold.is_none()).map(|(name, _)| name.clone()).collect();
     let attempt = AcquireAttempt::of_all(shared, &names[0], &fresh, terms.lease, terms.token, terms.cancel.as_ref())?;
+    if fresh.is_empty() {
+        record.reenters();
+    }
     let mut call = MultiLockCall { attempt, names, held, terms, owner };
-    let outcome = call.take_all(deadline);
-    call.attempt.end(outcome)
+    let taken = call.take(deadline);
+    record.take_from(&call.attempt);
+    call.attempt.end(taken)
 }
 
 /// A call that acquires several holds.
@@ -100,7 +118,7 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
 }
 
 impl MultiLockCall<'_> {
-    fn take_all(&mut self, deadline: Deadline) -> Result<Option<MultiHold>> {
+    fn take(&mut self, deadline: Deadline) -> Result<Option<MultiHold>> {
         let names = self.names;
         // The first attempt joins no queue: only its reply tells which name to wait for.
         let mut step = self.step(deadline != Deadline::Now)?;
@@ -111,7 +129,7 @@ impl MultiLockCall<'_> {
                 Step::BlockedAt { at, ttl } => {
                     // In one queue at a time. With a place in two queues, two calls could each be
                     // the leader that the other waits for.
-                    self.attempt.name = &names[at];
+                    self.attempt.waits_for(&names[at]);
                     match queue_up(self, deadline, Some(Tried::Busy(ttl)))? {
                         Some(step) => step,
                         None => return Ok(None),

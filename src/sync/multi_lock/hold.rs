@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::names::label;
 use crate::background::grant::tick;
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
 use crate::base::lease::State;
-use crate::session::Shared;
 use crate::session::hold::{Hold, Left, Side};
+use crate::session::{Shared, label};
 use crate::store::{Release, Renewal, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
 
@@ -106,6 +105,7 @@ impl HeldLock for MultiHold {
             Ok(())
         }));
         let sent = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
+        self.parts.iter().for_each(Hold::tell_end);
         worst([left_here, sent].into_iter())
     }
 }

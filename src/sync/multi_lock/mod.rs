@@ -7,13 +7,14 @@ mod names;
 use std::sync::Arc;
 
 use self::hold::MultiHold;
-use self::names::{label, names_of};
+use self::names::names_of;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::LockName;
+use crate::base::primitive::Primitive;
 use crate::fencing::{FencingToken, TransactionFence};
 use crate::session::hold::Side;
-use crate::session::{Owner, Shared};
+use crate::session::{Owner, Shared, label};
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 
@@ -129,7 +130,8 @@ impl MultiLock {
 
     fn take(&self, deadline: Deadline, owner: Owner) -> Result<Option<MultiHold>> {
         let Handle { shared, terms, .. } = &self.handle;
-        let names = self.handle.usable_as(|names| label(names.iter()))?;
+        let usable = self.handle.usable_as(|names| label(names.iter()));
+        let names = usable.inspect_err(|e| shared.observer.refused(Primitive::Multi, e))?;
         acquire::take(shared, names, terms, deadline, owner)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::MOST_NAMES;
 use crate::base::lock_name::{Kind, LockName};
-use crate::session::Shared;
+use crate::session::{Shared, label};
 
 /// The names of a multi-lock: valid, sorted, each once.
 pub(super) fn names_of<N: AsRef<str>>(
@@ -16,6 +16,7 @@ pub(super) fn names_of<N: AsRef<str>>(
     let of = |name: N| {
         let name = LockName::new(&shared.config.key_prefix, name.as_ref(), Kind::Mutex)?;
         shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
+        shared.observer.meet(&name);
         Ok((name.key.clone(), Arc::new(name)))
     };
     let names: BTreeMap<_, _> = names.into_iter().map(of).collect::<Result<_>>()?;
@@ -25,14 +26,4 @@ pub(super) fn names_of<N: AsRef<str>>(
     }
     let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", names.len());
     Err(Error::new(ErrorKind::InvalidInput, why))
-}
-
-/// Several names written as one, for errors and logs.
-pub(super) fn label<'n>(names: impl Iterator<Item = &'n Arc<LockName>> + Clone) -> String {
-    const SHOWN: usize = 3;
-    let shown: Vec<_> = names.clone().take(SHOWN).map(|name| &*name.name).collect();
-    match names.count().saturating_sub(SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
 }

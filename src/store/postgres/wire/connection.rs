@@ -74,6 +74,7 @@ impl Connection {
                 Ok(None) => return true,
                 Ok(Some(Message::NoticeResponse(_) | Message::ParameterStatus(_))) => {}
                 Ok(Some(_)) | Err(_) => {
+                    self.transport.stream.meter().broke();
                     log::debug!("an idle connection has ended, or has received a message that nobody asked for");
                     return false;
                 }
@@ -99,10 +100,14 @@ impl Connection {
                 }
             }
             frontend::sync(&mut self.out);
+            self.transport.stream.meter().requests(section.len() as u64);
         }
         match self.transport.send(&self.out) {
             Ok(()) => Ok(flight),
-            Err(error) => Err(Self::as_unknown(self.last_words().unwrap_or(error), &flight)),
+            Err(error) => {
+                let error = self.last_words().unwrap_or(error);
+                Err(self.as_unknown(error, &flight))
+            }
         }
     }
 
@@ -120,7 +125,8 @@ impl Connection {
     /// The answers of the next section. They count only after the server has said that it is ready
     /// again: rows come before the commit.
     pub(super) fn recv(&mut self, flight: &mut InFlight, requests: usize) -> std::result::Result<Answers, Failure> {
-        self.read_section(flight, requests).map_err(|error| Self::as_unknown(error, flight))
+        let read = self.read_section(flight, requests);
+        read.map_err(|error| self.as_unknown(error, flight))
     }
 
     fn read_section(&mut self, flight: &mut InFlight, requests: usize) -> Result<Answers> {
@@ -159,7 +165,9 @@ impl Connection {
     }
 
     #[cold]
-    fn as_unknown(error: Error, flight: &InFlight) -> Failure {
+    fn as_unknown(&self, error: Error, flight: &InFlight) -> Failure {
+        // Also after a timeout: it is closed then.
+        self.transport.stream.meter().broke();
         Failure::Unknown { error, unknown: flight.unknown.clone() }
     }
 
@@ -191,6 +199,7 @@ impl Connection {
     pub(super) fn simple(transport: &mut Transport, sql: &str) -> Result<std::result::Result<Vec<Row>, ServerError>> {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out).map_err(|_| malformed(&transport.address))?;
+        transport.stream.meter().requests(1);
         transport.send(&out)?;
         let deadline = transport.deadline();
         let (mut rows, mut refused) = (Vec::new(), None);

@@ -15,6 +15,7 @@ use super::transport::{Transport, malformed, to_error};
 use super::unknown_outcome::{Boot, Facts};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::traffic::Traffic;
 use crate::store::net::{Address, Stream};
 use crate::store::postgres::url::PostgresUrl;
 #[cfg(feature = "tls")]
@@ -34,6 +35,8 @@ pub(crate) struct Server {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) known: Known,
+    /// Of all connections of the client.
+    pub(crate) traffic: Arc<Traffic>,
 }
 
 impl Server {
@@ -148,7 +151,8 @@ impl Connector {
         timeout: Duration,
         with_tls: bool,
     ) -> std::result::Result<Connection, Refusal> {
-        let (stream, deadline) = Stream::connect(address, timeout).map_err(|e| to_error(e, address))?;
+        let (stream, deadline) =
+            Stream::connect(address, timeout, &self.server.traffic).map_err(|e| to_error(e, address))?;
         let stream = if with_tls { self.secure(stream, address, deadline)? } else { stream };
         let mut transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
         let pid = log_in(&mut transport, &self.server.url, &self.server.client_name)

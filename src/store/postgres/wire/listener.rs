@@ -141,6 +141,7 @@ impl ListenWriter {
     fn send(&mut self, sql: &str, asked: Asked) -> Result<()> {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out).map_err(|e| to_error(e, &self.address))?;
+        self.stream.meter().requests(1);
         // Noted before it is sent: the answer may be read at once.
         self.under_way.lock().push_back(asked);
         self.stream.write_all(&out).map_err(|e| to_error(e, &self.address))

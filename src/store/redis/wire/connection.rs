@@ -86,16 +86,18 @@ impl Connection {
         }
         self.out.clear();
         let connection_args = self.facts.connection_args(sent_at, self.io_timeout);
-        let mut not_after = 0;
+        let (mut not_after, mut commands) = (0, 0);
         for request in requests {
             request.write(&mut self.out, connection_args);
             let (shape, replicas, asking) = (request.shape(), request.replicas(), request.is_asking());
             self.due.push_back(Due { shape, replicas, asking });
+            commands += 1 + u64::from(asking) + u64::from(replicas.is_some());
             if request.has_limit() {
                 not_after = connection_args.not_after;
             }
         }
         let flight = InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after } };
+        self.transport.stream().meter().requests(commands);
         match self.transport.send(&self.out) {
             Ok(()) => Ok(flight),
             Err(error) => Err(self.as_unknown(error, &flight)),
@@ -107,6 +109,7 @@ impl Connection {
     #[cold]
     fn ended_while_idle(&self) -> Failure {
         log::debug!("an idle connection has ended with its master or itself, or has received bytes nobody asked for");
+        self.transport.stream().meter().broke();
         let error = Error::new(ErrorKind::Unreachable, ENDED);
         // Everything sent on it before has been answered, so nothing can run late.
         Failure::Unknown { error, unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 }, stale: true }
@@ -195,6 +198,8 @@ impl Connection {
     }
 
     fn as_unknown(&self, error: Error, flight: &InFlight) -> Failure {
+        // Also after a timeout: it is closed then.
+        self.transport.stream().meter().broke();
         let stale = self.was_idle && error.kind() == ErrorKind::Unreachable && error.message() == ENDED;
         Failure::Unknown { error, unknown: flight.unknown.clone(), stale }
     }

@@ -9,6 +9,7 @@ use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
 #[cfg(feature = "tls")]
 use crate::base::tls::Tls;
+use crate::base::traffic::Traffic;
 use crate::store::net::{Address, Stream};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
@@ -19,6 +20,8 @@ pub(crate) struct Endpoint {
     pub(super) address: Address,
     pub(super) log_in: Option<LogIn>,
     pub(super) db: u32,
+    /// Of all connections of the client.
+    traffic: Arc<Traffic>,
     /// What secures the connections, for `rediss://`.
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Arc<TlsClient>>,
@@ -34,7 +37,7 @@ impl std::fmt::Debug for Endpoint {
 impl Endpoint {
     /// Connects, with TLS if it has it. Also returns the deadline of the handshake.
     pub(super) fn dial(&self, timeout: Duration) -> io::Result<(Stream, Instant)> {
-        let (stream, deadline) = Stream::connect(&self.address, timeout)?;
+        let (stream, deadline) = Stream::connect(&self.address, timeout, &self.traffic)?;
         #[cfg(feature = "tls")]
         if let (Some(tls), Address::Tcp { host, .. }) = (&self.tls, &self.address) {
             return Ok((stream.secure(tls, host, deadline)?, deadline));
@@ -68,6 +71,7 @@ impl Endpoint {
             address,
             log_in,
             db,
+            traffic: Arc::default(),
             #[cfg(feature = "tls")]
             tls: secure.then(|| Arc::new(TlsClient::new(Tls::new()))),
         }
@@ -93,6 +97,11 @@ impl Endpoint {
     #[cfg(feature = "tls")]
     pub(crate) fn secured_by(self, client: Option<&Arc<TlsClient>>) -> Self {
         Self { tls: client.cloned(), ..self }
+    }
+
+    /// Its connections add to this traffic.
+    pub(crate) fn count_in(&mut self, traffic: &Arc<Traffic>) {
+        self.traffic = traffic.clone();
     }
 
     pub(crate) fn is_same_address(&self, other: &Self) -> bool {

@@ -53,6 +53,7 @@ impl Transport {
     fn ask(&mut self, request: &Request) -> Result<Reply> {
         let mut bytes = Vec::new();
         request.write_plain(&mut bytes);
+        self.stream.meter().requests(1);
         // A server that refuses the connection sends an error and closes it, maybe before our
         // write.
         match (self.send(&bytes), self.recv()) {
@@ -231,7 +232,7 @@ mod tests {
     /// A transport whose thread looks for replies, and the server's end of its socket.
     fn polling() -> (Transport, BusyPoll, UnixStream) {
         let (client, server) = UnixStream::pair().unwrap();
-        let (stream, io_timeout) = (Stream::Unix(client), Duration::from_millis(300));
+        let (stream, io_timeout) = (Stream::of_unix(client), Duration::from_millis(300));
         let endpoint = Endpoint::parse("redis+unix:///nowhere", None).unwrap();
         let reader = ReplyReader::default();
         let mut transport = Transport { stream, reader, endpoint, io_timeout, handshake: None };

@@ -137,6 +137,7 @@ impl Link {
             if request.opcode.goes_through_the_leader() {
                 self.last_through = now;
             }
+            self.writer.meter().requests(1);
             self.pending.push_back(Pending { xid, opcode: request.opcode, sent_at: now, then });
         }
         self.last_sent = now;
@@ -147,6 +148,7 @@ impl Link {
         let mut frame = Vec::new();
         Request::ping().write_to(PING_XID, &mut frame);
         (self.last_sent, self.pinged) = (now, Some(now));
+        self.writer.meter().requests(1);
         self.write(&frame)
     }
 
@@ -172,6 +174,9 @@ impl State {
     /// for themselves, because watches end with their connection. Returns what they wait for.
     pub(super) fn end_link(&mut self, why: &Error) -> Vec<Topic> {
         let Some(link) = self.link.take() else { return Vec::new() };
+        if self.phase == Phase::Running {
+            link.writer.meter().broke();
+        }
         link.writer.shutdown();
         self.until = Some(link.lease.until());
         self.moves += 1;

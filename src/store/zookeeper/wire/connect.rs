@@ -12,6 +12,7 @@ use super::request::{AUTH_XID, Request, SessionId, connect_frame};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
+use crate::base::traffic::Traffic;
 use crate::store::net::{Address, Stream};
 #[cfg(feature = "tls")]
 use crate::store::tls::{TlsClient, TlsFailure};
@@ -24,6 +25,8 @@ pub(crate) struct Servers {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Of all connections of the client.
+    pub(crate) traffic: Arc<Traffic>,
     /// Where to begin: that of the last connection, or the next one after it has failed.
     pub(crate) next: AtomicUsize,
 }
@@ -92,12 +95,13 @@ impl Servers {
     }
 
     fn connect_to(&self, address: &Address, asked: Asked, within: Duration) -> Result<Option<Greeting>> {
-        let (stream, deadline) = Stream::connect(address, within).map_err(|e| to_error(e, address))?;
+        let (stream, deadline) = Stream::connect(address, within, &self.traffic).map_err(|e| to_error(e, address))?;
         let mut stream = self.secure(stream, address, deadline)?;
         let mut reader = FrameReader::default();
         let timeout_ms = i32::try_from(asked.timeout.as_millis()).unwrap_or(i32::MAX);
         let sent_at = self.clock.now();
         let hello = connect_frame(asked.session, asked.last_zxid, timeout_ms);
+        stream.meter().requests(1);
         let written = stream.within(deadline).write_all(&hello).map_err(|e| to_error(e, address));
         // With TLS 1.3 a server looks at the client's certificate after the handshake, and may have
         // ended the connection before the write: why has come before that end.
@@ -170,6 +174,7 @@ fn log_in(
 ) -> Result<()> {
     let mut frame = Vec::new();
     Request::auth("digest", digest.as_bytes()).write_to(AUTH_XID, &mut frame);
+    stream.meter().requests(1);
     stream.within(deadline).write_all(&frame).map_err(|e| to_error(e, address))?;
     loop {
         let reply = Reply::decode(&receive(stream, reader, address, deadline)?)?;

@@ -1,0 +1,260 @@
+//! Counts what happens to the locks of a client, by primitive and by name, and tells the user's
+//! listener of it.
+//!
+//! Counting is on the path of every call, so it takes no mutex there: a name keeps its counters
+//! itself. The table of names has a mutex, which is taken when a name is made and when a call has
+//! waited.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::base::counters::{Counters, Figures, HandOver, Outcome};
+use crate::base::error::{Error, ErrorKind};
+use crate::base::listener::{Listener, LockInfo};
+use crate::base::lock_name::LockName;
+use crate::base::loss::LossReason;
+use crate::base::primitive::Primitive;
+
+/// Names that are reported one by one.
+const MOST_NAMES: usize = 64;
+
+#[derive(Default)]
+pub(crate) struct Observer {
+    /// Made when a primitive is first used: a client uses one or two.
+    primitives: [OnceLock<Box<Counters>>; Primitive::ALL.len()],
+    names: Mutex<Vec<Named>>,
+    listener: Option<Arc<dyn Listener>>,
+    /// The listener has panicked, and that was logged.
+    panicked: AtomicBool,
+}
+
+/// A name of the table. The counters are those of every [`LockName`] of this key and primitive.
+struct Named {
+    name: Arc<str>,
+    key: Arc<str>,
+    primitive: Primitive,
+    counters: Arc<Counters>,
+}
+
+impl Named {
+    fn new(name: &LockName, counters: Arc<Counters>) -> Self {
+        Self { name: name.name.clone(), key: name.key.clone(), primitive: name.kind.into(), counters }
+    }
+
+    fn is_of(&self, name: &LockName) -> bool {
+        self.key == name.key && self.primitive == name.kind.into()
+    }
+}
+
+impl Observer {
+    pub(crate) fn new(listener: Option<Arc<dyn Listener>>) -> Self {
+        Self { listener, ..Self::default() }
+    }
+
+    /// Called for a name that was made just now: it is reported as long as there is room. Never
+    /// waits, because names are made in a forked child as well.
+    pub(crate) fn meet(&self, name: &LockName) {
+        let Some(mut names) = self.names.try_lock() else { return };
+        match names.iter().find(|named| named.is_of(name)) {
+            Some(named) => drop(name.counters.set(named.counters.clone())),
+            None if names.len() < MOST_NAMES => {
+                let counters = Arc::new(Counters::default());
+                if name.counters.set(counters.clone()).is_ok() {
+                    names.push(Named::new(name, counters));
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// The counters of a name that a call waits for, whether it is reported or not.
+    fn contended(&self, name: &LockName) -> Arc<Counters> {
+        let known = || self.names.lock().iter().find(|named| named.is_of(name)).map(|named| named.counters.clone());
+        name.counters.get_or_init(|| known().unwrap_or_default()).clone()
+    }
+
+    /// Reports the name from now on if it was waited for longer than some other of the table.
+    fn promote(&self, name: &LockName, counters: &Arc<Counters>) {
+        let mut names = self.names.lock();
+        if names.iter().any(|named| named.is_of(name)) {
+            return;
+        }
+        if names.len() < MOST_NAMES {
+            names.push(Named::new(name, counters.clone()));
+            return;
+        }
+        let least = names.iter_mut().min_by_key(|named| named.counters.waited());
+        if let Some(least) = least.filter(|least| least.counters.waited() < counters.waited()) {
+            *least = Named::new(name, counters.clone());
+        }
+    }
+
+    fn of(&self, primitive: Primitive) -> &Counters {
+        self.primitives[primitive as usize].get_or_init(Box::default)
+    }
+
+    fn count(&self, name: &LockName, count: impl Fn(&Counters)) {
+        count(self.of(name.kind.into()));
+        name.counters.get().iter().for_each(|counters| count(counters));
+    }
+
+    /// A call has ended. `waited`: for how long, and for which of the names.
+    pub(crate) fn call_ended(
+        &self,
+        primitive: Primitive,
+        names: &[Arc<LockName>],
+        outcome: Outcome<'_>,
+        waited: Option<(&Arc<LockName>, Duration)>,
+    ) {
+        self.of(primitive).ended(outcome, waited.map(|(_, time)| time));
+        for name in names {
+            match waited.filter(|(awaited, _)| Arc::ptr_eq(awaited, name)) {
+                Some((_, time)) => {
+                    let counters = self.contended(name);
+                    counters.ended(outcome, Some(time));
+                    self.promote(name, &counters);
+                }
+                None => name.counters.get().iter().for_each(|counters| counters.ended(outcome, None)),
+            }
+        }
+    }
+
+    /// A call was refused before it began. In a fork nothing is counted: what another thread was
+    /// about to make there is never made.
+    #[cold]
+    pub(crate) fn refused(&self, primitive: Primitive, error: &Error) {
+        if error.kind() != ErrorKind::Forked {
+            self.of(primitive).ended(Outcome::Failed(error), None);
+        }
+    }
+
+    pub(crate) fn handed_over(&self, name: &LockName, how: HandOver) {
+        self.count(name, |counters| counters.handed_over(how));
+    }
+
+    /// A hold is over that has lasted so long.
+    pub(crate) fn hold_ended(&self, name: &LockName, held: Duration) {
+        self.count(name, |counters| counters.held(held));
+    }
+
+    pub(crate) fn renewed(&self, name: &LockName, done: bool) {
+        self.count(name, |counters| counters.renewed(done));
+    }
+
+    /// The one place where a loss is counted, once for each hold.
+    pub(crate) fn hold_lost(&self, name: &LockName, reason: LossReason) {
+        self.count(name, |counters| counters.lost(reason));
+    }
+
+    pub(crate) fn has_listener(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Tells the listener, if there is one. To be called without any mutex.
+    pub(crate) fn tell(&self, tell: impl FnOnce(&dyn Listener)) {
+        let Some(listener) = &self.listener else { return };
+        let told = catch_unwind(AssertUnwindSafe(|| tell(&**listener)));
+        if told.is_err() && !self.panicked.swap(true, Ordering::Relaxed) {
+            log::warn!("the listener of this client panicked; later panics of it are not logged");
+        }
+    }
+
+    /// [`tell`](Self::tell) of one lock.
+    pub(crate) fn tell_of(&self, name: &str, primitive: Primitive, tell: impl FnOnce(&dyn Listener, &LockInfo<'_>)) {
+        self.tell(|listener| tell(listener, &LockInfo::new(name, primitive)));
+    }
+
+    /// What was counted of each primitive that was used.
+    pub(crate) fn primitives(&self) -> Vec<(Primitive, Figures)> {
+        let used = |primitive: &Primitive| Some((*primitive, self.primitives[*primitive as usize].get()?.read()));
+        Primitive::ALL.iter().filter_map(used).collect()
+    }
+
+    /// The names of the table with what was counted of them, the ones with most waiting time first.
+    pub(crate) fn names(&self) -> Vec<(Arc<str>, Primitive, Figures)> {
+        let listed: Vec<_> = {
+            let names = self.names.lock();
+            names.iter().map(|named| (named.name.clone(), named.primitive, named.counters.clone())).collect()
+        };
+        let mut read: Vec<_> =
+            listed.into_iter().map(|(name, primitive, counters)| (name, primitive, counters.read())).collect();
+        read.sort_by(|(one, .., a), (other, .., b)| {
+            b.waits().sum().cmp(&a.waits().sum()).then(b.calls().cmp(&a.calls())).then(one.cmp(other))
+        });
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::lock_name::Kind;
+
+    fn made(observer: &Observer, name: &str) -> Arc<LockName> {
+        let name = Arc::new(LockName::new("p:", name, Kind::Mutex).unwrap());
+        observer.meet(&name);
+        name
+    }
+
+    fn call(observer: &Observer, name: &Arc<LockName>, waited: Option<Duration>) {
+        let waited = waited.map(|time| (name, time));
+        observer.call_ended(Primitive::Mutex, std::slice::from_ref(name), Outcome::Granted, waited);
+    }
+
+    #[test]
+    fn the_table_keeps_the_names_that_are_waited_for_longest() {
+        let observer = Observer::default();
+        for n in 0..MOST_NAMES {
+            call(&observer, &made(&observer, &format!("idle{n}")), None);
+        }
+        let late = made(&observer, "late");
+        call(&observer, &late, None);
+        assert_eq!(observer.names().len(), MOST_NAMES);
+        assert!(observer.names().iter().all(|(name, ..)| **name != *"late"), "there was no room for it");
+
+        call(&observer, &late, Some(Duration::from_millis(2)));
+        let (name, primitive, figures) = observer.names().swap_remove(0);
+        assert_eq!((&*name, primitive, figures.granted_after_wait()), ("late", Primitive::Mutex, 1));
+        assert_eq!(observer.names().len(), MOST_NAMES);
+
+        // One with more waiting time than all others takes the place of an idle one, and no other.
+        for n in 0..2 * MOST_NAMES {
+            call(&observer, &made(&observer, &format!("busy{n}")), Some(Duration::from_millis(10 + n as u64)));
+        }
+        let names = observer.names();
+        assert_eq!(names.len(), MOST_NAMES);
+        assert_eq!(&*names[0].0, format!("busy{}", 2 * MOST_NAMES - 1));
+        assert!(
+            names.iter().all(|(.., figures)| figures.waits().sum() >= Duration::from_millis(10 + MOST_NAMES as u64))
+        );
+        assert_eq!(observer.primitives()[0].1.calls(), 2 + 3 * MOST_NAMES as u64, "all are counted there");
+    }
+
+    #[test]
+    fn a_name_that_is_made_again_counts_on() {
+        let observer = Observer::default();
+        call(&observer, &made(&observer, "a"), None);
+        call(&observer, &made(&observer, "a"), None);
+        assert_eq!(observer.names().len(), 1);
+        assert_eq!(observer.names()[0].2.granted_at_once(), 2);
+    }
+
+    #[test]
+    fn a_listener_that_panics_harms_nothing() {
+        struct Panics;
+        impl Listener for Panics {
+            fn waiting(&self, _: &LockInfo<'_>) {
+                panic!("on purpose");
+            }
+        }
+        let observer = Observer::new(Some(Arc::new(Panics)));
+        for _ in 0..2 {
+            observer.tell_of("a", Primitive::Mutex, |listener, lock| listener.waiting(lock));
+        }
+        assert!(observer.panicked.load(Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,87 @@
+//! The primitives, as users tell them apart.
+
+use std::fmt;
+
+use crate::base::lock_name::Kind;
+
+/// What was asked for: which kind of lock, and of a read-write lock which side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Primitive {
+    /// [`ReentrantMutex`](crate::ReentrantMutex).
+    Mutex,
+    /// [`FairMutex`](crate::FairMutex).
+    Fair,
+    /// [`RwLock`](crate::RwLock), for reading.
+    Read,
+    /// [`RwLock`](crate::RwLock), for writing.
+    Write,
+    /// [`MultiLock`](crate::MultiLock): the call. What it holds are plain locks, each counted as a
+    /// hold of [`Mutex`](Self::Mutex).
+    Multi,
+    /// [`Semaphore`](crate::Semaphore).
+    Semaphore,
+    /// [`CountingSemaphore`](crate::CountingSemaphore).
+    CountingSemaphore,
+    /// [`CountDownLatch`](crate::CountDownLatch): waits for it. Nothing is held.
+    Latch,
+}
+
+impl Primitive {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Mutex,
+        Self::Fair,
+        Self::Read,
+        Self::Write,
+        Self::Multi,
+        Self::Semaphore,
+        Self::CountingSemaphore,
+        Self::Latch,
+    ];
+
+    /// The name in lower case, as in labels of metrics: `mutex`, `fair`, `read`, `write`, `multi`,
+    /// `semaphore`, `counting_semaphore`, `latch`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Multi => "multi",
+            Self::Semaphore => "semaphore",
+            Self::CountingSemaphore => "counting_semaphore",
+            Self::Latch => "latch",
+        }
+    }
+}
+
+impl From<Kind> for Primitive {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Mutex => Self::Mutex,
+            Kind::Fair => Self::Fair,
+            Kind::Read => Self::Read,
+            Kind::Write => Self::Write,
+            Kind::Semaphore => Self::Semaphore,
+            Kind::CountingSemaphore => Self::CountingSemaphore,
+            Kind::Latch => Self::Latch,
+        }
+    }
+}
+
+impl fmt::Display for Primitive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_place_in_the_list() {
+        Primitive::ALL.iter().enumerate().for_each(|(place, primitive)| assert_eq!(*primitive as usize, place));
+    }
+}

@@ -1,0 +1,66 @@
+//! How a call ends that is to take something: counted once, whatever its outcome, and told to the
+//! listener.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::counters::Outcome;
+use crate::base::deadline::Deadline;
+use crate::base::error::Result;
+use crate::base::lock_name::LockName;
+use crate::base::primitive::Primitive;
+use crate::session::attempt::AcquireAttempt;
+use crate::session::shared::Shared;
+
+/// What is known of a call beside its result.
+#[derive(Debug, Default)]
+pub(crate) struct CallRecord {
+    /// For how long it has waited, and for which name at last.
+    waited: Option<(Arc<LockName>, Duration)>,
+    reentered: bool,
+}
+
+impl CallRecord {
+    /// Takes over what the attempt knows, which is about to end.
+    pub(crate) fn take_from(&mut self, attempt: &AcquireAttempt<'_>) {
+        self.waited = attempt.waited().map(|time| (attempt.name.clone(), time));
+    }
+
+    /// It adds a level to a hold that its thread has.
+    pub(crate) fn reenters(&mut self) {
+        self.reentered = true;
+    }
+}
+
+/// Makes a call that takes all of these names, and counts how it ends.
+pub(crate) fn recorded<T>(
+    shared: &Arc<Shared>,
+    primitive: Primitive,
+    names: &[Arc<LockName>],
+    deadline: Deadline,
+    call: impl FnOnce(&mut CallRecord) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let mut record = CallRecord::default();
+    let result = call(&mut record);
+    let CallRecord { waited, reentered } = record;
+    let outcome = match &result {
+        Ok(Some(_)) if reentered => Outcome::Reentered,
+        Ok(Some(_)) => Outcome::Granted,
+        Ok(None) if deadline == Deadline::Now => Outcome::Busy,
+        Ok(None) => Outcome::TimedOut,
+        Err(error) => Outcome::Failed(error),
+    };
+    let waited = waited.as_ref().map(|(name, time)| (name, *time));
+    shared.observer.call_ended(primitive, names, outcome, waited);
+    if shared.observer.has_listener() {
+        let time = waited.map(|(_, time)| time);
+        let label = crate::session::names::label(names.iter());
+        shared.observer.tell_of(&label, primitive, |listener, lock| match outcome {
+            Outcome::Reentered => {}
+            Outcome::Granted => listener.acquired(lock, time),
+            Outcome::Busy | Outcome::TimedOut => listener.gave_up(lock, time, None),
+            Outcome::Failed(error) => listener.gave_up(lock, time, Some(error)),
+        });
+    }
+    result
+}

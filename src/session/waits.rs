@@ -1,0 +1,87 @@
+//! The calls of a client that wait: who waits for what, since when. Kept for
+//! [`LockClient::snapshot`](crate::LockClient::snapshot). Calls that are granted at once do not
+//! come here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::base::deadline::Deadline;
+use crate::base::lock_name::LockName;
+use crate::base::primitive::Primitive;
+
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    waits: HashMap<u64, Wait>,
+}
+
+/// A call that waits.
+#[derive(Debug, Clone)]
+pub(crate) struct Wait {
+    /// Of several names, the one that is taken.
+    pub(crate) name: Arc<LockName>,
+    pub(crate) primitive: Primitive,
+    pub(crate) thread: Thread,
+    pub(crate) since: Instant,
+    pub(crate) deadline: Deadline,
+}
+
+/// A place in the table, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct WaitEntry<'w> {
+    waits: &'w Waits,
+    number: u64,
+    since: Instant,
+}
+
+impl Waits {
+    /// Enters a wait of the calling thread, which begins now.
+    pub(crate) fn begin(&self, name: &Arc<LockName>, primitive: Primitive, deadline: Deadline) -> WaitEntry<'_> {
+        let since = Instant::now();
+        let wait = Wait { name: name.clone(), primitive, thread: std::thread::current(), since, deadline };
+        let mut table = self.table.lock();
+        let number = table.next;
+        table.next += 1;
+        table.waits.insert(number, wait);
+        WaitEntry { waits: self, number, since }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.lock().waits.len()
+    }
+
+    /// All waits, those that have lasted longest first.
+    pub(crate) fn all(&self) -> Vec<Wait> {
+        let mut waits: Vec<_> = self.table.lock().waits.values().cloned().collect();
+        waits.sort_by_key(|wait| wait.since);
+        waits
+    }
+}
+
+impl WaitEntry<'_> {
+    /// The call waits for another of its names from now on.
+    pub(crate) fn waits_for(&self, name: &Arc<LockName>) {
+        if let Some(wait) = self.waits.table.lock().waits.get_mut(&self.number) {
+            wait.name.clone_from(name);
+        }
+    }
+
+    pub(crate) fn waited(&self) -> Duration {
+        self.since.elapsed()
+    }
+}
+
+impl Drop for WaitEntry<'_> {
+    fn drop(&mut self) {
+        self.waits.table.lock().waits.remove(&self.number);
+    }
+}

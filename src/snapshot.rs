@@ -1,0 +1,433 @@
+//! What a client does right now: its holds, its waits, and threads that wait for each other.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{Thread, ThreadId};
+use std::time::{Duration, Instant};
+
+use crate::base::lease::State;
+use crate::base::lock_name::{Kind, LockName};
+use crate::base::primitive::Primitive;
+use crate::fencing::FencingToken;
+use crate::session::{HoldEntry, OutstandingPermits, Owner, Shared, Wait};
+use crate::stats::shortened;
+
+/// How many holds and waits `Display` writes.
+const SHOWN: usize = 100;
+
+/// What a client holds and what it waits for at one moment. Made by
+/// [`LockClient::snapshot`](crate::LockClient::snapshot).
+///
+/// `Display` writes one line for each hold and each wait (100 of each at most), and one for each
+/// circle of threads that wait for each other: for a log, or for an operator who sends `SIGUSR1`.
+/// See [`guide::operations`](crate::guide::operations#a-job-hangs).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Snapshot {
+    client_name: String,
+    holds: Vec<HoldInfo>,
+    waits: Vec<WaitInfo>,
+    deadlocks: Vec<Deadlock>,
+}
+
+/// A thread of this program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadInfo {
+    id: ThreadId,
+    name: Option<String>,
+}
+
+/// One hold: part of a [`Snapshot`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HoldInfo {
+    name: Arc<str>,
+    primitive: Primitive,
+    hold_count: u32,
+    thread: ThreadInfo,
+    owned: bool,
+    held_for: Duration,
+    left: Option<Duration>,
+    state: State,
+    token: Option<FencingToken>,
+}
+
+/// One call that waits: part of a [`Snapshot`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WaitInfo {
+    name: Arc<str>,
+    primitive: Primitive,
+    thread: ThreadInfo,
+    waited: Duration,
+    left: Option<Duration>,
+    holders: Vec<Blocker>,
+}
+
+/// A hold of this client that keeps a call waiting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Blocker {
+    /// This thread holds it, with a guard that cannot leave the thread.
+    Thread(ThreadInfo),
+    /// An owned guard holds it, which this thread has taken. It may be at another thread by now.
+    OwnedGuard(ThreadInfo),
+}
+
+/// Threads of this client that wait for each other in a circle: part of a [`Snapshot`].
+///
+/// It ends when one of the waits times out, or one of the leases ends.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Deadlock {
+    waits: Vec<WaitInfo>,
+}
+
+impl ThreadInfo {
+    fn of(thread: &Thread) -> Self {
+        Self { id: thread.id(), name: thread.name().map(str::to_owned) }
+    }
+
+    /// The id within the process.
+    #[must_use]
+    pub fn id(&self) -> ThreadId {
+        self.id
+    }
+
+    /// The name, if the thread has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+impl fmt::Display for ThreadInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name:?} ({:?})", self.id),
+            None => write!(f, "{:?}", self.id),
+        }
+    }
+}
+
+impl HoldInfo {
+    fn of(entry: &HoldEntry) -> Self {
+        let (grant, counts) = (&entry.grant, entry.counts());
+        Self {
+            name: grant.name.name.clone(),
+            primitive: grant.name.kind.into(),
+            hold_count: counts.main.saturating_add(counts.reads),
+            thread: ThreadInfo::of(&entry.thread),
+            owned: entry.owner == Owner::Guard,
+            held_for: grant.held(),
+            left: Some(grant.remaining()),
+            state: grant.state(),
+            token: (grant.token > 0).then(|| FencingToken::new(grant.token)),
+        }
+    }
+
+    fn of_permits(permits: &OutstandingPermits, held_for: Duration) -> Self {
+        Self {
+            name: permits.name.name.clone(),
+            primitive: permits.name.kind.into(),
+            hold_count: permits.permits,
+            thread: ThreadInfo::of(&permits.thread),
+            owned: true,
+            held_for,
+            left: None,
+            state: State::Held,
+            token: None,
+        }
+    }
+
+    /// The name, as the caller gave it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kind of lock.
+    #[must_use]
+    pub fn primitive(&self) -> Primitive {
+        self.primitive
+    }
+
+    /// How many levels it has; of a counting semaphore, how many permits.
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        self.hold_count
+    }
+
+    /// The thread that took it; if it is [owned](Self::is_owned), the guard may have left it since.
+    #[must_use]
+    pub fn thread(&self) -> &ThreadInfo {
+        &self.thread
+    }
+
+    /// Whether its guard can go from thread to thread.
+    #[must_use]
+    pub fn is_owned(&self) -> bool {
+        self.owned
+    }
+
+    /// How long ago it was asked for.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.held_for
+    }
+
+    /// How long its lease lasts unless it is renewed; zero if it is over; `None` for permits
+    /// without leases.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.left
+    }
+
+    /// Whether it is held: neither lost, nor given up by a release that is still under way.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self.state, State::Held | State::Suspect)
+    }
+
+    /// Its fencing token, if it has one.
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.token
+    }
+}
+
+impl fmt::Display for HoldInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, primitive, count) = (shortened(&self.name, 60), self.primitive, self.hold_count);
+        write!(f, "held    \"{name}\" {primitive}")?;
+        if count > 1 {
+            write!(f, " x{count}")?;
+        }
+        let how = if self.owned { "owned, taken by" } else { "by" };
+        write!(f, " {how} {} for {:.1?}", self.thread, self.held_for)?;
+        match (self.state, self.left) {
+            (State::Held | State::Suspect, Some(left)) => write!(f, ", lease ends in {left:.1?}")?,
+            (State::Held | State::Suspect, None) => write!(f, ", no lease")?,
+            (State::Lost, _) => write!(f, ", LOST")?,
+            (State::Released | State::Closed, _) => write!(f, ", its release is under way")?,
+        }
+        if self.state == State::Suspect {
+            write!(f, " (its last renewal failed)")?;
+        }
+        self.token.map_or(Ok(()), |token| write!(f, ", token {}", token.get()))
+    }
+}
+
+impl WaitInfo {
+    fn of(wait: &Wait, now: Instant, holders: Vec<Blocker>) -> Self {
+        Self {
+            name: wait.name.name.clone(),
+            primitive: wait.primitive,
+            thread: ThreadInfo::of(&wait.thread),
+            waited: now.saturating_duration_since(wait.since),
+            left: wait.deadline.remaining(now),
+            holders,
+        }
+    }
+
+    /// The name that it waits for: of a multi-lock, the one that is taken.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kind of lock.
+    #[must_use]
+    pub fn primitive(&self) -> Primitive {
+        self.primitive
+    }
+
+    /// The thread that waits.
+    #[must_use]
+    pub fn thread(&self) -> &ThreadInfo {
+        &self.thread
+    }
+
+    /// For how long, since it was found taken.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// How long it goes on waiting at most; `None` without a timeout.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        self.left
+    }
+
+    /// What of this client is in the way. If that is nothing, another client is, as far as this one
+    /// knows; the method `holder` or `holders` of the lock asks the server which. (Of a semaphore,
+    /// these are the permits of this client; other clients may have the rest.)
+    #[must_use]
+    pub fn blockers(&self) -> &[Blocker] {
+        &self.holders
+    }
+}
+
+impl fmt::Display for WaitInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, primitive) = (shortened(&self.name, 60), self.primitive);
+        write!(f, "waiting \"{name}\" {primitive} by {} for {:.1?}", self.thread, self.waited)?;
+        match self.left {
+            Some(left) => write!(f, ", gives up in {left:.1?}")?,
+            None => write!(f, ", without a timeout")?,
+        }
+        match &self.holders[..] {
+            [] if self.primitive == Primitive::Latch => write!(f, "; the latch is counting"),
+            [] => write!(f, "; another client has it"),
+            [first, rest @ ..] => {
+                write!(f, "; held by {first}")?;
+                if rest.is_empty() { Ok(()) } else { write!(f, " and {} more", rest.len()) }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Thread(thread) => thread.fmt(f),
+            Self::OwnedGuard(thread) => write!(f, "an owned guard that {thread} took"),
+        }
+    }
+}
+
+impl Deadlock {
+    /// The waits in order: each waits for what the thread of the next one holds, and the last one
+    /// for what the thread of the first one holds.
+    #[must_use]
+    pub fn waits(&self) -> &[WaitInfo] {
+        &self.waits
+    }
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "deadlock: ")?;
+        let next = self.waits.iter().cycle().skip(1);
+        for (place, (wait, next)) in self.waits.iter().zip(next).enumerate() {
+            let comma = if place > 0 { ", " } else { "" };
+            write!(f, "{comma}{} waits for {} (\"{}\")", wait.thread, next.thread, shortened(&wait.name, 40))?;
+        }
+        Ok(())
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn of(shared: &Shared) -> Self {
+        let client_name = shared.client_name.clone();
+        if shared.is_forked() {
+            return Self { client_name, holds: Vec::new(), waits: Vec::new(), deadlocks: Vec::new() };
+        }
+        // Waits first: what a thread held when it began to wait, it holds while it waits.
+        let (waits, now) = (shared.waits.all(), Instant::now());
+        let entries = shared.holds.all();
+        let permits: Vec<_> = shared.outstanding_permits.lock().values().cloned().collect();
+        let mut holds: Vec<_> = entries.iter().map(|entry| HoldInfo::of(entry)).collect();
+        let lease_now = shared.clock.now();
+        holds.extend(permits.iter().map(|permits| HoldInfo::of_permits(permits, lease_now.since(permits.since))));
+        holds.sort_by_key(|hold| std::cmp::Reverse(hold.held_for));
+        let in_the_way = |wait: &Wait| -> Vec<Blocker> {
+            let own = entries.iter().filter(|entry| is_in_the_way(entry, &wait.name)).map(|entry| blocker(entry));
+            let without_lease = permits.iter().filter(|permits| permits.name.key == wait.name.key);
+            own.chain(without_lease.map(|permits| Blocker::OwnedGuard(ThreadInfo::of(&permits.thread)))).collect()
+        };
+        let waits: Vec<_> = waits.iter().map(|wait| WaitInfo::of(wait, now, in_the_way(wait))).collect();
+        let deadlocks = circles(&waits);
+        Self { client_name, holds, waits, deadlocks }
+    }
+
+    /// The name of the client, see [`Builder::client_name`](crate::Builder::client_name).
+    #[must_use]
+    pub fn client_name(&self) -> &str {
+        &self.client_name
+    }
+
+    /// What the client holds, the oldest first; those of a multi-lock one by one.
+    #[must_use]
+    pub fn holds(&self) -> &[HoldInfo] {
+        &self.holds
+    }
+
+    /// The calls that wait, the one that has waited longest first. A call is among them from the
+    /// answer that it is taken until it ends.
+    #[must_use]
+    pub fn waits(&self) -> &[WaitInfo] {
+        &self.waits
+    }
+
+    /// Threads of this client that wait for each other: at least one circle for each group of
+    /// threads that are in any. Only guards that are bound to their threads count, because an owned
+    /// guard may be dropped by any thread; and circles over other clients cannot be seen from here.
+    #[must_use]
+    pub fn deadlocks(&self) -> &[Deadlock] {
+        &self.deadlocks
+    }
+}
+
+fn blocker(entry: &HoldEntry) -> Blocker {
+    let thread = ThreadInfo::of(&entry.thread);
+    if entry.owner == Owner::Guard { Blocker::OwnedGuard(thread) } else { Blocker::Thread(thread) }
+}
+
+/// Whether a hold keeps a call for the name waiting.
+fn is_in_the_way(entry: &HoldEntry, name: &LockName) -> bool {
+    let held = entry.grant.name.kind;
+    let excludes = match name.kind {
+        Kind::Read => held == Kind::Write && entry.counts().main > 0,
+        Kind::Write => matches!(held, Kind::Read | Kind::Write),
+        Kind::Mutex | Kind::Fair => matches!(held, Kind::Mutex | Kind::Fair),
+        kind => held == kind,
+    };
+    excludes && entry.grant.name.key == name.key && matches!(entry.grant.state(), State::Held | State::Suspect)
+}
+
+/// Follows each wait to the threads that hold what it waits for.
+fn circles(waits: &[WaitInfo]) -> Vec<Deadlock> {
+    let by_thread: HashMap<ThreadId, usize> = waits.iter().enumerate().map(|(at, wait)| (wait.thread.id, at)).collect();
+    let next = |at: usize| -> Vec<usize> {
+        let bound = waits[at].holders.iter().filter_map(|holder| match holder {
+            Blocker::Thread(thread) => by_thread.get(&thread.id).copied(),
+            Blocker::OwnedGuard(_) => None,
+        });
+        bound.collect()
+    };
+    let (mut found, mut seen) = (Vec::new(), vec![false; waits.len()]);
+    for start in 0..waits.len() {
+        // A search in depth without recursion: a program may have thousands of threads.
+        let mut path: Vec<(usize, Vec<usize>)> = Vec::new();
+        if !std::mem::replace(&mut seen[start], true) {
+            path.push((start, next(start)));
+        }
+        while let Some((_, open)) = path.last_mut() {
+            let Some(to) = open.pop() else {
+                path.pop();
+                continue;
+            };
+            if let Some(begin) = path.iter().position(|(at, _)| *at == to) {
+                found.push(Deadlock { waits: path[begin..].iter().map(|(at, _)| waits[*at].clone()).collect() });
+            } else if !std::mem::replace(&mut seen[to], true) {
+                path.push((to, next(to)));
+            }
+        }
+    }
+    found
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (holds, waits) = (self.holds.len(), self.waits.len());
+        writeln!(f, "client {}: {holds} held, {waits} waiting", shortened(&self.client_name, 40))?;
+        self.deadlocks.iter().try_for_each(|deadlock| writeln!(f, "{deadlock}"))?;
+        self.waits.iter().take(SHOWN).try_for_each(|wait| writeln!(f, "{wait}"))?;
+        self.holds.iter().take(SHOWN).try_for_each(|hold| writeln!(f, "{hold}"))?;
+        let more = waits.saturating_sub(SHOWN) + holds.saturating_sub(SHOWN);
+        if more > 0 { writeln!(f, "and {more} more") } else { Ok(()) }
+    }
+}
