@@ -62,6 +62,7 @@ fn send_and_sync_are_promised() {
     both::<Deadlock>();
     both::<NodeState>();
     both::<NodeStatus>();
+    sync::<Box<dyn Held>>();
     both::<Loss>();
     both::<LossReason>();
     both::<RenewalTrouble>();
