@@ -1,5 +1,5 @@
-//! Who is told when a lease ends: threads that wait for it, callbacks, and threads that wait for any
-//! of several leases.
+//! Who is told when a lease ends: threads that wait for it, callbacks, and threads that wait for
+//! any of several leases.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
