@@ -20,7 +20,7 @@ use crate::base::holder::Holder;
 use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, margin, valid_until};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::loss::Loss;
-use crate::store::{HoldCounts, Release, Renewal, TokenRule, Undo, UnknownOutcomes};
+use crate::store::{Renewal, TokenRule};
 
 /// How the watchdog treats a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,8 @@ pub(crate) struct Grant {
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
     ending: Ending,
+    /// Set when its user has got it, with a `min_hold`.
+    pub(super) kept_until: OnceLock<Moment>,
     /// Locked while they are used to change the lease.
     pub(super) ends: Mutex<Ends>,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
@@ -158,6 +160,7 @@ impl Grant {
             is_last_turn: AtomicBool::new(false),
             renewed_no_more: AtomicBool::new(false),
             ending: Ending::default(),
+            kept_until: OnceLock::new(),
             ends,
             shared,
             due: AtomicU64::new(NOT_SCHEDULED),
@@ -384,17 +387,6 @@ impl Grant {
     pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
         let (name, holder) = (self.name.clone(), self.holder.clone());
         Renewal { name, holder, permits: self.permits, lease, token: self.token }
-    }
-
-    /// The request that gives it up, down to the counts of `left`.
-    pub(crate) fn release(&self, left: HoldCounts) -> Release<'_> {
-        Release { name: &self.name, holder: &self.holder, permits: self.permits, left, granted: true }
-    }
-
-    /// The request that gives it up in the background.
-    pub(crate) fn undo(&self, left: HoldCounts, unknowns: UnknownOutcomes) -> Undo {
-        let (name, holder, permits) = (self.name.clone(), self.holder.clone(), self.permits);
-        Undo { name, holder, permits, left, granted: true, unknowns, expires: self.gone_at() }
     }
 
     /// The store has put the hold back beside its release. Whether the caller has to undo that now;
