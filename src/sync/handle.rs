@@ -249,7 +249,7 @@ macro_rules! handle_methods {
         /// differ by less than `least`. Without it a job that takes less time than the clocks
         /// differ by runs twice. (ShedLock calls it `lockAtLeastFor`.)
         ///
-        /// Nothing waits for it: [`lock`](Self) and giving up the guard take as long as without.
+        /// Nothing blocks for it: taking the lock and giving up the guard take as long as without.
         /// When the guard is given up before the time is over, by `unlock` or by drop, by the end
         /// of its thread or by closing the client, it ends as ever: it is not renewed any more,
         /// reports no loss, and the process may end. At the server the lock then has the rest of
@@ -354,7 +354,8 @@ pub struct LockHolder {
 impl LockHolder {
     /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id. Threads of one
     /// client that had a plain lock one after another, or read at the same time, may have had it
-    /// under the same id.
+    /// under the same id. Of a lock that stays taken after its holder has given it up
+    /// ([`min_hold`](crate::ReentrantMutex::min_hold)), with `:kept` behind it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id

@@ -9,9 +9,11 @@
 -- ARGV[4] prefix of the waiters' channels
 -- Returns {0, 0} not held
 --         {1, receivers} kept, and how many subscribers the message reached
--- Repeat-safe: yes. A repeat finds the other field, and only ever shortens the TTL.
-if not keep(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
-  return {0, 0}
+-- Repeat-safe: yes. A repeat finds the other field, only ever shortens the TTL, and notifies nobody
+-- unless it does.
+local kept = keep(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
+if kept < 2 then
+  return {kept, 0}
 end
 local time = redis.call('time')
 local head = live_head(KEYS[2], KEYS[3], ARGV[4], time[1] * 1000 + math.floor(time[2] / 1000))

@@ -10,9 +10,11 @@
 -- ARGV[6] a second message, if the first one reached anybody; empty: none
 -- Returns {0, 0} not held
 --         {1, receivers} kept, and how many subscribers the message reached
--- Repeat-safe: yes. A repeat finds the other field, and only ever shortens the TTL.
-if not keep(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
-  return {0, 0}
+-- Repeat-safe: yes. A repeat finds the other field, only ever shortens the TTL, and notifies nobody
+-- unless it does.
+local kept = keep(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
+if kept < 2 then
+  return {kept, 0}
 end
 local receivers = redis.call('publish', ARGV[4], ARGV[5])
 if receivers > 0 and ARGV[6] ~= '' then

@@ -22,8 +22,9 @@ for i = 1, n do
     if not done then
       -- Redis 6.2 raises a text, later versions raise a table.
       status = type(kept) == 'table' and kept or redis.error_reply(kept)
-    elseif kept then
-      status, told[#told + 1] = 1, i
+    else
+      status = math.min(kept, 1)
+      told[#told + 1] = kept == 2 and i or nil
     end
   elseif tonumber(ARGV[n + i]) > 1 then
     status = redis.pcall('hexists', lock, holder)

@@ -1,7 +1,9 @@
 -- lib/keep: leaves a lock taken for a time although its holder has given it up; put in front of the
 -- scripts that do this. The holder's field gets another name, as after a release: a renewal that
 -- runs late would find the holder otherwise, and put off the end.
--- Returns whether it is kept for this holder. A repeat only ever lets it end sooner.
+-- Returns 0 not held
+--         1 kept already, for no longer
+--         2 kept from now on, or until sooner than before: the waiters have to be told
 local function keep(lock, field, kept, ms)
   if redis.call('hexists', lock, field) == 1 then
     -- The TTL first: a full server refuses a new field only as the first change of a script.
@@ -10,14 +12,15 @@ local function keep(lock, field, kept, ms)
     -- never empty.
     redis.call('hset', lock, kept, '1')
     redis.call('hdel', lock, field)
-    return true
+    return 2
   end
   if redis.call('hexists', lock, kept) == 0 then
-    return false
+    return 0
   end
-  if redis.call('pttl', lock) > tonumber(ms) then
-    redis.call('pexpire', lock, ms)
+  if redis.call('pttl', lock) <= tonumber(ms) then
+    return 1
   end
-  return true
+  redis.call('pexpire', lock, ms)
+  return 2
 end
 
