@@ -30,7 +30,7 @@ pub(super) const KEEP: Primitive = Primitive {
         ),
         (
             "HSET L $A:kept 1; PEXPIRE L 4ks; HSET M $A:kept 1; PEXPIRE M 1ks",
-            "1,1>0 0,0 1,1>0 1,1 1,1,1,0>0 0,0,1,0 0,0,1,0",
+            "1,1>0 0,0 1,1>0 1,0 1,1,1,0>0 0,0,1,0 0,0,1,0",
         ),
         // One is broken, and the other is kept all the same.
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE,0,0,0 !TYPE,0,0,0 !TYPE,0,0,0"),
