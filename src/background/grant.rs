@@ -17,7 +17,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::Error;
 use crate::base::event::{Event, Interrupt};
 use crate::base::holder::Holder;
-use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, margin, valid_until};
+use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, valid_until};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::loss::Loss;
 use crate::store::{Renewal, TokenRule};
@@ -118,10 +118,6 @@ pub(super) struct Listeners {
     /// Of threads that wait for the end of any of several leases.
     events: Vec<Arc<Event>>,
 }
-
-/// How long a release is attempted in the background beyond the lease that it removes, for clocks
-/// that differ.
-const SLACK: Duration = Duration::from_secs(1);
 
 /// How often a thread that keeps the deadline of a lease reads the clock: condition variables do
 /// not count the time that the machine is suspended.
@@ -281,7 +277,8 @@ impl Grant {
         self.share.iter().for_each(|share| share.asks_for(nanos));
     }
 
-    fn longest(&self) -> Duration {
+    /// The longest lease that was ever requested.
+    pub(super) fn longest(&self) -> Duration {
         let of_others = self.share.as_ref().map_or(0, |share| share.longest());
         Duration::from_nanos(self.longest.load(Ordering::Relaxed).max(of_others))
     }
@@ -298,22 +295,6 @@ impl Grant {
         self.renewal_policy != RenewalPolicy::Fixed
             && !self.is_renewed_at(now)
             && !self.renewed_no_more.swap(true, Ordering::Relaxed)
-    }
-
-    /// From when on nothing of it stands at the server, if the server runs requests as they arrive
-    /// and its clock drifts no further than the margin. Where more than one lease was requested,
-    /// the last request may not have been answered.
-    pub(crate) fn gone_at(&self) -> Moment {
-        let (now, longest) = (self.now().plus(SLACK), self.longest());
-        let own = self.ends.lock().own();
-        let ends = own.plus(SLACK).plus(margin(longest) * 2);
-        match self.lease.state(self.now()) {
-            // It ends with its session, which nobody keeps alive from the close on.
-            _ if own == Moment::NEVER => now.plus(longest),
-            _ if self.renewal_policy == RenewalPolicy::Fixed && longest == self.span => ends,
-            State::Lost => ends.plus(longest),
-            _ => now.plus(longest),
-        }
     }
 
     pub(crate) fn now(&self) -> Moment {
