@@ -258,9 +258,10 @@ macro_rules! handle_methods {
         /// are told of the new end. A guard that is given up later frees the lock at once.
         ///
         /// The time counts from when the acquire returned; of several levels, from the outermost,
-        /// whose handle decides. A write hold that was downgraded is freed as a read hold. A process that is *killed* in its job leaves the lock for the
-        /// rest of its lease, as ever, and a hold that is lost may be free at once.
-        /// `force_unlock` frees also a lock that is kept.
+        /// whose handle decides. A process that is *killed* in its job leaves the lock for the rest
+        /// of its lease, as ever, and a hold that is lost may be free at once. `force_unlock` frees
+        /// a lock that is kept, too. A write hold that was downgraded is a read hold, and freed as
+        /// one; to [read](crate::RwLock::read) through such a handle is refused as bad input.
         ///
         /// If the server cannot be asked when the guard is given up, the request is repeated in
         /// the background; it names the same end each time. Until it gets there the lock ends with

@@ -280,6 +280,54 @@ fn a_fair_queue_keeps_its_order() {
     server.assert_clean();
 }
 
+type Release = Box<dyn FnOnce()>;
+
+/// Three threads of one client: the second gives up early what the third waits for, right after it
+/// got it from the first. A hold of a plain lock would pass on then without a request, and that of a
+/// fair lock with one.
+#[test]
+fn it_passes_to_no_thread_of_its_client_before_its_time() {
+    const SHORT: Duration = ms(400);
+    let take: [fn(&LockClient, Duration) -> Release; 2] = [
+        |client, least| {
+            let guard = client.mutex("job").min_hold(least).lock_owned().unwrap();
+            Box::new(|| guard.unlock().unwrap())
+        },
+        |client, least| {
+            let guard = client.fair("job").min_hold(least).lock_owned().unwrap();
+            Box::new(|| guard.unlock().unwrap())
+        },
+    ];
+    let server = Server::start();
+    let client = &client(&server, LONG);
+    for take in take.into_iter().flat_map(|take| [take; 4]) {
+        let give_up = take(client, Duration::ZERO);
+        let waiters = |n| wait_until("they wait", || client.snapshot().waits().len() == n);
+        std::thread::scope(|s| {
+            let second = s.spawn(move || {
+                let give_up = take(client, SHORT);
+                let began = Instant::now();
+                std::thread::sleep(ms(1));
+                give_up();
+                began
+            });
+            waiters(1);
+            let third = s.spawn(move || {
+                let give_up = take(client, Duration::ZERO);
+                let had_it = Instant::now();
+                give_up();
+                had_it
+            });
+            waiters(2);
+            give_up();
+            let passed = third.join().unwrap().duration_since(second.join().unwrap());
+            assert!(passed + SLACK >= SHORT, "it passed on after {passed:?}");
+        });
+    }
+    client.close(CAP).unwrap();
+    server.assert_clean();
+}
+
 #[test]
 fn of_several_locks_each_is_kept_that_was_taken_with_them() {
     let server = Server::start();
