@@ -51,26 +51,30 @@ fn it_stays_taken_until_its_time_is_over_and_no_longer() {
     });
 }
 
-/// They were told of a lease that lasts for minutes, and sleep.
+/// It was told of a lease that lasts for minutes, and sleeps. One waiter at a time: the release by
+/// one would wake the other.
 #[test]
 fn whoever_waits_learns_of_the_end_that_comes_sooner() {
     everywhere(|case| {
         let primitive = case.primitive.label;
         let (a, b) = (case.open(), case.open());
         let Some(kept) = keeping(case, &*a, LEAST) else { return };
-        let guard = kept.lock().unwrap();
-        let began = Instant::now();
-        let wait = |lock: &dyn Exclusive| {
-            let guard = lock.try_lock_for(SOON).unwrap().expect(primitive);
-            assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
-            guard.unlock().expect(primitive);
-        };
-        std::thread::scope(|s| {
-            let waiters = [&b, &a].map(|lock| s.spawn(|| wait(&**lock)));
-            case.wait_for_a_waiter();
-            guard.unlock().expect(primitive);
-            waiters.into_iter().for_each(|waiter| waiter.join().expect(primitive));
-        });
+        for waits in [&b, &a] {
+            let guard = kept.lock().unwrap();
+            let began = Instant::now();
+            std::thread::scope(|s| {
+                let waiter = s.spawn(|| {
+                    let guard = waits.try_lock_for(SOON).unwrap().expect(primitive);
+                    assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
+                    guard.unlock().expect(primitive);
+                });
+                if std::ptr::eq(waits, &b) {
+                    case.wait_for_a_waiter();
+                }
+                guard.unlock().expect(primitive);
+                waiter.join().expect(primitive);
+            });
+        }
     });
 }
 
