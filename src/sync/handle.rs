@@ -208,8 +208,8 @@ macro_rules! waiting_method {
 }
 
 /// Gives a public handle, which has a [`Handle`] in its field `handle`, groups of documented
-/// methods: its `name`, the settings of its `lease`, its `min_hold`, its `token` and what may `cancel` its calls,
-/// and those for an `operator`.
+/// methods: its `name`, the settings of its `lease`, its `min_hold`, its `token` and what may
+/// `cancel` its calls, and those for an `operator`.
 macro_rules! handle_methods {
     ($($group:ident),+) => {
         $($crate::sync::handle::handle_methods!(@$group);)+
