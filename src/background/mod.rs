@@ -2,6 +2,7 @@
 
 pub(crate) mod callbacks;
 mod ending;
+mod give_up;
 pub(crate) mod grant;
 mod hold_loss;
 mod listeners;

@@ -45,6 +45,8 @@ statements! {
                 WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2::bigint";
     IS_THERE = 20: "SELECT count(*) FROM pg_stat_activity \
                     WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2::bigint";
+    KEEP = 21: "SELECT status, value FROM leasehold_v1.keep($1, $2, $3, $4)";
+    MULTI_KEEP = 22: "SELECT leasehold_v1.multi_keep($1, $2, $3, $4, $5)";
 }
 
 #[cfg(test)]
