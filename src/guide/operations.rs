@@ -84,7 +84,7 @@
 //!
 //! | key or channel | contents |
 //! |---|---|
-//! | `N` | a lock: hash, holder id → hold count (and `mode` of a read-write lock), with the lease as its TTL; a latch or semaphore: the count |
+//! | `N` | a lock: hash, holder id → hold count (and `mode` of a read-write lock), with the lease as its TTL; `:kept` behind the id of a holder that has given it up, while it stays taken ([`min_hold`](crate::ReentrantMutex::min_hold)); a latch or semaphore: the count |
 //! | `redisson_lock_token:{N}` | the last fencing token; forgotten a day after the last grant |
 //! | `redisson_lock_queue:{N}`, `redisson_lock_timeout:{N}` | the waiters of a fair lock, and when each counts as dead |
 //! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |

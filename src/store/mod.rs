@@ -127,9 +127,10 @@ pub(crate) struct Release<'a> {
 }
 
 impl Release<'_> {
-    /// For how long from now the lock stays taken; `None`: it is freed.
-    pub(crate) fn keeps_for(&self, now: Moment) -> Option<Duration> {
-        let left = self.kept_until.filter(|_| self.left == HoldCounts::NONE)?.since(now);
+    /// For how long from now the lock stays taken; `None`: it is freed. The clock is read only for
+    /// one that may stay: most do not.
+    pub(crate) fn keeps_for(&self, now: impl FnOnce() -> Moment) -> Option<Duration> {
+        let left = self.kept_until.filter(|_| self.left == HoldCounts::NONE)?.since(now());
         (!left.is_zero()).then_some(left)
     }
 }

@@ -61,7 +61,7 @@ impl State {
     }
 
     fn leave_part(&mut self, release: &Release<'_>, now: Moment) -> Released {
-        match release.keeps_for(now) {
+        match release.keeps_for(|| now) {
             Some(rest) => self.keep(release, now.plus(rest), now),
             None => self.leave_lock(release, now),
         }

@@ -129,7 +129,7 @@ impl State {
     }
 
     pub(super) fn release(&mut self, release: &Release<'_>, now: Moment) -> Result<Released> {
-        if let Some(rest) = release.keeps_for(now) {
+        if let Some(rest) = release.keeps_for(|| now) {
             return Ok(self.keep(release, now.plus(rest), now));
         }
         Ok(match release.name.kind {

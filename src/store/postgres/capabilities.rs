@@ -70,7 +70,7 @@ impl MultiStore for PostgresStore {
         let wakes: Vec<String> = order.iter().map(|&place| channel_of(&releases[place].name.key)).collect();
         let request = |wakes: &[String]| {
             let now = self.clock.now();
-            let keeps = || order.iter().map(|&place| releases[place].keeps_for(now));
+            let keeps = || order.iter().map(|&place| releases[place].keeps_for(|| now));
             let is_kept = keeps().any(|rest| rest.is_some());
             let request = Request::new(if is_kept { &MULTI_KEEP } else { &MULTI_RELEASE })
                 .list(order.iter().map(|&place| &*releases[place].name.key))

@@ -123,7 +123,7 @@ pub(super) fn place_of(rows: &[Row]) -> i64 {
 }
 
 /// `told`: whether waiters of other clients shall hear of it. `now`: when it is sent.
-pub(super) fn release(request: &Release<'_>, place: i64, told: bool, now: Moment) -> Request {
+pub(super) fn release(request: &Release<'_>, place: i64, told: bool, now: impl FnOnce() -> Moment) -> Request {
     let Release { name, holder, permits, left, granted, .. } = *request;
     let wake = if told { channel_of(&name.key) } else { String::new() };
     let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());

@@ -139,7 +139,7 @@ impl RedisStore {
     }
 
     fn release_request(&self, release: &Release<'_>) -> Request {
-        script::release(release, self.clock.now())
+        script::release(release, || self.clock.now())
     }
 }
 

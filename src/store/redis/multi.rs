@@ -71,8 +71,11 @@ impl RedisStore {
         releases: &[Release<'_>],
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Vec<Result<Released>>> {
-        let asked =
-            self.servers.ask(slot_of(releases[0].name), || script::release_all(releases, self.clock.now()), unknowns);
+        let asked = self.servers.ask(
+            slot_of(releases[0].name),
+            || script::release_all(releases, || self.clock.now()),
+            unknowns,
+        );
         let Answered { reply, repeated, .. } = asked?;
         let answers = script::release_all_answer(reply, releases.len())?;
         let outcome = |(answer, one): (Result<Released>, &Release<'_>)| {

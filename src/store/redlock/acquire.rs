@@ -166,7 +166,7 @@ impl RedlockStore {
                 vec![script::take_back(name, holder), script::wake_redisson(name)]
             }
             true => vec![script::take_back(name, holder)],
-            false => vec![script::release(&release, self.clock.now())],
+            false => vec![script::release(&release, || self.clock.now())],
         };
         let all_released =
             |outcomes: &[NodeOutcome]| count.granted.without(NodeSet::of(outcomes, NodeOutcome::has_run)).is_empty();

@@ -113,7 +113,7 @@ pub(super) fn positive_millis(ttl: i64) -> Option<Duration> {
 }
 
 /// `now`: when it is sent.
-pub(crate) fn release(request: &Release<'_>, now: Moment) -> Request {
+pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Request {
     if let Some(rest) = request.keeps_for(now) {
         return keep(request, rest);
     }
