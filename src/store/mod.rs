@@ -7,6 +7,7 @@
 
 pub(crate) mod memory;
 mod net;
+mod owners;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod redis;
@@ -19,6 +20,7 @@ mod wake_ups;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
+pub(crate) use owners::{Announced, OwnerStore};
 pub(crate) use unknown_outcomes::UnknownOutcomes;
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
 
@@ -32,6 +34,7 @@ use crate::base::lease::{Moment, SessionTerm};
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
+use crate::base::owner::HolderOwner;
 
 /// Whether a grant comes with a fencing token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,6 +252,8 @@ pub(crate) struct LockStatus {
     pub(crate) ttl: Option<Duration>,
     /// Each holder id with its hold count.
     pub(crate) holders: Vec<(String, u64)>,
+    /// Who some of them are, where the store has that beside the hold: holder id and owner.
+    pub(crate) owners: Vec<(String, HolderOwner)>,
 }
 
 /// What guards, watchdog and wait loop need of the place where leases live.
@@ -359,6 +364,11 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// user's own database.
     fn fence_statements(&self) -> Result<FenceStatements> {
         Err(Error::new(ErrorKind::Unsupported, NO_TRANSACTIONS))
+    }
+
+    /// Where clients say who they are, apart from their holds.
+    fn owners(&self) -> Option<&dyn OwnerStore> {
+        None
     }
 
     /// Ends all connections; later calls fail with `Closed`.

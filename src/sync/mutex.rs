@@ -8,7 +8,8 @@ use crate::base::lock_name::Kind;
 use crate::session::Shared;
 use crate::session::hold::Hold;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
+use crate::sync::handle::{Handle, handle_methods, waiting_method};
+use crate::sync::lock_holder::LockHolder;
 
 /// A lock shared by all that use the same name on the same server: threads, processes, machines,
 /// and Java processes with Redisson's `RLock`.
