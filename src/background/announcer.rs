@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::background::grant::Grant;
-use crate::base::error::ErrorKind;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::holder::client_and_number;
 use crate::base::lease::Moment;
 use crate::base::owner::{Announcement, HolderOwner, MOST_AGES};
@@ -34,6 +34,8 @@ struct State {
     failed: bool,
     /// The store does not permit it: it is not tried again.
     is_denied: bool,
+    /// Nor what others wrote.
+    is_blind: bool,
 }
 
 impl Announcer {
@@ -83,8 +85,9 @@ impl Announcer {
         drop(state);
         if is_denied {
             log::info!(
-                "others cannot see who holds the locks of this client: give its user ~leasehold_client:*, or turn \
-                 Builder::announce_owner off ({})",
+                "others cannot see who holds the locks of client {}: give its user ~leasehold_client:*, or \
+                 turn Builder::announce_owner off ({})",
+                self.client,
                 error.chain()
             );
         } else if !was_failing {
@@ -105,15 +108,17 @@ impl Announcer {
         }
     }
 
-    /// Who another client is, and how long it has held what it holds. `client`: its id.
-    pub(crate) fn look_up(
-        &self,
-        owners: &dyn OwnerStore,
-        client: &str,
-    ) -> crate::Result<Option<(Announcement, Duration)>> {
-        // The prefix of all who use a name is the same, because it is a part of the name.
+    /// What another client wrote of itself, and when that expires. `client`: its id. Denied once, it
+    /// is not asked for again.
+    pub(crate) fn look_up(&self, owners: &dyn OwnerStore, client: &str) -> Result<Option<(Announcement, Duration)>> {
+        if self.state.lock().is_blind {
+            return Ok(None);
+        }
+        // Whoever shares a lock has the same prefix, as a rule: it is a part of the key.
         let key = format!("{}{client}", self.key.strip_suffix(&self.client).unwrap_or_default());
-        let announced = owners.announced(&key)?;
+        let announced = owners.announced(&key).inspect_err(|error| {
+            self.state.lock().is_blind = error.kind() == ErrorKind::Denied;
+        })?;
         Ok(announced.and_then(|one| Some((Announcement::parse(&one.text)?, one.left))))
     }
 }

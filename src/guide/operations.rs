@@ -53,7 +53,7 @@
 //! A user with an ACL needs these, the first three for each name or pattern of names with its
 //! prefix, such as `app:*`, and the third for names with braces only: `~<names> ~{<names>}:*
 //! ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
-//! ~leasehold_writer:* ~leasehold_once:* &redisson_lock__channel:* &redisson_rwlock:*
+//! ~leasehold_writer:* ~leasehold_once:* ~leasehold_client:* &redisson_lock__channel:* &redisson_rwlock:*
 //! &redisson_sc:* &redisson_countdownlatch__channel__* +hset +hget +hdel +hexists +hgetall +hlen
 //! +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat +persist +time +lindex
 //! +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange
@@ -92,6 +92,7 @@
 //! | `leasehold_writer:{N}` | a writer waits; lives for `waiter_timeout`. Not Redisson's |
 //! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated; lives for a minute (that permits of a counting semaphore were taken: until they are back, ten minutes at most). Not Redisson's |
 //! | `leasehold_once:{N}:opened` | when a latch was last opened; lives for a minute. Not Redisson's |
+//! | `leasehold_client:{<prefix><client id>}` | [who a client is](#looking-at-a-lock), while it holds something: its owner, and how long its oldest holds had lasted; lives for a lease, and is deleted when the client is closed. Not Redisson's |
 //! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token; never expires. Not Redisson's |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | the messages that wake waiters. Each fair waiter has a channel of its own that ends in `:<holder>` |
 //!
