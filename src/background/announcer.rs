@@ -108,8 +108,8 @@ impl Announcer {
         }
     }
 
-    /// What another client wrote of itself, and when that expires. `client`: its id. Denied once, it
-    /// is not asked for again.
+    /// What another client wrote of itself, and when that expires. `client`: its id. Once that is
+    /// denied, it is not asked for again.
     pub(crate) fn look_up(&self, owners: &dyn OwnerStore, client: &str) -> Result<Option<(Announcement, Duration)>> {
         if self.state.lock().is_blind {
             return Ok(None);
