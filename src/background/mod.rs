@@ -5,6 +5,7 @@ pub(crate) mod callbacks;
 mod ending;
 pub(crate) mod grant;
 mod hold_loss;
+mod listeners;
 pub(crate) mod local_queue;
 pub(crate) mod loss_callbacks;
 pub(crate) mod notifications;

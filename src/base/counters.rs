@@ -143,10 +143,11 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Calls that have ended and were to take something; each has one of the outcomes
-    /// [`granted_at_once`](Self::granted_at_once), [`granted_after_wait`](Self::granted_after_wait),
-    /// [`reentered`](Self::reentered), [`busy`](Self::busy), [`timed_out`](Self::timed_out),
-    /// [`stopped`](Self::stopped), [`failed`](Self::failed).
+    /// Calls that have ended and were to take something. Each has one of the outcomes
+    /// [`granted_at_once`](Self::granted_at_once),
+    /// [`granted_after_wait`](Self::granted_after_wait), [`reentered`](Self::reentered),
+    /// [`busy`](Self::busy), [`timed_out`](Self::timed_out), [`stopped`](Self::stopped),
+    /// [`failed`](Self::failed).
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.granted() + self.reentered + self.busy + self.timed_out + self.errors.iter().sum::<u64>()

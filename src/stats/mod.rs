@@ -157,9 +157,8 @@ impl Stats {
         self.unknown_outcomes
     }
 
-    /// Requests sent to the servers that keep the locks: commands of Redis, statements of
-    /// PostgreSQL, requests of ZooKeeper; handshakes, renewals and subscriptions included. `None`
-    /// for a client in memory, which sends nothing.
+    /// Requests (commands, statements) sent to the servers that keep the locks; handshakes,
+    /// renewals and subscriptions included. `None` for a client in memory, which sends nothing.
     #[must_use]
     pub fn requests(&self) -> Option<u64> {
         self.traffic.map(|counts| counts.requests)

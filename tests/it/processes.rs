@@ -37,7 +37,7 @@ fn counting_process() {
 fn a_fork_owns_nothing_and_harms_nothing() {
     let server = Server::start();
     let mut child = Child::spawn("processes::forking_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
-    assert_eq!(child.expect("child "), "held=false lock=Forked");
+    assert_eq!(child.expect("child "), "held=false lost=Err(Disconnected) lock=Forked");
     assert_eq!(child.expect("child ended, its callback dropped: "), "false");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
@@ -48,7 +48,7 @@ fn a_fork_owns_nothing_and_harms_nothing() {
 pub(crate) fn assert_forks_own_nothing(url: &str) {
     let env = [("LEASEHOLD_TEST_URL", url)];
     let mut child = Child::spawn("processes::forking_process", &env);
-    assert_eq!(child.expect("child "), "held=false lock=Forked");
+    assert_eq!(child.expect("child "), "held=false lost=Err(Disconnected) lock=Forked");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
     let mut child = Child::spawn("processes::forking_while_others_are_busy", &env);
@@ -74,7 +74,8 @@ fn forking_process() {
     guard.on_lost(move |_| drop(captured));
     match fork::fork().unwrap() {
         fork::Fork::Child => {
-            println!("@@child held={} lock={:?}", guard.is_held(), client.lock("x").unwrap_err().kind());
+            let (held, lost) = (guard.is_held(), guard.lost().try_recv());
+            println!("@@child held={held} lost={lost:?} lock={:?}", client.lock("x").unwrap_err().kind());
             drop(guard);
             drop(client);
             println!("@@child ended, its callback dropped: {}", DROPPED.load(Ordering::SeqCst));

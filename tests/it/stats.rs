@@ -625,7 +625,7 @@ fn a_listener_is_told_of_renewals_that_fail() {
     proxy.cut_all();
     let has = |line: &str| diary.lines().iter().any(|one| one == line);
     wait_until("it is told", || has("renewal of job failed: Unreachable"));
-    wait_until("the loss is told", || has("lost job TakenAway"));
+    wait_until("the loss is told", || has("lost job NotRenewed"));
     proxy.refuse(false);
     held.unlock().unwrap_err();
     drop((client, proxy));

@@ -1,6 +1,6 @@
 //! Primitives that count: the semaphore with leases, the counting semaphore, the latch.
 
-use leasehold::{CountingPermit, ErrorKind, PermitId, SemaphorePermit};
+use leasehold::{CountingPermit, ErrorKind, PermitId, SemaphorePermit, SetPermits};
 
 use super::{NAME, Outcome, Run, on_each_server};
 use crate::rig::ms;
@@ -193,7 +193,14 @@ fn semaphore(mut run: Run) {
                 run.note(format!("set {permits}"));
                 run.maybe_break();
                 let set = handle.try_set_permits(permits).unwrap();
-                run.same("set", &(set == leasehold::SetPermits::New), &model.free.is_none());
+                // It is asked how many it has, if it has any.
+                model.sweep();
+                let wanted = match model.free.map(|free| free + model.at_server()) {
+                    None => SetPermits::New,
+                    Some(there_are) if there_are == i64::from(permits) => SetPermits::Same,
+                    Some(there_are) => SetPermits::Different { there_are },
+                };
+                run.same("set", &set, &wanted);
                 model.free.get_or_insert(i64::from(permits));
             }
             16 => {
