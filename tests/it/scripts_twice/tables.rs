@@ -23,7 +23,7 @@ pub(super) const RUN: Primitive = Primitive {
 pub(super) const CLIENT: Primitive = Primitive {
     calls: &["client_look client |"],
     states: &[
-        ("", "-2,Nil"),
+        ("", "-2,nil"),
         ("SET client text PX 2ks", "2ks,text"),
         ("SET client text", "-1,text"),
         ("HSET client a 1", "!TYPE"),
