@@ -14,8 +14,8 @@
 //!
 //! # Log lines
 //!
-//! The crate logs through the `log` crate. Nothing is logged at ERROR or INFO, and passwords and
-//! fencing tokens at no level. Each line has the whole chain of causes. A logger may block, and may
+//! The crate logs through the `log` crate. Nothing is logged at ERROR, and passwords and fencing
+//! tokens at no level. Each line has the whole chain of causes. A logger may block, and may
 //! use the client: nothing is logged under a mutex of the client.
 //!
 //! At WARN:
@@ -45,6 +45,9 @@
 //! | the listener of this client panicked | a bug in your [`Listener`](crate::Listener). Logged once; the call went on | fix it |
 //! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
 //!
+//! At INFO: the schema was installed (PostgreSQL); once for a client that its user may not write or
+//! read [who it is](#looking-at-a-lock), with the rule that is missing.
+//!
 //! At DEBUG: connections, each failed renewal, unknown outcomes that cannot be resolved yet, a jump
 //! of the wall clock.
 //!
@@ -68,6 +71,8 @@
 //! - [`Builder::cluster`](crate::Builder::cluster) needs `+cluster|slots +asking`, and for sharded
 //!   channels `+spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub` in place of `publish` and
 //!   `subscribe`.
+//! - Without `~leasehold_client:*` nobody sees [who holds a lock](#looking-at-a-lock), and nothing
+//!   else changes.
 //! - Without `client|kill` or `info`, an acquisition whose reply was lost is refused by time
 //!   instead, which takes an I/O timeout longer.
 //! - An ACL cannot name the pattern on which a client's fair waiters listen. So under a rule that
@@ -115,11 +120,27 @@
 //!
 //! | question | call | in `redis-cli` |
 //! |---|---|---|
-//! | who has it, and for how long | [`holder`](crate::ReentrantMutex::holder) | `HGETALL N`, `PTTL N` |
+//! | who has it, and for how long | [`holder`](crate::ReentrantMutex::holder) | `HGETALL N`, `PTTL N`, and of each holder id what is in front of the colon: `GET leasehold_client:{<prefix><client id>}` |
 //! | how many wait for a fair lock | [`queue_len`](crate::FairMutex::queue_len) | `LRANGE redisson_lock_queue:{N} 0 -1` |
 //! | how many permits are free, and held | [`available_permits`](crate::Semaphore::available_permits), [`acquired_permits`](crate::Semaphore::acquired_permits) | `GET N`, `ZCARD {N}:timeout` |
 //! | which client is that | [`LockClient::id`](crate::LockClient::id): the first part of its holder ids | `CLIENT LIST` shows [`client_name`](crate::Builder::client_name) |
 //! | free it by force | [`force_unlock`](crate::ReentrantMutex::force_unlock) | not with `DEL`: it wakes nobody |
+//!
+//! Each client says who it is: a label ([`Builder::owner`](crate::Builder::owner), by default the
+//! name of the program), the process id and the host. A [`LockHolder`](crate::LockHolder) has that,
+//! and its `Display` is made for log lines:
+//!
+//! ```text
+//! held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s
+//! ```
+//!
+//! It is written in the background, over the connection of renewals, once a hold has lasted for a
+//! second (with leases below 10 s, for a tenth of the lease), and then once for each third of a
+//! lease while there are holds. It goes when the client is closed, and by itself a lease after the
+//! last hold. So a process that was killed is known for as long as its locks are taken. No call and
+//! no renewal waits for it, and a failure costs nothing else. With
+//! [`Builder::announce_owner`](crate::Builder::announce_owner) off, nothing is written or read.
+//! Whoever can read the server can see it, and whoever can write there can forge it.
 //!
 //! # Health of the servers
 //!

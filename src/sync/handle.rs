@@ -168,7 +168,7 @@ macro_rules! waiting_method {
 
         #[doc = concat!("[`", stringify!($method), "`](Self::", stringify!($method), "), blocking for at most \
             `timeout` and one round trip, which can take a few I/O timeouts when the server hangs. `None` if it could \
-            not be taken within `timeout`. If the server has not answered recently, it is asked once more at the end; \
+            not be taken within `timeout`: `holder` or `holders`, where the primitive has one, says who has it. If the server has not answered recently, it is asked once more at the end; \
             an error means that the outcome is unknown.")]
         ///
         /// # Errors

@@ -121,7 +121,9 @@ impl ReentrantMutex {
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMutexGuard, acquire_owned
     }
 
-    /// The holder of the lock now, for operators. One round trip.
+    /// The holder of the lock now, for operators and for the log line of a call that timed out: its
+    /// [`Display`](LockHolder) says who it is. One round trip, and a second one if it is another
+    /// client.
     ///
     /// # Errors
     /// As [`is_locked`](Self::is_locked).

@@ -124,8 +124,9 @@ impl RwLock {
     }
 
     /// The holders of the lock now, for operators: readers by their ids (threads of one client may
-    /// have the same), a writer by its id and `:write`. One round trip. Readers whose leases have
-    /// ended are listed until the last reader leaves.
+    /// have the same), a writer by its id and `:write`. One round trip, and one for each
+    /// other client among them (16 at most), which says [who it is](LockHolder). Readers whose
+    /// leases have ended are listed until the last reader leaves.
     ///
     /// # Errors
     /// As [`is_locked`](Self::is_locked).

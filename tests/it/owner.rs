@@ -93,7 +93,6 @@ fn others_see_it_in_a_cluster() {
 #[test]
 fn others_see_it_on_several_masters() {
     let mut masters = Masters::fresh(3);
-    // A second less than a lease is no time for masters of Redlock.
     let urls = masters.urls();
     let build = |builder: Builder| builder.urls(urls.clone()).redlock().build().unwrap();
     others_see_who_holds_it(build, true);
