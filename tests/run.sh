@@ -312,6 +312,7 @@ step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 
 # Three steps, because cargo stops at the first of them that fails.
 step 'unit tests' cargo test --all-features --lib
 step 'unit tests with TLS alone' cargo test --features tls --lib
+step 'metrics alone' cargo check --features metrics --lib
 test_on_postgres
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
     step 'tests' cargo test --all-features --test it -- --skip postgres --skip zookeeper

@@ -2,7 +2,9 @@
 
 use leasehold::{ErrorKind, LossReason};
 
-use super::{SHORT, lost, told, troubles};
+#[cfg(feature = "postgres")]
+use super::SHORT;
+use super::{lost, told, troubles};
 use crate::rig::{CAP, Masters, ms, wait_for_votes};
 
 #[test]
