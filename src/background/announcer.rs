@@ -1,17 +1,19 @@
 //! Tells the store who this client is while it holds anything, for people who ask who has a lock.
 //!
-//! The thread of the watchdog does it, when nothing else is due: no call waits for it, and no
-//! renewal is late because of it. A hold of less than a tick is not announced. Nobody could ask for
-//! it in time, and a short program would pay with a connection.
+//! The thread of the watchdog does it when nothing else is due, so no call waits for it. Renewals
+//! come first, and while they fail it is not tried: a server that begins to hang just then makes
+//! the next renewal late by one I/O timeout of the background, a quarter of a lease at most, and
+//! not again within a lease.
+//!
+//! A hold of less than a tick is not announced. Nobody could ask for it in time, and a program that
+//! takes a lock for a moment would pay with one more connection.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::background::grant::Grant;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::holder::client_and_number;
+use crate::base::holder::{Holder, client_and_number};
 use crate::base::lease::Moment;
 use crate::base::owner::{Announcement, HolderOwner, MOST_AGES};
 use crate::store::{LockStore, OwnerStore};
@@ -57,21 +59,22 @@ impl Announcer {
         state.next = Some(state.next.map_or(next, |earlier| earlier.max(next)));
     }
 
-    /// What is to be written, made under the mutex of the table that has the grants.
-    pub(super) fn text<'g>(&self, grants: impl Iterator<Item = &'g Arc<Grant>>, now: Moment) -> String {
-        let age = |grant: &Arc<Grant>| {
-            let (client, number) = client_and_number(grant.holder.as_str())?;
-            (client == self.client).then(|| (number, now.since(grant.since)))
+    /// Writes it. `held`: the holder of each hold, and since when.
+    pub(super) fn announce(&self, store: &dyn LockStore, held: &[(Holder, Moment)], now: Moment) {
+        let age = |(holder, since): &(Holder, Moment)| {
+            let (client, number) = client_and_number(holder.as_str())?;
+            (client == self.client).then(|| (number, now.since(*since)))
         };
-        let mut ages: Vec<(u64, Duration)> = grants.filter_map(age).collect();
+        let mut ages: Vec<(u64, Duration)> = held.iter().filter_map(age).collect();
         ages.sort_unstable_by_key(|(number, age)| (std::cmp::Reverse(*age), *number));
         // Locks that were taken as one have one holder.
         ages.dedup_by_key(|(number, _)| *number);
         ages.truncate(MOST_AGES);
-        Announcement { owner: self.owner.clone(), ttl: self.lease, ages }.to_text()
+        let announcement = Announcement { owner: self.owner.clone(), ttl: self.lease, ages };
+        self.write(store, &announcement.to_text(), now);
     }
 
-    pub(super) fn write(&self, store: &dyn LockStore, text: &str, now: Moment) {
+    fn write(&self, store: &dyn LockStore, text: &str, now: Moment) {
         let Some(owners) = store.owners() else { return };
         let written = owners.announce(&self.key, text, self.lease);
         let mut state = self.state.lock();

@@ -208,25 +208,30 @@ impl Inner {
         } else if !table.undos.is_empty() && table.resolve_from <= now {
             drop(table);
             self.resolve(round);
-        } else if let Some((announcer, text)) = self.announcement(&table, round, now) {
+        } else if let Some(announcer) = self.announcer_if_due(&table, round, now) {
+            // Sorted and spelled without the mutex: there may be thousands.
+            let held: Vec<_> = table.due.grants().map(|grant| (grant.holder.clone(), grant.asked_at)).collect();
             drop(table);
-            announcer.write(&*self.store, &text, now);
+            announcer.announce(&*self.store, &held, now);
         } else {
             self.sleep(&mut table, now, [round.maintain_at, round.announce_at]);
         }
         true
     }
 
-    /// What to write of this client, if that is due now. Behind all renewals that are due.
-    fn announcement(&self, table: &Table, round: &mut Round, now: Moment) -> Option<(&Announcer, String)> {
+    /// If it is time to say who this client is. Asked behind all renewals that are due.
+    fn announcer_if_due(&self, table: &Table, round: &mut Round, now: Moment) -> Option<&Announcer> {
         let announcer = self.announcer.as_deref()?;
         let not_before = announcer.not_before().filter(|_| !table.due.is_empty());
         round.announce_at = not_before.map(|at| round.announce_at.unwrap_or(now.plus(table.due.tick())).max(at));
         if round.announce_at.is_none_or(|at| now < at) {
             return None;
         }
-        round.announce_at = None;
-        Some((announcer, announcer.text(table.due.grants(), now)))
+        // None of them may have lasted: a client may take and free locks all the time.
+        let tick = table.due.tick();
+        let lasts = table.due.grants().any(|grant| now.since(grant.asked_at) >= tick);
+        round.announce_at = if lasts { None } else { Some(now.plus(tick)) };
+        lasts.then_some(announcer)
     }
 
     /// Removes what was written of this client, if anything was.

@@ -55,7 +55,7 @@ impl LockHolder {
             let is_this_client = shared.id.owns(&id);
             let (owner, held_for) = if is_this_client {
                 let is_it = |hold: &&Hold| client_and_number(hold.grant.holder.as_str()) == client_and_number(&id);
-                let since = own.iter().find(is_it).map(|hold| hold.grant.since);
+                let since = own.iter().find(is_it).map(|hold| hold.grant.asked_at);
                 (shared.config.owner.clone(), since.map(|since| now.since(since)))
             } else {
                 let beside = owners.iter().find(|(holder, _)| *holder == id).map(|(_, owner)| owner.clone());
@@ -106,8 +106,9 @@ impl LockHolder {
     }
 
     /// How long it has held the lock, as far as that is known. Of another client it becomes known
-    /// within a third of its lease, for the 32 oldest of its holds; over ZooKeeper never. No
-    /// clocks of two machines are compared.
+    /// within a third of its lease, for the 32 oldest of its holds; over ZooKeeper never. Threads of
+    /// one client that had a plain lock under the same [id](Self::id) count as one. No clocks of two
+    /// machines are compared.
     #[must_use]
     pub fn held_for(&self) -> Option<Duration> {
         self.held_for
