@@ -1,9 +1,9 @@
 //! Cron-style: many processes wake up at the same time, one of them runs the job.
 //!
-//! `try_lock` and not `lock`: those that come second have nothing to do. Whoever runs the job keeps
-//! the lock for a minimum time as well: clocks differ between machines, and without it a process
-//! whose clock is a little behind would wake up when the job is already over, find the lock free,
-//! and run it once more.
+//! `try_lock` and not `lock`: those that come second have nothing to do. The lock stays taken for a
+//! minimum time, also when the job is over and its process has ended: clocks differ between
+//! machines, and without it a process whose clock is a little behind would wake up when the job is
+//! already over, find the lock free, and run it once more.
 //!
 //! Not for jobs that must run exactly once: a holder can lose its lease while it works. Such a job
 //! hands the fencing token to what it changes (see `fencing_sqlite`).
@@ -11,12 +11,12 @@
 //! `cargo run --example leader -- redis://127.0.0.1/`
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::{LockClient, Result};
 
-/// More than the clocks of the machines differ by.
-const MINIMUM_HOLD: Duration = Duration::from_millis(300);
+/// More than the clocks of the machines differ by, and less than the time from one run to the next.
+const MINIMUM_HOLD: Duration = Duration::from_secs(2);
 
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
@@ -40,14 +40,13 @@ fn main() -> Result<()> {
 fn process(n: u32, url: &str, runs: &AtomicU32) -> Result<()> {
     let client = LockClient::open(url)?;
     std::thread::sleep(Duration::from_millis(u64::from(n) * 25));
-    let Some(guard) = client.try_lock("cron:report")? else {
+    let Some(guard) = client.mutex("cron:report").min_hold(MINIMUM_HOLD).try_lock()? else {
         println!("process {n}: somebody else runs it");
         return Ok(());
     };
-    let started = Instant::now();
     println!("process {n}: runs the job");
     runs.fetch_add(1, Ordering::SeqCst);
     // ... the job ...
-    std::thread::sleep(MINIMUM_HOLD.saturating_sub(started.elapsed()));
+    // At once: the process may end, and the lock stays taken until its time is over.
     guard.unlock()
 }

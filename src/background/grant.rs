@@ -15,10 +15,10 @@ use crate::base::clock::Clock;
 use crate::base::error::Error;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
-use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, margin, valid_until};
+use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, valid_until};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::loss::Loss;
-use crate::store::{HoldCounts, Release, Renewal, TokenRule, Undo, UnknownOutcomes};
+use crate::store::{Renewal, TokenRule};
 
 /// How the watchdog treats a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,8 @@ pub(crate) struct Grant {
     /// Its `max_hold` was reached, and that was logged.
     renewed_no_more: AtomicBool,
     ending: Ending,
+    /// Set when its user has got it, with a `min_hold`.
+    pub(super) kept_until: OnceLock<Moment>,
     /// Locked while they are used to change the lease.
     pub(super) ends: Mutex<Ends>,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
@@ -114,10 +116,6 @@ pub(super) struct Listeners {
     /// Of threads that wait for the end of any of several leases.
     pub(super) events: Vec<Arc<Event>>,
 }
-
-/// How long a release is attempted in the background beyond the lease that it removes, for clocks
-/// that differ.
-const SLACK: Duration = Duration::from_secs(1);
 
 /// How often a thread that keeps the deadline of a lease reads the clock: condition variables do
 /// not count the time that the machine is suspended.
@@ -156,6 +154,7 @@ impl Grant {
             is_last_turn: AtomicBool::new(false),
             renewed_no_more: AtomicBool::new(false),
             ending: Ending::default(),
+            kept_until: OnceLock::new(),
             ends,
             shared,
             due: AtomicU64::new(NOT_SCHEDULED),
@@ -276,7 +275,8 @@ impl Grant {
         self.share.iter().for_each(|share| share.asks_for(nanos));
     }
 
-    fn longest(&self) -> Duration {
+    /// The longest lease that was ever requested.
+    pub(super) fn longest(&self) -> Duration {
         let of_others = self.share.as_ref().map_or(0, |share| share.longest());
         Duration::from_nanos(self.longest.load(Ordering::Relaxed).max(of_others))
     }
@@ -293,22 +293,6 @@ impl Grant {
         self.renewal_policy != RenewalPolicy::Fixed
             && !self.is_renewed_at(now)
             && !self.renewed_no_more.swap(true, Ordering::Relaxed)
-    }
-
-    /// From when on nothing of it stands at the server, if the server runs requests as they arrive
-    /// and its clock drifts no further than the margin. Where more than one lease was requested,
-    /// the last request may not have been answered.
-    pub(crate) fn gone_at(&self) -> Moment {
-        let (now, longest) = (self.now().plus(SLACK), self.longest());
-        let own = self.ends.lock().own();
-        let ends = own.plus(SLACK).plus(margin(longest) * 2);
-        match self.lease.state(self.now()) {
-            // It ends with its session, which nobody keeps alive from the close on.
-            _ if own == Moment::NEVER => now.plus(longest),
-            _ if self.renewal_policy == RenewalPolicy::Fixed && longest == self.span => ends,
-            State::Lost => ends.plus(longest),
-            _ => now.plus(longest),
-        }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -382,17 +366,6 @@ impl Grant {
     pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
         let (name, holder) = (self.name.clone(), self.holder.clone());
         Renewal { name, holder, permits: self.permits, lease, token: self.token }
-    }
-
-    /// The request that gives it up, down to the counts of `left`.
-    pub(crate) fn release(&self, left: HoldCounts) -> Release<'_> {
-        Release { name: &self.name, holder: &self.holder, permits: self.permits, left, granted: true }
-    }
-
-    /// The request that gives it up in the background.
-    pub(crate) fn undo(&self, left: HoldCounts, unknowns: UnknownOutcomes) -> Undo {
-        let (name, holder, permits) = (self.name.clone(), self.holder.clone(), self.permits);
-        Undo { name, holder, permits, left, granted: true, unknowns, expires: self.gone_at() }
     }
 
     /// The store has put the hold back beside its release. Whether the caller has to undo that now;

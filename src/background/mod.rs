@@ -3,6 +3,7 @@
 pub(crate) mod announcer;
 pub(crate) mod callbacks;
 mod ending;
+mod give_up;
 pub(crate) mod grant;
 mod hold_loss;
 mod listeners;

@@ -64,10 +64,13 @@ pub(crate) struct Holder {
     text: [u8; LONGEST_HOLDER],
 }
 
-/// A client id, a colon and the digits of a `u64`.
-const LONGEST_HOLDER: usize = CLIENT_LENGTH + 1 + 20;
+/// A client id, a colon and the digits of a `u64`, and what is behind them while the lock is kept.
+const LONGEST_HOLDER: usize = CLIENT_LENGTH + 1 + 20 + KEPT.len();
 
 const CLIENT_LENGTH: usize = 36;
+
+/// Behind the id of a holder that has given up its hold, while the lock stays taken.
+const KEPT: &str = ":kept";
 
 impl Holder {
     fn new(text: fmt::Arguments<'_>) -> Self {
@@ -77,6 +80,12 @@ impl Holder {
         rest.write_fmt(text).expect("no holder id is longer");
         holder.length = (LONGEST_HOLDER - rest.len()) as u8;
         holder
+    }
+
+    /// The id under which a lock stays taken that this holder has given up before its `min_hold`
+    /// was over.
+    pub(crate) fn kept(&self) -> Self {
+        Self::new(format_args!("{}{KEPT}", self.as_str()))
     }
 
     /// For an acquisition of permits: 12 random bytes in hexadecimal. Followed by four bytes with

@@ -51,6 +51,7 @@
 //! |---|---|---|
 //! | a lock that always ends, for work whose longest time you know | [`with_lease`](crate::ReentrantMutex::with_lease) on the handle | when the lease ends; [`extend`](crate::ReentrantMutexGuard::extend) lengthens it |
 //! | renewal, but not for ever, because a holder may hang | [`max_hold`](crate::ReentrantMutex::max_hold) on the handle, or [`Builder::max_hold`](crate::Builder::max_hold) for all | up to one lease after that time |
+//! | a lock that stays taken for a least time, although the job took less: jobs that many machines start at the same time, by clocks that differ | [`min_hold`](crate::ReentrantMutex::min_hold) on the handle | when that time is over; later if the guard lives longer |
 //! | renewal for as long as the guard lives (default) | nothing | when the guard is dropped, the process dies, or the server cannot be reached |
 //!
 //! A renewed lock of a holder that *hangs* (and does not die) is held for ever. `max_hold` is the

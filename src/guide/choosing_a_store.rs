@@ -41,6 +41,7 @@
 //! |---|---|---|---|---|---|
 //! | primitives | all | all | the plain lock | all | all but the counting semaphore |
 //! | who is next | no client starves; a fair lock keeps the order | the same | no client starves | as one Redis | clients, in the order of arrival: for plain, fair and read-write locks |
+//! | stays taken after its guard ([`min_hold`](crate::ReentrantMutex::min_hold)) | yes | yes | yes | yes | no: it ends with its session |
 //! | fencing tokens grow over | restarts, also without data | a failover | masters that forget, one after the other | a failover | an election |
 //! | what can check them | Redis, SQL, the program | the same | SQL, the program | the transaction itself, SQL, the program | SQL, the program |
 //! | in turns with Java | Redisson | Redisson | no | no | Curator |
@@ -121,6 +122,9 @@
 //!   `it::fair::tokens_are_given_in_the_order_of_the_queue`,
 //!   `it::on_postgres::primitives::a_fair_lock_is_given_in_the_order_of_arrival`,
 //!   `curator::turns::turns_are_in_the_order_of_the_queue`
+//! - **stays taken after its guard ([`min_hold`](crate::ReentrantMutex::min_hold))**:
+//!   `it::contract::min_hold::it_stays_taken_until_its_time_is_over_and_no_longer`,
+//!   `it::contract::min_hold::it_outlasts_a_short_lease`
 //! - **fencing tokens grow over**:
 //!   `it::restarts::a_restart_without_data_is_a_loss_and_tokens_grow_over_it`,
 //!   `it::sentinel::failover::a_master_that_is_cut_off_alive_is_left`,

@@ -67,7 +67,9 @@
 //! wait for less than a session after a crash or while the process is stopped. A lease longer than
 //! the session is refused with [`Unsupported`](crate::ErrorKind::Unsupported).
 //! [`extend`](crate::ReentrantMutexGuard::extend) moves that bound and asks the leader once; the
-//! session it cannot lengthen.
+//! session it cannot lengthen. [`min_hold`](crate::ReentrantMutex::min_hold) is refused with
+//! `Unsupported`: the node ends with its session, and nothing removes it later than that. Hold the
+//! guard for that time.
 //!
 //! # Fencing tokens
 //!

@@ -12,7 +12,7 @@ use crate::base::counters::HandOver;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
-use crate::base::limits::check_lease;
+use crate::base::limits::{LONGEST_LEASE, check_lease};
 use crate::base::lock_name::{Kind, LockName};
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::hold::{Hold, Side};
@@ -28,6 +28,8 @@ pub(crate) struct Terms {
     /// Renewed by the watchdog, up to `max_hold` if that is set; else the lease is fixed.
     pub(crate) renewed: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// How long the lock stays taken at least; zero: for no longer than it is held.
+    pub(crate) min_hold: Duration,
     pub(crate) token: TokenRule,
     /// Whether a thread that has the lock may enter it again.
     pub(crate) reentrant: bool,
@@ -42,6 +44,7 @@ impl Terms {
             lease: config.lease,
             renewed: true,
             max_hold: config.max_hold,
+            min_hold: Duration::ZERO,
             token: if config.fencing { TokenRule::On } else { TokenRule::Off },
             reentrant: true,
             cancel: None,
@@ -55,7 +58,32 @@ impl Terms {
         if self.max_hold.is_some_and(|most| most.is_zero()) {
             return Err(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease"));
         }
-        Ok(())
+        self.check_min_hold()
+    }
+
+    /// The least time must not be more than the most: when the job hangs, the lock would be free
+    /// before that time.
+    fn check_min_hold(&self) -> Result<()> {
+        let least = self.min_hold;
+        let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
+        match self.max_hold {
+            _ if least > LONGEST_LEASE => refuse(format!("a min_hold of {least:?} is more than 365 days")),
+            _ if !self.renewed && self.lease < least => refuse(format!(
+                "a min_hold of {least:?} is longer than the fixed lease of {:?}: give it a lease that is as long",
+                self.lease
+            )),
+            Some(most) if self.renewed && most < least => refuse(format!(
+                "a min_hold of {least:?} is longer than the max_hold of {most:?}: set a max_hold that is as long"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The user has got this grant.
+    pub(crate) fn begin_min_hold(&self, grant: &Grant) {
+        if !self.min_hold.is_zero() {
+            grant.keep_for(self.min_hold);
+        }
     }
 
     /// How the watchdog treats a grant that was requested at this moment.
@@ -296,7 +324,11 @@ impl LockCall<'_> {
     /// Whether its hold may pass on to other threads of the client, and theirs to it.
     fn takes_turns(&self) -> bool {
         let Self { attempt, terms, .. } = self;
-        attempt.name.kind == Kind::Mutex && terms.renewed && attempt.shared.store.passes_on()
+        // A lock that stays taken passes to nobody, and who asks for that begins its time anew.
+        attempt.name.kind == Kind::Mutex
+            && terms.renewed
+            && terms.min_hold.is_zero()
+            && attempt.shared.store.passes_on()
     }
 
     /// Whether its hold may be one that other threads of the client have as well.
@@ -346,6 +378,7 @@ impl LockCall<'_> {
             grant.open_share();
         }
         let hold = Hold::begin(attempt.shared, grant, *owner, terms.reentrant)?;
+        terms.begin_min_hold(&hold.grant);
         if joins {
             attempt.shared.local_queues.let_readers_join(&hold.grant);
         }

@@ -276,8 +276,8 @@ impl<'a> AcquireAttempt<'a> {
         let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
         for name in self.all {
             let (name, holder, unknowns) = (name.clone(), holder.clone(), unknowns.clone());
-            let (permits, left, granted) = (self.permits, HoldCounts::NONE, false);
-            self.shared.watchdog.undo(Undo { name, holder, permits, left, granted, unknowns, expires });
+            let (permits, left, granted, kept_until) = (self.permits, HoldCounts::NONE, false, None);
+            self.shared.watchdog.undo(Undo { name, holder, permits, left, granted, unknowns, expires, kept_until });
         }
     }
 
@@ -288,10 +288,11 @@ impl<'a> AcquireAttempt<'a> {
             return;
         }
         let Self { all, holder, permits, .. } = &*self;
-        let (left, granted, permits) = (HoldCounts::NONE, false, *permits);
+        let (left, granted, permits, kept_until) = (HoldCounts::NONE, false, *permits, None);
         for name in *all {
             let mut unknowns = UnknownOutcomes::default();
-            let released = self.shared.store.release(&Release { name, holder, permits, left, granted }, &mut unknowns);
+            let release = Release { name, holder, permits, left, granted, kept_until };
+            let released = self.shared.store.release(&release, &mut unknowns);
             if let Err(e) = released {
                 log::debug!("leaving the queue of {:?} in the background: {e}", name.name);
                 self.unknowns = unknowns;

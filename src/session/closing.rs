@@ -123,7 +123,7 @@ impl Shared {
                 }
             };
             let (name, holder) = (hold.grant.name.name.clone(), hold.grant.holder.clone());
-            unconfirmed.push(Unconfirmed { name, holder, why, expires: hold.grant.gone_at(), has_lease: true });
+            unconfirmed.push(Unconfirmed { name, holder, why, expires: hold.grant.stands_until(), has_lease: true });
         }
         unconfirmed
     }
@@ -138,7 +138,8 @@ impl Shared {
                 "the time was up".to_owned()
             } else {
                 let (name, holder, left) = (&name, &holder, HoldCounts::NONE);
-                match self.store.release(&Release { name, holder, permits, left, granted: true }, &mut unknowns) {
+                let release = Release { name, holder, permits, left, granted: true, kept_until: None };
+                match self.store.release(&release, &mut unknowns) {
                     Ok(_) => continue,
                     Err(e) => e.message().to_owned(),
                 }

@@ -181,7 +181,7 @@ impl Hold {
     /// The acquire of this client's next thread, if it can be sent with the release.
     fn next_acquire(&self, left: &Left) -> Option<TakenPiggyback> {
         // A client that waits no more acquires nothing, for any of its threads.
-        if left.counts != HoldCounts::NONE || self.shared.waits_no_more() {
+        if left.counts != HoldCounts::NONE || self.shared.waits_no_more() || self.grant.is_kept() {
             return None;
         }
         let Grant { name, next, .. } = &*self.grant;
@@ -245,10 +245,13 @@ impl Hold {
                 }
                 Ok(())
             }
-            // Other readers stay, so no other client can get in that could not before.
+            // Other readers stay, or the lock is kept: no other client can get in that could not
+            // before.
             Ok(Released::StillHeld) => {
+                self.resolve(unknowns);
                 // Notifies the local queue all the same: if this hold was downgraded, readers of
-                // this client have waited for the release.
+                // this client have waited for the release. And whoever waits for a lock that is
+                // kept has to ask the store from now on when it ends.
                 self.leave_table();
                 Ok(())
             }

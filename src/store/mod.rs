@@ -122,13 +122,26 @@ pub(crate) struct Release<'a> {
     pub(crate) left: HoldCounts,
     /// Whether it is known to be granted; otherwise it may have been, or may still be.
     pub(crate) granted: bool,
+    /// With no counts left: the lock stays taken until then, and ends by itself. Under the
+    /// holder's [kept](Holder::kept) id, so that a request of the holder that runs late finds
+    /// nothing. Waiters are told as of a lock that was freed, because they may sleep for longer. A
+    /// repeat never puts the end off. The answer is [`StillHeld`](Released::StillHeld).
+    pub(crate) kept_until: Option<Moment>,
+}
+
+impl Release<'_> {
+    /// For how long from now the lock stays taken; `None`: it is freed.
+    pub(crate) fn keeps_for(&self, now: Moment) -> Option<Duration> {
+        let left = self.kept_until.filter(|_| self.left == HoldCounts::NONE)?.since(now);
+        (!left.is_zero()).then_some(left)
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Released {
     /// The holder does not hold the lock.
     NotHeld,
-    /// The holder still holds it, or other readers do.
+    /// The holder still holds it, or other readers do, or it is [kept](Release::kept_until).
     StillHeld,
     /// Freed. `listeners`: how many subscribers got the message, if the store can count them.
     /// `next`: the waiter at the front of the queue, if the store has one.
@@ -183,6 +196,8 @@ pub(crate) struct Undo {
     /// When the lease ends by itself, unless a request runs late. For permits without leases: when
     /// a repeat could begin to return them twice.
     pub(crate) expires: Moment,
+    /// As in [`Release`].
+    pub(crate) kept_until: Option<Moment>,
 }
 
 /// How long a request that returns permits without leases may be repeated after it may have run:
@@ -200,12 +215,13 @@ impl Undo {
     ) -> Self {
         let never = Moment::from_nanos(u64::MAX);
         let expires = if unknowns.is_empty() { never } else { asked_at.plus(REPEATED) };
-        Self { name, holder, permits, left: HoldCounts::NONE, granted: true, unknowns, expires }
+        Self { name, holder, permits, left: HoldCounts::NONE, granted: true, unknowns, expires, kept_until: None }
     }
 
     pub(crate) fn release(&self) -> Release<'_> {
-        let Self { name, holder, permits, left, granted, .. } = self;
-        Release { name, holder, permits: *permits, left: *left, granted: *granted }
+        let Self { name, holder, permits, left, granted, kept_until, .. } = self;
+        let (permits, left, granted, kept_until) = (*permits, *left, *granted, *kept_until);
+        Release { name, holder, permits, left, granted, kept_until }
     }
 
     /// A request that was sent at `asked_at` may have run.
@@ -267,6 +283,11 @@ pub(crate) struct LockStatus {
 pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Whether the store has this kind of lock and can hold this name; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
+
+    /// Whether a lock can be [kept](Release::kept_until) for this long; no I/O.
+    fn check_min_hold(&self, _least: Duration) -> Result<()> {
+        Ok(())
+    }
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired>;
 

@@ -281,7 +281,7 @@ impl CountingPermit {
         let mut unknowns = UnknownOutcomes::default();
         let asked_at = shared.clock.now();
         let (holder, permits) = (&self.holder, self.permits);
-        let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: true };
+        let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: true, kept_until: None };
         match shared.store.release(&release, &mut unknowns) {
             Ok(Released::Freed { listeners, .. }) => {
                 shared.notify_freed(name, RunLength::ONE, listeners, received_before);

@@ -71,7 +71,7 @@ impl FairMutex {
         Self { handle: Handle::new(shared, name, Kind::Fair) }
     }
 
-    handle_methods!(name, lease, token, cancel, operator);
+    handle_methods!(name, lease, min_hold, token, cancel, operator);
 
     waiting_method! {
         /// Takes the lock when it is this thread's turn, blocking for as long as it takes.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::session::Shared;
 use crate::session::acquire::{Terms, acquire_for_thread, acquire_owned};
@@ -48,8 +48,15 @@ impl<N> Handle<N> {
     /// errors.
     pub(crate) fn usable_as(&self, label: impl FnOnce(&N) -> String) -> Result<&N> {
         let name = self.name.as_ref().map_err(Clone::clone)?;
-        let usable = self.terms.check().and_then(|()| self.shared.check_usable());
+        let usable = self.terms.check().and_then(|()| self.shared.check_usable()).and_then(|()| self.check_min_hold());
         usable.map(|()| name).map_err(|e| e.for_name(&label(name)))
+    }
+
+    fn check_min_hold(&self) -> Result<()> {
+        match self.terms.min_hold {
+            Duration::ZERO => Ok(()),
+            least => self.shared.store.check_min_hold(least),
+        }
     }
 }
 
@@ -75,6 +82,11 @@ impl Handle {
     /// The name for an acquire of `kind`, such as the read side of a read-write lock.
     fn name_of_kind(&self, kind: Kind) -> Result<Arc<LockName>> {
         let name = self.usable()?;
+        if kind == Kind::Read && !self.terms.min_hold.is_zero() {
+            let why = "readers share the lock, and a min_hold would keep out writers for a reader that has left: read \
+                       through a handle without it";
+            return Err(Error::named(ErrorKind::InvalidInput, &name.name, why));
+        }
         if name.kind == kind {
             return Ok(name.clone());
         }
@@ -191,8 +203,8 @@ macro_rules! waiting_method {
 }
 
 /// Gives a public handle, which has a [`Handle`] in its field `handle`, groups of documented
-/// methods: its `name`, the settings of its `lease`, its `token` and what may `cancel` its calls,
-/// and those for an `operator`.
+/// methods: its `name`, the settings of its `lease`, its `min_hold`, its `token` and what may
+/// `cancel` its calls, and those for an `operator`.
 macro_rules! handle_methods {
     ($($group:ident),+) => {
         $($crate::sync::handle::handle_methods!(@$group);)+
@@ -223,6 +235,42 @@ macro_rules! handle_methods {
         #[must_use]
         pub fn max_hold(mut self, most: std::time::Duration) -> Self {
             self.handle.terms.max_hold = Some(most);
+            self
+        }
+    };
+    (@min_hold) => {
+        /// Keeps the lock taken until at least `least` after it was acquired, although its last
+        /// guard is gone: for jobs that many machines start at the same time, and whose clocks
+        /// differ by less than `least`. Without it a job that takes less time than the clocks
+        /// differ by runs twice. (ShedLock calls it `lockAtLeastFor`.)
+        ///
+        /// Nothing blocks for it: taking the lock and giving up the guard take as long as without.
+        /// When the guard is given up before the time is over, by `unlock` or by drop, by the end
+        /// of its thread or by closing the client, it ends as ever: it is not renewed any more,
+        /// reports no loss, and the process may end. At the server the lock then has the rest of
+        /// the time as its TTL, which can be shorter or longer than the lease, and nobody gets it
+        /// before: no other client, no other thread of this one, nor this thread again. Waiters
+        /// are told of the new end. A guard that is given up later frees the lock at once.
+        ///
+        /// The time counts from when the acquire returned; of several levels, from the outermost,
+        /// whose handle decides. A process that is *killed* in its job leaves the lock for the rest
+        /// of its lease, as ever, and a hold that is lost may be free at once. `force_unlock` frees
+        /// a lock that is kept, too. A write hold that was downgraded is a read hold, and freed as
+        /// one; to [read](crate::RwLock::read) through such a handle is refused as bad input.
+        ///
+        /// If the server cannot be asked when the guard is given up, the request is repeated in
+        /// the background; it names the same end each time. Until it gets there the lock ends with
+        /// its lease.
+        ///
+        /// Up to 365 days; zero is none, the default. The first call refuses as bad input more
+        /// than a fixed lease ([`with_lease`](Self::with_lease)) or a
+        /// [`max_hold`](Self::max_hold), both of which must last as long; and with
+        /// [Redlock](crate::guide::redlock) more than its longest lease. Over ZooKeeper it is
+        /// refused with [`Unsupported`](crate::ErrorKind::Unsupported): a hold there cannot outlast
+        /// its session.
+        #[must_use]
+        pub fn min_hold(mut self, least: std::time::Duration) -> Self {
+            self.handle.terms.min_hold = least;
             self
         }
     };

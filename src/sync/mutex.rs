@@ -69,7 +69,7 @@ impl ReentrantMutex {
         Self { handle: Handle::new(shared, name, Kind::Mutex) }
     }
 
-    handle_methods!(name, lease, token, cancel, operator);
+    handle_methods!(name, lease, min_hold, token, cancel, operator);
 
     /// A handle that never re-enters. While the calling thread has the lock, every acquire through
     /// such a handle returns [`Conflict`](crate::ErrorKind::Conflict), the `try_` forms and the

@@ -75,6 +75,7 @@ fn resolve(shared: &Arc<Shared>, name: &LockName, holder: Holder, unknowns: Unkn
             granted: false,
             unknowns,
             expires,
+            kept_until: None,
         });
     }
 }

@@ -74,7 +74,7 @@ impl RwLock {
         Self { handle: Handle::new(shared, name, Kind::Write) }
     }
 
-    handle_methods!(name, lease, token, cancel, operator);
+    handle_methods!(name, lease, min_hold, token, cancel, operator);
 
     waiting_method! {
         /// Takes the lock for reading, blocking while a writer has it or waits for it.

@@ -148,7 +148,8 @@ impl Semaphore {
         let mut unknowns = UnknownOutcomes::default();
         let shared = &self.handle.shared;
         let PermitId { holder, permits } = id;
-        let release = Release { name, holder, permits: *permits, left: HoldCounts::NONE, granted: true };
+        let release =
+            Release { name, holder, permits: *permits, left: HoldCounts::NONE, granted: true, kept_until: None };
         match shared.store.release(&release, &mut unknowns).map_err(|e| e.for_name(&name.name))? {
             Released::NotHeld => Err(Error::named(
                 ErrorKind::Lost,

@@ -183,6 +183,34 @@ pub(crate) fn wake_each_other(home: &impl Home, client: &LockClient, jvm: &Jvm, 
     }
 }
 
+/// They were told of a lease that lasts for minutes, and sleep.
+#[test]
+fn java_learns_of_the_end_of_a_lock_that_stays_taken() {
+    const LEAST: Duration = Duration::from_secs(2);
+    let Some(world) = world() else { return };
+    let client = world.server.builder().lease(Duration::from_secs(300)).build().unwrap();
+    let waiter = world.jvm.thread();
+    let kept: [Primitive; 3] = [
+        Primitive { take: take!(|c, n| c.mutex(n).min_hold(LEAST).lock_owned()), ..PRIMITIVES[0] },
+        Primitive { take: take!(|c, n| c.fair(n).min_hold(LEAST).lock_owned()), ..PRIMITIVES[2] },
+        Primitive { take: take!(|c, n| c.rw_lock(n).min_hold(LEAST).write_owned()), ..WRITE },
+    ];
+    for primitive in &kept {
+        let name = &format!("wake-kept-{}", primitive.java);
+        let release = (primitive.take)(&client, name);
+        let start = Instant::now();
+        waiter.begin(&primitive.command(name));
+        wait_until("Java waits", || primitive.is_waited_for(&world.server, name));
+        release();
+        assert!(world.server.pttl(name) <= 2001, "{name}: it is kept for the rest");
+        let answer = waiter.answer();
+        let passed = start.elapsed();
+        assert!(passed + Duration::from_millis(100) >= LEAST, "{name}: Java had it after {passed:?}");
+        assert!(passed < LEAST + PROMPT, "{name}: that was no message");
+        primitive.java_releases(&waiter, name, &answer);
+    }
+}
+
 #[test]
 fn a_latch_that_opens_wakes_both_libraries_by_a_message() {
     let Some(world) = world() else { return };

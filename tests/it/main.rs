@@ -22,6 +22,7 @@ mod loss;
 mod loss_reasons;
 #[cfg(feature = "testing")]
 mod memory;
+mod min_hold;
 mod model;
 mod multi;
 mod mutex;

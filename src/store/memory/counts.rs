@@ -199,7 +199,14 @@ mod tests {
         bench.count(&name, Count::Delete, "2");
         bench.count(&latch, Count::Set(1), "3");
         let now = bench.now();
-        let release = |granted| Release { name: &name, holder: &holder, permits: 1, left: HoldCounts::NONE, granted };
+        let release = |granted| Release {
+            name: &name,
+            holder: &holder,
+            permits: 1,
+            left: HoldCounts::NONE,
+            granted,
+            kept_until: None,
+        };
         for _ in 0..2 {
             let error = bench.state.release(&release(true), now).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::WrongType);

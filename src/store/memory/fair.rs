@@ -103,7 +103,7 @@ impl State {
         self.queues.get_mut(key).is_some_and(|queue| queue.sweep(None, now))
     }
 
-    fn notify_turn(&mut self, name: &LockName, head: &Holder) -> u64 {
+    pub(super) fn notify_turn(&mut self, name: &LockName, head: &Holder) -> u64 {
         self.subscriptions.publish(&Topic::turn(name, head.as_str()))
     }
 

@@ -10,6 +10,7 @@ mod entry;
 mod fair;
 pub(crate) mod faults;
 mod fence;
+mod keep;
 mod multi;
 mod mutex;
 mod owners;
@@ -360,7 +361,9 @@ mod tests {
 
         pub(super) fn release_to(&mut self, name: &LockName, holder: &Holder, left: HoldCounts) -> Released {
             let now = self.now();
-            self.state.release(&Release { name, holder, permits: 1, left, granted: true }, now).unwrap()
+            self.state
+                .release(&Release { name, holder, permits: 1, left, granted: true, kept_until: None }, now)
+                .unwrap()
         }
 
         pub(super) fn release(&mut self, name: &LockName, holder: &Holder) -> Released {

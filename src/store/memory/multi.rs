@@ -51,13 +51,20 @@ impl State {
     pub(super) fn release_all(&mut self, releases: &[Release<'_>], now: Moment) -> Vec<Released> {
         // All are released before the first notification: a waiter for all of them then succeeds at
         // its first attempt.
-        let mut outcomes: Vec<_> = releases.iter().map(|release| self.leave_lock(release, now)).collect();
+        let mut outcomes: Vec<_> = releases.iter().map(|release| self.leave_part(release, now)).collect();
         for (outcome, release) in outcomes.iter_mut().zip(releases) {
             if let Released::Freed { listeners, .. } = outcome {
                 *listeners = Some(self.publish(Kind::Mutex, &release.name.key));
             }
         }
         outcomes
+    }
+
+    fn leave_part(&mut self, release: &Release<'_>, now: Moment) -> Released {
+        match release.keeps_for(now) {
+            Some(rest) => self.keep(release, now.plus(rest), now),
+            None => self.leave_lock(release, now),
+        }
     }
 }
 
@@ -98,7 +105,14 @@ mod tests {
         let mut bench = Bench::new();
         let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
         let (first, second) = (bench.granted(&names[0]), bench.holder());
-        let release = |name, holder| Release { name, holder, permits: 1, left: HoldCounts::NONE, granted: true };
+        let release = |name, holder| Release {
+            name,
+            holder,
+            permits: 1,
+            left: HoldCounts::NONE,
+            granted: true,
+            kept_until: None,
+        };
         let releases = [release(&*names[0], &first), release(&*names[1], &second)];
         let freed = Released::Freed { listeners: Some(0), next: None };
         assert_eq!(bench.state.release_all(&releases, bench.now()), [freed, Released::NotHeld]);

@@ -132,6 +132,9 @@ impl State {
     }
 
     pub(super) fn release(&mut self, release: &Release<'_>, now: Moment) -> Result<Released> {
+        if let Some(rest) = release.keeps_for(now) {
+            return Ok(self.keep(release, now.plus(rest), now));
+        }
         Ok(match release.name.kind {
             Kind::Mutex => self.release_mutex(release, now),
             Kind::Fair => self.release_fair(release, now),

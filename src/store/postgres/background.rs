@@ -147,8 +147,9 @@ impl Background {
             ready.push(!own.contains(&false));
         }
         let is_ready = undos.iter().zip(&ready).filter(|(_, ready)| **ready);
+        let now = self.connector.server.clock.now();
         let releases: Vec<Request> =
-            is_ready.map(|(undo, _)| requests::release(&undo.release(), place_of(undo), true)).collect();
+            is_ready.map(|(undo, _)| requests::release(&undo.release(), place_of(undo), true, now)).collect();
         let mut answers = match connection.ask_all(&releases) {
             Ok(answers) => answers.into_iter(),
             Err(Failure::Unknown { error, .. }) => {

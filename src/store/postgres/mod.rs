@@ -111,7 +111,7 @@ impl PostgresStore {
 
     fn release_request(&self, release: &Release<'_>, told: bool) -> Request {
         let place = if release.name.kind == Kind::Fair { self.places.of(release.holder) } else { 0 };
-        requests::release(release, place, told)
+        requests::release(release, place, told, self.clock.now())
     }
 
     fn read_acquired(&self, acquire: &Acquire<'_>, answer: Answer, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {

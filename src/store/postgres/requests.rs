@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sql::{
-    ACQUIRE, ACQUIRE_NOW, COUNT, FAIR_ACQUIRE, FAIR_RELEASE, FORCE, INSPECT, PERMIT_ACQUIRE, PERMIT_RELEASE,
+    ACQUIRE, ACQUIRE_NOW, COUNT, FAIR_ACQUIRE, FAIR_RELEASE, FORCE, INSPECT, KEEP, PERMIT_ACQUIRE, PERMIT_RELEASE,
     READ_ACQUIRE, RELEASE, RENEW, RW_RELEASE, WRITE_ACQUIRE,
 };
 use super::wire::{Batching, Request, Row};
@@ -122,11 +122,14 @@ pub(super) fn place_of(rows: &[Row]) -> i64 {
     rows.first().and_then(|row| integer(row, 2)).unwrap_or(0)
 }
 
-/// `told`: whether waiters of other clients shall hear of it.
-pub(super) fn release(request: &Release<'_>, place: i64, told: bool) -> Request {
-    let Release { name, holder, permits, left, granted } = *request;
+/// `told`: whether waiters of other clients shall hear of it. `now`: when it is sent.
+pub(super) fn release(request: &Release<'_>, place: i64, told: bool, now: Moment) -> Request {
+    let Release { name, holder, permits, left, granted, .. } = *request;
     let wake = if told { channel_of(&name.key) } else { String::new() };
     let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
+    if let Some(rest) = request.keeps_for(now) {
+        return lock(&KEEP).number(millis(rest)).arg(wake);
+    }
     match name.kind {
         Kind::Mutex => lock(&RELEASE).number(left.main).arg(wake).batched(Batching::Release),
         Kind::Fair => lock(&FAIR_RELEASE).number(left.main).number(place).arg(wake),

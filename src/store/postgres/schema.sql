@@ -270,6 +270,28 @@ BEGIN
   END IF;
 END $$;
 
+-- keep: leave a hold of one level (plain, fair, of a writer) so that the lock stays taken for p_ms more, whatever is left of
+-- its lease, and ends then. Under another holder, as after a release, because a renewal that comes late would put the end
+-- off. Who waits is told: what they know of the end is out of date.
+-- Answers 0 not held | 1 kept, value: how many other clients wait. They are told unless p_wake is empty.
+-- Repeat-safe: a repeat only ever lets it end sooner. Synchronous: it may be longer than the lease that is known.
+CREATE OR REPLACE FUNCTION leasehold_v1.keep(p_name text, p_holder text, p_ms bigint, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE waiting text[]; since timestamptz; head leasehold.waiter;
+BEGIN
+  value := 0;
+  UPDATE leasehold.lock k SET holder = p_holder || ':kept', level = 1,
+      ends = CASE k.holder WHEN p_holder THEN clock_timestamp() + p_ms * interval '1 ms'
+                           ELSE least(k.ends, clock_timestamp() + p_ms * interval '1 ms') END
+    WHERE name = p_name AND holder IN (p_holder, p_holder || ':kept') AND ends > clock_timestamp()
+    RETURNING 1, k.wants, k.wanted INTO status, waiting, since;
+  IF NOT FOUND THEN status := 0; RETURN; END IF;
+  value := leasehold_v1.tell(p_name, waiting, since, p_holder, p_wake);
+  SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline > clock_timestamp()
+    ORDER BY w.place LIMIT 1;
+  IF FOUND AND p_wake <> '' THEN PERFORM pg_notify(head.wake, head.holder); END IF;
+END $$;
+
 -- renew: lengthen many leases, each only where its holder stands. A lease of 0 only looks.
 -- Answers one number each: 1 held | 0 gone | 2 its row is locked just now: ask again.
 -- Rows in the order of names, and none is waited for: no deadlock, and one row holds up no other.
@@ -471,6 +493,23 @@ DECLARE answer int[]; one record;
 BEGIN
   FOR i IN 1 .. cardinality(p_names) LOOP
     SELECT * INTO one FROM leasehold_v1.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
+    answer[i] := one.status;
+  END LOOP;
+  RETURN answer;
+END $$;
+
+-- multi_keep: as multi_release, where some of the locks stay taken: for p_ms each, as keep; 0 for one that does not, whose
+-- levels go down to p_left. Answers one status each. Repeat-safe as those are.
+CREATE OR REPLACE FUNCTION leasehold_v1.multi_keep(p_names text[], p_holders text[], p_left int[], p_ms bigint[],
+    p_wakes text[]) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE answer int[]; one record;
+BEGIN
+  FOR i IN 1 .. cardinality(p_names) LOOP
+    IF p_ms[i] > 0 THEN
+      SELECT * INTO one FROM leasehold_v1.keep(p_names[i], p_holders[i], p_ms[i], p_wakes[i]);
+    ELSE
+      SELECT * INTO one FROM leasehold_v1.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
+    END IF;
     answer[i] := one.status;
   END LOOP;
   RETURN answer;

@@ -145,7 +145,8 @@ impl Background {
         }
         let first_release = requests.len();
         let releases = undos.iter().zip(&plans).filter(|(_, plan)| plan.ready);
-        requests.extend(releases.map(|(undo, _)| script::release(&undo.release())));
+        let now = self.connector.clock.now();
+        requests.extend(releases.map(|(undo, _)| script::release(&undo.release(), now)));
         if requests.is_empty() {
             return Ok(undos.iter().map(|_| Resolution::NotYet).collect());
         }

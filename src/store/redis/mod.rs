@@ -139,6 +139,10 @@ impl RedisStore {
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
         script::acquire(acquire, self.waiter_timeouts).acknowledged_by(self.replicas)
     }
+
+    fn release_request(&self, release: &Release<'_>) -> Request {
+        script::release(release, self.clock.now())
+    }
 }
 
 impl LockStore for RedisStore {
@@ -155,7 +159,7 @@ impl LockStore for RedisStore {
         let outcome = script::acquire_answer(answered.reply, answered.sent_at);
         if outcome.is_err() && acquire.held == 0 {
             let Acquire { name, holder, permits, .. } = *acquire;
-            let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
+            let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false, kept_until: None };
             self.take_back(|| self.release(&release, unknowns).map(drop));
         }
         // Only an answer about the lock resolves the earlier attempts: after an error (a full
@@ -170,7 +174,7 @@ impl LockStore for RedisStore {
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let asked = self.servers.ask(slot_of(release.name), || script::release(release), unknowns);
+        let asked = self.servers.ask(slot_of(release.name), || self.release_request(release), unknowns);
         let Answered { reply, repeated, .. } = asked?;
         // A release that leaves counts removes no holder: if the holder is missing, no earlier
         // attempt is the reason.
@@ -198,7 +202,7 @@ impl LockStore for RedisStore {
             return Some(handed_over);
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
-        let (first, second) = self.servers.call_two(slot_of(next.name), &script::release(release), &acquire)?;
+        let (first, second) = self.servers.call_two(slot_of(next.name), &self.release_request(release), &acquire)?;
         // A request that was redirected is sent anew: the release before the acquire.
         let released = match first {
             Ok(ref answer) if self.servers.is_redirected(&answer.reply, unknowns) => self.release(release, unknowns),

@@ -71,7 +71,8 @@ impl RedisStore {
         releases: &[Release<'_>],
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Vec<Result<Released>>> {
-        let asked = self.servers.ask(slot_of(releases[0].name), || script::release_all(releases), unknowns);
+        let asked =
+            self.servers.ask(slot_of(releases[0].name), || script::release_all(releases, self.clock.now()), unknowns);
         let Answered { reply, repeated, .. } = asked?;
         let answers = script::release_all_answer(reply, releases.len())?;
         let outcome = |(answer, one): (Result<Released>, &Release<'_>)| {
@@ -176,5 +177,6 @@ fn fresh_releases<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> impl Iterato
         permits: 1,
         left: HoldCounts::NONE,
         granted: false,
+        kept_until: None,
     })
 }

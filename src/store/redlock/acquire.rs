@@ -160,13 +160,13 @@ impl RedlockStore {
         // when they have two, and nothing but this message would wake them.
         let seen_redisson = self.seen_redisson.load(Ordering::Relaxed);
         let Acquire { name, holder, permits, .. } = *acquire;
-        let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false };
+        let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false, kept_until: None };
         let ask = |_: usize, _: &Connection, _: &str| match is_quiet {
             true if seen_redisson => {
                 vec![script::take_back(name, holder), script::wake_redisson(name)]
             }
             true => vec![script::take_back(name, holder)],
-            false => vec![script::release(&release)],
+            false => vec![script::release(&release, self.clock.now())],
         };
         let all_released =
             |outcomes: &[NodeOutcome]| count.granted.without(NodeSet::of(outcomes, NodeOutcome::has_run)).is_empty();

@@ -54,6 +54,12 @@ impl LockStore for RedlockStore {
         check_name(name)
     }
 
+    /// A master that may have forgotten a lock gets its vote again after the longest lease: by then
+    /// a lock that was kept must be over too.
+    fn check_min_hold(&self, least: Duration) -> Result<()> {
+        self.quarantine.check_lease(least)
+    }
+
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         self.quarantine.check_lease(acquire.lease)?;
         for split in 0..MAX_SPLITS {

@@ -130,7 +130,7 @@ impl RedlockStore {
         release: &Release<'_>,
         decided: impl Fn(&[NodeOutcome]) -> bool,
     ) -> Round {
-        let ask = |_: usize, _: &Connection, _: &str| vec![script::release(release)];
+        let ask = |_: usize, _: &Connection, _: &str| vec![script::release(release, self.clock.now())];
         ask_all(&self.nodes, Some(release.holder), ask, nodes, decided)
     }
 

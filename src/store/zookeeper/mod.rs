@@ -134,6 +134,12 @@ impl LockStore for ZooKeeperStore {
         names::check(&name.key)
     }
 
+    fn check_min_hold(&self, _least: Duration) -> Result<()> {
+        let why = "over ZooKeeper a lock is the node of a session, and nothing removes that at a later time when the \
+                   process has ended: hold the guard for as long instead of min_hold";
+        Err(Error::new(ErrorKind::Unsupported, why))
+    }
+
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         self.check_lease(acquire.lease)?;
         match acquire.name.kind {

@@ -217,6 +217,8 @@ impl MultiLockCall<'_> {
             attempt.give_up();
             return Err(e);
         }
+        let fresh = hold.parts().iter().zip(held.iter()).filter(|(_, own)| own.is_none());
+        fresh.for_each(|(part, _)| terms.begin_min_hold(&part.grant));
         Ok(hold)
     }
 }

@@ -75,7 +75,7 @@ impl MultiLock {
         Self { handle: Handle::of(shared, names_of(shared, names)) }
     }
 
-    handle_methods!(lease, token, cancel);
+    handle_methods!(lease, min_hold, token, cancel);
 
     /// The names, sorted, each once; none if every method refuses one of them. No I/O.
     pub fn names(&self) -> impl Iterator<Item = &str> {

@@ -8,6 +8,7 @@ mod exclusion;
 mod in_memory;
 mod leases;
 mod lost_replies;
+mod min_hold;
 #[cfg(feature = "postgres")]
 mod on_postgres;
 #[cfg(feature = "zookeeper")]

@@ -43,6 +43,8 @@ pub(crate) trait Exclusive: Send + Sync {
     fn lock_to_move(&self) -> Option<Result<MovableGuard>>;
     /// The same lock, whose calls the token ends.
     fn with_cancel(&self, token: &CancelToken) -> Box<dyn Exclusive>;
+    /// The same lock, which stays taken for that long at least; `None` if it cannot.
+    fn with_min_hold(&self, least: Duration) -> Option<Box<dyn Exclusive>>;
     /// Has the client wait no more.
     fn stop_waiting(&self);
     /// Closes the client.
@@ -149,10 +151,21 @@ macro_rules! movable {
     };
 }
 
+/// `kept`: the lock can stay taken for a time; `freed`: it cannot.
+macro_rules! kept {
+    (kept, $open:ident, $least:ident) => {
+        Some(Box::new(Open { client: $open.client.clone(), lock: $open.lock.clone().min_hold($least) }))
+    };
+    (freed, $open:ident, $least:ident) => {{
+        let _: (&Open, Duration) = ($open, $least);
+        None
+    }};
+}
+
 macro_rules! primitive {
     (
         $label:literal, $type:ident by $made:expr,
-        $method:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident,
+        $method:ident, $try:ident, $try_for:ident, $try_until:ident -> $guard:ident $moves:ident $keeps:ident,
         $has_token:expr, $prepare:expr, $stays:expr, $grace:expr
     ) => {{
         struct Open {
@@ -187,6 +200,11 @@ macro_rules! primitive {
 
             fn with_cancel(&self, token: &CancelToken) -> Box<dyn Exclusive> {
                 Box::new(Self { client: self.client.clone(), lock: self.lock.clone().with_cancel(token) })
+            }
+
+            fn with_min_hold(&self, least: Duration) -> Option<Box<dyn Exclusive>> {
+                let open = self;
+                kept!($keeps, open, least)
             }
 
             fn stop_waiting(&self) {
@@ -232,7 +250,7 @@ macro_rules! lock {
         primitive!(
             $label,
             $type by $made,
-            $method, $try, $try_for, $try_until -> $guard $moves,
+            $method, $try, $try_for, $try_until -> $guard $moves kept,
             true,
             |_, _| {},
             &[],
@@ -274,7 +292,7 @@ pub(crate) static PRIMITIVES: [Primitive; 14] = [
     primitive!(
         "semaphore-of-1",
         Semaphore by LockClient::semaphore,
-        acquire, try_acquire, try_acquire_for, try_acquire_until -> SemaphorePermit moves,
+        acquire, try_acquire, try_acquire_for, try_acquire_until -> SemaphorePermit moves freed,
         false,
         |client, name| assert_eq!(client.semaphore(name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
         &["{}"],

@@ -9,6 +9,7 @@
 //! its first permit; keys have the names that the headers give them. In answers `>0` is a message
 //! `0`, and `>0@B` one to the channel of waiter B.
 
+mod keep;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use std::fmt::Write as _;
 
 use redis::{RedisResult, Value};
 
+use self::keep::KEEP;
 use self::tables::{CLIENT, COUNTS, FAIR, LATCH, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN};
 use crate::rig::{Bench, Content, MILLIS, Picture, Server, kilo, scripts};
 
@@ -159,6 +161,8 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
             let again = answer.split(',').skip(1).map(number).map(|token| if token > 0 { token + 1 } else { 0 });
             again.fold("1".to_owned(), |answer, token| format!("{answer},{token}"))
         }
+        // Kept already: whoever waits was told.
+        ("lock_keep" | "fair_keep", "1") => "1,0".to_owned(),
         // Lock by lock: what the first run released is not there now.
         ("multi_release", _) => answer
             .split(',')
@@ -166,6 +170,7 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
             .chunks(2)
             .map(|pair| match pair {
                 ["2", _] => "0,0".to_owned(),
+                ["1", _] => "1,0".to_owned(),
                 pair => pair.join(","),
             })
             .collect::<Vec<_>>()
@@ -347,6 +352,11 @@ fn a_repeat_on_several_locks_changes_nothing() {
 }
 
 #[test]
+fn a_repeat_on_a_lock_that_is_kept_changes_nothing() {
+    every_call_twice(&KEEP);
+}
+
+#[test]
 fn a_repeat_on_a_master_changes_nothing() {
     every_call_twice(&REDLOCK);
 }
@@ -461,7 +471,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
 #[test]
 fn no_script_is_left_out() {
     let plain = [include_str!("../scripts/mod.rs"), include_str!("../scripts/renew_probe_fence.rs")].concat();
-    let calls = [&FAIR, &RUN, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH, &CLIENT]
+    let calls = [&FAIR, &RUN, &KEEP, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH, &CLIENT]
         .map(|primitive| primitive.calls)
         .concat();
     let all = scripts();

@@ -9,13 +9,15 @@ macro_rules! for_each_script {
             MUTEX_ACQUIRE = "mutex_acquire" then "plain" then "token" then "hold" => Shape::status(3);
             MUTEX_ACQUIRE_RUN = "mutex_acquire_run" then "plain" then "token" then "token_run" then "hold" => Shape::status(3);
             MUTEX_RELEASE = "mutex_release" with "release_level" => Shape::status(2);
+            LOCK_KEEP = "lock_keep" with "keep" => Shape::status(2);
             MUTEX_INSPECT = "mutex_inspect" => Shape::List;
             MUTEX_FORCE_UNLOCK = "mutex_force_unlock" with "force" => Shape::Number;
             LEASE_RENEW = "lease_renew" then "renew_hashes" => Shape::List;
             MULTI_ACQUIRE = "multi_acquire" => Shape::Status { top: 4, least: 2, most: MOST_NAMES as u16 + 1, fresh: false };
-            MULTI_RELEASE = "multi_release" => Shape::List;
+            MULTI_RELEASE = "multi_release" with "keep" => Shape::List;
             FAIR_ACQUIRE = "fair_acquire" with "queue" then "token" then "hold" => Shape::status(3);
             FAIR_RELEASE = "fair_release" with "release_level" with "queue" => Shape::status(2);
+            FAIR_KEEP = "fair_keep" with "keep" with "queue" => Shape::status(2);
             FAIR_HAND_OVER = "fair_hand_over" then "token" then "turn" => Shape::status(1);
             FAIR_FORCE_UNLOCK = "fair_force_unlock" with "force" with "queue" => Shape::Number;
             FAIR_QUEUE = "fair_queue" => Shape::Pair;

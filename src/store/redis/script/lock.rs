@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::{
-    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_RELEASE, LEASE_RENEW, MUTEX_ACQUIRE,
-    MUTEX_ACQUIRE_RUN, MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE, RW_RELEASE, RW_RENEW,
-    WRITE_ACQUIRE, fail_on_error, pair, too_late, unexpected,
+    COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_KEEP, FAIR_RELEASE, LEASE_RENEW, LOCK_KEEP,
+    MUTEX_ACQUIRE, MUTEX_ACQUIRE_RUN, MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE,
+    RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error, pair, too_late, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
@@ -112,8 +112,12 @@ pub(super) fn positive_millis(ttl: i64) -> Option<Duration> {
     u64::try_from(ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_millis)
 }
 
-pub(crate) fn release(request: &Release<'_>) -> Request {
-    let Release { name, holder, permits, left, granted } = *request;
+/// `now`: when it is sent.
+pub(crate) fn release(request: &Release<'_>, now: Moment) -> Request {
+    if let Some(rest) = request.keeps_for(now) {
+        return keep(request, rest);
+    }
+    let Release { name, holder, permits, left, granted, .. } = *request;
     let keys = RedisKeys::of(name);
     let lock = keys.lock.as_bytes();
     match name.kind {
@@ -146,6 +150,29 @@ pub(crate) fn release(request: &Release<'_>) -> Request {
                 .number(u64::from(granted))
         }
         Kind::Latch => unreachable!("a latch has no holders"),
+    }
+}
+
+/// Leaves the lock taken for `rest`.
+fn keep(request: &Release<'_>, rest: Duration) -> Request {
+    let Release { name, holder, .. } = *request;
+    let (keys, kept) = (RedisKeys::of(name), holder.kept());
+    let lock = keys.lock.as_bytes();
+    let of = |request: Request, field: &str, kept: &str| {
+        request.arg(field).arg(kept).number(ceil_millis(rest)).arg(keys.channel)
+    };
+    match name.kind {
+        Kind::Fair => {
+            let (queue, deadlines) = (keys.queue(), keys.deadlines());
+            let request = Request::script(&FAIR_KEEP, &[lock, queue.as_bytes(), deadlines.as_bytes()]);
+            of(request, holder.as_str(), kept.as_str())
+        }
+        Kind::Write => {
+            let [field, kept] = [holder, &kept].map(|holder| format!("{}:write", holder.as_str()));
+            // As rw_release.
+            of(Request::script(&LOCK_KEEP, &[lock]), &field, &kept).arg("1").arg("00")
+        }
+        _ => of(Request::script(&LOCK_KEEP, &[lock]), holder.as_str(), kept.as_str()).arg("0").arg(""),
     }
 }
 

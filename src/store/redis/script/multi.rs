@@ -50,12 +50,18 @@ pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: 
     outcome.ok_or_else(|| unexpected(ASKED, &format!("{answer:?}")))
 }
 
-pub(crate) fn release_all(releases: &[Release<'_>]) -> Request {
+/// `now`: when it is sent.
+pub(crate) fn release_all(releases: &[Release<'_>], now: Moment) -> Request {
     let keys: Vec<&[u8]> = releases.iter().map(|one| RedisKeys::of(one.name).lock.as_bytes()).collect();
     let request = Request::script(&MULTI_RELEASE, &keys).answered_by(Shape::Each(2 * releases.len() as u32));
     let request = releases.iter().fold(request, |request, one| request.arg(one.holder.as_str()));
     let request = releases.iter().fold(request, |request, one| request.number(u64::from(one.left.main) + 1));
-    releases.iter().fold(request, |request, one| request.arg(RedisKeys::of(one.name).channel))
+    let request = releases.iter().fold(request, |request, one| request.arg(RedisKeys::of(one.name).channel));
+    let keeps: Vec<_> = releases.iter().map(|one| one.keeps_for(now)).collect();
+    match keeps.iter().any(Option::is_some) {
+        true => keeps.into_iter().fold(request, |request, rest| request.number(rest.map_or(0, ceil_millis))),
+        false => request,
+    }
 }
 
 /// One answer for each lock, in order.
