@@ -44,8 +44,8 @@ pub trait Listener: Send + Sync {
         let _ = lock;
     }
 
-    /// A call has taken it. `waited`: since [`waiting`](Self::waiting), if it had to. Not called for
-    /// a further level of a hold.
+    /// A call has taken it. `waited`: since [`waiting`](Self::waiting), if it had to. Not called
+    /// for a further level of a hold.
     fn acquired(&self, lock: &LockInfo<'_>, waited: Option<Duration>) {
         let _ = (lock, waited);
     }

@@ -20,7 +20,7 @@ mod wake_ups;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
-pub(crate) use owners::{Announced, OwnerStore};
+pub(crate) use owners::{Announced, LockStatus, OwnerStore};
 pub(crate) use unknown_outcomes::UnknownOutcomes;
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
 
@@ -34,7 +34,6 @@ use crate::base::lease::{Moment, SessionTerm};
 use crate::base::limits::{IDEMPOTENCY_TTL, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
-use crate::base::owner::HolderOwner;
 
 /// Whether a grant comes with a fencing token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -259,17 +258,6 @@ impl Undo {
              tried again: if it has too few from now on, put them back with add_permits({permits})"
         ))
     }
-}
-
-/// Who holds a lock, and for how long.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LockStatus {
-    /// `None` if the lock never expires.
-    pub(crate) ttl: Option<Duration>,
-    /// Each holder id with its hold count.
-    pub(crate) holders: Vec<(String, u64)>,
-    /// Who some of them are, where the store has that beside the hold: holder id and owner.
-    pub(crate) owners: Vec<(String, HolderOwner)>,
 }
 
 /// What guards, watchdog and wait loop need of the place where leases live.

@@ -1,8 +1,20 @@
-//! Where clients say who they are, for people who ask who holds a lock.
+//! Who holds a lock, and where clients say who they are.
 
 use std::time::Duration;
 
 use crate::base::error::Result;
+use crate::base::owner::HolderOwner;
+
+/// Who holds a lock, and for how long.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LockStatus {
+    /// `None` if the lock never expires.
+    pub(crate) ttl: Option<Duration>,
+    /// Each holder id with its hold count.
+    pub(crate) holders: Vec<(String, u64)>,
+    /// Who some of them are, where the store has that beside the hold: holder id and owner.
+    pub(crate) owners: Vec<(String, HolderOwner)>,
+}
 
 /// What a client wrote of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
