@@ -180,6 +180,7 @@ pub use base::histogram::Histogram;
 pub use base::listener::{Listener, LockInfo};
 pub use base::loss::{Loss, LossReason, RenewalTrouble};
 pub use base::node_status::{NodeState, NodeStatus};
+pub use base::owner::HolderOwner;
 pub use base::primitive::Primitive;
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;
@@ -191,9 +192,9 @@ pub use snapshot::{Blocker, Deadlock, HoldInfo, Snapshot, ThreadInfo, WaitInfo};
 pub use stats::{NameStats, Stats};
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};
 pub use sync::fair_mutex::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};
-pub use sync::handle::LockHolder;
 pub use sync::held::Held;
 pub use sync::latch::CountDownLatch;
+pub use sync::lock_holder::LockHolder;
 pub use sync::multi_lock::{MultiLock, MultiLockGuard, OwnedMultiLockGuard};
 pub use sync::mutex::{OwnedMutexGuard, ReentrantMutex, ReentrantMutexGuard};
 pub use sync::rwlock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

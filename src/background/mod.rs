@@ -1,5 +1,6 @@
 //! The threads of one client, and the queues in which its callers wait.
 
+pub(crate) mod announcer;
 pub(crate) mod callbacks;
 mod ending;
 mod give_up;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::announcer::Announcer;
 use crate::background::grant::{Grant, tick};
 use crate::background::local_queue::LocalQueues;
 use crate::background::loss_callbacks::LossCallbacks;
@@ -23,6 +24,8 @@ const MOST_UNDOS: usize = 10_000;
 
 pub(super) struct Inner {
     pub(super) client_name: String,
+    /// `None`: nobody is to know who this client is.
+    pub(super) announcer: Option<Arc<Announcer>>,
     store: Arc<dyn LockStore>,
     clock: Arc<dyn Clock>,
     loss_callbacks: Arc<LossCallbacks>,
@@ -99,6 +102,7 @@ impl Drop for Batch<'_> {
 impl Inner {
     pub(super) fn new(
         client_name: String,
+        announcer: Option<Arc<Announcer>>,
         store: Arc<dyn LockStore>,
         clock: Arc<dyn Clock>,
         loss_callbacks: Arc<LossCallbacks>,
@@ -116,7 +120,7 @@ impl Inner {
             phase: Phase::NotStarted,
         };
         let (table, changed) = (Mutex::new(table), Condvar::new());
-        Self { client_name, store, clock, loss_callbacks, local_queues, table, changed }
+        Self { client_name, announcer, store, clock, loss_callbacks, local_queues, table, changed }
     }
 
     pub(super) fn enter(&self, table: &mut Table, grant: &Arc<Grant>, due: Moment) {
@@ -140,6 +144,7 @@ impl Inner {
             resolve_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
             renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
             maintain_at: Some(self.clock.now()),
+            announce_at: None,
             trouble: Outages::default(),
             seen: ClockReading::at(&*self.clock, self.clock.now()),
             moves: self.store.moves(),
@@ -203,14 +208,41 @@ impl Inner {
         } else if !table.undos.is_empty() && table.resolve_from <= now {
             drop(table);
             self.resolve(round);
+        } else if let Some(announcer) = self.announcer_if_due(&table, round, now) {
+            // Sorted and spelled without the mutex: there may be thousands.
+            let held: Vec<_> = table.due.grants().map(|grant| (grant.holder.clone(), grant.asked_at)).collect();
+            drop(table);
+            announcer.announce(&*self.store, &held, now);
         } else {
-            self.sleep(&mut table, now, round.maintain_at);
+            self.sleep(&mut table, now, [round.maintain_at, round.announce_at]);
         }
         true
     }
 
-    fn sleep(&self, table: &mut parking_lot::MutexGuard<'_, Table>, now: Moment, maintain_at: Option<Moment>) {
-        let mut wake = [table.due.wake_at(now), maintain_at].into_iter().flatten().min();
+    /// If it is time to say who this client is. Asked behind all renewals that are due.
+    fn announcer_if_due(&self, table: &Table, round: &mut Round, now: Moment) -> Option<&Announcer> {
+        let announcer = self.announcer.as_deref()?;
+        let not_before = announcer.not_before().filter(|_| !table.due.is_empty());
+        round.announce_at = not_before.map(|at| round.announce_at.unwrap_or(now.plus(table.due.tick())).max(at));
+        if round.announce_at.is_none_or(|at| now < at) {
+            return None;
+        }
+        // None of them may have lasted: a client may take and free locks all the time.
+        let tick = table.due.tick();
+        let lasts = table.due.grants().any(|grant| now.since(grant.asked_at) >= tick);
+        round.announce_at = if lasts { None } else { Some(now.plus(tick)) };
+        lasts.then_some(announcer)
+    }
+
+    /// Removes what was written of this client, if anything was.
+    pub(super) fn withdraw(&self) {
+        if let Some(announcer) = &self.announcer {
+            announcer.withdraw(&*self.store, self.clock.now());
+        }
+    }
+
+    fn sleep(&self, table: &mut parking_lot::MutexGuard<'_, Table>, now: Moment, others: [Option<Moment>; 2]) {
+        let mut wake = others.into_iter().chain([table.due.wake_at(now)]).flatten().min();
         if !table.undos.is_empty() {
             wake = Some(wake.map_or(table.resolve_from, |w| w.min(table.resolve_from)));
         }
@@ -286,6 +318,11 @@ impl Inner {
         let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| grant.renewal(now)).collect();
         batch.grants.iter().for_each(|(grant, _)| grant.sends_renewal(now));
         let outcomes = self.store.renew(&renewals);
+        if let Some(announcer) = &self.announcer
+            && outcomes.iter().any(|outcome| matches!(outcome, Renewed::Failed(error) if error.kind().is_outage()))
+        {
+            announcer.postpone(now);
+        }
         // Logged only when the batch is back in the table: a logger that blocks must not keep a
         // lease from its next renewal.
         let mut news = round.trouble.record(&batch.grants, &outcomes, now);
@@ -419,6 +456,8 @@ struct Round {
     renew_pause: Backoff,
     /// When the store wants to maintain its connections and servers.
     maintain_at: Option<Moment>,
+    /// When to say who this client is, since it was found to hold something.
+    announce_at: Option<Moment>,
     trouble: Outages,
     seen: ClockReading,
     moves: u64,

@@ -63,12 +63,25 @@ impl Schedule {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    pub(crate) fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.due.values()
+    }
+
+    /// How often the clock must be read.
+    pub(crate) fn tick(&self) -> Duration {
+        tick(self.shortest)
+    }
+
     /// When the thread that visits them must wake up: for the first that is due, and in between to
     /// read the clock, because a condition variable does not count the time that the machine
     /// sleeps.
     pub(crate) fn wake_at(&self, now: Moment) -> Option<Moment> {
         let ((first, _), _) = self.due.first_key_value()?;
-        Some((*first).min(now.plus(tick(self.shortest))))
+        Some((*first).min(now.plus(self.tick())))
     }
 
     /// Everything that is due, and what will be due soon: one write instead of many.

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::background::announcer::Announcer;
 use crate::background::grant::Grant;
 use crate::background::local_queue::LocalQueues;
 use crate::background::loss_callbacks::LossCallbacks;
@@ -28,12 +29,13 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     pub(crate) fn new(
         client_name: String,
+        announcer: Option<Arc<Announcer>>,
         store: Arc<dyn LockStore>,
         clock: Arc<dyn Clock>,
         loss_callbacks: Arc<LossCallbacks>,
         local_queues: Arc<LocalQueues>,
     ) -> Self {
-        let inner = Inner::new(client_name, store, clock, loss_callbacks, local_queues);
+        let inner = Inner::new(client_name, announcer, store, clock, loss_callbacks, local_queues);
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
@@ -145,6 +147,12 @@ impl Watchdog {
             let _ = handle.join();
         }
         true
+    }
+
+    /// Removes what the thread wrote of this client. Called after the thread has ended, which could
+    /// write it anew. Blocks for the I/O timeout of renewals, at a server that hangs.
+    pub(crate) fn withdraw(&self) {
+        self.inner.withdraw();
     }
 
     /// Starts the thread now, for a store that needs maintenance before anything is held.

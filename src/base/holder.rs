@@ -65,7 +65,9 @@ pub(crate) struct Holder {
 }
 
 /// A client id, a colon and the digits of a `u64`, and what is behind them while the lock is kept.
-const LONGEST_HOLDER: usize = 36 + 1 + 20 + KEPT.len();
+const LONGEST_HOLDER: usize = CLIENT_LENGTH + 1 + 20 + KEPT.len();
+
+const CLIENT_LENGTH: usize = 36;
 
 /// Behind the id of a holder that has given up its hold, while the lock stays taken.
 const KEPT: &str = ":kept";
@@ -119,6 +121,14 @@ pub(crate) fn hold_on_many(holder: &str) -> &str {
     }
 }
 
+/// The client and the number in the id of a holder of this library. A number may be followed by a
+/// colon and the side of a read-write lock.
+pub(crate) fn client_and_number(holder: &str) -> Option<(&str, u64)> {
+    let (client, number) = holder.split_once(':').filter(|_| !is_foreign(holder))?;
+    let number = number.split(':').next()?.parse().ok()?;
+    (client.len() == CLIENT_LENGTH).then_some((client, number))
+}
+
 /// Whether the holder id is of another library.
 pub(crate) fn is_foreign(holder: &str) -> bool {
     holder.as_bytes().get(14) != Some(&b'8')
@@ -161,12 +171,16 @@ mod tests {
         assert!(!is_foreign(own.as_str()));
         assert_eq!(hold_on_many(own.as_str()), own.as_str());
         assert!(is_foreign("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30") && is_foreign("somebody"));
+        assert_eq!(client_and_number("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30"), None);
         assert_eq!(hold_on_many("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30"), "30");
     }
 
     #[test]
     fn the_longest_id_has_room() {
         let id = ClientId::random(Duration::from_secs(5));
+        let first = id.fresh_holder();
+        assert_eq!(client_and_number(first.as_str()), Some((id.as_str(), 1)));
+        assert_eq!(client_and_number(&format!("{}:write", first.as_str())), Some((id.as_str(), 1)));
         id.next.store(u64::MAX, Ordering::Relaxed);
         assert_eq!(id.fresh_holder().as_str(), format!("{}:{}", id.as_str(), u64::MAX));
     }

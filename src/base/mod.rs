@@ -17,6 +17,7 @@ pub(crate) mod listener;
 pub(crate) mod lock_name;
 pub(crate) mod loss;
 pub(crate) mod node_status;
+pub(crate) mod owner;
 pub(crate) mod primitive;
 pub(crate) mod process;
 pub(crate) mod random;

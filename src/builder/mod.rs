@@ -92,6 +92,8 @@ pub struct Builder {
     #[cfg(feature = "zookeeper")]
     zookeeper: ZooKeeperOptions,
     listener: Option<Arc<dyn Listener>>,
+    owner: Option<String>,
+    announce_owner: bool,
     /// Of all connections of the client that is built.
     traffic: Arc<Traffic>,
     busy_poll: bool,
@@ -131,6 +133,8 @@ impl Builder {
             #[cfg(feature = "zookeeper")]
             zookeeper: ZooKeeperOptions::default(),
             listener: None,
+            owner: None,
+            announce_owner: true,
             traffic: Arc::default(),
             busy_poll: true,
             lazy: false,
@@ -426,6 +430,7 @@ impl Builder {
                 self.java_waiter_timeout
             )));
         }
+        self.holder_owner()?;
         let named_well = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
         if self.client_name.is_empty() || self.client_name.len() > 64 || !self.client_name.chars().all(named_well) {
             return Err(invalid(format!(
@@ -467,6 +472,8 @@ impl std::fmt::Debug for Builder {
             .field("connections", &self.connections)
             .field("key_prefix", &self.key_prefix)
             .field("client_name", &self.client_name)
+            .field("owner", &self.owner)
+            .field("announce_owner", &self.announce_owner)
             .field("max_hold", &self.max_hold)
             .field("fencing", &self.fencing)
             .field("outage_timeout", &self.outage_timeout)

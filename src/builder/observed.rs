@@ -6,8 +6,10 @@ use std::time::Duration;
 use super::Builder;
 use crate::background::observer::Observer;
 use crate::base::clock::Clock;
+use crate::base::error::Result;
 use crate::base::holder::ClientId;
 use crate::base::listener::Listener;
+use crate::base::owner::HolderOwner;
 use crate::base::traffic::Traffic;
 use crate::client::LockClient;
 use crate::session::{Config, Shared};
@@ -19,6 +21,35 @@ impl Builder {
     pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
         self.listener = Some(listener);
         self
+    }
+
+    /// Says who this client is, for people who ask [who holds a lock](crate::LockHolder): 1 to 100
+    /// characters without control characters, such as `billing-7`. Defaults to the name of the
+    /// program. The process id and the name of the host are said in any case.
+    ///
+    /// While the client holds something, its background thread keeps this where other clients can
+    /// read it, with the lease as its time to live: in Redis under a key of its own, in PostgreSQL
+    /// in a row, over ZooKeeper in the nodes of its holds. Whoever may read there can see it. No
+    /// call waits for it. A hold that lasts less than a tenth of the lease, or a second, costs
+    /// nothing; the others cost one command for each third of a lease, whatever their number.
+    pub fn owner(mut self, label: impl Into<String>) -> Self {
+        self.owner = Some(label.into());
+        self
+    }
+
+    /// Whether the client says [who it is](Self::owner), and asks who others are. Without it
+    /// nothing is written or read for that: its holds are seen as holder ids, as those of Java
+    /// are. Defaults to true.
+    pub fn announce_owner(mut self, on: bool) -> Self {
+        self.announce_owner = on;
+        self
+    }
+
+    /// # Errors
+    /// `InvalidInput` for a label that cannot be one, also if nobody is to know it.
+    pub(super) fn holder_owner(&self) -> Result<Option<HolderOwner>> {
+        let owner = HolderOwner::of_this_process(self.owner.as_deref())?;
+        Ok(self.announce_owner.then_some(owner))
     }
 
     /// The client of a store whose connections count their traffic.
@@ -41,6 +72,8 @@ impl Builder {
         clock: Arc<dyn Clock>,
         traffic: Option<Arc<Traffic>>,
     ) -> LockClient {
+        // It was checked with the other settings.
+        let owner = self.holder_owner().ok().flatten();
         let config = Config {
             lease: self.lease,
             io_timeout,
@@ -48,6 +81,7 @@ impl Builder {
             max_hold: self.max_hold,
             fencing: self.fencing,
             outage_timeout: self.outage_timeout.unwrap_or(self.lease),
+            owner,
         };
         let observer = Arc::new(Observer::new(self.listener));
         LockClient::new(Shared::new(config, self.client_name, id, store, clock, observer, traffic))

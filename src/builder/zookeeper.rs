@@ -93,7 +93,7 @@ impl Builder {
             client_name: self.client_name.clone(),
         };
         let acl = if creator_only { Acl::CreatorAll } else { Acl::Open };
-        let store = ZooKeeperStore::new(ZooKeeperSettings { client, acl, token_base });
+        let store = ZooKeeperStore::new(ZooKeeperSettings { client, acl, token_base, owner: self.holder_owner()? });
         if !self.lazy {
             store.connect_now()?;
         }

@@ -14,8 +14,8 @@
 //!
 //! # Log lines
 //!
-//! The crate logs through the `log` crate. Nothing is logged at ERROR or INFO, and passwords and
-//! fencing tokens at no level. Each line has the whole chain of causes. A logger may block, and may
+//! The crate logs through the `log` crate. Nothing is logged at ERROR, and passwords and fencing
+//! tokens at no level. Each line has the whole chain of causes. A logger may block, and may
 //! use the client: nothing is logged under a mutex of the client.
 //!
 //! At WARN:
@@ -45,6 +45,9 @@
 //! | the listener of this client panicked | a bug in your [`Listener`](crate::Listener). Logged once; the call went on | fix it |
 //! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
 //!
+//! At INFO: the schema was installed (PostgreSQL); once for a client that its user may not write or
+//! read [who it is](#looking-at-a-lock), with the rule that is missing.
+//!
 //! At DEBUG: connections, each failed renewal, unknown outcomes that cannot be resolved yet, a jump
 //! of the wall clock.
 //!
@@ -53,7 +56,7 @@
 //! A user with an ACL needs these, the first three for each name or pattern of names with its
 //! prefix, such as `app:*`, and the third for names with braces only: `~<names> ~{<names>}:*
 //! ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
-//! ~leasehold_writer:* ~leasehold_once:* &redisson_lock__channel:* &redisson_rwlock:*
+//! ~leasehold_writer:* ~leasehold_once:* ~leasehold_client:* &redisson_lock__channel:* &redisson_rwlock:*
 //! &redisson_sc:* &redisson_countdownlatch__channel__* +hset +hget +hdel +hexists +hgetall +hlen
 //! +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat +persist +time +lindex
 //! +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange
@@ -68,6 +71,8 @@
 //! - [`Builder::cluster`](crate::Builder::cluster) needs `+cluster|slots +asking`, and for sharded
 //!   channels `+spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub` in place of `publish` and
 //!   `subscribe`.
+//! - Without `~leasehold_client:*` nobody sees [who holds a lock](#looking-at-a-lock), and nothing
+//!   else changes.
 //! - Without `client|kill` or `info`, an acquisition whose reply was lost is refused by time
 //!   instead, which takes an I/O timeout longer.
 //! - An ACL cannot name the pattern on which a client's fair waiters listen. So under a rule that
@@ -92,6 +97,7 @@
 //! | `leasehold_writer:{N}` | a writer waits; lives for `waiter_timeout`. Not Redisson's |
 //! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated; lives for a minute (that permits of a counting semaphore were taken: until they are back, ten minutes at most). Not Redisson's |
 //! | `leasehold_once:{N}:opened` | when a latch was last opened; lives for a minute. Not Redisson's |
+//! | `leasehold_client:{<prefix><client id>}` | [who a client is](#looking-at-a-lock), while it holds something: its owner, and how long its oldest holds had lasted; lives for a lease, and is deleted when the client is closed. Not Redisson's |
 //! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token; never expires. Not Redisson's |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | the messages that wake waiters. Each fair waiter has a channel of its own that ends in `:<holder>` |
 //!
@@ -114,11 +120,27 @@
 //!
 //! | question | call | in `redis-cli` |
 //! |---|---|---|
-//! | who has it, and for how long | [`holder`](crate::ReentrantMutex::holder) | `HGETALL N`, `PTTL N` |
+//! | who has it, and for how long | [`holder`](crate::ReentrantMutex::holder) | `HGETALL N`, `PTTL N`, and of each holder id what is in front of the colon: `GET leasehold_client:{<prefix><client id>}` |
 //! | how many wait for a fair lock | [`queue_len`](crate::FairMutex::queue_len) | `LRANGE redisson_lock_queue:{N} 0 -1` |
 //! | how many permits are free, and held | [`available_permits`](crate::Semaphore::available_permits), [`acquired_permits`](crate::Semaphore::acquired_permits) | `GET N`, `ZCARD {N}:timeout` |
 //! | which client is that | [`LockClient::id`](crate::LockClient::id): the first part of its holder ids | `CLIENT LIST` shows [`client_name`](crate::Builder::client_name) |
 //! | free it by force | [`force_unlock`](crate::ReentrantMutex::force_unlock) | not with `DEL`: it wakes nobody |
+//!
+//! Each client says who it is: a label ([`Builder::owner`](crate::Builder::owner), by default the
+//! name of the program), the process id and the host. A [`LockHolder`](crate::LockHolder) has that,
+//! and its `Display` is made for log lines:
+//!
+//! ```text
+//! held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s
+//! ```
+//!
+//! It is written in the background, over the connection of renewals, once a hold has lasted for a
+//! second (with leases below 10 s, for a tenth of the lease), and then once for each third of a
+//! lease while there are holds. It goes when the client is closed, and by itself a lease after the
+//! last hold. So a process that was killed is known for as long as its locks are taken. No call and
+//! no renewal waits for it, and a failure costs nothing else. With
+//! [`Builder::announce_owner`](crate::Builder::announce_owner) off, nothing is written or read.
+//! Whoever can read the server can see it, and whoever can write there can forge it.
 //!
 //! # Health of the servers
 //!

@@ -72,9 +72,14 @@
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.waiter TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.once, leasehold.fenced TO app;
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.client TO app;
 //! GRANT SELECT, UPDATE ON leasehold.meta TO app;
 //! GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold TO app;
 //! ```
+//!
+//! The table `client` says [who clients are](crate::guide::operations#looking-at-a-lock). Without it
+//! (the script of an earlier release was run), or without the right to use it, nobody sees that,
+//! and nothing else changes.
 //!
 //! All clients that share locks use one role, or roles that may end each other's backends
 //! (`pg_signal_backend`): a client ends its own. Rows that have been at rest for an hour are

@@ -24,6 +24,25 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
+//! To say in a log who was in the way, ask after it:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+//! let lock = client.mutex("report");
+//! match lock.try_lock_for(Duration::from_secs(5))? {
+//!     Some(guard) => guard.ensure_held()?, // ... do the work ...
+//!     None => match lock.holder()? {
+//!         // held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s
+//!         Some(holder) => eprintln!("no report today: {holder}"),
+//!         None => eprintln!("no report today: the lock came free just now"),
+//!     },
+//! }
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
+//! [Looking at a lock](crate::guide::operations#looking-at-a-lock) says where that is from.
+//!
 //! `Ok(None)` is never used for a failure. If the server could not be asked, the call returns an
 //! [`Error`](crate::Error).
 //!

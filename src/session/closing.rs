@@ -68,6 +68,9 @@ impl Shared {
             );
         }
         let watchdog_ended = self.watchdog.stop(deadline);
+        if watchdog_ended && Instant::now() < deadline {
+            self.watchdog.withdraw();
+        }
         let subscriber_ended = self.notifications.stop(deadline);
         self.loss_callbacks.stop();
         self.store.close();

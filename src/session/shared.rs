@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::announcer::Announcer;
 use crate::background::local_queue::LocalQueues;
 use crate::background::loss_callbacks::LossCallbacks;
 use crate::background::notifications::Notifications;
@@ -19,6 +20,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::{ClientId, Holder};
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
+use crate::base::owner::HolderOwner;
 use crate::base::process::OwnProcess;
 use crate::base::traffic::Traffic;
 use crate::session::hold_table::Holds;
@@ -36,6 +38,8 @@ pub(crate) struct Config {
     pub(crate) fencing: bool,
     /// How long a call that is already waiting tolerates a server that cannot be asked.
     pub(crate) outage_timeout: Duration,
+    /// `None`: nobody is to know, and nobody is asked.
+    pub(crate) owner: Option<HolderOwner>,
 }
 
 pub(crate) struct Shared {
@@ -50,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) outstanding_permits: Mutex<HashMap<Holder, OutstandingPermits>>,
     pub(crate) local_queues: Arc<LocalQueues>,
     pub(crate) watchdog: Watchdog,
+    pub(crate) announcer: Option<Arc<Announcer>>,
     pub(crate) notifications: Notifications,
     pub(crate) loss_callbacks: Arc<LossCallbacks>,
     pub(crate) observer: Arc<Observer>,
@@ -100,14 +105,20 @@ impl Shared {
     ) -> Self {
         let loss_callbacks = Arc::new(LossCallbacks::new(observer.clone()));
         let local_queues = Arc::new(LocalQueues::default());
+        let announcer = config
+            .owner
+            .clone()
+            .map(|owner| Arc::new(Announcer::new(&config.key_prefix, id.as_str(), owner, config.lease)));
         Self {
             watchdog: Watchdog::new(
                 client_name.clone(),
+                announcer.clone().filter(|_| store.owners().is_some()),
                 store.clone(),
                 clock.clone(),
                 loss_callbacks.clone(),
                 local_queues.clone(),
             ),
+            announcer,
             notifications: Notifications::new(client_name.clone(), store.clone(), config.lease),
             holds: Holds::new(config.io_timeout),
             names: Names::default(),
@@ -241,7 +252,9 @@ impl Drop for Shared {
         }
         let deadline = Instant::now() + self.config.io_timeout;
         self.closed.store(true, Ordering::Release);
-        self.watchdog.stop(deadline);
+        if self.watchdog.stop(deadline) {
+            self.watchdog.withdraw();
+        }
         self.notifications.stop(deadline);
         self.loss_callbacks.stop();
         self.store.close();

@@ -7,6 +7,7 @@
 
 pub(crate) mod memory;
 mod net;
+mod owners;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod redis;
@@ -19,6 +20,7 @@ mod wake_ups;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
+pub(crate) use owners::{Announced, LockStatus, OwnerStore};
 pub(crate) use unknown_outcomes::UnknownOutcomes;
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
 
@@ -259,15 +261,6 @@ impl Undo {
     }
 }
 
-/// Who holds a lock, and for how long.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct LockStatus {
-    /// `None` if the lock never expires.
-    pub(crate) ttl: Option<Duration>,
-    /// Each holder id with its hold count.
-    pub(crate) holders: Vec<(String, u64)>,
-}
-
 /// What guards, watchdog and wait loop need of the place where leases live.
 ///
 /// A call takes one round trip. If it fails, it adds the requests that may have run to `unknowns`.
@@ -381,6 +374,11 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// user's own database.
     fn fence_statements(&self) -> Result<FenceStatements> {
         Err(Error::new(ErrorKind::Unsupported, NO_TRANSACTIONS))
+    }
+
+    /// Where clients say who they are, apart from their holds.
+    fn owners(&self) -> Option<&dyn OwnerStore> {
+        None
     }
 
     /// Ends all connections; later calls fail with `Closed`.

@@ -8,7 +8,8 @@ use crate::base::lock_name::Kind;
 use crate::session::Shared;
 use crate::session::hold::Hold;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
+use crate::sync::handle::{Handle, handle_methods, waiting_method};
+use crate::sync::lock_holder::LockHolder;
 
 /// A lock that is granted strictly first come, first served: across threads, processes, machines,
 /// and Java processes with Redisson's `RFairLock`.
@@ -92,7 +93,9 @@ impl FairMutex {
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedFairMutexGuard, acquire_owned
     }
 
-    /// The holder of the lock now, for operators. One round trip.
+    /// The holder of the lock now, for operators and for the log line of a call that timed out: its
+    /// [`Display`](LockHolder) says who it is. One round trip, and a second one if it is another
+    /// client.
     ///
     /// # Errors
     /// As [`is_locked`](Self::is_locked).

@@ -13,6 +13,7 @@ use crate::session::acquire::{Terms, acquire_for_thread, acquire_owned};
 use crate::session::hold::{Hold, Side};
 use crate::store::{LockStatus, TokenRule};
 use crate::sync::guard::{Guard, Movable, ThreadBound};
+use crate::sync::lock_holder::LockHolder;
 
 /// `N` is the name, or for a multi-lock the names.
 #[derive(Debug, Clone)]
@@ -122,14 +123,8 @@ impl Handle {
     }
 
     pub(crate) fn holders(&self) -> Result<Vec<LockHolder>> {
-        let Some(LockStatus { ttl, holders }) = self.status()? else { return Ok(Vec::new()) };
-        let holder = |(id, hold_count): (String, u64)| LockHolder {
-            is_this_client: self.shared.id.owns(&id),
-            id,
-            hold_count,
-            remaining: ttl,
-        };
-        Ok(holders.into_iter().map(holder).collect())
+        let name = self.usable()?;
+        Ok(self.status()?.map_or_else(Vec::new, |status| LockHolder::all_of(&self.shared, name, status)))
     }
 
     pub(crate) fn force_unlock(&self) -> Result<bool> {
@@ -185,7 +180,7 @@ macro_rules! waiting_method {
 
         #[doc = concat!("[`", stringify!($method), "`](Self::", stringify!($method), "), blocking for at most \
             `timeout` and one round trip, which can take a few I/O timeouts when the server hangs. `None` if it could \
-            not be taken within `timeout`. If the server has not answered recently, it is asked once more at the end; \
+            not be taken within `timeout`: `holder` or `holders`, where the primitive has one, says who has it. If the server has not answered recently, it is asked once more at the end; \
             an error means that the outcome is unknown.")]
         ///
         /// # Errors
@@ -342,43 +337,3 @@ macro_rules! handle_methods {
 
 pub(crate) use handle_methods;
 pub(crate) use waiting_method;
-
-/// A holder of a lock, as the server reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockHolder {
-    id: String,
-    hold_count: u64,
-    remaining: Option<Duration>,
-    is_this_client: bool,
-}
-
-impl LockHolder {
-    /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id. Threads of one
-    /// client that had a plain lock one after another, or read at the same time, may have had it
-    /// under the same id. Of a lock that stays taken after its holder has given it up
-    /// ([`min_hold`](crate::ReentrantMutex::min_hold)), with `:kept` behind it.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// How often it holds the lock, as last reported to the server.
-    #[must_use]
-    pub fn hold_count(&self) -> u64 {
-        self.hold_count
-    }
-
-    /// When the lock becomes free if it is not renewed; `None` if that is not known, because it
-    /// ends with the session of its holder, and for a lock without a TTL, which no client
-    /// should make.
-    #[must_use]
-    pub fn remaining(&self) -> Option<Duration> {
-        self.remaining
-    }
-
-    /// Whether the holder is the client that asks.
-    #[must_use]
-    pub fn is_this_client(&self) -> bool {
-        self.is_this_client
-    }
-}

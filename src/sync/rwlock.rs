@@ -8,7 +8,8 @@ use crate::base::lock_name::Kind;
 use crate::session::Shared;
 use crate::session::hold::Hold;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
-use crate::sync::handle::{Handle, LockHolder, handle_methods, waiting_method};
+use crate::sync::handle::{Handle, handle_methods, waiting_method};
+use crate::sync::lock_holder::LockHolder;
 
 /// A lock that many readers or one writer can have: across threads, processes, machines, and Java
 /// processes with Redisson's `RReadWriteLock`.
@@ -123,8 +124,9 @@ impl RwLock {
     }
 
     /// The holders of the lock now, for operators: readers by their ids (threads of one client may
-    /// have the same), a writer by its id and `:write`. One round trip. Readers whose leases have
-    /// ended are listed until the last reader leaves.
+    /// have the same), a writer by its id and `:write`. One round trip, and one for each
+    /// other client among them (16 at most), which says [who it is](LockHolder). Readers whose
+    /// leases have ended are listed until the last reader leaves.
     ///
     /// # Errors
     /// As [`is_locked`](Self::is_locked).

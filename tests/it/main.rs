@@ -31,6 +31,7 @@ mod on_postgres;
 #[cfg(feature = "zookeeper")]
 mod on_zookeeper;
 mod outcomes;
+mod owner;
 mod processes;
 mod reading;
 mod redisson_readers;

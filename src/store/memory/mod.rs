@@ -13,6 +13,7 @@ mod fence;
 mod keep;
 mod multi;
 mod mutex;
+mod owners;
 mod permits;
 mod queue;
 mod rw;
@@ -40,8 +41,8 @@ use crate::base::lock_name::LockName;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::{
     Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, HandedOver,
-    HoldCounts, LockStatus, LockStore, MultiStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes,
+    HoldCounts, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed,
+    Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The node's address in [`LockStore::nodes`].
@@ -213,6 +214,10 @@ impl LockStore for MemoryStore {
 
     fn fence(&self) -> Result<&dyn FenceStore> {
         Ok(self)
+    }
+
+    fn owners(&self) -> Option<&dyn OwnerStore> {
+        Some(self)
     }
 
     fn close(&self) {

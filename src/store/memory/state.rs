@@ -28,6 +28,8 @@ pub(super) struct State {
     pub(super) answers: Answers,
     pub(super) subscriptions: Subscriptions,
     pub(super) faults: Faults,
+    /// What each client wrote of itself, and until when it stands.
+    pub(super) owners: HashMap<String, (String, Moment)>,
     last_token: u64,
     sweep_at: usize,
 }
@@ -42,6 +44,7 @@ impl State {
             answers: Answers::default(),
             subscriptions: Subscriptions::default(),
             faults: Faults::default(),
+            owners: HashMap::new(),
             last_token: 0,
             sweep_at: SWEEP_AT,
         }
@@ -166,7 +169,7 @@ impl State {
             Some(Entry::ReadWrite(lock)) => lock.holders(),
             Some(_) => return Err(another_kind()),
         };
-        Ok(Some(LockStatus { ttl: Some(until.since(now)), holders }))
+        Ok(Some(LockStatus { ttl: Some(until.since(now)), holders, owners: Vec::new() }))
     }
 
     /// False: it was free.

@@ -95,7 +95,7 @@ impl Background {
 
     /// Uses a connection of the pool if no other can be opened (`max_connections`): a hold must not
     /// be lost while its client has a connection that works.
-    fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<Vec<Answer>> {
+    pub(super) fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<Vec<Answer>> {
         let started = Instant::now();
         match self.exchange_alone(requests) {
             Ok(answers) => Ok(answers),

@@ -3,6 +3,7 @@
 
 mod background;
 mod capabilities;
+mod owners;
 mod places;
 mod requests;
 mod schema;
@@ -13,6 +14,7 @@ pub(crate) mod url;
 pub(crate) mod wire;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -33,7 +35,8 @@ use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, FenceStatements, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore,
-    MultiStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo,
+    UnknownOutcomes,
 };
 
 /// When to try again whose row another transaction has locked: it was fenced, mostly.
@@ -68,6 +71,8 @@ pub(crate) struct PostgresStore {
     channel: String,
     address: String,
     next_sweep: Mutex<Moment>,
+    /// Owners cannot be written or read here: see [`owners`].
+    without_owners: AtomicBool,
 }
 
 impl PostgresStore {
@@ -85,6 +90,7 @@ impl PostgresStore {
             waiter_timeout,
             channel: channel_of_client(&client_id),
             address,
+            without_owners: AtomicBool::new(false),
             next_sweep: Mutex::new(clock.now().plus(SWEEP_EVERY)),
             clock,
         }
@@ -288,6 +294,10 @@ impl LockStore for PostgresStore {
 
     fn fence_statements(&self) -> Result<FenceStatements> {
         Ok(sql::FENCE)
+    }
+
+    fn owners(&self) -> Option<&dyn OwnerStore> {
+        Some(self)
     }
 
     fn close(&self) {

@@ -202,7 +202,7 @@ pub(super) fn inspect_answer(rows: &[Row]) -> Result<Option<LockStatus>> {
         holders.push((holder.to_owned(), level.unsigned_abs()));
     }
     let ttl = Some(Duration::from_millis(longest.unsigned_abs()));
-    Ok((!holders.is_empty()).then_some(LockStatus { ttl, holders }))
+    Ok((!holders.is_empty()).then_some(LockStatus { ttl, holders, owners: Vec::new() }))
 }
 
 pub(super) fn force(name: &LockName) -> Request {

@@ -69,6 +69,13 @@ CREATE TABLE IF NOT EXISTS leasehold.fenced (
   token   bigint NOT NULL
 );
 
+-- Who a client is, for people. Nothing depends on it.
+CREATE TABLE IF NOT EXISTS leasehold.client (
+  id      text COLLATE "C" PRIMARY KEY,
+  owner   text NOT NULL,
+  ends    timestamptz NOT NULL          -- by this server's clock
+);
+
 CREATE OR REPLACE FUNCTION leasehold_v1.ms(p interval) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
   AS 'SELECT greatest(ceil(extract(epoch FROM p) * 1000), 1)::bigint';
 
@@ -819,6 +826,29 @@ CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT leng
       (SELECT min(place) FROM leasehold.waiter m WHERE m.name = p_name AND m.wake = p_wake))
     * CASE WHEN bool_or(wake = p_wake) THEN 1 ELSE NULL END
     FROM leasehold.waiter WHERE name = p_name
+$$;
+
+-- announce: a client says who it is, for so many milliseconds. Removes a few clients that could not withdraw. Repeat-safe.
+CREATE OR REPLACE FUNCTION leasehold_v1.announce(p_client text, p_owner text, p_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  DELETE FROM leasehold.client WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.client WHERE ends < clock_timestamp() AND id <> p_client LIMIT 100 FOR UPDATE SKIP LOCKED));
+  INSERT INTO leasehold.client AS c (id, owner, ends) VALUES (p_client, p_owner, clock_timestamp() + p_ms * interval '1 millisecond')
+    ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, ends = excluded.ends;
+END $$;
+
+-- withdraw: it says so no more. Repeat-safe.
+CREATE OR REPLACE FUNCTION leasehold_v1.withdraw(p_client text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  DELETE FROM leasehold.client WHERE id = p_client;
+END $$;
+
+-- announced: who a client is, and for how many milliseconds that stands. Changes nothing.
+CREATE OR REPLACE FUNCTION leasehold_v1.announced(p_client text, OUT owner text, OUT ms bigint) RETURNS SETOF record
+    LANGUAGE sql AS $$
+  SELECT c.owner, leasehold_v1.ms(c.ends - clock_timestamp()) FROM leasehold.client c
+    WHERE c.id = p_client AND c.ends > clock_timestamp()
 $$;
 
 -- fence: inside the user's own transaction. From here to its end nobody else is given the lock; renewals and the release

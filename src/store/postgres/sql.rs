@@ -47,6 +47,9 @@ statements! {
                     WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2::bigint";
     KEEP = 21: "SELECT status, value FROM leasehold_v1.keep($1, $2, $3, $4)";
     MULTI_KEEP = 22: "SELECT leasehold_v1.multi_keep($1, $2, $3, $4, $5)";
+    ANNOUNCE = 23: "SELECT leasehold_v1.announce($1, $2, $3)";
+    WITHDRAW = 24: "SELECT leasehold_v1.withdraw($1)";
+    ANNOUNCED = 25: "SELECT owner, ms FROM leasehold_v1.announced($1)";
 }
 
 #[cfg(test)]

@@ -132,6 +132,11 @@ pub(crate) fn waiters_pattern(client: &str) -> String {
     format!("{LOCK_CHANNEL}:*:{client}:*")
 }
 
+/// Where a client says who it is. Not Redisson's. `client`: the prefix of its names, and its id.
+pub(crate) fn client_key(client: &str) -> String {
+    prefixed("leasehold_client", client)
+}
+
 /// A key that no lock of this library uses under this prefix, and one channel of each form to which
 /// releases are published.
 pub(crate) fn probe_names(prefix: &str) -> (String, Vec<String>) {
@@ -157,7 +162,8 @@ pub(crate) const RESERVED: &str = "with the prefix of the client this is a key t
 /// Redisson. A lock with this main key and that other one would overwrite each other. Auxiliary
 /// keys begin or end with a hash tag, so they contain a brace: `redisson_lock_token:x` is free.
 pub(crate) fn is_reserved(key: &str) -> bool {
-    const IN_FRONT: [&str; 6] = [
+    const IN_FRONT: [&str; 7] = [
+        "leasehold_client:",
         "leasehold_once:",
         "leasehold_writer:",
         "redisson_lock_token:",
@@ -238,6 +244,7 @@ mod tests {
                 keys.marker(),
                 keys.leases(),
                 keys.idempotency_key("u:1"),
+                client_key("u"),
                 hold_count,
                 latch,
             ];

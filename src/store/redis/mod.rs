@@ -7,6 +7,7 @@ mod hand_over;
 pub(crate) mod keys;
 mod kinds;
 mod multi;
+mod owners;
 mod renewals;
 pub(crate) mod script;
 pub(crate) mod sentinel;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use self::keys::{RedisKeys, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, is_a_number, used_otherwise};
+pub(crate) use self::owners::{announce, withdraw};
 use self::script::WaiterTimeouts;
 use self::server::{Answered, Server};
 use self::servers::Servers;
@@ -37,8 +39,8 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, QueueStore,
-    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, OwnerStore,
+    QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a client of one server.
@@ -276,6 +278,10 @@ impl LockStore for RedisStore {
 
     fn moves(&self) -> u64 {
         self.servers.as_one().map_or(0, Server::moves)
+    }
+
+    fn owners(&self) -> Option<&dyn OwnerStore> {
+        Some(self)
     }
 
     fn close(&self) {

@@ -7,6 +7,7 @@
 mod acquire;
 mod node;
 mod node_set;
+mod owners;
 mod quarantine;
 pub(crate) mod quorum;
 mod renew;
@@ -39,7 +40,7 @@ use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};
 use crate::store::{
     Acquire, Acquired, CountStore, FenceStore, Granted, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore,
-    QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// After so many rounds in which no contender got a majority, the call reports the lock as busy.
@@ -207,7 +208,11 @@ impl LockStore for RedlockStore {
         let has_it = |status: &&LockStatus| status.holders.iter().any(|(other, _)| is_same(other, id));
         let mut ttls: Vec<Duration> = statuses.iter().flatten().filter(has_it).filter_map(|s| s.ttl).collect();
         ttls.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(Some(LockStatus { ttl: ttls.get(quorum - 1).copied(), holders: vec![(id.clone(), *count)] }))
+        Ok(Some(LockStatus {
+            ttl: ttls.get(quorum - 1).copied(),
+            holders: vec![(id.clone(), *count)],
+            owners: Vec::new(),
+        }))
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
@@ -285,6 +290,10 @@ impl LockStore for RedlockStore {
 
     fn fence(&self) -> Result<&dyn FenceStore> {
         Err(unsupported("a fenced value"))
+    }
+
+    fn owners(&self) -> Option<&dyn OwnerStore> {
+        Some(self)
     }
 
     fn close(&self) {

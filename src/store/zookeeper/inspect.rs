@@ -6,6 +6,7 @@ use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
+use crate::base::owner::HolderOwner;
 use crate::store::{LockStatus, QueueStore};
 
 /// Of so many holders the ids are read.
@@ -40,7 +41,7 @@ impl ZooKeeperStore {
         let looks: Vec<Request> =
             nodes.iter().map(|node| Request::get_data(&format!("{directory}/{node}"), false)).collect();
         let exchange = self.ask(&looks)?;
-        let mut holders = Vec::with_capacity(nodes.len());
+        let (mut holders, mut owners) = (Vec::with_capacity(nodes.len()), Vec::new());
         for (reply, node) in exchange.replies.iter().zip(nodes) {
             match reply.code {
                 Code::OK => {}
@@ -50,10 +51,13 @@ impl ZooKeeperStore {
             }
             let (data, _) = reply.data().map_err(certain)?;
             let id = holder_in(&data, node);
-            holders.push((if names::is_write(node) { format!("{id}:write") } else { id }, 1));
+            let owner = owner_in(&data, &id);
+            let id = if names::is_write(node) { format!("{id}:write") } else { id };
+            owners.extend(owner.map(|owner| (id.clone(), owner)));
+            holders.push((id, 1));
         }
         // When a session ends that nobody renews is known to the server alone.
-        Ok((!holders.is_empty()).then_some(LockStatus { ttl: None, holders }))
+        Ok((!holders.is_empty()).then_some(LockStatus { ttl: None, holders, owners }))
     }
 }
 
@@ -72,6 +76,15 @@ fn holder_in(data: &[u8], node: &str) -> String {
     id.to_owned()
 }
 
+/// Who the holder is, if a client of this crate wrote it into its node.
+fn owner_in(data: &[u8], holder: &str) -> Option<HolderOwner> {
+    let (line, _thread) = std::str::from_utf8(data).ok()?.split_once('\n')?;
+    // From the end, because a label may have any words.
+    let (front, host) = line.strip_prefix(holder)?.strip_prefix(' ')?.rsplit_once(" on ")?;
+    let (label, pid) = front.rsplit_once(" pid ")?;
+    HolderOwner::read(label, pid, host)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,5 +101,17 @@ mod tests {
         assert_eq!(holder_in(b"192.168.0.1", java), &java[3..39]);
         assert_eq!(holder_in(data.as_bytes(), java), &java[3..39], "copied data");
         assert_eq!(holder_in(b"\xff", "mine-lock-1"), "mine-lock-1");
+        assert_eq!(owner_in(data.as_bytes(), holder.as_str()), None, "no host");
+    }
+
+    #[test]
+    fn an_owner_is_read_from_the_data_of_a_node() {
+        let read = |data: &str| owner_in(data.as_bytes(), "h:1").map(|owner| owner.to_string());
+        assert_eq!(read("h:1 billing pid 7 on host-a\nthread main").unwrap(), "billing (pid 7 on host-a)");
+        let odd = "h:1 a pid 1 on b pid 7 on host-a\nthread works on it pid 3 on x";
+        assert_eq!(read(odd).unwrap(), "a pid 1 on b (pid 7 on host-a)");
+        for other in ["", "h:1", "h:1 x", "h:2 a pid 7 on h\nthread t", "h:1 a pid x on h\nthread t", "192.168.0.1"] {
+            assert_eq!(read(other), None, "{other}");
+        }
     }
 }

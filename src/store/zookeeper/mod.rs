@@ -38,6 +38,7 @@ use self::wire::{Acl, Request};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
+use crate::base::owner::HolderOwner;
 use crate::store::{
     Acquire, Acquired, CountStore, FenceStore, HandedOver, LockStatus, LockStore, MultiStore, QueueStore, Release,
     Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
@@ -57,6 +58,8 @@ pub(crate) struct ZooKeeperSettings {
     pub(crate) acl: Acl,
     /// Added to each fencing token.
     pub(crate) token_base: u64,
+    /// `None`: nobody is to know.
+    pub(crate) owner: Option<HolderOwner>,
 }
 
 #[derive(Debug)]
@@ -66,9 +69,8 @@ pub(crate) struct ZooKeeperStore {
     busy_names: BusyNames,
     latches: Mutex<Latches>,
     chroot: String,
-    client_name: String,
-    /// Of this machine, for people who look at a node.
-    host: String,
+    /// Who the client is: written into each of its nodes.
+    owner: Option<HolderOwner>,
     acl: Acl,
     token_base: u64,
     /// The session timeout that is asked for.
@@ -77,14 +79,13 @@ pub(crate) struct ZooKeeperStore {
 
 impl ZooKeeperStore {
     pub(crate) fn new(settings: ZooKeeperSettings) -> Self {
-        let ZooKeeperSettings { client, acl, token_base } = settings;
+        let ZooKeeperSettings { client, acl, token_base, owner } = settings;
         Self {
             nodes: Nodes::default(),
             busy_names: BusyNames::default(),
             latches: Mutex::default(),
             chroot: client.chroot.clone(),
-            client_name: client.client_name.clone(),
-            host: host_name(),
+            owner,
             acl,
             token_base,
             asked_lease: client.lease,
@@ -121,14 +122,6 @@ impl ZooKeeperStore {
         );
         Err(Error::new(ErrorKind::Unsupported, why))
     }
-}
-
-fn host_name() -> String {
-    #[cfg(unix)]
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    #[cfg(not(unix))]
-    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
-    if name.is_empty() { "an unknown host".to_owned() } else { name }
 }
 
 impl LockStore for ZooKeeperStore {

@@ -110,13 +110,14 @@ impl ZooKeeperStore {
         None
     }
 
-    /// What is written into a node: who it is of. The holder comes first, for
-    /// [`inspect`](super::inspect); the rest is for people.
+    /// What is written into a node: who it is of. The holder comes first, then the owner, both for
+    /// [`inspect`](super::inspect); the thread is for people.
     pub(super) fn data_of(&self, holder: &Holder) -> Vec<u8> {
+        let Some(owner) = &self.owner else { return holder.as_str().into() };
         let thread = std::thread::current();
         let thread = thread.name().unwrap_or("without a name");
-        let (holder, client, process) = (holder.as_str(), &self.client_name, std::process::id());
-        format!("{holder} {client} pid {process} on {}, thread {thread}", self.host).into_bytes()
+        let (holder, label, pid, host) = (holder.as_str(), owner.label(), owner.pid(), owner.host());
+        format!("{holder} {label} pid {pid} on {host}\nthread {thread}").into_bytes()
     }
 
     /// The request for a place in the queue of a name.

@@ -296,6 +296,7 @@ fn keys_and_channels_of_one_prefix_are_enough() {
         "~redisson_lock_timeout:{app:*",
         "~leasehold_writer:{app:*",
         "~leasehold_once:{app:*",
+        "~leasehold_client:{app:*",
     ];
     let url = acl.user(&strict);
     whole_life(&server, &url, "strict keys").unwrap();

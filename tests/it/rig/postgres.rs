@@ -397,6 +397,7 @@ impl Postgres {
              UNION ALL SELECT 'a mark for longer than an hour: ' || id FROM leasehold.once \
                  WHERE ends > clock_timestamp() + interval '1 hour' \
              UNION ALL SELECT 'more than 16 clients wait for ' || name FROM leasehold.lock WHERE cardinality(wants) > 16 \
+             UNION ALL SELECT 'the client ' || id FROM leasehold.client WHERE ends > clock_timestamp() \
              UNION ALL SELECT 'a prepared transaction ' || gid FROM pg_prepared_xacts",
         );
         assert!(left.is_empty(), "{left:?}");

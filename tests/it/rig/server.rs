@@ -343,15 +343,21 @@ impl Server {
     }
 
     /// All keys except those that are meant to stay for a while: token counters, a master's record
-    /// of its admission, and idempotency keys that expire.
+    /// of its admission, idempotency keys that expire, and who the clients are that live.
     pub(crate) fn lock_keys(&self) -> Vec<String> {
         let keys: Vec<String> = self.cmd(&["KEYS", "*"]);
         let stays = |key: &str| {
             key == "leasehold:node"
+                || key.starts_with("leasehold_client:")
                 || key.starts_with("redisson_lock_token:")
                 || (key.starts_with("leasehold_once:") && self.pttl(key) != -1)
         };
         keys.into_iter().filter(|key| !stays(key)).collect()
+    }
+
+    /// Where clients say who they are.
+    pub(crate) fn client_keys(&self) -> Vec<String> {
+        self.cmd(&["KEYS", "leasehold_client:*"])
     }
 
     /// Those that somebody but a sentinel subscribes to.
@@ -395,7 +401,7 @@ impl Server {
         }
     }
 
-    /// Keys of locks, clients that are no servers (without the one that asks), and channels.
+    /// Keys of locks and clients, connections of clients that are no servers (without the one that asks), and channels.
     fn left(&self) -> Vec<String> {
         let mut clients: Vec<_> = self.client_lines().into_iter().filter(|line| !is_of_a_server(line)).collect();
         if let Some(asker) = clients.iter().position(|line| line.contains("cmd=client")) {
@@ -403,7 +409,7 @@ impl Server {
         }
         // Unknown before version 7.
         let sharded = redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut self.connect());
-        [self.lock_keys(), clients, self.channels(), sharded.unwrap_or_default()].concat()
+        [self.lock_keys(), self.client_keys(), clients, self.channels(), sharded.unwrap_or_default()].concat()
     }
 }
 

@@ -19,6 +19,17 @@ pub(super) const RUN: Primitive = Primitive {
     ],
 };
 
+/// What a client wrote of itself.
+pub(super) const CLIENT: Primitive = Primitive {
+    calls: &["client_look client |"],
+    states: &[
+        ("", "-2,nil"),
+        ("SET client text PX 2ks", "2ks,text"),
+        ("SET client text", "-1,text"),
+        ("HSET client a 1", "!TYPE"),
+    ],
+};
+
 pub(super) const FAIR: Primitive = Primitive {
     calls: &[
         "fair_acquire L queue deadlines token | $A 2ks 0 -1 3ks 0 300ks channel 0 0",

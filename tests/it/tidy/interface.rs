@@ -46,6 +46,7 @@ fn send_and_sync_are_promised() {
     both::<PermitId>();
     both::<CountingSemaphore>();
     both::<CountingPermit>();
+    both::<HolderOwner>();
     both::<LockHolder>();
     both::<Box<dyn Listener>>();
     borrowing::<LockInfo<'_>>();

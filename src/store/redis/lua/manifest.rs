@@ -43,6 +43,7 @@ macro_rules! for_each_script {
             REDLOCK_TOKEN = "redlock_token" => Shape::Number;
             REDLOCK_LOOK = "redlock_look" => Shape::status(1);
             REDLOCK_ADMIT = "redlock_admit" => Shape::Number;
+            CLIENT_LOOK = "client_look" => Shape::List;
             CONNECT_PROBE = "connect_probe" => Shape::Any;
             FENCE_CLAIM = "fence_claim" => Shape::Status { top: 1, least: 1, most: 2, fresh: false };
             FENCE_WRITE = "fence_write" => Shape::Status { top: 1, least: 1, most: 2, fresh: false };

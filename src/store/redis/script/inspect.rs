@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::{
-    FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK, fail_on_error, pair, unexpected,
+    CLIENT_LOOK, FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK, fail_on_error,
+    pair, unexpected,
 };
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::LockStatus;
-use crate::store::redis::keys::RedisKeys;
+use crate::store::redis::keys::{RedisKeys, client_key};
 use crate::store::redis::wire::{Reply, Request};
+use crate::store::{Announced, LockStatus};
 
 pub(crate) fn inspect(name: &LockName) -> Request {
     Request::script(&MUTEX_INSPECT, &[name.key.as_bytes()])
@@ -37,7 +38,21 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
         let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).unwrap_or(1);
         holders.push((String::from_utf8_lossy(&field).into_owned(), count));
     }
-    Ok((!holders.is_empty()).then(|| LockStatus { ttl: u64::try_from(pttl).ok().map(Duration::from_millis), holders }))
+    let ttl = u64::try_from(pttl).ok().map(Duration::from_millis);
+    Ok((!holders.is_empty()).then(|| LockStatus { ttl, holders, owners: Vec::new() }))
+}
+
+/// Asks what a client wrote of itself.
+pub(crate) fn announced(key: &str) -> Request {
+    Request::script(&CLIENT_LOOK, &[client_key(key).as_bytes()])
+}
+
+/// `None`: nothing, or what no client of this crate writes.
+pub(crate) fn announced_answer(reply: Reply) -> Result<Option<Announced>> {
+    let mut parts = fail_on_error(reply)?.into_list().unwrap_or_default().into_iter();
+    let (Some(Reply::Int(pttl)), Some(Reply::Bytes(text))) = (parts.next(), parts.next()) else { return Ok(None) };
+    let left = u64::try_from(pttl).ok().map(Duration::from_millis);
+    Ok(left.zip(String::from_utf8(text).ok()).map(|(left, text)| Announced { text, left }))
 }
 
 pub(crate) fn force_unlock(name: &LockName) -> Request {

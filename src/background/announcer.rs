@@ -1,0 +1,127 @@
+//! Tells the store who this client is while it holds anything, for people who ask who has a lock.
+//!
+//! The thread of the watchdog does it when nothing else is due, so no call waits for it. Renewals
+//! come first, and while they fail it is not tried: a server that begins to hang just then makes
+//! the next renewal late by one I/O timeout of the background, a quarter of a lease at most, and
+//! not again within a lease.
+//!
+//! A hold of less than a tick is not announced. Nobody could ask for it in time, and a program that
+//! takes a lock for a moment would pay with one more connection.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::base::error::{ErrorKind, Result};
+use crate::base::holder::{Holder, client_and_number};
+use crate::base::lease::Moment;
+use crate::base::owner::{Announcement, HolderOwner, MOST_AGES};
+use crate::store::{LockStore, OwnerStore};
+
+pub(crate) struct Announcer {
+    /// The prefix of the client's names, and its id.
+    key: String,
+    client: String,
+    owner: HolderOwner,
+    lease: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Not before.
+    next: Option<Moment>,
+    /// Until when it stands at most, and whether the last attempt failed.
+    stands: Option<Moment>,
+    failed: bool,
+    /// The store does not permit it: it is not tried again.
+    is_denied: bool,
+    /// Nor what others wrote.
+    is_blind: bool,
+}
+
+impl Announcer {
+    pub(crate) fn new(key_prefix: &str, client: &str, owner: HolderOwner, lease: Duration) -> Self {
+        let key = format!("{key_prefix}{client}");
+        Self { key, client: client.to_owned(), owner, lease, state: Mutex::default() }
+    }
+
+    /// Not to be written before this moment; `None`: not at all.
+    pub(super) fn not_before(&self) -> Option<Moment> {
+        let state = self.state.lock();
+        if state.is_denied { None } else { Some(state.next.unwrap_or(Moment::from_nanos(0))) }
+    }
+
+    /// The server cannot be asked: renewals come first.
+    pub(super) fn postpone(&self, now: Moment) {
+        let next = now.plus(self.lease / 3);
+        let mut state = self.state.lock();
+        state.next = Some(state.next.map_or(next, |earlier| earlier.max(next)));
+    }
+
+    /// Writes it. `held`: the holder of each hold, and since when.
+    pub(super) fn announce(&self, store: &dyn LockStore, held: &[(Holder, Moment)], now: Moment) {
+        let age = |(holder, since): &(Holder, Moment)| {
+            let (client, number) = client_and_number(holder.as_str())?;
+            (client == self.client).then(|| (number, now.since(*since)))
+        };
+        let mut ages: Vec<(u64, Duration)> = held.iter().filter_map(age).collect();
+        ages.sort_unstable_by_key(|(number, age)| (std::cmp::Reverse(*age), *number));
+        // Locks that were taken as one have one holder.
+        ages.dedup_by_key(|(number, _)| *number);
+        ages.truncate(MOST_AGES);
+        let announcement = Announcement { owner: self.owner.clone(), ttl: self.lease, ages };
+        self.write(store, &announcement.to_text(), now);
+    }
+
+    fn write(&self, store: &dyn LockStore, text: &str, now: Moment) {
+        let Some(owners) = store.owners() else { return };
+        let written = owners.announce(&self.key, text, self.lease);
+        let mut state = self.state.lock();
+        let was_failing = std::mem::replace(&mut state.failed, written.is_err());
+        // A failure may have taken a whole I/O timeout, so the next one comes late.
+        state.next = Some(now.plus(if written.is_ok() { self.lease / 3 } else { self.lease }));
+        state.stands = Some(now.plus(self.lease));
+        let Err(error) = written else { return };
+        state.is_denied = error.kind() == ErrorKind::Denied;
+        let is_denied = state.is_denied;
+        drop(state);
+        if is_denied {
+            log::info!(
+                "others cannot see who holds the locks of client {}: give its user ~leasehold_client:*, or \
+                 turn Builder::announce_owner off ({})",
+                self.client,
+                error.chain()
+            );
+        } else if !was_failing {
+            log::debug!("others may not see who holds the locks of this client: {}", error.chain());
+        }
+    }
+
+    /// Removes it, if it stands. After a failure it is left to expire: a server that hangs would
+    /// take the time of whoever closes the client.
+    pub(super) fn withdraw(&self, store: &dyn LockStore, now: Moment) {
+        let state = self.state.lock();
+        let stands = state.stands.is_some_and(|until| now < until) && !state.failed;
+        drop(state);
+        if let Some(owners) = store.owners().filter(|_| stands)
+            && let Err(error) = owners.withdraw(&self.key)
+        {
+            log::debug!("who this client was stands for up to a lease: {}", error.chain());
+        }
+    }
+
+    /// What another client wrote of itself, and when that expires. `client`: its id. Once that is
+    /// denied, it is not asked for again.
+    pub(crate) fn look_up(&self, owners: &dyn OwnerStore, client: &str) -> Result<Option<(Announcement, Duration)>> {
+        if self.state.lock().is_blind {
+            return Ok(None);
+        }
+        // Whoever shares a lock has the same prefix, as a rule: it is a part of the key.
+        let key = format!("{}{client}", self.key.strip_suffix(&self.client).unwrap_or_default());
+        let announced = owners.announced(&key).inspect_err(|error| {
+            self.state.lock().is_blind = error.kind() == ErrorKind::Denied;
+        })?;
+        Ok(announced.and_then(|one| Some((Announcement::parse(&one.text)?, one.left))))
+    }
+}

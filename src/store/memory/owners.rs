@@ -1,0 +1,31 @@
+//! Who the clients of a memory are.
+
+use std::time::Duration;
+
+use super::MemoryStore;
+use crate::base::clock::Clock;
+use crate::base::error::Result;
+use crate::store::{Announced, OwnerStore};
+
+impl OwnerStore for MemoryStore {
+    fn announce(&self, key: &str, text: &str, ttl: Duration) -> Result<()> {
+        let now = self.memory.clock.now();
+        let mut state = self.lock_state()?;
+        // Of clients that could not withdraw it.
+        state.owners.retain(|_, (_, until)| *until > now);
+        state.owners.insert(key.to_owned(), (text.to_owned(), now.plus(ttl)));
+        Ok(())
+    }
+
+    fn withdraw(&self, key: &str) -> Result<()> {
+        self.lock_state()?.owners.remove(key);
+        Ok(())
+    }
+
+    fn announced(&self, key: &str) -> Result<Option<Announced>> {
+        let now = self.memory.clock.now();
+        let state = self.lock_state()?;
+        let announced = state.owners.get(key).filter(|(_, until)| *until > now);
+        Ok(announced.map(|(text, until)| Announced { text: text.clone(), left: until.since(now) }))
+    }
+}

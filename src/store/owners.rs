@@ -1,0 +1,40 @@
+//! Who holds a lock, and where clients say who they are.
+
+use std::time::Duration;
+
+use crate::base::error::Result;
+use crate::base::owner::HolderOwner;
+
+/// Who holds a lock, and for how long.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LockStatus {
+    /// `None` if the lock never expires.
+    pub(crate) ttl: Option<Duration>,
+    /// Each holder id with its hold count.
+    pub(crate) holders: Vec<(String, u64)>,
+    /// Who some of them are, where the store has that beside the hold: holder id and owner.
+    pub(crate) owners: Vec<(String, HolderOwner)>,
+}
+
+/// What a client wrote of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Announced {
+    pub(crate) text: String,
+    /// When it expires unless it is written anew.
+    pub(crate) left: Duration,
+}
+
+/// One text for each client. `key`: the prefix of the client's names, and its id.
+///
+/// Nothing depends on it: a text that could not be written or read costs an answer to a person.
+pub(crate) trait OwnerStore {
+    /// Writes the text, in place of an earlier one. Called in the background, over the connection
+    /// of renewals: it takes no longer than a renewal may.
+    fn announce(&self, key: &str, text: &str, ttl: Duration) -> Result<()>;
+
+    /// Removes it, over the same connection. Nothing is there: no error.
+    fn withdraw(&self, key: &str) -> Result<()>;
+
+    /// What a client wrote. At most one round trip.
+    fn announced(&self, key: &str) -> Result<Option<Announced>>;
+}

@@ -1,0 +1,204 @@
+//! Who holds a lock, for people.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::holder::client_and_number;
+use crate::base::lock_name::LockName;
+use crate::base::owner::{Announcement, HolderOwner};
+use crate::session::Shared;
+use crate::session::hold::Hold;
+use crate::store::LockStatus;
+
+/// Of so many other clients the owner is asked for: each costs a request.
+const MOST_LOOKUPS: usize = 16;
+
+/// A holder of a lock, as the server reports it.
+///
+/// `Display` writes it for a log: `held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends
+/// in 21 s`. What is not known is left out; a holder whose owner is not known is named by its id.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// let client = leasehold::LockClient::in_memory();
+/// let _guard = client.mutex("report").lock_owned()?;
+/// let mutex = client.mutex("report");
+/// match mutex.try_lock_for(Duration::from_millis(10))? {
+///     Some(guard) => guard.ensure_held()?,
+///     None => match mutex.holder()? {
+///         Some(holder) => eprintln!("no report: {holder}"),
+///         None => eprintln!("no report: the lock has just come free"),
+///     },
+/// }
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockHolder {
+    id: String,
+    hold_count: u64,
+    remaining: Option<Duration>,
+    is_this_client: bool,
+    owner: Option<HolderOwner>,
+    held_for: Option<Duration>,
+}
+
+impl LockHolder {
+    /// Asks who the holders are, which are other clients, one request for each.
+    pub(crate) fn all_of(shared: &Arc<Shared>, name: &LockName, status: LockStatus) -> Vec<Self> {
+        let LockStatus { ttl, holders, owners } = status;
+        let mut lookups = Lookups::new(shared);
+        let own = Hold::all_under(shared, &name.key);
+        let now = shared.clock.now();
+        let holder = |(id, hold_count): (String, u64)| {
+            let is_this_client = shared.id.owns(&id);
+            let (owner, held_for) = if is_this_client {
+                let is_it = |hold: &&Hold| client_and_number(hold.grant.holder.as_str()) == client_and_number(&id);
+                let since = own.iter().find(is_it).map(|hold| hold.grant.asked_at);
+                (shared.config.owner.clone(), since.map(|since| now.since(since)))
+            } else {
+                let beside = owners.iter().find(|(holder, _)| *holder == id).map(|(_, owner)| owner.clone());
+                match beside.filter(|_| shared.config.owner.is_some()) {
+                    Some(owner) => (Some(owner), None),
+                    None => lookups.owner_of(&id),
+                }
+            };
+            Self { id, hold_count, remaining: ttl, is_this_client, owner, held_for }
+        };
+        holders.into_iter().map(holder).collect()
+    }
+
+    /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id. Threads of one
+    /// client that had a plain lock one after another, or read at the same time, may have had it
+    /// under the same id. Of a lock that stays taken after its holder has given it up
+    /// ([`min_hold`](crate::ReentrantMutex::min_hold)), with `:kept` behind it.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// How often it holds the lock, as last reported to the server.
+    #[must_use]
+    pub fn hold_count(&self) -> u64 {
+        self.hold_count
+    }
+
+    /// When the lock becomes free if it is not renewed; `None` if that is not known, because it
+    /// ends with the session of its holder, and for a lock without a TTL, which no client
+    /// should make.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+
+    /// Whether the holder is the client that asks.
+    #[must_use]
+    pub fn is_this_client(&self) -> bool {
+        self.is_this_client
+    }
+
+    /// Who the holder says it is ([`Builder::owner`](crate::Builder::owner)). `None` for clients of
+    /// Java and those that do not say it, in the first second of a hold (with leases below 10 s, a
+    /// tenth of the lease), when the server could not be asked for it, and beyond 16 other clients.
+    #[must_use]
+    pub fn owner(&self) -> Option<&HolderOwner> {
+        self.owner.as_ref()
+    }
+
+    /// How long it has held the lock, as far as that is known. Of another client it becomes known
+    /// within a third of its lease, for the 32 oldest of its holds; over ZooKeeper never. Threads of
+    /// one client that had a plain lock under the same [id](Self::id) count as one. No clocks of two
+    /// machines are compared.
+    #[must_use]
+    pub fn held_for(&self) -> Option<Duration> {
+        self.held_for
+    }
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.owner {
+            Some(owner) => write!(f, "held by {owner}")?,
+            None => write!(f, "held by {}", self.id)?,
+        }
+        if let Some(held_for) = self.held_for {
+            write!(f, " for {}", rough(held_for))?;
+        }
+        match self.remaining {
+            Some(remaining) => write!(f, ", its lease ends in {}", rough(remaining)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As exact as people need it.
+fn rough(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        seconds => format!("{seconds} s"),
+    }
+}
+
+/// Asks for each client once.
+struct Lookups<'s> {
+    shared: &'s Shared,
+    known: Vec<(String, Option<(Announcement, Duration)>)>,
+    /// The server cannot be asked: nor can it for the others.
+    is_over: bool,
+}
+
+impl<'s> Lookups<'s> {
+    fn new(shared: &'s Shared) -> Self {
+        Self { shared, known: Vec::new(), is_over: false }
+    }
+
+    fn owner_of(&mut self, holder: &str) -> (Option<HolderOwner>, Option<Duration>) {
+        let Some((client, number)) = client_and_number(holder) else { return (None, None) };
+        let place = match self.known.iter().position(|(known, _)| known == client) {
+            Some(place) => place,
+            None => {
+                let announced = self.look_up(client);
+                self.known.push((client.to_owned(), announced));
+                self.known.len() - 1
+            }
+        };
+        match &self.known[place].1 {
+            Some((announcement, left)) => (Some(announcement.owner.clone()), announcement.age_of(number, *left)),
+            None => (None, None),
+        }
+    }
+
+    fn look_up(&mut self, client: &str) -> Option<(Announcement, Duration)> {
+        if self.is_over || self.known.len() == MOST_LOOKUPS {
+            self.is_over = true;
+            return None;
+        }
+        let announcer = self.shared.announcer.as_ref()?;
+        announcer.look_up(self.shared.store.owners()?, client).unwrap_or_else(|e| {
+            log::debug!("the owner of a lock is not known: {}", e.chain());
+            self.is_over = e.kind().is_outage();
+            None
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let owner = HolderOwner::read("billing-7", "4711", "host-a");
+        let seconds = |n| Some(Duration::from_secs(n));
+        let holder = |owner, held_for, remaining| {
+            let (id, hold_count, is_this_client) = ("a8a5ef81:30".to_owned(), 1, false);
+            LockHolder { id, hold_count, remaining, is_this_client, owner, held_for }.to_string()
+        };
+        let known = holder(owner.clone(), seconds(12), seconds(21));
+        assert_eq!(known, "held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s");
+        assert_eq!(holder(owner, None, None), "held by billing-7 (pid 4711 on host-a)");
+        let java = holder(None, None, Some(Duration::from_millis(970)));
+        assert_eq!(java, "held by a8a5ef81:30, its lease ends in 970 ms");
+    }
+}
