@@ -132,14 +132,17 @@ fn hosts_change_roles() {
     let mut token = kept.fencing_token().unwrap();
     let (mut primary, mut standby) = (&a, &b);
     for round in 0..3 {
-        let before = other.lock("turn").unwrap();
+        // A name of its own: that somebody waited is known for some time afterwards.
+        let turn = format!("turn {round}");
+        let before = other.lock(&turn).unwrap();
         std::thread::scope(|s| {
-            let waits = s.spawn(|| client.lock("turn").map(|guard| guard.is_held()));
-            let wants = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
-            wait_until("it waits", || primary.number_of(wants) > 0);
-            // A first attempt that is not answered would fail.
-            let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
-            wait_until("it listens", || primary.number_of(listens) > 0);
+            let waits = s.spawn(|| client.lock(&turn).map(|guard| guard.is_held()));
+            let wants = format!("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL AND name LIKE '%{turn}%'");
+            wait_until("it waits", || primary.number_of(&wants) > 0);
+            // A first attempt that is not answered would fail. One that is answered is idle.
+            let at_work = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() \
+                AND backend_type = 'client backend'";
+            wait_until("it was answered", || primary.number_of(at_work) == 0);
             // All that it has written reaches the standby before it ends.
             primary.stop("fast");
             standby.promote();
