@@ -195,8 +195,8 @@ impl LockClient {
         self.shared.store.token_rounds()
     }
 
-    /// What the client has done since it was built, in figures. Takes a few microseconds, and copies
-    /// some kilobytes; no I/O, and it waits for none. In a forked child they are all zero.
+    /// What the client has done since it was built, in figures. Takes a few microseconds, and
+    /// copies some kilobytes; no I/O, and it waits for none. In a forked child they are all zero.
     ///
     /// # Examples
     /// ```

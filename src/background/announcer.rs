@@ -5,8 +5,8 @@
 //! the next renewal late by one I/O timeout of the background, a quarter of a lease at most, and
 //! not again within a lease.
 //!
-//! A hold of less than a tick is not announced. Nobody could ask for it in time, and a program that
-//! takes a lock for a moment would pay with one more connection.
+//! Without a label a hold of less than a tick is not announced. Nobody could ask for it in time, and
+//! a program that takes a lock for a moment would pay with one more connection.
 
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ pub(crate) struct Announcer {
     client: String,
     owner: HolderOwner,
     lease: Duration,
+    at_once: bool,
     state: Mutex<State>,
 }
 
@@ -41,9 +42,15 @@ struct State {
 }
 
 impl Announcer {
-    pub(crate) fn new(key_prefix: &str, client: &str, owner: HolderOwner, lease: Duration) -> Self {
+    /// `at_once`: also for a hold that has not lasted.
+    pub(crate) fn new(key_prefix: &str, client: &str, owner: HolderOwner, lease: Duration, at_once: bool) -> Self {
         let key = format!("{key_prefix}{client}");
-        Self { key, client: client.to_owned(), owner, lease, state: Mutex::default() }
+        Self { key, client: client.to_owned(), owner, lease, at_once, state: Mutex::default() }
+    }
+
+    /// How long a hold must have lasted.
+    pub(super) fn least_age(&self, tick: Duration) -> Duration {
+        if self.at_once { Duration::ZERO } else { tick }
     }
 
     /// Not to be written before this moment; `None`: not at all.

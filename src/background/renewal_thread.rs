@@ -222,14 +222,15 @@ impl Inner {
     /// If it is time to say who this client is. Asked behind all renewals that are due.
     fn announcer_if_due(&self, table: &Table, round: &mut Round, now: Moment) -> Option<&Announcer> {
         let announcer = self.announcer.as_deref()?;
+        let tick = table.due.tick();
+        let least = announcer.least_age(tick);
         let not_before = announcer.not_before().filter(|_| !table.due.is_empty());
-        round.announce_at = not_before.map(|at| round.announce_at.unwrap_or(now.plus(table.due.tick())).max(at));
+        round.announce_at = not_before.map(|at| round.announce_at.unwrap_or(now.plus(least)).max(at));
         if round.announce_at.is_none_or(|at| now < at) {
             return None;
         }
         // None of them may have lasted: a client may take and free locks all the time.
-        let tick = table.due.tick();
-        let lasts = table.due.grants().any(|grant| now.since(grant.asked_at) >= tick);
+        let lasts = table.due.grants().any(|grant| now.since(grant.asked_at) >= least);
         round.announce_at = if lasts { None } else { Some(now.plus(tick)) };
         lasts.then_some(announcer)
     }

@@ -30,8 +30,11 @@ impl Builder {
     /// While the client holds something, its background thread keeps this where other clients can
     /// read it, with the lease as its time to live: in Redis under a key of its own, in PostgreSQL
     /// in a row, over ZooKeeper in the nodes of its holds. Whoever may read there can see it. No
-    /// call waits for it. A hold that lasts less than a tenth of the lease, or a second, costs
-    /// nothing; the others cost one command for each third of a lease, whatever their number.
+    /// call waits for it. It costs one command for each third of a lease, whatever the number of
+    /// holds.
+    ///
+    /// With a label it is said as soon as the client holds something. Without one, a hold that
+    /// lasts less than a tenth of the lease, or a second, costs nothing and is not known.
     pub fn owner(mut self, label: impl Into<String>) -> Self {
         self.owner = Some(label.into());
         self
@@ -72,6 +75,7 @@ impl Builder {
         clock: Arc<dyn Clock>,
         traffic: Option<Arc<Traffic>>,
     ) -> LockClient {
+        let has_label = self.owner.is_some();
         // It was checked with the other settings.
         let owner = self.holder_owner().ok().flatten();
         let config = Config {
@@ -82,6 +86,7 @@ impl Builder {
             fencing: self.fencing,
             outage_timeout: self.outage_timeout.unwrap_or(self.lease),
             owner,
+            has_label,
         };
         let observer = Arc::new(Observer::new(self.listener));
         LockClient::new(Shared::new(config, self.client_name, id, store, clock, observer, traffic))

@@ -40,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) outage_timeout: Duration,
     /// `None`: nobody is to know, and nobody is asked.
     pub(crate) owner: Option<HolderOwner>,
+    /// The owner has a label of the user's.
+    pub(crate) has_label: bool,
 }
 
 pub(crate) struct Shared {
@@ -108,7 +110,8 @@ impl Shared {
         let announcer = config
             .owner
             .clone()
-            .map(|owner| Arc::new(Announcer::new(&config.key_prefix, id.as_str(), owner, config.lease)));
+            .map(|owner| Announcer::new(&config.key_prefix, id.as_str(), owner, config.lease, config.has_label))
+            .map(Arc::new);
         Self {
             watchdog: Watchdog::new(
                 client_name.clone(),

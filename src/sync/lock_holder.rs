@@ -99,8 +99,9 @@ impl LockHolder {
     }
 
     /// Who the holder says it is ([`Builder::owner`](crate::Builder::owner)). `None` for clients of
-    /// Java and those that do not say it, in the first second of a hold (with leases below 10 s, a
-    /// tenth of the lease), when the server could not be asked for it, and beyond 16 other clients.
+    /// Java and those that do not say it, when the server could not be asked for it, and beyond 16
+    /// other clients. A client without a label says it when a hold has lasted for a second (with
+    /// leases below 10 s, a tenth of the lease); one with a label just after its first grant.
     #[must_use]
     pub fn owner(&self) -> Option<&HolderOwner> {
         self.owner.as_ref()

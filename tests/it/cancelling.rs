@@ -158,14 +158,14 @@ fn the_place_of_a_cancelled_fair_waiter_goes_at_once() {
     let wait_for = |length| wait_until("it queues", || fair.queue_len().unwrap() == length);
     std::thread::scope(|s| {
         let first = s.spawn(|| {
-            drop(fair.lock().unwrap());
+            let _held = fair.lock().unwrap();
             served.fetch_add(1, Ordering::SeqCst)
         });
         wait_for(1);
         let middle = s.spawn(|| ended(waiting.fair("t").with_cancel(&token).lock()));
         wait_for(2);
         let last = s.spawn(|| {
-            drop(fair.lock().unwrap());
+            let _held = fair.lock().unwrap();
             served.fetch_add(1, Ordering::SeqCst)
         });
         wait_for(3);

@@ -234,6 +234,19 @@ fn holding_process() {
     std::thread::sleep(10 * CAP);
 }
 
+/// By holds of which none lasts, as that of a person who has set one just now.
+#[test]
+fn a_label_is_said_at_once() {
+    let server = Server::start();
+    let client = server.builder().owner("billing-7").build().unwrap();
+    wait_until("it is said", || {
+        drop(client.lock("job").unwrap());
+        server.client_keys().len() == 1
+    });
+    drop(client);
+    server.assert_clean();
+}
+
 #[test]
 fn a_short_hold_costs_nothing() {
     let server = Server::start();
