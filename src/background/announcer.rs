@@ -5,8 +5,8 @@
 //! the next renewal late by one I/O timeout of the background, a quarter of a lease at most, and
 //! not again within a lease.
 //!
-//! Without a label a hold of less than a tick is not announced. Nobody could ask for it in time, and
-//! a program that takes a lock for a moment would pay with one more connection.
+//! Without a label a hold of less than a tick is not announced. Nobody could ask for it in time,
+//! and a program that takes a lock for a moment would pay with one more connection.
 
 use std::time::Duration;
 
