@@ -1,5 +1,5 @@
-//! A pool of workers that ends within a bound when it gets SIGTERM, as at every deploy: workers that
-//! wait for a lock end at once, jobs get a moment to finish, and what is left is told to stop.
+//! A pool of workers that ends within a bound when it gets SIGTERM, as at every deploy: workers
+//! that wait for a lock end at once, jobs get a moment to finish, and what is left is told to stop.
 //!
 //! The exit code says whether everything was released: 0 if so. Otherwise 1, and the last lines say
 //! what may be locked, and for how long.
@@ -78,8 +78,8 @@ fn stop(client: &LockClient, jobs: &CancelToken, ended: &mpsc::Receiver<()>) -> 
     }
 }
 
-/// One job after the other, each under the lock of its subject. Two workers share a subject, so half
-/// of them wait.
+/// One job after the other, each under the lock of its subject. Two workers share a subject, so
+/// half of them wait.
 fn work(worker: u32, client: &LockClient, job: &CancelToken) -> Result<()> {
     let subject = if worker.is_multiple_of(2) { "invoices" } else { "report" };
     // Short jobs end by themselves; the report takes far longer than anybody waits.

@@ -1,8 +1,8 @@
 //! A worker that waits for jobs and for the loss of its lock at the same time, with `select!` of
 //! crossbeam-channel.
 //!
-//! Only one worker of many takes jobs, the one that holds the lock. When it loses the lock, it stops
-//! at once, also while it waits for a job, and another worker goes on.
+//! Only one worker of many takes jobs, the one that holds the lock. When it loses the lock, it
+//! stops at once, also while it waits for a job, and another worker goes on.
 //!
 //! `cargo run --example select_jobs -- redis://127.0.0.1/`
 

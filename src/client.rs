@@ -215,8 +215,8 @@ impl LockClient {
     /// What the client holds and what it waits for at this moment. No I/O, and it waits for none:
     /// it works while a server hangs. Empty in a forked child.
     ///
-    /// It takes mutexes for a moment, so it must not be called inside a signal handler. Let a thread
-    /// wait for the signal and call it, as the chapter
+    /// It takes mutexes for a moment, so it must not be called inside a signal handler. Let a
+    /// thread wait for the signal and call it, as the chapter
     /// [operations](crate::guide::operations#a-job-hangs) shows.
     ///
     /// # Examples

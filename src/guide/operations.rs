@@ -56,12 +56,12 @@
 //! A user with an ACL needs these, the first three for each name or pattern of names with its
 //! prefix, such as `app:*`, and the third for names with braces only: `~<names> ~{<names>}:*
 //! ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
-//! ~leasehold_writer:* ~leasehold_once:* ~leasehold_client:* &redisson_lock__channel:* &redisson_rwlock:*
-//! &redisson_sc:* &redisson_countdownlatch__channel__* +hset +hget +hdel +hexists +hgetall +hlen
-//! +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat +persist +time +lindex
-//! +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard +zcount +zrange
-//! +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping +eval +evalsha
-//! +script|load +client|setname +client|info +client|kill +info`.
+//! ~leasehold_writer:* ~leasehold_once:* ~leasehold_client:* &redisson_lock__channel:*
+//! &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__* +hset +hget +hdel
+//! +hexists +hgetall +hlen +exists +del +get +set +incr +incrby +decrby +pttl +pexpire +pexpireat
+//! +persist +time +lindex +lrange +linsert +rpush +lpop +lrem +zadd +zrem +zscore +zmscore +zcard
+//! +zcount +zrange +zrangebyscore +publish +subscribe +unsubscribe +psubscribe +punsubscribe +ping
+//! +eval +evalsha +script|load +client|setname +client|info +client|kill +info`.
 //!
 //! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
 //!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than

@@ -77,8 +77,8 @@
 //! GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold TO app;
 //! ```
 //!
-//! The table `client` says [who clients are](crate::guide::operations#looking-at-a-lock). Without it
-//! (the script of an earlier release was run), or without the right to use it, nobody sees that,
+//! The table `client` says [who clients are](crate::guide::operations#looking-at-a-lock). Without
+//! it (the script of an earlier release was run), or without the right to use it, nobody sees that,
 //! and nothing else changes.
 //!
 //! All clients that share locks use one role, or roles that may end each other's backends

@@ -7,9 +7,9 @@ use super::families::{Sample, Value};
 
 impl Stats {
     /// Sets the figures at the recorder that the program has installed with the crate `metrics`,
-    /// under the names of [`to_prometheus`](Self::to_prometheus): counters to their counts, the rest
-    /// as gauges. Call it now and then, such as before a scrape, or every 10 s on a thread of your
-    /// own. Does nothing without a recorder. No I/O of this crate.
+    /// under the names of [`to_prometheus`](Self::to_prometheus): counters to their counts, the
+    /// rest as gauges. Call it now and then, such as before a scrape, or every 10 s on a thread
+    /// of your own. Does nothing without a recorder. No I/O of this crate.
     ///
     /// It publishes on demand and not at each event: an event would cost a look-up at the recorder,
     /// more than all of this crate's own counting. So histograms come as their quantiles, in a

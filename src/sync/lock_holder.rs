@@ -108,9 +108,9 @@ impl LockHolder {
     }
 
     /// How long it has held the lock, as far as that is known. Of another client it becomes known
-    /// within a third of its lease, for the 32 oldest of its holds; over ZooKeeper never. Threads of
-    /// one client that had a plain lock under the same [id](Self::id) count as one. No clocks of two
-    /// machines are compared.
+    /// within a third of its lease, for the 32 oldest of its holds; over ZooKeeper never. Threads
+    /// of one client that had a plain lock under the same [id](Self::id) count as one. No
+    /// clocks of two machines are compared.
     #[must_use]
     pub fn held_for(&self) -> Option<Duration> {
         self.held_for

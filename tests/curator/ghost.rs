@@ -16,8 +16,8 @@ const LEASE: Duration = Duration::from_secs(24);
 const LAG: Duration = ms(1500);
 
 /// The create goes to the leader and its connection ends at once; the next connection is to a
-/// follower, once that is let in, which says that it is connected when it has heard of the create, but not of its
-/// commit.
+/// follower, once that is let in, which says that it is connected when it has heard of the create,
+/// but not of its commit.
 struct Scene {
     client: LockClient,
     to_leader: Proxy,

@@ -284,8 +284,8 @@ fn a_fair_queue_keeps_its_order() {
 type Release = Box<dyn FnOnce()>;
 
 /// Three threads of one client: the second gives up early what the third waits for, right after it
-/// got it from the first. A hold of a plain lock would pass on then without a request, and that of a
-/// fair lock with one.
+/// got it from the first. A hold of a plain lock would pass on then without a request, and that of
+/// a fair lock with one.
 #[test]
 fn it_passes_to_no_thread_of_its_client_before_its_time() {
     const SHORT: Duration = ms(400);

@@ -401,7 +401,8 @@ impl Server {
         }
     }
 
-    /// Keys of locks and clients, connections of clients that are no servers (without the one that asks), and channels.
+    /// Keys of locks and clients, connections of clients that are no servers (without the one that
+    /// asks), and channels.
     fn left(&self) -> Vec<String> {
         let mut clients: Vec<_> = self.client_lines().into_iter().filter(|line| !is_of_a_server(line)).collect();
         if let Some(asker) = clients.iter().position(|line| line.contains("cmd=client")) {
