@@ -193,7 +193,11 @@
 //! ```text
 //! let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGUSR1])?;
 //! let client = client.clone();
-//! std::thread::spawn(move || signals.forever().for_each(|_| eprintln!("{}\n{}", client.snapshot(), client.stats())));
+//! std::thread::spawn(move || {
+//!     for _ in signals.forever() {
+//!         eprintln!("{}\n{}", client.snapshot(), client.stats());
+//!     }
+//! });
 //! ```
 //!
 //! Then, from the lines to the cause:
