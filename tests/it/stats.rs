@@ -353,13 +353,14 @@ fn a_connection_that_is_cut_is_a_reconnect() {
 fn renewals_failures_and_losses_are_counted() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = LockClient::builder().url(proxy.url()).lease(ms(900)).io_timeout(ms(200)).build().unwrap();
+    let client = LockClient::builder().url(proxy.url()).lease(ms(1800)).io_timeout(ms(500)).build().unwrap();
     let held = client.lock("job").unwrap();
     wait_until("it is renewed", || figures(&client, Primitive::Mutex).renewals() >= 2);
-    assert_eq!(figures(&client, Primitive::Mutex).renewal_failures(), 0);
+    // A busy machine may have let one fail before.
+    let before = figures(&client, Primitive::Mutex).renewal_failures();
     proxy.refuse(true);
     proxy.cut_all();
-    wait_until("a renewal fails", || figures(&client, Primitive::Mutex).renewal_failures() > 0);
+    wait_until("a renewal fails", || figures(&client, Primitive::Mutex).renewal_failures() > before);
     wait_until("it is lost", || figures(&client, Primitive::Mutex).lost() == 1);
     proxy.refuse(false);
     assert!(!held.is_held());
@@ -379,7 +380,7 @@ fn renewals_failures_and_losses_are_counted() {
 #[test]
 fn an_unknown_outcome_is_open_until_the_server_answers() {
     let server = Server::start();
-    let client = server.builder().io_timeout(ms(100)).build().unwrap();
+    let client = server.builder().io_timeout(ms(500)).build().unwrap();
     client.lock("job").unwrap().unlock().unwrap();
     server.suspend();
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Unreachable);
@@ -618,7 +619,7 @@ fn a_listener_is_told_of_renewals_that_fail() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let diary = Arc::new(Diary::default());
-    let builder = LockClient::builder().url(proxy.url()).lease(ms(900)).io_timeout(ms(200));
+    let builder = LockClient::builder().url(proxy.url()).lease(ms(1800)).io_timeout(ms(500));
     let client = builder.listener(diary.clone()).build().unwrap();
     let held = client.lock("job").unwrap();
     proxy.refuse(true);

@@ -13,7 +13,7 @@ use leasehold::{ErrorKind, Held, LockClient, Loss, LossReason, RenewalTrouble};
 
 use crate::rig::{CAP, Child, Proxy, Server, logged_anywhere, ms, record_logs, wait_until};
 
-const SHORT: Duration = ms(600);
+const SHORT: Duration = ms(1000);
 const LONG: Duration = Duration::from_secs(60);
 
 /// What a callback of the guard is told.
@@ -150,14 +150,14 @@ fn what_was_taken_away_says_so() {
 fn a_lease_that_ended_as_it_was_asked_to_says_so() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
-    let fixed = client.mutex("fixed").with_lease(ms(300)).lock().unwrap();
+    let fixed = client.mutex("fixed").with_lease(ms(1000)).lock().unwrap();
     let before = told(&fixed);
     let loss = lost(&fixed, &before, LossReason::FixedLease, None);
-    assert!(loss.held_for() > ms(200) && loss.held_for() <= ms(300), "{loss}");
+    assert!(loss.held_for() > ms(800) && loss.held_for() <= ms(1000), "{loss}");
     drop(fixed);
 
     // A reader's lease is looked at often, and is none the longer for it.
-    let fixed = client.rw_lock("rw").with_lease(ms(500)).read().unwrap();
+    let fixed = client.rw_lock("rw").with_lease(ms(1000)).read().unwrap();
     let before = told(&fixed);
     lost(&fixed, &before, LossReason::FixedLease, None);
     drop(fixed);

@@ -81,7 +81,7 @@ fn a_set_of_locks_is_ready_when_one_is_lost() {
     server.cmd::<u32>(&["DEL", "c"]);
     assert!(set.lost().recv_timeout(CAP).unwrap_err().is_disconnected());
     assert!(set.unlock().is_err());
-    let fixed = client.mutex("fixed").with_lease(ms(200)).lock().unwrap();
+    let fixed = client.mutex("fixed").with_lease(ms(1000)).lock().unwrap();
     assert!(fixed.lost().recv_timeout(CAP).unwrap_err().is_disconnected());
     assert!(!fixed.is_held());
     drop(fixed);

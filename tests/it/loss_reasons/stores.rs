@@ -39,7 +39,7 @@ fn over_a_database() {
     assert!(server.client().mutex("forced").force_unlock().unwrap());
     lost(&guard, &before, LossReason::TakenAway, None);
     drop(guard);
-    let fixed = client.mutex("fixed").with_lease(ms(300)).lock().unwrap();
+    let fixed = client.mutex("fixed").with_lease(ms(1000)).lock().unwrap();
     let before = told(&fixed);
     lost(&fixed, &before, LossReason::FixedLease, None);
     drop(fixed);
@@ -79,7 +79,7 @@ mod zookeeper {
         assert!(near.mutex("forced").force_unlock().unwrap());
         lost(&guard, &before, LossReason::TakenAway, None);
         drop(guard);
-        let fixed = far.mutex("fixed").with_lease(ms(300)).lock().unwrap();
+        let fixed = far.mutex("fixed").with_lease(ms(1000)).lock().unwrap();
         let before = told(&fixed);
         lost(&fixed, &before, LossReason::FixedLease, None);
         drop(fixed);
