@@ -89,11 +89,17 @@ impl Drop for Batch<'_> {
             // Checked under the table's mutex. A release changes the state first and then takes the
             // mutex to leave the table: either its new state is seen here, or it finds the grant in
             // the table and removes it.
-            if matches!(grant.state(), State::Held | State::Suspect) {
-                // It may have become shared since `due` was computed, and shared grants are due
-                // sooner.
-                let due = due.min(grant.now().plus(grant.period()));
-                self.inner.enter(&mut table, &grant, due);
+            match grant.state() {
+                State::Held | State::Suspect => {
+                    // It may have become shared since `due` was computed, and shared grants are due
+                    // sooner.
+                    let due = due.min(grant.now().plus(grant.period()));
+                    self.inner.enter(&mut table, &grant, due);
+                }
+                // Its end came while its renewal was under way, and failed. The next visit reports
+                // that, and undoes what may stand.
+                State::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &grant, grant.now()),
+                State::Lost | State::Released | State::Closed => {}
             }
         }
     }
@@ -343,7 +349,8 @@ impl Inner {
         news.log();
     }
 
-    /// Applies the outcome of a renewal to its grant. Returns when the next one is due.
+    /// Applies the outcome of a renewal to its grant. Returns when the next one is due: never,
+    /// after a loss that it has reported.
     fn apply(
         &self,
         grant: &Arc<Grant>,
@@ -364,7 +371,10 @@ impl Inner {
                 let state =
                     if renewal.lease.is_zero() { grant.state() } else { grant.confirmed(sent_at, renewal.lease) };
                 match state {
-                    State::Lost => self.ended_by_time(grant, news),
+                    State::Lost => {
+                        self.ended_by_time(grant, news);
+                        return Moment::NEVER;
+                    }
                     // Its release was sent in the meantime, and may have run before the renewal put
                     // the hold back.
                     State::Released | State::Closed if again && grant.was_put_back() => self.take_back(grant),
@@ -382,7 +392,7 @@ impl Inner {
                     self.table.lock().due.hasten(&grant.holder, now);
                 }
                 self.local_queues.notify(&grant.name.key);
-                now
+                Moment::NEVER
             }
             Renewed::Failed(error) => {
                 self.loss_callbacks.observe_renewal_failure(grant, &error);

@@ -360,8 +360,10 @@ fn a_user_who_may_not_write_it_loses_nothing_else() {
     let server = Server::start();
     let rule: Vec<String> = acl_rule(&["app:*"]).into_iter().filter(|word| !word.contains("client:*")).collect();
     assert_eq!(rule.len() + 1, acl_rule(&["app:*"]).len());
-    let words: Vec<&str> =
-        ["ACL", "SETUSER", "u", "on", ">secret"].into_iter().chain(rule.iter().map(|word| &**word)).collect();
+    let words: Vec<&str> = ["ACL", "SETUSER", "u", "on", ">secret", "resetchannels"]
+        .into_iter()
+        .chain(rule.iter().map(|word| &**word))
+        .collect();
     server.cmd::<()>(&words);
     let url = format!("{}?user=u&pass=secret", server.url());
     let build = || LockClient::builder().url(&*url).key_prefix("app:").lease(LEASE).build().unwrap();

@@ -75,6 +75,24 @@ fn a_store_that_cannot_be_reached() {
     assert!(trouble.iter().all(|trouble| trouble.try_recv().is_err()), "told once");
 }
 
+/// Whenever the end comes: before a renewal, while one is under way, or behind it.
+#[test]
+fn an_end_during_a_renewal_that_fails_is_reported() {
+    let (client, faults) = stage();
+    for round in 1..=20 {
+        let guards: Vec<_> = (0..50).map(|n| client.mutex(&n.to_string()).lock_owned().unwrap()).collect();
+        faults.cut(LEASE * 2);
+        for _ in 0..500 {
+            faults.advance(LEASE / 500);
+        }
+        // Nobody asks the guards, and none has a callback: then they would find it themselves.
+        wait_until("all are reported", || client.stats().total().lost() == 50 * round);
+        drop(guards);
+        faults.advance(LEASE * 2);
+        wait_until("what may stand is undone", || client.stats().unknown_outcomes() == 0);
+    }
+}
+
 #[test]
 fn what_the_store_has_given_to_others() {
     let (client, faults) = stage();

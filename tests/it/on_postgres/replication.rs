@@ -139,10 +139,8 @@ fn hosts_change_roles() {
             let waits = s.spawn(|| client.lock(&turn).map(|guard| guard.is_held()));
             let wants = format!("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL AND name LIKE '%{turn}%'");
             wait_until("it waits", || primary.number_of(&wants) > 0);
-            // A first attempt that is not answered would fail. One that is answered is idle.
-            let at_work = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() \
-                AND backend_type = 'client backend'";
-            wait_until("it was answered", || primary.number_of(at_work) == 0);
+            // A first attempt that is not answered would fail: the client must know that it waits.
+            wait_until("it was answered", || client.snapshot().waits().len() == 1);
             // All that it has written reaches the standby before it ends.
             primary.stop("fast");
             standby.promote();

@@ -263,7 +263,8 @@ fn holds_and_places_survive_the_leader() {
     let token = guard.fencing_token().unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| b.lock("job").map(|guard| (guard.is_held(), guard.fencing_token().unwrap())));
-        wait_until("it waits", || a.fair("job").queue_len().unwrap() == 1);
+        // A first attempt that is not answered would fail: the client must know that it waits.
+        wait_until("it waits", || a.fair("job").queue_len().unwrap() == 1 && b.snapshot().waits().len() == 1);
         let leader = ensemble.leader();
         ensemble.server(leader).kill();
         wait_for(Duration::from_secs(60), "the others go on", || a.mutex("job").holder().is_ok());
