@@ -100,8 +100,8 @@ test_on() { # test_on NAME SERVER FILTER...
         # Without the tests for which it makes no difference which server runs.
         step "$name" env LEASEHOLD_SERVER="$server" LEASEHOLD_POSTGRES=0 LEASEHOLD_ZOOKEEPER=0 cargo test --all-features --test it -- \
             --skip bad_input:: --skip cancelling:: --skip escaped_names:: --skip examples:: --skip fencing_sql:: \
-            --skip loss_reasons:: --skip memory:: --skip postgres --skip reading:: --skip shared_reads:: --skip snapshot:: \
-            --skip stats:: --skip stopping:: --skip tidy:: --skip turns:: --skip zookeeper "$@"
+            --skip loss_reasons:: --skip memory:: --skip owner:: --skip postgres --skip reading:: --skip rig_servers:: \
+            --skip shared_reads:: --skip snapshot:: --skip stats:: --skip stopping:: --skip tidy:: --skip turns:: --skip zookeeper "$@"
     else
         skip "$name" 'no such server here'
     fi
