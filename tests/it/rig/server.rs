@@ -261,7 +261,8 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> redis::Connection {
-        self.try_connect().expect("the server can be reached")
+        // A sentinel that gives a server another role closes the connections to it.
+        std::iter::repeat_with(|| self.try_connect()).take(3).flatten().next().expect("the server can be reached")
     }
 
     pub(crate) fn cmd<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
@@ -280,7 +281,7 @@ impl Server {
     /// A field of `INFO`; empty if there is none.
     pub(crate) fn info(&self, section: &str, field: &str) -> String {
         let ask = || redis::cmd("INFO").arg(section).query::<String>(&mut self.try_connect()?).ok();
-        // A sentinel that gives a server another role closes the connections to it.
+        // As in `connect`.
         let info = std::iter::repeat_with(ask).take(3).find_map(|info| info).expect("the server answers INFO");
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.unwrap_or_default().to_owned()
