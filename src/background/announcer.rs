@@ -19,8 +19,7 @@ use crate::base::owner::{Announcement, HolderOwner, MOST_AGES};
 use crate::store::{LockStore, OwnerStore};
 
 pub(crate) struct Announcer {
-    /// The prefix of the client's names, and its id.
-    key: String,
+    key_prefix: String,
     client: String,
     owner: HolderOwner,
     lease: Duration,
@@ -44,8 +43,14 @@ struct State {
 impl Announcer {
     /// `at_once`: also for a hold that has not lasted.
     pub(crate) fn new(key_prefix: &str, client: &str, owner: HolderOwner, lease: Duration, at_once: bool) -> Self {
-        let key = format!("{key_prefix}{client}");
-        Self { key, client: client.to_owned(), owner, lease, at_once, state: Mutex::default() }
+        let (key_prefix, client) = (key_prefix.to_owned(), client.to_owned());
+        Self { key_prefix, client, owner, lease, at_once, state: Mutex::default() }
+    }
+
+    /// Where a client writes. Whoever shares a lock with this one has the same prefix, as a rule:
+    /// it is a part of the lock's key.
+    fn key_of(&self, client: &str) -> String {
+        format!("{}{client}", self.key_prefix)
     }
 
     /// How long a hold must have lasted.
@@ -83,7 +88,7 @@ impl Announcer {
 
     fn write(&self, store: &dyn LockStore, text: &str, now: Moment) {
         let Some(owners) = store.owners() else { return };
-        let written = owners.announce(&self.key, text, self.lease);
+        let written = owners.announce(&self.key_of(&self.client), text, self.lease);
         let mut state = self.state.lock();
         let was_failing = std::mem::replace(&mut state.failed, written.is_err());
         // A failure may have taken a whole I/O timeout, so the next one comes late.
@@ -112,7 +117,7 @@ impl Announcer {
         let stands = state.stands.is_some_and(|until| now < until) && !state.failed;
         drop(state);
         if let Some(owners) = store.owners().filter(|_| stands)
-            && let Err(error) = owners.withdraw(&self.key)
+            && let Err(error) = owners.withdraw(&self.key_of(&self.client))
         {
             log::debug!("who this client was stands for up to a lease: {}", error.chain());
         }
@@ -124,9 +129,7 @@ impl Announcer {
         if self.state.lock().is_blind {
             return Ok(None);
         }
-        // Whoever shares a lock has the same prefix, as a rule: it is a part of the key.
-        let key = format!("{}{client}", self.key.strip_suffix(&self.client).unwrap_or_default());
-        let announced = owners.announced(&key).inspect_err(|error| {
+        let announced = owners.announced(&self.key_of(client)).inspect_err(|error| {
             self.state.lock().is_blind = error.kind() == ErrorKind::Denied;
         })?;
         Ok(announced.and_then(|one| Some((Announcement::parse(&one.text)?, one.left))))

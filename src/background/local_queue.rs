@@ -104,7 +104,7 @@ impl LocalQueues {
 
     /// Blocks until the caller is the leader of the queue for the name, or `cancel` is cancelled.
     /// `piggyback` makes the acquire that the caller leaves in the queue if it has to wait there;
-    /// `begins` is called before it waits, without any mutex.
+    /// `begins` is called before it waits, without any mutex; the caller has its place by then.
     pub(crate) fn queue(
         &self,
         name: &LockName,

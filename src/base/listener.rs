@@ -10,8 +10,10 @@ use crate::base::primitive::Primitive;
 /// figures of your own. Set with [`Builder::listener`](crate::Builder::listener).
 ///
 /// Every method does nothing unless you write it. None is called while a mutex of this crate is
-/// held, so it may use any lock, also those of the same client (which it then is told of, too). A
-/// panic in a method is caught, and logged once for each client.
+/// held, so it may use other locks, also those of the same client (which it then is told of, too).
+/// It must not wait for the lock that it is told of: `waiting` is called by a thread that has its
+/// place in the queue for that lock already, and would wait behind itself. A panic in a method is
+/// caught, and logged once for each client.
 ///
 /// `waiting`, `acquired`, `gave_up` and `released` run on the thread of the call, which is as slow
 /// as they are. `lost` and `renewal_failed` run on the threads of the
