@@ -200,6 +200,8 @@ fn a_provider_that_fails_costs_no_hold_on_several_masters() {
     let vault = Vault::with("app", "pw");
     let client = masters.builder().credentials(vault.clone()).lease(Duration::from_secs(1)).build().unwrap();
     let guard = client.lock("held").unwrap();
+    // `lock` answers with a majority; the third master may be connected to only now, with a log-in.
+    wait_until("all masters hold it", || masters.0.iter().all(|server| server.cmd::<u32>(&["EXISTS", "held"]) == 1));
     vault.fail();
     masters.0[0].cmd::<u32>(&["CLIENT", "KILL", "USER", "app"]);
     std::thread::sleep(ms(1500));
