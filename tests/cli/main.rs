@@ -1,0 +1,7 @@
+//! Tests of the command `leasehold`, as a process against real servers.
+
+#![allow(missing_docs, reason = "tests")]
+
+#[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
+#[path = "../it/rig/mod.rs"]
+mod rig;
