@@ -140,6 +140,16 @@ fn what_was_ignored_from_the_start_stays_ignored() {
     assert_eq!(program.ends_with(0), "");
 }
 
+/// What this process blocks for itself is not inherited.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_command_begins_with_no_signal_blocked() {
+    let server = Server::start();
+    let program = Program::start(leasehold(&server, &["run", "job", "--", "grep", "SigBlk:", "/proc/self/status"]));
+    assert_eq!(program.expect("SigBlk:"), "0000000000000000");
+    assert_eq!(program.ends_with(0), "");
+}
+
 /// Somebody stops the command, and not this process: renewal goes on.
 #[test]
 fn a_command_that_is_stopped_keeps_its_lock() {

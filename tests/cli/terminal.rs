@@ -125,7 +125,7 @@ fn a_command_is_stopped_at_the_terminal_and_continued() {
 #[test]
 fn a_lease_that_ends_while_it_is_stopped_ends_the_command() {
     let server = Server::start();
-    let line = READ.replace("run job", "run job --lease 500ms").to_owned() + "; sleep 1.5; fg; echo status $?";
+    let line = READ.replace("run job", "run job --lease 500ms") + "; sleep 1.5; fg; echo status $?";
     let mut session = Session::start(&server, "bash -mc", &line);
     session.expect("ready");
     session.press("\u{1a}");
