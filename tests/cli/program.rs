@@ -56,12 +56,12 @@ impl Program {
         }
     }
 
-    /// The same for stderr and a part of the line; returns the line.
+    /// The same for a part of the next line of leasehold on stderr; shells say there which of their
+    /// commands were killed.
     #[track_caller]
-    pub(crate) fn expect_said(&self, part: &str) -> String {
-        let line = self.err.recv_timeout(CAP).unwrap_or_else(|e| panic!("no {part:?}: {e}"));
-        assert!(line.starts_with("leasehold: ") && line.contains(part), "{line:?}, not {part:?}");
-        line
+    pub(crate) fn expect_said(&self, part: &str) {
+        let own = std::iter::from_fn(|| self.err.recv_timeout(CAP).ok()).find(|line| is_own(line));
+        assert!(own.as_ref().is_some_and(|line| line.contains(part)), "{own:?}, not {part:?}");
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -81,13 +81,17 @@ impl Program {
         End { status, out: rest(&self.out), err: rest(&self.err) }
     }
 
-    /// Asserts the status, and returns what was said on stderr, of which each line says whose it is.
+    /// Asserts the status, and returns what leasehold has said.
     #[track_caller]
     pub(crate) fn ends_with(self, status: i32) -> String {
         let end = self.end();
         assert_eq!(end.status, Some(status), "{:?} {:?}", end.out, end.err);
-        end.err.join("\n")
+        end.err.into_iter().filter(|line| is_own(line)).collect::<Vec<_>>().join("\n")
     }
+}
+
+fn is_own(line: &str) -> bool {
+    line.starts_with("leasehold: ")
 }
 
 impl Drop for Program {

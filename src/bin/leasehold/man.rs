@@ -42,5 +42,6 @@ fn section(subcommand: &clap::Command) -> std::io::Result<String> {
         arg.hide(is_global)
     });
     Man::new(own).render_options_section(&mut text)?;
+    man.render_extra_section(&mut text)?;
     Ok(String::from_utf8_lossy(&text).replace(".SH ", ".SS "))
 }
