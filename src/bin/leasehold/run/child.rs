@@ -8,6 +8,7 @@ use std::process::Command;
 use leasehold::fencing::FencingToken;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, waitpid};
 
+use super::terminal;
 use crate::failure::{Failure, status};
 use crate::store::{URL_VARIABLE, may_have_password};
 
@@ -37,7 +38,7 @@ impl Child {
         if std::env::var_os(URL_VARIABLE).is_some_and(is_secret) {
             command.env_remove(URL_VARIABLE);
         }
-        let child = command.spawn().map_err(|e| {
+        let child = terminal::without_that(|| command.spawn()).map_err(|e| {
             let status = if e.kind() == ErrorKind::NotFound { status::NOT_FOUND } else { status::NOT_EXECUTABLE };
             Failure::new(status, format!("{}: {e}", words[0].display()))
         })?;

@@ -8,12 +8,18 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// To be called before there are threads, which inherit it: a process in the background that takes
 /// the terminal back, or (with `stty tostop`) writes to it, would be stopped by SIGTTOU, and with
-/// it renewal. The command does not inherit it.
+/// it renewal.
 pub(super) fn may_write_in_the_background() {
-    let mut set = SigSet::empty();
-    set.add(Blocked::SIGTTOU);
     // Cannot fail with a mask that is one.
-    let _ = set.thread_block();
+    let _ = SigSet::from(Blocked::SIGTTOU).thread_block();
+}
+
+/// Starts a command by `start`, which does not inherit [that](may_write_in_the_background).
+pub(super) fn without_that<T>(start: impl FnOnce() -> T) -> T {
+    let _ = SigSet::from(Blocked::SIGTTOU).thread_unblock();
+    let started = start();
+    may_write_in_the_background();
+    started
 }
 
 /// The terminal at stdin, for a command in the process group `command`.
