@@ -53,7 +53,7 @@ fn a_signal_ends_the_wait_and_leaves_nothing() {
         let one = Program::start(leasehold(&server, &["run", "job", "--", "echo", "never"]));
         let two =
             Program::start(leasehold(&server, &["run", "queue", "--fair", "--wait", "1m", "--", "echo", "never"]));
-        wait_until("both wait", || server.channels().len() >= 2 && client.fair("queue").queue_len().unwrap() == 1);
+        wait_until("both wait", || !server.channels().is_empty() && client.fair("queue").queue_len().unwrap() == 1);
         let before = std::time::Instant::now();
         for program in [one, two] {
             program.signal(name);
