@@ -28,7 +28,7 @@ impl Module {
     fn read(source: &Source) -> (Path, Self) {
         let place: Path = source.path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
         let mut module = place.clone();
-        if module.last().is_some_and(|name| ["mod", "lib"].contains(&&**name)) {
+        if module.last().is_some_and(|name| ["mod", "lib", "main"].contains(&&**name)) {
             module.pop();
         }
         let code: Vec<&str> = source.code.iter().map(|(_, line)| line.as_str()).collect();
@@ -131,7 +131,8 @@ impl Crate {
         let (first, rest) = path.split_first()?;
         let mut at = from.clone();
         match first.as_str() {
-            "crate" => at.clear(),
+            // The program is a crate of its own.
+            "crate" => at.truncate(if at.starts_with(&["bin".to_owned()]) { 2 } else { 0 }),
             "super" => drop(at.pop()?),
             word => {
                 at.push(word.to_owned());
@@ -256,6 +257,12 @@ fn circles_are_found_through_re_exports_and_in_parents() {
     assert_eq!(found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", by_name)]), ["a: b <-> c"]);
     let needed = ("a/mod.rs", "mod b;\nuse b::Thing;\nstruct Own(Thing);");
     assert_eq!(found(&[lib, needed, ("a/b.rs", "use super::Own;")]), ["a: b <-> mod"]);
+    let program = [
+        ("bin/a/main.rs", "mod b;\nmod c;\nuse b::Thing;"),
+        ("bin/a/b.rs", "use crate::c::Other;"),
+        ("bin/a/c.rs", "use crate::b::Thing;\nuse a::Thing;"),
+    ];
+    assert_eq!(found(&program), ["bin/a: b <-> c"]);
     let above = [lib, parent, ("a/b.rs", "use crate::z::Z;"), ("a/c.rs", ""), ("z.rs", "use crate::Thing;")];
     assert_eq!(found(&above), ["a <-> z"]);
     let tests = "use super::More;\n// use crate::Thing;";

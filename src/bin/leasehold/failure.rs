@@ -1,0 +1,114 @@
+//! How the command ends when it does not end well, and how it says so.
+
+use std::error::Error as _;
+use std::fmt;
+use std::io::Write;
+
+use leasehold::{Error, ErrorKind};
+
+/// The exit statuses. Those from 64 to 77 are of BSD's `sysexits.h`, the others those of shells.
+pub(crate) mod status {
+    pub(crate) const USAGE: u8 = 64;
+    pub(crate) const UNAVAILABLE: u8 = 69;
+    pub(crate) const LOST: u8 = 70;
+    pub(crate) const NOT_HAD: u8 = 75;
+    pub(crate) const PROTOCOL: u8 = 76;
+    pub(crate) const DENIED: u8 = 77;
+    pub(crate) const NOT_EXECUTABLE: u8 = 126;
+    pub(crate) const NOT_FOUND: u8 = 127;
+    /// With the number of the signal added to it.
+    pub(crate) const BY_SIGNAL: u8 = 128;
+}
+
+/// A line for people, and the exit status.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: u8,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(status_of(error.kind()), chain(&error))
+    }
+}
+
+fn status_of(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::InvalidInput => status::USAGE,
+        ErrorKind::Denied | ErrorKind::Tls => status::DENIED,
+        ErrorKind::Unreachable
+        | ErrorKind::NoQuorum
+        | ErrorKind::NotReplicated
+        | ErrorKind::NotReady
+        | ErrorKind::ReadOnly
+        | ErrorKind::Full => status::UNAVAILABLE,
+        ErrorKind::Protocol
+        | ErrorKind::Unsupported
+        | ErrorKind::WrongType
+        | ErrorKind::Conflict
+        | ErrorKind::Server => status::PROTOCOL,
+        _ => status::LOST,
+    }
+}
+
+/// The status of a program that a signal has ended.
+pub(crate) fn by_signal(signal: i32) -> u8 {
+    u8::try_from(signal).map_or(u8::MAX, |signal| status::BY_SIGNAL.saturating_add(signal))
+}
+
+/// The error and all its causes in one line, each once.
+pub(crate) fn chain(error: &Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(e) = cause {
+        let text = e.to_string();
+        // Some errors already quote their cause.
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        cause = e.source();
+    }
+    line
+}
+
+/// One line on stderr. Never panics, as `eprintln` does where stderr is closed: that would give up
+/// the lock, and the command would go on.
+pub(crate) fn say(line: impl fmt::Display) {
+    let line = line.to_string().replace('\n', " ");
+    let _ = writeln!(std::io::stderr(), "leasehold: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_those_that_are_documented() {
+        for (kind, status) in [
+            (ErrorKind::InvalidInput, 64),
+            (ErrorKind::Unreachable, 69),
+            (ErrorKind::NoQuorum, 69),
+            (ErrorKind::Full, 69),
+            (ErrorKind::Lost, 70),
+            (ErrorKind::Unsupported, 76),
+            (ErrorKind::WrongType, 76),
+            (ErrorKind::Denied, 77),
+        ] {
+            assert_eq!(status_of(kind), status, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The command, in a process group of its own.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use leasehold::fencing::FencingToken;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, waitpid};
+
+use super::terminal;
+use crate::failure::{Failure, status};
+use crate::store::{URL_VARIABLE, may_have_password};
+
+pub(super) struct Child {
+    /// Of the process, and of its group.
+    pid: Pid,
+}
+
+/// What became of the command.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change {
+    Stopped(Signal),
+    Exited(u8),
+    Killed(i32),
+}
+
+impl Child {
+    pub(super) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).process_group(0).env("LEASEHOLD_NAME", name);
+        match token {
+            Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
+            // That of another lock, if this process runs under one.
+            None => command.env_remove("LEASEHOLD_TOKEN"),
+        };
+        let is_secret = |urls: OsString| urls.to_string_lossy().split_whitespace().any(may_have_password);
+        if std::env::var_os(URL_VARIABLE).is_some_and(is_secret) {
+            command.env_remove(URL_VARIABLE);
+        }
+        let child = terminal::without_that(|| command.spawn()).map_err(|e| {
+            let status = if e.kind() == ErrorKind::NotFound { status::NOT_FOUND } else { status::NOT_EXECUTABLE };
+            Failure::new(status, format!("{}: {e}", words[0].display()))
+        })?;
+        // Not waited for by this handle: it cannot tell that a child is stopped.
+        Ok(Self { pid: Pid::from_child(&child) })
+    }
+
+    pub(super) fn group(&self) -> Pid {
+        self.pid
+    }
+
+    /// To the whole group. Not once [`change`](Self::change) has said that the process has ended,
+    /// except while [others of it live](Self::has_group): the number is free for others then.
+    pub(super) fn signal(&self, signal: Signal) {
+        // It fails if there is nobody any more.
+        let _ = kill_process_group(self.pid, signal);
+    }
+
+    pub(super) fn has_group(&self) -> bool {
+        test_kill_process_group(self.pid).is_ok()
+    }
+
+    /// What happened to it since it was asked last; `None` if nothing did.
+    pub(super) fn change(&self) -> std::io::Result<Option<Change>> {
+        let Some((_, status)) = waitpid(Some(self.pid), WaitOptions::NOHANG | WaitOptions::UNTRACED)? else {
+            return Ok(None);
+        };
+        if let Some(signal) = status.stopping_signal() {
+            return Ok(Some(Change::Stopped(Signal::from_named_raw(signal).unwrap_or(Signal::STOP))));
+        }
+        if let Some(signal) = status.terminating_signal() {
+            return Ok(Some(Change::Killed(signal)));
+        }
+        let code = status.exit_status().and_then(|code| u8::try_from(code).ok());
+        Ok(Some(Change::Exited(code.unwrap_or(u8::MAX))))
+    }
+}

@@ -1,0 +1,120 @@
+//! The lock of a run: one of five kinds, taken in one of three ways.
+
+use std::time::Duration;
+
+use leasehold::{
+    CancelToken, FairMutex, Held, LockClient, LockHolder, ReentrantMutex, Result, RwLock, Semaphore, SetPermits,
+};
+
+use super::args::{RunArgs, Wait};
+use crate::failure::say;
+
+/// A guard of any kind of lock.
+pub(super) trait GuardOfAnyKind: Held {
+    /// [`Held::unlock`], which a box cannot call.
+    fn give_up(self: Box<Self>) -> Result<()>;
+}
+
+impl<G: Held> GuardOfAnyKind for G {
+    fn give_up(self: Box<Self>) -> Result<()> {
+        (*self).unlock()
+    }
+}
+
+pub(super) type Guard = Box<dyn GuardOfAnyKind>;
+
+pub(super) enum Lock {
+    Exclusive(ReentrantMutex),
+    Fair(FairMutex),
+    Read(RwLock),
+    Write(RwLock),
+    Permit(Semaphore, u32),
+}
+
+/// The settings that all kinds of handles have.
+macro_rules! with_settings {
+    ($handle:expr, $args:expr, $token:expr) => {{
+        let handle = $handle.with_cancel($token);
+        match $args.max_hold {
+            Some(most) => handle.max_hold(most),
+            None => handle,
+        }
+    }};
+}
+
+impl Lock {
+    /// No I/O. Once `token` is cancelled, nothing is taken any more.
+    pub(super) fn new(client: &LockClient, args: &RunArgs, token: &CancelToken) -> Self {
+        let (name, min_hold) = (&args.name, args.min_hold.unwrap_or_default());
+        if let Some(permits) = args.permits {
+            Self::Permit(with_settings!(client.semaphore(name), args, token), permits)
+        } else if args.fair {
+            Self::Fair(with_settings!(client.fair(name), args, token).min_hold(min_hold))
+        } else if args.read {
+            Self::Read(with_settings!(client.rw_lock(name), args, token))
+        } else if args.write {
+            Self::Write(with_settings!(client.rw_lock(name), args, token).min_hold(min_hold))
+        } else {
+            Self::Exclusive(with_settings!(client.mutex(name), args, token).min_hold(min_hold))
+        }
+    }
+
+    /// `None` if somebody else has it.
+    pub(super) fn take(&self, wait: Wait) -> Result<Option<Guard>> {
+        match self {
+            Self::Exclusive(mutex) => take(wait, || mutex.try_lock_owned(), |time| mutex.try_lock_owned_for(time)),
+            Self::Fair(fair) => take(wait, || fair.try_lock_owned(), |time| fair.try_lock_owned_for(time)),
+            Self::Read(lock) => take(wait, || lock.try_read_owned(), |time| lock.try_read_owned_for(time)),
+            Self::Write(lock) => take(wait, || lock.try_write_owned(), |time| lock.try_write_owned_for(time)),
+            Self::Permit(semaphore, permits) => {
+                if let SetPermits::Different { there_are } = semaphore.try_set_permits(*permits)? {
+                    say(format_args!("{}: there are {there_are} permits, and not {permits}", semaphore.name()));
+                }
+                take(wait, || semaphore.try_acquire(), |time| semaphore.try_acquire_for(time))
+            }
+        }
+    }
+
+    /// For people, of a lock that was just found taken.
+    pub(super) fn who_has_it(&self) -> String {
+        let holders = match self {
+            Self::Exclusive(mutex) => mutex.holder().map(Vec::from_iter),
+            Self::Fair(fair) => fair.holder().map(Vec::from_iter),
+            Self::Read(lock) | Self::Write(lock) => lock.holders(),
+            Self::Permit(semaphore, _) => {
+                let taken = semaphore.acquired_permits().map(|taken| format!("all of its {taken} permits are taken"));
+                return taken.unwrap_or_else(|_| "all of its permits are taken".to_owned());
+            }
+        };
+        match holders.as_deref() {
+            Ok([first]) => describe(first),
+            Ok([first, more @ ..]) => format!("{} (and {} more)", describe(first), more.len()),
+            Ok([]) => "somebody had it, and it has just come free".to_owned(),
+            Err(_) => "somebody else has it, and who that is cannot be asked".to_owned(),
+        }
+    }
+}
+
+fn describe(holder: &LockHolder) -> String {
+    match holder.remaining() {
+        // That of nobody: the one who had it has ended.
+        Some(left) if holder.id().contains(":kept") => {
+            format!("somebody had it, and keeps it taken for {:.0?} more (min_hold)", left)
+        }
+        _ => holder.to_string(),
+    }
+}
+
+fn take<G: Held + 'static>(
+    wait: Wait,
+    at_once: impl FnOnce() -> Result<Option<G>>,
+    within: impl FnOnce(Duration) -> Result<Option<G>>,
+) -> Result<Option<Guard>> {
+    let taken = match wait {
+        Wait::Not => at_once(),
+        Wait::AtMost(time) => within(time),
+        // Longer than the clock can count is without a deadline.
+        Wait::ForEver => within(Duration::MAX),
+    };
+    Ok(taken?.map(|guard| Box::new(guard) as Guard))
+}

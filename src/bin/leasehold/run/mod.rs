@@ -1,0 +1,80 @@
+//! `leasehold run`: a command under a lock.
+
+mod args;
+mod child;
+mod lock;
+mod oversee;
+mod signals;
+mod terminal;
+
+use std::time::Duration;
+
+use leasehold::{ErrorKind, LockClient};
+
+use crate::failure::{Failure, by_signal, chain, say, status};
+use crate::store::StoreArgs;
+pub(crate) use args::RunArgs;
+use child::Child;
+use lock::{Guard, Lock};
+use oversee::{Ended, Oversight};
+use signals::Signals;
+
+/// What has not reached the store by then ends with its lease.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Returns the exit status.
+pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
+    terminal::may_write_in_the_background();
+    // Before anything can be taken: from here on no signal ends the process without giving it up.
+    let signals = Signals::take_in()?;
+    let client = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false).build()?;
+    let ended = under_lock(&client, args, &signals);
+    // Places in queues and releases that failed are cleared up in the background, for which this
+    // waits.
+    if let Err(e) = client.close(CLOSE_TIMEOUT) {
+        say(chain(&e));
+    }
+    let ended = ended?;
+    if ended.was_interrupted_at_terminal {
+        signals::interrupt_own_group();
+    }
+    Ok(ended.status)
+}
+
+fn under_lock(client: &LockClient, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
+    let lock = Lock::new(client, args, signals.token());
+    let guard = match lock.take(args.wait()) {
+        Ok(Some(guard)) => guard,
+        Ok(None) => return Err(Failure::new(status::NOT_HAD, format!("{}: {}", args.name, lock.who_has_it()))),
+        Err(e) if e.kind() == ErrorKind::Cancelled => return Err(ended_before_start(args, signals)),
+        Err(e) => return Err(e.into()),
+    };
+    if signals.token().is_cancelled() {
+        // The signal came at the very moment of the grant; the guard is given up.
+        return Err(ended_before_start(args, signals));
+    }
+    run_with(guard, args, signals)
+}
+
+fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
+    let signal = signals.first();
+    let why = format!("{}: ended by signal {signal} before the command was started", args.name);
+    Failure::new(by_signal(signal), why)
+}
+
+fn run_with(guard: Guard, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
+    guard.ensure_held()?;
+    signals.take_in_those_of_a_command()?;
+    let child = Child::start(&args.command, &args.name, guard.token())?;
+    let name = args.name.clone();
+    guard.on_renewal_trouble(Box::new(move |trouble| say(format_args!("{name}: {trouble}"))));
+    let ended = Oversight::new(child, &*guard, args, signals).until_the_end()?;
+    match guard.give_up() {
+        Err(e) if e.kind() == ErrorKind::Lost && ended.status != status::LOST => {
+            let why = format!("{} (the command has ended, with status {})", chain(&e), ended.status);
+            Err(Failure::new(status::LOST, why))
+        }
+        // Anything else is tried again in the background, and closing the client says what is left.
+        _ => Ok(ended),
+    }
+}

@@ -1,0 +1,157 @@
+//! What is watched while the command runs: its end, its lock, and the signals.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, at, never, select};
+use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGINT, SIGTSTP};
+
+use super::args::RunArgs;
+use super::child::{Change, Child};
+use super::lock::GuardOfAnyKind;
+use super::signals::Signals;
+use super::terminal::Terminal;
+use crate::failure::{Failure, by_signal, say, status};
+
+/// How often it is looked whether the rest of a process group has ended, of which nobody is told.
+const LOOK: Duration = Duration::from_millis(10);
+/// Longer than anybody waits, and no overflow.
+const LONGEST_GRACE: Duration = Duration::from_secs(365 * 86_400);
+
+pub(super) struct Oversight<'r> {
+    child: Child,
+    guard: &'r dyn GuardOfAnyKind,
+    args: &'r RunArgs,
+    signals: &'r Signals,
+    terminal: Option<Terminal>,
+    /// Once the lock is lost: when what is left of the command is killed.
+    kill_at: Option<Instant>,
+}
+
+/// How the command ended.
+pub(super) struct Ended {
+    pub(super) status: u8,
+    pub(super) was_interrupted_at_terminal: bool,
+}
+
+impl<'r> Oversight<'r> {
+    pub(super) fn new(child: Child, guard: &'r dyn GuardOfAnyKind, args: &'r RunArgs, signals: &'r Signals) -> Self {
+        let terminal = Terminal::lend_to(child.group());
+        Self { child, guard, args, signals, terminal, kill_at: None }
+    }
+
+    /// Blocks until the command has ended; if its lock was lost, until its group has.
+    pub(super) fn until_the_end(mut self) -> Result<Ended, Failure> {
+        let mut lost = self.guard.lost();
+        let mut kill: Receiver<Instant> = never();
+        loop {
+            select! {
+                recv(self.signals.received()) -> signal => {
+                    if let Some(ended) = self.receive(signal.unwrap_or(SIGCHLD))? {
+                        return Ok(ended);
+                    }
+                }
+                recv(lost) -> _ => {
+                    // It stays ready.
+                    lost = never();
+                    kill = at(self.end_for_loss());
+                }
+                recv(kill) -> _ => self.child.signal(Signal::KILL),
+            }
+        }
+    }
+
+    /// Returns how the command ended, if the signal tells of that.
+    fn receive(&self, signal: i32) -> Result<Option<Ended>, Failure> {
+        match signal {
+            SIGCHLD => return self.look_after_child(),
+            SIGTSTP => self.stop(),
+            SIGCONT => self.go_on(),
+            other => {
+                if let Some(signal) = Signal::from_named_raw(other) {
+                    self.child.signal(signal);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn look_after_child(&self) -> Result<Option<Ended>, Failure> {
+        // One signal may stand for several changes.
+        loop {
+            let change = self.child.change();
+            let failed = |e| Failure::new(status::LOST, format!("the command cannot be waited for: {e}"));
+            match change.map_err(failed)? {
+                None => return Ok(None),
+                Some(Change::Stopped(signal)) => self.child_stopped(signal),
+                Some(Change::Exited(code)) => return Ok(Some(self.ended(code, false))),
+                Some(Change::Killed(signal)) => return Ok(Some(self.ended(by_signal(signal), signal == SIGINT))),
+            }
+        }
+    }
+
+    fn ended(&self, status: u8, is_interrupted: bool) -> Ended {
+        let was_interrupted_at_terminal = is_interrupted && self.terminal.as_ref().is_some_and(Terminal::is_lent);
+        let Some(kill_at) = self.kill_at else {
+            return Ended { status, was_interrupted_at_terminal };
+        };
+        // Others of its group may still write what the lock protected.
+        while self.child.has_group() {
+            if Instant::now() >= kill_at {
+                self.child.signal(Signal::KILL);
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ended { status: status::LOST, was_interrupted_at_terminal: false }
+    }
+
+    /// The lock is lost. Returns when what is left of the command is to be killed.
+    fn end_for_loss(&mut self) -> Instant {
+        let why = self.guard.loss().map(|loss| format!(": {loss}")).unwrap_or_default();
+        say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
+        self.child.signal(Signal::TERM);
+        // One that is stopped would not notice.
+        self.child.signal(Signal::CONT);
+        let kill_at = Instant::now() + self.args.kill_after.min(LONGEST_GRACE);
+        self.kill_at = Some(kill_at);
+        kill_at
+    }
+
+    /// Without a terminal it was stopped by somebody who has a reason, and keeps its lock. At a
+    /// terminal its user wants to have the shell back, and that waits until this process stops.
+    fn child_stopped(&self, signal: Signal) {
+        let Some(terminal) = &self.terminal else { return };
+        let wants_terminal = [Signal::TTIN, Signal::TTOU].contains(&signal);
+        match (terminal.is_lent(), terminal.has_job_control()) {
+            // It asked for the terminal before it was lent, or nobody could continue this process.
+            (true, has_job_control) if wants_terminal || !has_job_control => self.child.signal(Signal::CONT),
+            (is_lent, true) if is_lent || wants_terminal => {
+                let left = self.guard.remaining();
+                let name = &self.args.name;
+                say(format_args!("{name}: stopped, and not renewed meanwhile: its lease ends in {left:.0?}"));
+                terminal.take_back();
+                // What the terminal would have done; this process gets it as well.
+                let _ = kill_current_process_group(Signal::TSTP);
+            }
+            _ => {}
+        }
+    }
+
+    /// Stops the command and this process.
+    fn stop(&self) {
+        self.child.signal(Signal::TSTP);
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+
+    /// This process was continued.
+    fn go_on(&self) {
+        // If the lock was lost meanwhile, the command must not run before it is told to end.
+        if self.guard.is_held() || self.kill_at.is_some() {
+            if let Some(terminal) = &self.terminal {
+                terminal.lend();
+            }
+            self.child.signal(Signal::CONT);
+        }
+    }
+}

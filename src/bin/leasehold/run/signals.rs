@@ -1,0 +1,104 @@
+//! The signals that the process gets, as messages in a channel.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use leasehold::CancelToken;
+use rustix::process::{Signal, kill_current_process_group};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::{Handle, Signals as Incoming};
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::failure::{Failure, status};
+
+/// What ends a wait for the lock, and is passed on to the command.
+const PASSED_ON: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+
+pub(super) struct Signals {
+    received: Receiver<i32>,
+    token: CancelToken,
+    /// The first of those that end a wait; 0 before it.
+    first: Arc<AtomicI32>,
+    handle: Handle,
+    ignored: u64,
+}
+
+impl Signals {
+    /// Takes in, from now on, those that end a wait.
+    pub(super) fn take_in() -> Result<Self, Failure> {
+        let ignored = ignored();
+        let incoming = Incoming::new(PASSED_ON.iter().filter(|signal| !is_in(ignored, **signal))).map_err(failed)?;
+        let (sender, received) = unbounded();
+        let (token, first, handle) = (CancelToken::new(), Arc::default(), incoming.handle());
+        let listener = Listener { sender, token: token.clone(), first: Arc::clone(&first) };
+        let thread = std::thread::Builder::new().name("lh-signals".into());
+        thread.spawn(move || listener.listen(incoming)).map_err(failed)?;
+        Ok(Self { received, token, first, handle, ignored })
+    }
+
+    /// Takes in those as well that are of a command that runs. Before, the process is stopped and
+    /// continued as any other.
+    pub(super) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
+        let mut more = [SIGCHLD, SIGCONT, SIGTSTP].into_iter().filter(|one| !is_in(self.ignored, *one));
+        more.try_for_each(|one| self.handle.add_signal(one)).map_err(failed)
+    }
+
+    /// Cancelled by the first signal that ends a wait.
+    pub(super) fn token(&self) -> &CancelToken {
+        &self.token
+    }
+
+    /// The signal that cancelled the token.
+    pub(super) fn first(&self) -> i32 {
+        self.first.load(Ordering::Acquire)
+    }
+
+    pub(super) fn received(&self) -> &Receiver<i32> {
+        &self.received
+    }
+}
+
+struct Listener {
+    sender: Sender<i32>,
+    token: CancelToken,
+    first: Arc<AtomicI32>,
+}
+
+impl Listener {
+    fn listen(self, mut incoming: Incoming) {
+        for signal in incoming.forever() {
+            if PASSED_ON.contains(&signal) {
+                // Before the cancel, after which it is asked for.
+                let _ = self.first.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
+                self.token.cancel();
+            }
+            let _ = self.sender.send(signal);
+        }
+    }
+}
+
+#[cold]
+fn failed(e: std::io::Error) -> Failure {
+    Failure::new(status::UNAVAILABLE, format!("signals cannot be taken in: {e}"))
+}
+
+/// What the terminal would have done without a command in a group of its own: its script, if it has
+/// one, must not go on with its next line. Such a shell looks whether what it waited for was ended
+/// by the signal as well, so this process is. Returns only if that fails.
+pub(super) fn interrupt_own_group() {
+    let _ = kill_current_process_group(Signal::INT);
+    let _ = emulate_default_handler(SIGINT);
+}
+
+fn is_in(mask: u64, signal: i32) -> bool {
+    signal != SIGCHLD && (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
+}
+
+/// Those that whoever started this process wants ignored, such as SIGHUP by `nohup`: the command
+/// inherits that, as long as nobody takes them in. Bit n - 1 is signal n. Known on Linux only.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

@@ -1,0 +1,156 @@
+//! Which store is asked, and how to log in there without a password on the command line.
+
+use std::path::PathBuf;
+
+use leasehold::{Builder, LockClient};
+
+use crate::failure::{Failure, status};
+
+/// Where the URL is, if it is no argument.
+pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
+
+const WAYS: &str = "redis://host[:port][/db], rediss:// for TLS, redis+unix:///path, redis+sentinel://host,../master, \
+                    redis+cluster://host,.., postgres://user@host/database, zookeeper://host,../path";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    /// The store, instead of LEASEHOLD_URL. Without a password: everybody on the machine can see
+    /// arguments
+    ///
+    /// redis://host[:port][/db], rediss:// for TLS, redis+unix:///path,
+    /// redis+sentinel://host,../master, redis+cluster://host,.., postgres://user@host/database or
+    /// zookeeper://host,../path, as far as this command was built for them. With --redlock give it
+    /// several times.
+    #[arg(long, value_name = "URL", global = true)]
+    url: Vec<String>,
+
+    /// The password is what this file has; the URL may name the user
+    #[arg(long, value_name = "FILE", global = true)]
+    password_file: Option<PathBuf>,
+
+    /// The URLs are those of independent masters: lock a majority of them
+    #[arg(long, global = true)]
+    redlock: bool,
+
+    /// Trust the authorities in this PEM file instead of those of the system (TLS)
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE", global = true)]
+    ca_file: Option<PathBuf>,
+
+    /// The client's certificate as a PEM file, for a server that asks for one (TLS)
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE", global = true, requires = "key_file")]
+    cert_file: Option<PathBuf>,
+
+    /// The key of the client's certificate as a PEM file (TLS)
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE", global = true, requires = "cert_file")]
+    key_file: Option<PathBuf>,
+}
+
+impl StoreArgs {
+    /// The settings of a client of this store.
+    pub(crate) fn builder(&self) -> Result<Builder, Failure> {
+        let urls = self.urls()?;
+        let mut builder = LockClient::builder().urls(urls).client_name("leasehold-cli");
+        if self.redlock {
+            builder = builder.redlock();
+        }
+        if let Some(file) = &self.password_file {
+            builder = builder.password_file(file);
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = self.tls() {
+            builder = builder.tls(tls);
+        }
+        Ok(builder)
+    }
+
+    /// The URLs of the arguments or, without one, of the environment.
+    pub(crate) fn urls(&self) -> Result<Vec<String>, Failure> {
+        if self.url.iter().any(|url| may_have_password(url)) {
+            let why = format!(
+                "a password in --url can be seen by everybody on this machine: change it, and put the URL into \
+                 {URL_VARIABLE}, or the password into a file and give --password-file"
+            );
+            return Err(Failure::new(status::USAGE, why));
+        }
+        let said = match std::env::var(URL_VARIABLE) {
+            _ if !self.url.is_empty() => self.url.join(" "),
+            Ok(urls) => urls,
+            Err(std::env::VarError::NotPresent) => String::new(),
+            Err(std::env::VarError::NotUnicode(_)) => {
+                return Err(Failure::new(status::USAGE, format!("{URL_VARIABLE} is no UTF-8")));
+            }
+        };
+        let urls: Vec<String> = said.split_whitespace().map(str::to_owned).collect();
+        if urls.is_empty() {
+            let why = format!("no store is named: set {URL_VARIABLE} or give --url ({WAYS})");
+            return Err(Failure::new(status::USAGE, why));
+        }
+        Ok(urls)
+    }
+
+    #[cfg(feature = "tls")]
+    fn tls(&self) -> Option<leasehold::Tls> {
+        let Self { ca_file, cert_file, key_file, .. } = self;
+        if ca_file.is_none() && cert_file.is_none() {
+            return None;
+        }
+        let mut tls = leasehold::Tls::new();
+        if let Some(file) = ca_file {
+            tls = tls.ca_file(file);
+        }
+        if let (Some(certificate), Some(key)) = (cert_file, key_file) {
+            tls = tls.identity_files(certificate, key);
+        }
+        Some(tls)
+    }
+}
+
+/// Whether a URL may have a password. Rather yes than no: one whose `/` or `@` is not escaped is
+/// cut elsewhere than its writer thinks.
+pub(crate) fn may_have_password(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return url.contains('@') };
+    let in_front = rest.rsplit_once('@').is_some_and(|(log_in, _)| log_in.contains(':'));
+    let (_, parameters) = rest.split_once('?').unwrap_or_default();
+    let is_one = |parameter: &str| {
+        let key = parameter.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        (key.starts_with("pass") && key != "passfile") || key.contains('%')
+    };
+    in_front || parameters.split(['&', '?']).any(is_one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_found() {
+        for url in [
+            "redis://:secret@host/",
+            "redis://user:secret@host:6379/3",
+            "redis://:se/cr@et@host",
+            "redis://:1/secret@host",
+            "rediss://host/?pass=secret",
+            "redis+unix:///run/redis.sock?db=1&PASS=secret",
+            "redis+unix:///run/redis.sock?p%61ss=secret",
+            "postgres://app@host/db?password=secret",
+            "redis+sentinel://user:secret@a,b/mymaster",
+            "zookeeper://app:secret@a:2181,b:2181/locks",
+            "secret@host",
+        ] {
+            assert!(may_have_password(url), "{url}");
+        }
+        for url in [
+            "redis://host:6379/",
+            "redis://user@host/3?db=3",
+            "redis+unix:///run/redis.sock?db=1&user=app",
+            "postgres://app@host/db?passfile=/etc/pg",
+            "redis+cluster://a:7000,b:7000",
+            "zookeeper://a:2181,b:2181/locks",
+        ] {
+            assert!(!may_have_password(url), "{url}");
+        }
+    }
+}

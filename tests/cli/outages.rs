@@ -1,0 +1,84 @@
+//! A server that is not there, goes away, and comes back.
+
+use crate::program::{Program, leasehold, leasehold_at, lives};
+use crate::rig::{PROMPT, Proxy, Server, wait_until};
+
+#[test]
+fn a_server_that_hangs_is_69_and_the_command_is_not_started() {
+    let server = Server::start();
+    server.suspend();
+    let before = std::time::Instant::now();
+    let program = Program::start(leasehold(&server, &["run", "job", "--", "echo", "never"]));
+    let end = program.end();
+    assert_eq!((end.status, &end.out[..]), (Some(69), &[][..]), "{:?}", end.err);
+    assert!(before.elapsed() < PROMPT);
+    server.resume();
+    server.assert_clean();
+}
+
+#[test]
+fn a_server_that_comes_back_within_the_lease_costs_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let script = "trap 'exit 5' USR1; echo ready; while :; do sleep 0.02; done";
+    let words = ["run", "job", "--lease", "6s", "--", "sh", "-c", script];
+    let program = Program::start(leasehold_at(&proxy.url(), &words));
+    program.expect("ready");
+    proxy.refuse(true);
+    proxy.cut_all();
+    program.expect_said("job: the lease cannot be renewed, and ends in ");
+    proxy.refuse(false);
+    wait_until("it is renewed", || server.pttl("job") > 5_000);
+    program.signal("USR1");
+    assert_eq!(program.ends_with(5), "", "it was said once");
+    drop(proxy);
+    server.assert_clean();
+}
+
+#[test]
+fn a_server_that_stays_away_costs_the_lock() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let script = "trap 'echo told' TERM; echo $$; while :; do sleep 0.02; done";
+    let words = ["run", "job", "--lease", "1500ms", "--kill-after", "200ms", "--", "sh", "-c", script];
+    let program = Program::start(leasehold_at(&proxy.url(), &words));
+    let pid = program.expect("").parse().unwrap();
+    proxy.refuse(true);
+    proxy.cut_all();
+    program.expect_said("job: the lease cannot be renewed, and ends in ");
+    program.expect_said("the lock is lost, so the command is ended: its lease could not be renewed: ");
+    program.expect("told");
+    let end = program.end();
+    assert_eq!(end.status, Some(70), "{:?}", end.err);
+    assert!(!lives(pid));
+}
+
+/// The command has done its work, so its status counts; what is left is said, and ends by itself.
+#[test]
+fn a_command_that_ends_while_the_server_is_away_keeps_its_status() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let script = "trap 'exit 5' USR1; echo ready; while :; do sleep 0.02; done";
+    let words = ["run", "job", "--lease", "20s", "--", "sh", "-c", script];
+    let program = Program::start(leasehold_at(&proxy.url(), &words));
+    program.expect("ready");
+    proxy.refuse(true);
+    proxy.cut_all();
+    program.signal("USR1");
+    let said = program.ends_with(5);
+    assert!(said.starts_with("leasehold: ") && said.contains("job"), "{said}");
+    assert_eq!(server.lock_keys(), ["job"]);
+}
+
+#[test]
+fn a_wait_outlives_a_restart_of_the_server() {
+    let mut server = Server::start();
+    let holder = server.client();
+    let guard = holder.mutex("job").lock_owned().unwrap();
+    let program = Program::start(leasehold(&server, &["run", "job", "--", "echo", "mine"]));
+    wait_until("it waits", || !server.channels().is_empty());
+    server.restart();
+    program.expect("mine");
+    assert_eq!(program.ends_with(0), "");
+    drop((guard, holder));
+}

@@ -1,0 +1,52 @@
+//! Help, the man page, completions.
+
+use std::process::Command;
+
+use crate::program::path;
+
+fn output(arguments: &[&str]) -> String {
+    let output = Command::new(path()).args(arguments).env_remove("LEASEHOLD_URL").output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_pages_tell_all_options_and_statuses() {
+    let (short, long, man) = (output(&["run", "-h"]), output(&["run", "--help"]), output(&["man"]).replace('\\', ""));
+    for option in [
+        "--wait",
+        "--no-wait",
+        "--fair",
+        "--read",
+        "--write",
+        "--permits",
+        "--lease",
+        "--max-hold",
+        "--min-hold",
+        "--kill-after",
+        "--owner",
+        "--url",
+        "--password-file",
+        "--redlock",
+    ] {
+        assert!(short.contains(option) && long.contains(option) && man.contains(option), "{option}");
+    }
+    for word in ["LEASEHOLD_TOKEN", "LEASEHOLD_NAME", "LEASEHOLD_URL", "75", "70", "SIGKILL"] {
+        assert!(long.contains(word) && man.contains(word), "{word}");
+    }
+    assert!(man.starts_with(".ie") || man.starts_with(".TH"), "{}", &man[..80]);
+    assert!(man.contains("LEASEHOLD RUN"));
+}
+
+#[test]
+fn completions_know_the_subcommands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = output(&["completions", shell]);
+        assert!(script.contains("run") && script.contains("min-hold"), "{shell}");
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_crate() {
+    assert_eq!(output(&["--version"]).trim(), concat!("leasehold ", env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,121 @@
+//! The command as a process, and what it says.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+use crossbeam_channel::{Receiver, unbounded};
+
+use crate::rig::{CAP, Server, signal, wait_until};
+
+/// The command, with the server in its environment.
+pub(crate) fn leasehold(server: &Server, arguments: &[&str]) -> Command {
+    leasehold_at(&server.url(), arguments)
+}
+
+pub(crate) fn leasehold_at(url: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(path());
+    command.args(arguments).env("LEASEHOLD_URL", url).env_remove("LEASEHOLD_TOKEN").stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn path() -> &'static str {
+    env!("CARGO_BIN_EXE_leasehold")
+}
+
+pub(crate) struct Program {
+    process: Child,
+    out: Receiver<String>,
+    err: Receiver<String>,
+}
+
+pub(crate) struct End {
+    /// `None` if a signal ended the process itself.
+    pub(crate) status: Option<i32>,
+    /// The lines that nobody has expected.
+    pub(crate) out: Vec<String>,
+    pub(crate) err: Vec<String>,
+}
+
+impl Program {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (out, err) = (lines(process.stdout.take().unwrap()), lines(process.stderr.take().unwrap()));
+        Self { process, out, err }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits for the next line on stdout, which must begin like that; returns the rest of it.
+    #[track_caller]
+    pub(crate) fn expect(&self, begin: &str) -> String {
+        match self.out.recv_timeout(CAP) {
+            Ok(line) => line.strip_prefix(begin).unwrap_or_else(|| panic!("{line:?}, not {begin:?}")).trim().to_owned(),
+            Err(e) => panic!("no {begin:?} ({e}); on stderr {:?}", self.err.try_iter().collect::<Vec<_>>()),
+        }
+    }
+
+    /// The same for a part of the next line of leasehold on stderr; shells say there which of their
+    /// commands were killed.
+    #[track_caller]
+    pub(crate) fn expect_said(&self, part: &str) {
+        let own = std::iter::from_fn(|| self.err.recv_timeout(CAP).ok()).find(|line| is_own(line));
+        assert!(own.as_ref().is_some_and(|line| line.contains(part)), "{own:?}, not {part:?}");
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
+    #[track_caller]
+    pub(crate) fn end(mut self) -> End {
+        wait_until("the program has ended", || self.has_ended());
+        let status = self.process.wait().unwrap().code();
+        // Both end with the last process that has them.
+        let rest = |lines: &Receiver<String>| std::iter::from_fn(|| lines.recv_timeout(CAP).ok()).collect();
+        End { status, out: rest(&self.out), err: rest(&self.err) }
+    }
+
+    /// Asserts the status, and returns what leasehold has said.
+    #[track_caller]
+    pub(crate) fn ends_with(self, status: i32) -> String {
+        let end = self.end();
+        assert_eq!(end.status, Some(status), "{:?} {:?}", end.out, end.err);
+        end.err.into_iter().filter(|line| is_own(line)).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn is_own(line: &str) -> bool {
+    line.starts_with("leasehold: ")
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = unbounded();
+    let mut from = BufReader::new(from).lines().map_while(Result::ok);
+    std::thread::spawn(move || from.try_for_each(|line| sender.send(line)));
+    lines
+}
+
+/// Runs it to its end; returns its status and what it said.
+#[track_caller]
+pub(crate) fn run(command: Command) -> (Option<i32>, String, String) {
+    let end = Program::start(command).end();
+    (end.status, end.out.join("\n"), end.err.join("\n"))
+}
+
+/// Whether the process lives; one that has ended and was not waited for does not.
+pub(crate) fn lives(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}

@@ -1,0 +1,198 @@
+//! Signals, and what is killed.
+
+use std::process::{Command, Stdio};
+
+use crate::program::{Program, leasehold, lives, path};
+use crate::rig::{PROMPT, Server, ms, signal, wait_until};
+
+const SIGNALS: [(&str, i32); 6] = [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3), ("USR1", 10), ("USR2", 12)];
+
+/// Its waits end with a signal at once, as those of `sleep` would not.
+const IDLE: &str = "while :; do sleep 0.02; done";
+
+#[test]
+fn signals_are_passed_on() {
+    let server = Server::start();
+    for (name, _) in SIGNALS {
+        let script = format!("trap 'echo got {name}; exit 3' {name}; echo ready; {IDLE}");
+        let program = Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", &script]));
+        program.expect("ready");
+        program.signal(name);
+        program.expect(&format!("got {name}"));
+        assert_eq!(program.ends_with(3), "", "{name}");
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn a_command_that_a_signal_ends_has_its_status_and_its_group_ends_too() {
+    let server = Server::start();
+    for (name, number) in SIGNALS {
+        // What a shell starts in the background ignores SIGINT and SIGQUIT.
+        let script = "ulimit -c 0; sleep 60 & echo $!; echo ready; while :; do sleep 0.02; done";
+        let program = Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", script]));
+        let grandchild: u32 = program.expect("").parse().unwrap();
+        program.expect("ready");
+        program.signal(name);
+        if ["INT", "QUIT"].contains(&name) {
+            wait_until("the command has ended", || server.lock_keys().is_empty());
+            signal(grandchild, "TERM");
+        }
+        assert_eq!(program.ends_with(128 + number), "", "{name}");
+        assert!(!lives(grandchild), "{name}");
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait_and_leaves_nothing() {
+    let server = Server::start();
+    let client = server.client();
+    let guards = (client.mutex("job").lock_owned().unwrap(), client.fair("queue").lock_owned().unwrap());
+    for (name, number) in SIGNALS {
+        let one = Program::start(leasehold(&server, &["run", "job", "--", "echo", "never"]));
+        let two =
+            Program::start(leasehold(&server, &["run", "queue", "--fair", "--wait", "1m", "--", "echo", "never"]));
+        wait_until("both wait", || !server.channels().is_empty() && client.fair("queue").queue_len().unwrap() == 1);
+        let before = std::time::Instant::now();
+        for program in [one, two] {
+            program.signal(name);
+            let end = program.end();
+            assert_eq!((end.status, &end.out[..]), (Some(128 + number), &[][..]), "{:?}", end.err);
+            assert!(end.err.len() == 1 && end.err[0].contains(&format!("ended by signal {number} ")), "{:?}", end.err);
+        }
+        assert!(before.elapsed() < PROMPT);
+        assert_eq!(client.fair("queue").queue_len().unwrap(), 0);
+        wait_until("no subscription is left", || server.channels().is_empty());
+    }
+    drop(guards);
+    drop(client);
+    server.assert_clean();
+}
+
+/// A parent that is killed is nothing to the run: the command is under its lock until it ends.
+#[test]
+fn a_killed_parent_shell_changes_nothing() {
+    let server = Server::start();
+    let gate = server.dir().join("gate");
+    std::fs::write(&gate, "").unwrap();
+    let script = format!("echo $PPID; echo ready; while [ -e {} ]; do sleep 0.02; done", gate.display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#""$0" run job --lease 500ms -- sh -c "$1" & wait"#, path(), &script]);
+    shell.env("LEASEHOLD_URL", server.url()).stdin(Stdio::null());
+    let shell = Program::start(shell);
+    let run: u32 = shell.expect("").parse().unwrap();
+    shell.expect("ready");
+    shell.signal("KILL");
+    let client = server.client();
+    assert!(client.mutex("job").try_lock_for(ms(1500)).unwrap().is_none(), "it is renewed");
+    assert!(lives(run));
+    std::fs::remove_file(&gate).unwrap();
+    wait_until("the run has ended", || !lives(run));
+    drop(client);
+    server.assert_clean();
+    assert_eq!(shell.end().status, None);
+}
+
+#[test]
+fn a_killed_script_frees_its_lock_at_once() {
+    let server = Server::start();
+    let script = format!("echo $$; {IDLE}");
+    let program = Program::start(leasehold(&server, &["run", "job", "--lease", "10m", "--", "sh", "-c", &script]));
+    signal(program.expect("").parse().unwrap(), "KILL");
+    assert_eq!(program.ends_with(137), "");
+    server.assert_clean();
+}
+
+#[test]
+fn a_killed_run_leaves_its_lock_for_no_longer_than_a_lease() {
+    let server = Server::start();
+    let script = format!("echo $$; {IDLE}");
+    let program = Program::start(leasehold(&server, &["run", "job", "--lease", "1s", "--", "sh", "-c", &script]));
+    let command: u32 = program.expect("").parse().unwrap();
+    program.signal("KILL");
+    let client = server.client();
+    let guard = client.mutex("job").try_lock_for(PROMPT).unwrap();
+    assert!(guard.is_some(), "its lease has ended");
+    // As the page says.
+    assert!(lives(command));
+    signal(command, "KILL");
+    drop((guard, client));
+    server.assert_clean();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_was_ignored_from_the_start_stays_ignored() {
+    let server = Server::start();
+    let gate = server.dir().join("gate");
+    std::fs::write(&gate, "").unwrap();
+    let script = format!("echo ready; while [ -e {} ]; do sleep 0.02; done", gate.display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"trap '' HUP; exec "$0" run job -- sh -c "$1""#, path(), &script]);
+    shell.env("LEASEHOLD_URL", server.url()).stdin(Stdio::null());
+    let mut program = Program::start(shell);
+    program.expect("ready");
+    program.signal("HUP");
+    std::thread::sleep(ms(200));
+    assert!(!program.has_ended());
+    std::fs::remove_file(&gate).unwrap();
+    assert_eq!(program.ends_with(0), "");
+}
+
+/// What this process blocks for itself is not inherited.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_command_begins_with_no_signal_blocked() {
+    let server = Server::start();
+    let program = Program::start(leasehold(&server, &["run", "job", "--", "grep", "SigBlk:", "/proc/self/status"]));
+    assert_eq!(program.expect("SigBlk:"), "0000000000000000");
+    assert_eq!(program.ends_with(0), "");
+}
+
+/// Somebody stops the command, and not this process: renewal goes on.
+#[test]
+fn a_command_that_is_stopped_keeps_its_lock() {
+    let server = Server::start();
+    let script = "echo $$; while [ ! -e \"$0\" ]; do sleep 0.02; done";
+    let end = server.dir().join("end");
+    let words = ["run", "job", "--lease", "500ms", "--", "sh", "-c", script, end.to_str().unwrap()];
+    let program = Program::start(leasehold(&server, &words));
+    let command: u32 = program.expect("").parse().unwrap();
+    signal(command, "STOP");
+    assert!(server.client().mutex("job").try_lock_for(ms(1500)).unwrap().is_none());
+    signal(command, "CONT");
+    std::fs::write(end, "").unwrap();
+    assert_eq!(program.ends_with(0), "");
+    server.assert_clean();
+}
+
+fn is_stopped(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "))
+}
+
+#[test]
+fn a_run_that_is_told_to_stop_stops_its_command_too() {
+    let server = Server::start();
+    for (lease, status) in [("10m", 0), ("500ms", 70)] {
+        let script = format!("trap 'exit 0' USR1; echo $$; {IDLE}");
+        let program = Program::start(leasehold(&server, &["run", "job", "--lease", lease, "--", "sh", "-c", &script]));
+        let command: u32 = program.expect("").parse().unwrap();
+        program.signal("TSTP");
+        wait_until("both are stopped", || is_stopped(command) && is_stopped(program.pid()));
+        if status == 70 {
+            wait_until("the lease has ended", || server.lock_keys().is_empty());
+        }
+        program.signal("CONT");
+        if status == 0 {
+            wait_until("both go on", || !is_stopped(command) && !is_stopped(program.pid()));
+            program.signal("USR1");
+            assert_eq!(program.ends_with(0), "");
+        } else {
+            program.expect_said("the lock is lost");
+            assert_eq!(program.ends_with(70), "");
+        }
+        assert!(!lives(command));
+        server.assert_clean();
+    }
+}

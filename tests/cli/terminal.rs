@@ -1,0 +1,150 @@
+//! At a terminal, which `script` of util-linux makes.
+
+#![cfg(target_os = "linux")]
+
+use std::io::Write;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use crossbeam_channel::Receiver;
+
+use crate::program::path;
+use crate::rig::{CAP, PROMPT, Server, ms, wait_until};
+
+/// A session at a terminal of its own.
+struct Session {
+    process: Child,
+    keys: ChildStdin,
+    shown: Receiver<String>,
+    seen: String,
+}
+
+impl Session {
+    /// Runs a line in a shell; `$LEASEHOLD` is the command.
+    fn start(server: &Server, shell: &str, line: &str) -> Self {
+        let mut command = Command::new("script");
+        command
+            .args(["-qefc", &format!("exec {shell} \"$LINE\""), "/dev/null"])
+            .env("LINE", line)
+            .env("SHELL", "/bin/sh");
+        command.env("LEASEHOLD", path()).env("LEASEHOLD_URL", server.url());
+        let mut process =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("util-linux is installed");
+        let (keys, mut out) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let (sender, shown) = crossbeam_channel::unbounded();
+        std::thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(count @ 1..) = std::io::Read::read(&mut out, &mut some) {
+                let _ = sender.send(String::from_utf8_lossy(&some[..count]).into_owned());
+            }
+        });
+        Self { process, keys, shown, seen: String::new() }
+    }
+
+    #[track_caller]
+    fn expect(&mut self, text: &str) {
+        while !self.seen.contains(text) {
+            match self.shown.recv_timeout(CAP) {
+                Ok(more) => self.seen += &more,
+                Err(e) => panic!("no {text:?} ({e}): {:?}", self.seen),
+            }
+        }
+        self.seen = self.seen.split_once(text).unwrap().1.to_owned();
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    /// The status, and what was shown since it was looked at last.
+    #[track_caller]
+    fn end(mut self) -> (Option<i32>, String) {
+        wait_until("the session has ended", || self.process.try_wait().unwrap().is_some());
+        while let Ok(more) = self.shown.recv_timeout(PROMPT) {
+            self.seen += &more;
+        }
+        (self.process.wait().unwrap().code(), std::mem::take(&mut self.seen))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+const READ: &str = r#"$LEASEHOLD run job -- sh -c 'echo ready; read line; echo "it read $line"'"#;
+
+#[test]
+fn the_command_can_read_the_terminal() {
+    let server = Server::start();
+    for line in [READ.to_owned(), format!("{READ}; echo status $?"), format!("exec {READ}")] {
+        let mut session = Session::start(&server, "sh -c", &line);
+        session.expect("ready");
+        session.press("a word\n");
+        session.expect("it read a word");
+        assert_eq!(session.end().0, Some(0));
+        server.assert_clean();
+    }
+}
+
+/// The script around it gets the signal too, as it does without a run.
+#[test]
+fn an_interrupt_at_the_terminal_ends_the_command_and_its_script() {
+    let server = Server::start();
+    for shell in ["sh -c", "bash -c"] {
+        let line = "$LEASEHOLD run job -- sh -c 'echo ready; sleep 60'; echo the next line";
+        let mut session = Session::start(&server, shell, line);
+        session.expect("ready");
+        session.press("\u{3}");
+        let (status, shown) = session.end();
+        assert!(!shown.contains("the next line"), "{shell}: {shown:?}");
+        assert_eq!(status, Some(130), "{shell}: {shown:?}");
+        server.assert_clean();
+    }
+}
+
+#[test]
+fn a_command_is_stopped_at_the_terminal_and_continued() {
+    let server = Server::start();
+    let line = format!("{READ}; echo the shell has it; sleep 0.3; fg; echo status $?");
+    let mut session = Session::start(&server, "bash -mc", &line);
+    session.expect("ready");
+    session.press("\u{1a}");
+    session.expect("stopped, and not renewed meanwhile: its lease ends in ");
+    session.expect("the shell has it");
+    std::thread::sleep(ms(500));
+    session.press("a word\n");
+    session.expect("it read a word");
+    session.expect("status 0");
+    session.end();
+    server.assert_clean();
+}
+
+#[test]
+fn a_lease_that_ends_while_it_is_stopped_ends_the_command() {
+    let server = Server::start();
+    let line = READ.replace("run job", "run job --lease 500ms") + "; sleep 1.5; fg; echo status $?";
+    let mut session = Session::start(&server, "bash -mc", &line);
+    session.expect("ready");
+    session.press("\u{1a}");
+    session.expect("not renewed meanwhile");
+    session.expect("the lock is lost, so the command is ended");
+    session.expect("status 70");
+    session.end();
+    server.assert_clean();
+}
+
+/// Nobody could continue it: it is the first process of its session.
+#[test]
+fn without_a_shell_above_a_stop_does_nothing() {
+    let server = Server::start();
+    let mut session = Session::start(&server, "sh -c", &format!("exec {READ}"));
+    session.expect("ready");
+    session.press("\u{1a}");
+    std::thread::sleep(ms(300));
+    session.press("a word\n");
+    session.expect("it read a word");
+    assert_eq!(session.end().0, Some(0));
+}
