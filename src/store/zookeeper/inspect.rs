@@ -63,7 +63,7 @@ impl ZooKeeperStore {
 
 /// The id of a holder: what a client of this crate wrote into its node, otherwise the id in the
 /// node's name, or the whole name.
-fn holder_in(data: &[u8], node: &str) -> String {
+pub(super) fn holder_in(data: &[u8], node: &str) -> String {
     let text = std::str::from_utf8(data).ok().and_then(|text| text.split(' ').next());
     let is_own = |text: &&str| {
         let is_holder = text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -77,7 +77,7 @@ fn holder_in(data: &[u8], node: &str) -> String {
 }
 
 /// Who the holder is, if a client of this crate wrote it into its node.
-fn owner_in(data: &[u8], holder: &str) -> Option<HolderOwner> {
+pub(super) fn owner_in(data: &[u8], holder: &str) -> Option<HolderOwner> {
     let (line, _thread) = std::str::from_utf8(data).ok()?.split_once('\n')?;
     // From the end, because a label may have any words.
     let (front, host) = line.strip_prefix(holder)?.strip_prefix(' ')?.rsplit_once(" on ")?;
