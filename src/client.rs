@@ -260,7 +260,9 @@ impl LockClient {
     /// - *Over ZooKeeper* every directory below that of the URL that has nodes of holders as
     ///   Curator makes them, or permits. Not latches, which are four bytes in a node.
     ///
-    /// What is taken or given up meanwhile may be in the list or not.
+    /// What is taken or given up meanwhile may be in the list or not. While a slot of a cluster
+    /// moves that has a lock in it, the answer may be [`NotReady`](crate::ErrorKind::NotReady): ask
+    /// again.
     ///
     /// # Cost
     /// Redis: `SCAN` goes over all keys three times, 1000 at a time, which no other client notices,
@@ -283,7 +285,7 @@ impl LockClient {
     /// let client = leasehold::LockClient::in_memory();
     /// let _guard = client.lock("nightly:report")?;
     /// for lock in client.locks("nightly:*")? {
-    ///     println!("{lock}"); // "nightly:report" mutex held by ... for 12 s, its lease ends in 21 s
+    ///     println!("{lock}"); // "nightly:report" mutex held by ..., its lease ends in 21 s
     /// }
     /// # Ok::<(), leasehold::Error>(())
     /// ```

@@ -70,7 +70,9 @@ pub(super) fn holder_in(data: &[u8], node: &str) -> String {
             || text.split_once(':').is_some_and(|(client, number)| {
                 client.len() == 36 && client.is_ascii() && number.bytes().all(|byte| byte.is_ascii_digit())
             });
-        is_holder && names::is_of(node, &names::id_from(text, 0))
+        // Of a permit, its number is in the id.
+        let number = names::id_of(node).and_then(|id| u32::from_str_radix(id.get(19..23)?, 16).ok());
+        is_holder && names::is_of(node, &names::id_from(text, number.unwrap_or(0) & 0x3fff))
     };
     let id = text.filter(is_own).or_else(|| names::id_of(node)).unwrap_or(node);
     id.to_owned()

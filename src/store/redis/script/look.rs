@@ -74,6 +74,8 @@ struct Seen {
     is_written: bool,
     /// Whether every holder has the id and the count of one.
     looks_held: bool,
+    /// Whether every count is a number above zero.
+    has_counts: bool,
     holders: Vec<FoundHolder>,
     number: Option<i64>,
     token: Option<u64>,
@@ -101,7 +103,7 @@ impl Seen {
         if what == What::Number && number.is_none() {
             what = What::Else;
         }
-        let (mut is_written, mut looks_held, mut found) = (false, true, Vec::new());
+        let (mut is_written, mut looks_held, mut has_counts, mut found) = (false, true, true, Vec::new());
         for [field, value, left] in groups(holders.into_list()?)? {
             let (field, value) = (bytes(field)?, text(&value)?);
             if field == b"mode" {
@@ -109,6 +111,7 @@ impl Seen {
                 continue;
             }
             let count = value.parse::<u64>().ok().filter(|count| *count > 0);
+            has_counts &= count.is_some();
             looks_held &= count.is_some() && looks_like_a_holder(&field);
             let id = String::from_utf8_lossy(&field).into_owned();
             found.push(FoundHolder { id, count: count.unwrap_or(1), left: time_left(integer(&left)?) });
@@ -124,6 +127,7 @@ impl Seen {
             what,
             is_written,
             looks_held,
+            has_counts,
             holders: found,
             number,
             token: text(&token).and_then(|token| token.parse().ok()),
@@ -142,6 +146,7 @@ impl Seen {
             // A fenced value has that field, and no holder has this name.
             What::Lock if self.holders.iter().any(|holder| holder.id == "token") => None,
             What::Lock | What::ReadWrite if !by_name && !self.looks_held => None,
+            What::Lock | What::ReadWrite if !self.has_counts => None,
             What::Lock if is_queued => Some(Kind::Fair),
             What::Lock => Some(Kind::Mutex),
             What::ReadWrite if self.holders.is_empty() && !by_name => None,
