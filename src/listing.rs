@@ -241,8 +241,8 @@ impl LockReport {
         &self.queue
     }
 
-    /// A plain number that stands under the name: what a latch has left to count, the free permits of
-    /// a semaphore of which none is taken or of a counting semaphore, or something of another
+    /// A plain number under the name: what a latch has left to count, the free permits of a
+    /// semaphore of which none is taken or of a counting semaphore, or something of another
     /// program. Nothing there shows which; whoever uses the name knows.
     #[must_use]
     pub fn number(&self) -> Option<i64> {
