@@ -7,6 +7,7 @@ use crate::base::error::Result;
 use crate::base::node_status::NodeStatus;
 use crate::builder::Builder;
 use crate::fencing::FencedValue;
+use crate::listing::{self, LockReport, LockSummary};
 use crate::session::Shared;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
@@ -231,6 +232,81 @@ impl LockClient {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.shared)
+    }
+
+    /// What stands in the store under the [prefix](Builder::key_prefix) of this client, whichever
+    /// client or language it is of, sorted by name: for people who look for what hangs. It only
+    /// reads, and may be repeated.
+    ///
+    /// `pattern` is for the name without the prefix, as in a shell: `*` is any text, `?` one
+    /// character, `[a-z0]` one of these, `[^a-z]` none of these; a backslash makes the character
+    /// behind it plain. `*` is all.
+    ///
+    /// # What it lists
+    /// Only what nothing else looks like:
+    ///
+    /// - *In Redis* a lock is a hash with one field, which has the id of a holder (a UUID, a colon
+    ///   and more) and a number above zero. A read-write lock has besides a field `mode`, which is
+    ///   `read` or `write`. A fair lock that is free shows by its queue. A semaphore is a number
+    ///   with a sorted set of permits of 16 bytes beside it, so it shows while permits are
+    ///   taken; a latch, by itself a plain number, for a minute after an opening only, if it was
+    ///   set again. **Other latches and semaphores, and counting semaphores, are not listed:** they
+    ///   are numbers as any program may have them. [`inspect`](Self::inspect) has those by name.
+    ///   Names that this library [refuses](crate::guide::operations#names) are left out, and so are
+    ///   names that the user of the client may not read.
+    /// - *Over [several masters](crate::guide::redlock)*, the plain locks of each, and
+    ///   [on how many](LockSummary::masters) each stands.
+    /// - *In PostgreSQL and in memory*, everything that is held, waited for in a queue, or counts.
+    /// - *Over ZooKeeper* every directory below that of the URL that has nodes of holders as
+    ///   Curator makes them, or permits. Not latches, which are four bytes in a node.
+    ///
+    /// What is taken or given up meanwhile may be in the list or not. While a slot of a cluster
+    /// moves that has a lock in it, the answer may be [`NotReady`](crate::ErrorKind::NotReady): ask
+    /// again.
+    ///
+    /// # Cost
+    /// Redis: `SCAN` goes over all keys three times, 1000 at a time, which no other client notices,
+    /// and 100 locks are looked at in one request; of a cluster, primary after primary, of Redlock,
+    /// master after master. A pattern that only one name can match is looked up without `SCAN`.
+    /// PostgreSQL: one query for each 1000 names. ZooKeeper: each directory is listed. Each client
+    /// that holds something is asked for once, up to 256, to say who it is. Every single request
+    /// blocks for the I/O timeout at most; the whole call has no limit. The list stays in memory:
+    /// some hundred bytes for each lock.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a pattern that is none.
+    /// [`Denied`](crate::ErrorKind::Denied) when the user may not `SCAN`: the [ACL
+    /// rule](crate::guide::operations#acl-rule) of locks does not have it.
+    /// [`NoQuorum`](crate::ErrorKind::NoQuorum) when too few masters answer; otherwise when a
+    /// server cannot be asked: there is no list with holes.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = leasehold::LockClient::in_memory();
+    /// let _guard = client.lock("nightly:report")?;
+    /// for lock in client.locks("nightly:*")? {
+    ///     println!("{lock}"); // "nightly:report" mutex held by ..., its lease ends in 21 s
+    /// }
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn locks(&self, pattern: &str) -> Result<Vec<LockSummary>> {
+        listing::locks(&self.shared, pattern)
+    }
+
+    /// All that stands under one name, of whatever kind: who holds it, who waits in which order,
+    /// permits, counts, and the last fencing token. `None` if nothing stands there. It only reads,
+    /// and may be repeated. One round trip (over ZooKeeper two to four), and one for each client
+    /// that is asked who it is; to every master of Redlock.
+    ///
+    /// It tells more than [`locks`](Self::locks), because the name says that it is a lock: holders
+    /// may have ids of any form, and a plain number is [given](LockReport::number) as it is.
+    ///
+    /// # Errors
+    /// [`WrongType`](crate::ErrorKind::WrongType) for what is no lock, semaphore or latch;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that no lock can have;
+    /// otherwise as [`ReentrantMutex::holder`].
+    pub fn inspect(&self, name: &str) -> Result<Option<LockReport>> {
+        listing::inspect(&self.shared, name)
     }
 
     /// The random identity of this client: the first part of its holder ids in Redis.

@@ -164,6 +164,7 @@ pub mod fencing;
 pub mod guide;
 mod in_memory;
 pub mod interop;
+mod listing;
 mod session;
 mod snapshot;
 mod stats;
@@ -189,6 +190,7 @@ pub use builder::Builder;
 #[cfg(feature = "postgres")]
 pub use builder::POSTGRES_SCHEMA;
 pub use client::LockClient;
+pub use listing::{LockReport, LockSummary, LockWaiter};
 pub use snapshot::{Blocker, Deadlock, HoldInfo, Snapshot, ThreadInfo, WaitInfo};
 pub use stats::{NameStats, Stats};
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};

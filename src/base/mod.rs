@@ -9,6 +9,7 @@ pub(crate) mod deadline;
 pub(crate) mod error;
 pub(crate) mod escape;
 pub(crate) mod event;
+pub(crate) mod glob;
 pub(crate) mod histogram;
 pub(crate) mod holder;
 pub(crate) mod lease;

@@ -66,6 +66,7 @@
 //! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
 //!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than
 //!   0 needs `+select`.
+//! - [`LockClient::locks`](crate::LockClient::locks) needs `+scan`, for the user of whoever looks.
 //! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`; it also says what the sentinels'
 //!   own user needs.
 //! - [`Builder::cluster`](crate::Builder::cluster) needs `+cluster|slots +asking`, and for sharded

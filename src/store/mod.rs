@@ -5,6 +5,7 @@
 //! name, and [`UnknownOutcomes`]. What only some stores can do is a capability, which is requested
 //! when a handle is made.
 
+mod listing;
 pub(crate) mod memory;
 mod net;
 mod owners;
@@ -20,6 +21,7 @@ mod wake_ups;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
+pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 pub(crate) use owners::{Announced, LockStatus, OwnerStore};
 pub(crate) use unknown_outcomes::UnknownOutcomes;
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
@@ -375,6 +377,9 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     fn fence_statements(&self) -> Result<FenceStatements> {
         Err(Error::new(ErrorKind::Unsupported, NO_TRANSACTIONS))
     }
+
+    /// What stands in the store, for people.
+    fn listing(&self) -> &dyn ListingStore;
 
     /// Where clients say who they are, apart from their holds.
     fn owners(&self) -> Option<&dyn OwnerStore> {

@@ -9,7 +9,7 @@ use crate::base::lock_name::LockName;
 use crate::base::owner::{Announcement, HolderOwner};
 use crate::session::Shared;
 use crate::session::hold::Hold;
-use crate::store::LockStatus;
+use crate::store::{FoundHolder, LockStatus};
 
 /// Of so many other clients the owner is asked for: each costs a request.
 const MOST_LOOKUPS: usize = 16;
@@ -48,25 +48,9 @@ impl LockHolder {
     /// Asks who the holders are, which are other clients, one request for each.
     pub(crate) fn all_of(shared: &Arc<Shared>, name: &LockName, status: LockStatus) -> Vec<Self> {
         let LockStatus { ttl, holders, owners } = status;
-        let mut lookups = Lookups::new(shared);
-        let own = Hold::all_under(shared, &name.key);
-        let now = shared.clock.now();
-        let holder = |(id, hold_count): (String, u64)| {
-            let is_this_client = shared.id.owns(&id);
-            let (owner, held_for) = if is_this_client {
-                let is_it = |hold: &&Hold| client_and_number(hold.grant.holder.as_str()) == client_and_number(&id);
-                let since = own.iter().find(is_it).map(|hold| hold.grant.asked_at);
-                (shared.config.owner.clone(), since.map(|since| now.since(since)))
-            } else {
-                let beside = owners.iter().find(|(holder, _)| *holder == id).map(|(_, owner)| owner.clone());
-                match beside.filter(|_| shared.config.owner.is_some()) {
-                    Some(owner) => (Some(owner), None),
-                    None => lookups.owner_of(&id),
-                }
-            };
-            Self { id, hold_count, remaining: ttl, is_this_client, owner, held_for }
-        };
-        holders.into_iter().map(holder).collect()
+        let holder = |(id, count)| FoundHolder { id, count, left: ttl };
+        let holders = holders.into_iter().map(holder).collect();
+        Lookups::new(shared, MOST_LOOKUPS).holders(&name.key, holders, &owners)
     }
 
     /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id. Threads of one
@@ -134,7 +118,7 @@ impl fmt::Display for LockHolder {
 }
 
 /// As exact as people need it.
-fn rough(time: Duration) -> String {
+pub(crate) fn rough(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),
         seconds => format!("{seconds} s"),
@@ -142,16 +126,61 @@ fn rough(time: Duration) -> String {
 }
 
 /// Asks for each client once.
-struct Lookups<'s> {
-    shared: &'s Shared,
+pub(crate) struct Lookups<'s> {
+    shared: &'s Arc<Shared>,
     known: Vec<(String, Option<(Announcement, Duration)>)>,
+    most: usize,
     /// The server cannot be asked: nor can it for the others.
     is_over: bool,
 }
 
 impl<'s> Lookups<'s> {
-    fn new(shared: &'s Shared) -> Self {
-        Self { shared, known: Vec::new(), is_over: false }
+    pub(crate) fn new(shared: &'s Arc<Shared>, most: usize) -> Self {
+        Self { shared, known: Vec::new(), most, is_over: false }
+    }
+
+    /// The holders of what stands under a key. `owners`: those that the store has beside them.
+    pub(crate) fn holders(
+        &mut self,
+        key: &str,
+        holders: Vec<FoundHolder>,
+        owners: &[(String, HolderOwner)],
+    ) -> Vec<LockHolder> {
+        let own = Hold::all_under(self.shared, key);
+        let now = self.shared.clock.now();
+        let holder = |FoundHolder { id, count: hold_count, left: remaining }: FoundHolder| {
+            let of_permits = |hold: &Hold| hold.grant.holder.as_str() == id;
+            let is_it = |hold: &&Hold| {
+                of_permits(hold)
+                    || client_and_number(&id).is_some()
+                        && client_and_number(hold.grant.holder.as_str()) == client_and_number(&id)
+            };
+            let ours = own.iter().find(is_it);
+            let is_this_client = ours.is_some() || self.shared.id.owns(&id);
+            let (owner, held_for) = if is_this_client {
+                (self.shared.config.owner.clone(), ours.map(|hold| now.since(hold.grant.asked_at)))
+            } else {
+                self.owner_beside(&id, owners)
+            };
+            LockHolder { id, hold_count, remaining, is_this_client, owner, held_for }
+        };
+        holders.into_iter().map(holder).collect()
+    }
+
+    /// Who it is, and for how long it has held what it holds.
+    pub(crate) fn owner_beside(
+        &mut self,
+        id: &str,
+        owners: &[(String, HolderOwner)],
+    ) -> (Option<HolderOwner>, Option<Duration>) {
+        if self.shared.id.owns(id) {
+            return (self.shared.config.owner.clone(), None);
+        }
+        let beside = owners.iter().find(|(holder, _)| *holder == id).map(|(_, owner)| owner.clone());
+        match beside.filter(|_| self.shared.config.owner.is_some()) {
+            Some(owner) => (Some(owner), None),
+            None => self.owner_of(id),
+        }
     }
 
     fn owner_of(&mut self, holder: &str) -> (Option<HolderOwner>, Option<Duration>) {
@@ -171,7 +200,7 @@ impl<'s> Lookups<'s> {
     }
 
     fn look_up(&mut self, client: &str) -> Option<(Announcement, Duration)> {
-        if self.is_over || self.known.len() == MOST_LOOKUPS {
+        if self.is_over || self.known.len() >= self.most {
             self.is_over = true;
             return None;
         }

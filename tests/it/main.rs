@@ -18,6 +18,7 @@ mod fencing_sql;
 mod golden;
 mod kinds;
 mod latch;
+mod listing;
 mod loss;
 mod loss_reasons;
 #[cfg(feature = "testing")]

@@ -11,6 +11,7 @@ mod fair;
 pub(crate) mod faults;
 mod fence;
 mod keep;
+mod listing;
 mod multi;
 mod mutex;
 mod owners;
@@ -40,9 +41,9 @@ use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::{
-    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, HandedOver,
-    HoldCounts, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed,
-    Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, Found, HandedOver,
+    HoldCounts, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal,
+    Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes, Wanted,
 };
 
 /// The node's address in [`LockStore::nodes`].
@@ -216,6 +217,10 @@ impl LockStore for MemoryStore {
         Ok(self)
     }
 
+    fn listing(&self) -> &dyn ListingStore {
+        self
+    }
+
     fn owners(&self) -> Option<&dyn OwnerStore> {
         Some(self)
     }
@@ -266,6 +271,16 @@ impl CountStore for MemoryStore {
 
     fn counted(&self, name: &LockName) -> Result<(i64, i64)> {
         self.ask_freely(Operation::Inspect, |state, now| state.counted(name, now))
+    }
+}
+
+impl ListingStore for MemoryStore {
+    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+        self.ask_freely(Operation::Inspect, |state, now| Ok(state.list(wanted, now)))
+    }
+
+    fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
+        self.ask_freely(Operation::Inspect, |state, now| state.look_at(name, now))
     }
 }
 

@@ -77,6 +77,11 @@ impl State {
         }
     }
 
+    /// All names, also those where everything has expired.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.entries.keys().chain(self.queues.keys())
+    }
+
     pub(super) fn insert(&mut self, key: &Arc<str>, entry: Entry, now: Moment) {
         if self.entries.len() + self.queues.len() + self.markers.len() >= self.sweep_at {
             self.sweep(now);

@@ -4,6 +4,7 @@
 mod background;
 mod capabilities;
 mod owners;
+mod listing;
 mod places;
 mod requests;
 mod schema;
@@ -34,9 +35,9 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::resolve::resolve_first;
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStatements, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore,
-    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo,
-    UnknownOutcomes,
+    Acquire, Acquired, CountStore, FenceStatements, FenceStore, HandedOver, HoldCounts, ListingStore, LockStatus,
+    LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender,
+    Undo, UnknownOutcomes,
 };
 
 /// When to try again whose row another transaction has locked: it was fenced, mostly.
@@ -294,6 +295,10 @@ impl LockStore for PostgresStore {
 
     fn fence_statements(&self) -> Result<FenceStatements> {
         Ok(sql::FENCE)
+    }
+
+    fn listing(&self) -> &dyn ListingStore {
+        self
     }
 
     fn owners(&self) -> Option<&dyn OwnerStore> {

@@ -1,4 +1,5 @@
-//! The statements: each is one call of a function in the schema `leasehold_v1`.
+//! The statements: each is one call of a function in the schema `leasehold_v1`, but for the one
+//! that lists what stands.
 
 use super::wire::Statement;
 use crate::store::FenceStatements;
@@ -50,6 +51,16 @@ statements! {
     ANNOUNCE = 23: "SELECT leasehold_v1.announce($1, $2, $3)";
     WITHDRAW = 24: "SELECT leasehold_v1.withdraw($1)";
     ANNOUNCED = 25: "SELECT owner, ms FROM leasehold_v1.announced($1)";
+    // Not a function: so it also runs where an earlier release has installed the schema.
+    LIST = 26: "WITH page AS MATERIALIZED (SELECT * FROM leasehold.lock WHERE name >= $1 AND name > $2 ORDER BY name LIMIT $3::bigint) \
+                SELECT name, 0 AS part, kind::text, holder, level, \
+                CASE WHEN ends > clock_timestamp() THEN leasehold_v1.ms(ends - clock_timestamp()) END, \
+                number, token, (barred > clock_timestamp())::int, 0::bigint AS place FROM page \
+                UNION ALL SELECT s.name, 1, NULL, s.holder, s.level, leasehold_v1.ms(s.ends - clock_timestamp()), NULL, NULL, NULL, 0 \
+                FROM page JOIN leasehold.share s USING (name) WHERE s.ends > clock_timestamp() \
+                UNION ALL SELECT w.name, 2, NULL, w.holder, 0, leasehold_v1.ms(w.deadline - clock_timestamp()), NULL, NULL, NULL, w.place \
+                FROM page JOIN leasehold.waiter w USING (name) WHERE w.deadline > clock_timestamp() \
+                ORDER BY name, part, place, holder";
 }
 
 #[cfg(test)]

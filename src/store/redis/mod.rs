@@ -6,6 +6,7 @@ mod cluster;
 mod hand_over;
 pub(crate) mod keys;
 mod kinds;
+pub(crate) mod listing;
 mod multi;
 mod owners;
 mod renewals;
@@ -39,8 +40,8 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore, OwnerStore,
-    QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore, MultiStore,
+    OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// The settings of a client of one server.
@@ -278,6 +279,10 @@ impl LockStore for RedisStore {
 
     fn moves(&self) -> u64 {
         self.servers.as_one().map_or(0, Server::moves)
+    }
+
+    fn listing(&self) -> &dyn ListingStore {
+        self
     }
 
     fn owners(&self) -> Option<&dyn OwnerStore> {

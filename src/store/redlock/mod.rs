@@ -5,6 +5,7 @@
 //! and a majority knows a grant's fencing token before the holder does ([`acquire`]).
 
 mod acquire;
+mod listing;
 mod node;
 mod node_set;
 mod owners;
@@ -39,8 +40,8 @@ use crate::store::redis::keys::check_name;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStore, Granted, HandedOver, HoldCounts, LockStatus, LockStore, MultiStore,
-    OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, FenceStore, Granted, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,
+    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// After so many rounds in which no contender got a majority, the call reports the lock as busy.
@@ -290,6 +291,10 @@ impl LockStore for RedlockStore {
 
     fn fence(&self) -> Result<&dyn FenceStore> {
         Err(unsupported("a fenced value"))
+    }
+
+    fn listing(&self) -> &dyn ListingStore {
+        self
     }
 
     fn owners(&self) -> Option<&dyn OwnerStore> {

@@ -63,21 +63,23 @@ impl ZooKeeperStore {
 
 /// The id of a holder: what a client of this crate wrote into its node, otherwise the id in the
 /// node's name, or the whole name.
-fn holder_in(data: &[u8], node: &str) -> String {
+pub(super) fn holder_in(data: &[u8], node: &str) -> String {
     let text = std::str::from_utf8(data).ok().and_then(|text| text.split(' ').next());
     let is_own = |text: &&str| {
         let is_holder = text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
             || text.split_once(':').is_some_and(|(client, number)| {
                 client.len() == 36 && client.is_ascii() && number.bytes().all(|byte| byte.is_ascii_digit())
             });
-        is_holder && names::is_of(node, &names::id_from(text, 0))
+        // Of a permit, its number is in the id.
+        let number = names::id_of(node).and_then(|id| u32::from_str_radix(id.get(19..23)?, 16).ok());
+        is_holder && names::is_of(node, &names::id_from(text, number.unwrap_or(0) & 0x3fff))
     };
     let id = text.filter(is_own).or_else(|| names::id_of(node)).unwrap_or(node);
     id.to_owned()
 }
 
 /// Who the holder is, if a client of this crate wrote it into its node.
-fn owner_in(data: &[u8], holder: &str) -> Option<HolderOwner> {
+pub(super) fn owner_in(data: &[u8], holder: &str) -> Option<HolderOwner> {
     let (line, _thread) = std::str::from_utf8(data).ok()?.split_once('\n')?;
     // From the end, because a label may have any words.
     let (front, host) = line.strip_prefix(holder)?.strip_prefix(' ')?.rsplit_once(" on ")?;

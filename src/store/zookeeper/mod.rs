@@ -11,6 +11,7 @@ mod directories;
 mod inspect;
 mod latches;
 mod lease;
+mod listing;
 mod locks;
 mod multi;
 mod names;
@@ -40,8 +41,8 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::base::owner::HolderOwner;
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStore, HandedOver, LockStatus, LockStore, MultiStore, QueueStore, Release,
-    Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, FenceStore, HandedOver, ListingStore, LockStatus, LockStore, MultiStore, QueueStore,
+    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// What only a client of ZooKeeper can be told by its user.
@@ -232,6 +233,10 @@ impl LockStore for ZooKeeperStore {
             "fenced values are kept in Redis; over ZooKeeper, compare the fencing token at the resource, see the module \
              fencing",
         ))
+    }
+
+    fn listing(&self) -> &dyn ListingStore {
+        self
     }
 
     fn close(&self) {

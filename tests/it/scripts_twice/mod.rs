@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use redis::{RedisResult, Value};
 
 use self::keep::KEEP;
-use self::tables::{CLIENT, COUNTS, FAIR, LATCH, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN};
+use self::tables::{CLIENT, COUNTS, FAIR, LATCH, LOOK, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN};
 use crate::rig::{Bench, Content, MILLIS, Picture, Server, kilo, scripts};
 
 /// Three leasehold holders, and a Redisson holder: the version of its UUID is 4.
@@ -344,6 +344,7 @@ fn every_call_of_a_run_twice_in_every_state() {
 #[test]
 fn looking_at_a_client_changes_nothing() {
     every_call_twice(&CLIENT);
+    every_call_twice(&LOOK);
 }
 
 #[test]
@@ -471,7 +472,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
 #[test]
 fn no_script_is_left_out() {
     let plain = [include_str!("../scripts/mod.rs"), include_str!("../scripts/renew_probe_fence.rs")].concat();
-    let calls = [&FAIR, &RUN, &KEEP, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH, &CLIENT]
+    let calls = [&FAIR, &RUN, &KEEP, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH, &CLIENT, &LOOK]
         .map(|primitive| primitive.calls)
         .concat();
     let all = scripts();

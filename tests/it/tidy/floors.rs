@@ -10,7 +10,7 @@ const FLOORS: [&[&str]; 6] = [
     &["background"],
     &["session"],
     &["sync", "fencing"],
-    &["client", "builder", "in_memory", "testing", "interop", "guide", "stats", "snapshot"],
+    &["client", "builder", "in_memory", "testing", "interop", "guide", "stats", "snapshot", "listing"],
 ];
 
 /// Where the `redis` crate may be seen: what reads its URLs and what computes a script's

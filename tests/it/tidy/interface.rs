@@ -48,6 +48,9 @@ fn send_and_sync_are_promised() {
     both::<CountingPermit>();
     both::<HolderOwner>();
     both::<LockHolder>();
+    both::<LockSummary>();
+    both::<LockReport>();
+    both::<LockWaiter>();
     both::<Box<dyn Listener>>();
     borrowing::<LockInfo<'_>>();
     both::<Primitive>();

@@ -67,6 +67,14 @@ impl Cluster {
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::NotReady, "no node of the cluster has slots yet")))
     }
 
+    /// All primaries, as the nodes tell them now.
+    pub(crate) fn primaries_now(&self) -> Result<Vec<Route>> {
+        self.refresh(self.version(), None)?;
+        let map = self.map.read();
+        let route = |primary| Route { primary, asking: false, version: map.version };
+        Ok(map.primaries().into_iter().map(route).collect())
+    }
+
     pub(super) fn io_timeout(&self) -> Duration {
         self.foreground.io_timeout
     }

@@ -44,6 +44,7 @@ macro_rules! for_each_script {
             REDLOCK_LOOK = "redlock_look" => Shape::status(1);
             REDLOCK_ADMIT = "redlock_admit" => Shape::Number;
             CLIENT_LOOK = "client_look" => Shape::List;
+            NAME_LOOK = "name_look" => Shape::List;
             CONNECT_PROBE = "connect_probe" => Shape::Any;
             FENCE_CLAIM = "fence_claim" => Shape::Status { top: 1, least: 1, most: 2, fresh: false };
             FENCE_WRITE = "fence_write" => Shape::Status { top: 1, least: 1, most: 2, fresh: false };

@@ -10,6 +10,7 @@ mod fence;
 mod handshake;
 mod inspect;
 mod lock;
+mod look;
 mod multi;
 mod redlock;
 
@@ -23,6 +24,7 @@ pub(crate) use self::lock::{
     Family, WaiterTimeouts, acquire, acquire_answer, pass_on, passed_on_answer, release, release_answer, renew,
     renew_answers,
 };
+pub(crate) use self::look::{look, look_answer};
 pub(crate) use self::multi::{acquire_all, acquire_all_answer, release_all, release_all_answer};
 pub(crate) use self::redlock::{
     Memory, NodeReply, acquire_on_node, acquire_on_node_answer, admit, admit_answer, inspect_node, inspect_node_answer,

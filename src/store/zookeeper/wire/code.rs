@@ -8,6 +8,7 @@ pub(crate) struct Code(pub(crate) i32);
 impl Code {
     pub(crate) const OK: Self = Self(0);
     pub(crate) const NO_NODE: Self = Self(-101);
+    pub(crate) const NO_AUTH: Self = Self(-102);
     pub(crate) const BAD_VERSION: Self = Self(-103);
     pub(crate) const NODE_EXISTS: Self = Self(-110);
     pub(crate) const NOT_EMPTY: Self = Self(-111);

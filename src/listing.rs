@@ -1,0 +1,324 @@
+//! What stands in the store, whoever it is of: for people who look at it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::{Error, Result};
+use crate::base::glob::Glob;
+use crate::base::lock_name::{Kind, LockName};
+use crate::base::owner::HolderOwner;
+use crate::base::primitive::Primitive;
+use crate::fencing::FencingToken;
+use crate::session::Shared;
+use crate::stats::shortened;
+use crate::store::{Found, FoundWaiter, Wanted};
+use crate::sync::lock_holder::{LockHolder, Lookups, rough};
+
+/// Of so many other clients it is asked who they are, for a whole list.
+const MOST_LOOKUPS: usize = 256;
+
+/// Something that stands under a name. Made by [`LockClient::locks`](crate::LockClient::locks) and
+/// as a part of a [`LockReport`].
+///
+/// `Display` writes one line: `"report" mutex held by billing-7 (pid 4711 on host-a) for 12 s, its
+/// lease ends in 21 s; 3 wait`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockSummary {
+    name: String,
+    primitive: Primitive,
+    holders: Vec<LockHolder>,
+    waiting: Option<u64>,
+    number: Option<i64>,
+    masters: Option<(u32, u32)>,
+}
+
+/// Who waits for a lock: a place in its queue, part of a [`LockReport`].
+///
+/// `Display` writes it as `billing-8 (pid 4712 on host-b)`, or as its id where it is not known who
+/// that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockWaiter {
+    id: String,
+    remaining: Option<Duration>,
+    is_this_client: bool,
+    owner: Option<HolderOwner>,
+}
+
+/// All that stands under one name. Made by [`LockClient::inspect`](crate::LockClient::inspect).
+///
+/// `Display` writes several lines, for a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockReport {
+    name: String,
+    locks: Vec<LockSummary>,
+    queue: Vec<LockWaiter>,
+    number: Option<i64>,
+    last_token: Option<FencingToken>,
+}
+
+impl LockSummary {
+    /// `None`: a number that nothing shows the kind of.
+    fn of(lookups: &mut Lookups<'_>, name: &str, found: &Found) -> Option<Self> {
+        Some(Self {
+            name: name.to_owned(),
+            primitive: found.kind?.into(),
+            holders: lookups.holders(&found.key, found.holders.clone(), &found.owners),
+            waiting: found.waiting,
+            number: found.number,
+            masters: found.masters,
+        })
+    }
+
+    /// The name, without the [prefix](crate::Builder::key_prefix) of the client.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is. A fair lock shows as [`Mutex`](Primitive::Mutex) while nobody waits for it, and
+    /// over ZooKeeper always, because until then the two are the same in the store. The locks of a
+    /// multi-lock are each a `Mutex`. A read-write lock shows as [`Write`](Primitive::Write) or
+    /// [`Read`](Primitive::Read), as it is held.
+    #[must_use]
+    pub fn primitive(&self) -> Primitive {
+        self.primitive
+    }
+
+    /// Who holds it, in no order; at most 1000. Of a semaphore, each acquisition: its
+    /// [id](LockHolder::id) is that of its [`PermitId`](crate::PermitId), or Java's id of one
+    /// permit, and its [hold count](LockHolder::hold_count) says how many permits it has. Nothing
+    /// says whose permits they are, but for those of the client that asks. Empty for latches and
+    /// counting semaphores, which nobody holds, and for what is free.
+    #[must_use]
+    pub fn holders(&self) -> &[LockHolder] {
+        &self.holders
+    }
+
+    /// When the last of its holders loses it unless it renews its lease. `None` without holders,
+    /// for one that never expires, and over ZooKeeper, where holds end with sessions.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        let all: Option<Vec<Duration>> = self.holders.iter().map(LockHolder::remaining).collect();
+        all?.into_iter().max()
+    }
+
+    /// How many wait, as far as the store knows that: of fair locks, and over ZooKeeper of all. Of
+    /// a read-write lock 1 means that writers wait, however many.
+    #[must_use]
+    pub fn waiting(&self) -> Option<u64> {
+        self.waiting
+    }
+
+    /// Of a semaphore, how many permits are free; of a latch, what is left to count.
+    #[must_use]
+    pub fn number(&self) -> Option<i64> {
+        self.number
+    }
+
+    /// Of a semaphore, how many permits its [holders](Self::holders) have; of anything else, how
+    /// many holders there are.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        match self.primitive {
+            Primitive::Semaphore => self.holders.iter().map(LockHolder::hold_count).sum(),
+            _ => self.holders.len() as u64,
+        }
+    }
+
+    /// Over [several masters](crate::guide::redlock): on how many of them it stands, and how many
+    /// there are. On fewer than a majority it is no lock, but what one has left: it ends with its
+    /// lease.
+    #[must_use]
+    pub fn masters(&self) -> Option<(u32, u32)> {
+        self.masters
+    }
+
+    fn write_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.primitive, self.number) {
+            (Primitive::Latch, Some(left)) => write!(f, " {left} left to count")?,
+            (Primitive::Semaphore, Some(free)) => write!(f, " {free} free, {} taken", self.taken())?,
+            (_, Some(free)) => write!(f, " {free} free")?,
+            (_, None) if self.holders.is_empty() => write!(f, " free")?,
+            (_, None) => {}
+        }
+        if let Some((masters, all)) = self.masters {
+            write!(f, " (on {masters} of {all} masters)")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LockSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" {}", shortened(&self.name, 60), self.primitive)?;
+        match (&self.holders[..], self.number) {
+            ([first, rest @ ..], None) => {
+                write!(f, " {first}")?;
+                if !rest.is_empty() {
+                    write!(f, ", and {} more", rest.len())?;
+                }
+            }
+            _ => {}
+        }
+        self.write_rest(f)?;
+        match self.waiting {
+            None | Some(0) => Ok(()),
+            Some(1) if self.primitive == Primitive::Read => write!(f, "; a writer waits"),
+            Some(waiting) => write!(f, "; {waiting} wait"),
+        }
+    }
+}
+
+impl LockWaiter {
+    fn of(lookups: &mut Lookups<'_>, shared: &Shared, waiter: FoundWaiter, found: &Found) -> Self {
+        let FoundWaiter { id, left } = waiter;
+        let (owner, _) = lookups.owner_beside(&id, &found.owners);
+        Self { is_this_client: shared.id.owns(&id), owner, remaining: left, id }
+    }
+
+    /// The id that it will hold the lock with: as [`LockHolder::id`].
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// When its place counts as given up unless it asks again, which it does as long as it lives:
+    /// zero for one that is dead. `None` over ZooKeeper, where its place ends with its session.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+
+    /// Whether it is the client that asks.
+    #[must_use]
+    pub fn is_this_client(&self) -> bool {
+        self.is_this_client
+    }
+
+    /// Who it says it is, as [`LockHolder::owner`]. A client that holds nothing says nothing.
+    #[must_use]
+    pub fn owner(&self) -> Option<&HolderOwner> {
+        self.owner.as_ref()
+    }
+}
+
+impl fmt::Display for LockWaiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.owner {
+            Some(owner) => write!(f, "{owner}")?,
+            None => write!(f, "{}", shortened(&self.id, 80))?,
+        }
+        match self.remaining {
+            Some(Duration::ZERO) => write!(f, ", silent for so long that its place counts as given up"),
+            Some(remaining) => write!(f, ", its place ends in {}", rough(remaining)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl LockReport {
+    /// The name that was asked for.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What stands there, as a rule one thing. Empty for a [number](Self::number) that nothing
+    /// shows the kind of.
+    #[must_use]
+    pub fn locks(&self) -> &[LockSummary] {
+        &self.locks
+    }
+
+    /// Who waits, the next one first; at most 1000. As far as the store knows it:
+    /// [`waiting`](LockSummary::waiting).
+    #[must_use]
+    pub fn queue(&self) -> &[LockWaiter] {
+        &self.queue
+    }
+
+    /// A plain number under the name: what a latch has left to count, the free permits of a
+    /// semaphore of which none is taken or of a counting semaphore, or something of another
+    /// program. Nothing there shows which; whoever uses the name knows.
+    #[must_use]
+    pub fn number(&self) -> Option<i64> {
+        self.number
+    }
+
+    /// The last fencing token that was given for the name, also to one who no longer holds it.
+    /// `None` where none was, over several masters, over ZooKeeper and in memory, which keep no
+    /// counter for each name. It may be ahead of the holder's:
+    /// [`keep_token`](crate::ReentrantMutex::keep_token) says why.
+    #[must_use]
+    pub fn last_token(&self) -> Option<FencingToken> {
+        self.last_token
+    }
+}
+
+impl fmt::Display for LockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", shortened(&self.name, 60))?;
+        if let Some(number) = self.number {
+            write!(f, "\n  the number {number}: of a latch or of a semaphore, which nothing here shows")?;
+        }
+        for lock in &self.locks {
+            write!(f, "\n  {}", lock.primitive)?;
+            lock.write_rest(f)?;
+            for holder in &lock.holders {
+                write!(f, "\n    {holder}")?;
+                if holder.hold_count() > 1 {
+                    write!(f, " (x{})", holder.hold_count())?;
+                }
+            }
+            match lock.waiting {
+                Some(1) if lock.primitive == Primitive::Read => write!(f, "\n    a writer waits")?,
+                Some(waiting @ 1..) => write!(f, "\n    {waiting} wait")?,
+                _ => {}
+            }
+        }
+        for (place, waiter) in self.queue.iter().enumerate() {
+            write!(f, "\n    {}. {waiter}", place + 1)?;
+        }
+        self.last_token.map_or(Ok(()), |token| write!(f, "\n  last fencing token {}", token.get()))
+    }
+}
+
+/// What [`LockClient::locks`](crate::LockClient::locks) does.
+pub(crate) fn locks(shared: &Arc<Shared>, pattern: &str) -> Result<Vec<LockSummary>> {
+    shared.check_usable()?;
+    let wanted = Wanted { prefix: shared.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
+    let found = shared.store.listing().list(&wanted)?;
+    let mut lookups = Lookups::new(shared, MOST_LOOKUPS);
+    let summary = |one: &Found| LockSummary::of(&mut lookups, wanted.name_of(&one.key)?, one);
+    Ok(found.iter().filter_map(summary).collect())
+}
+
+/// What [`LockClient::inspect`](crate::LockClient::inspect) does.
+pub(crate) fn inspect(shared: &Arc<Shared>, name: &str) -> Result<Option<LockReport>> {
+    let for_name = |e: Error| e.for_name(name);
+    shared.check_usable().map_err(for_name)?;
+    let lock_name = LockName::new(&shared.config.key_prefix, name, Kind::Mutex)?;
+    shared.store.check(&lock_name).map_err(for_name)?;
+    let found = shared.store.listing().look_at(&lock_name).map_err(for_name)?;
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let mut lookups = Lookups::new(shared, MOST_LOOKUPS);
+    let mut report = LockReport {
+        name: name.to_owned(),
+        locks: Vec::new(),
+        queue: Vec::new(),
+        number: found.iter().filter(|one| one.kind.is_none()).find_map(|one| one.number),
+        last_token: found.iter().find_map(|one| one.token).map(FencingToken::new),
+    };
+    for one in &found {
+        report.locks.extend(LockSummary::of(&mut lookups, name, one));
+        let waiters = one.queue.iter().cloned();
+        report.queue.extend(waiters.map(|waiter| LockWaiter::of(&mut lookups, shared, waiter, one)));
+    }
+    Ok(Some(report))
+}

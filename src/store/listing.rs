@@ -1,0 +1,90 @@
+//! What stands in a store, for people who look at it.
+
+use std::time::Duration;
+
+use crate::base::error::Result;
+use crate::base::glob::Glob;
+use crate::base::lock_name::{Kind, LockName};
+use crate::base::owner::HolderOwner;
+
+/// Of so many holders, and so many waiters, each is named.
+pub(crate) const MOST_LISTED: usize = 1000;
+
+/// Which names to list.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// Of the client: names without it are not its own.
+    pub(crate) prefix: String,
+    pub(crate) pattern: Glob,
+}
+
+impl Wanted {
+    /// The name, if it is wanted.
+    pub(crate) fn name_of<'k>(&self, key: &'k str) -> Option<&'k str> {
+        key.strip_prefix(&*self.prefix).filter(|name| !name.is_empty() && self.pattern.matches(name))
+    }
+}
+
+/// One thing that stands under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The name with the prefix.
+    pub(crate) key: String,
+    /// `None`: a number that may be of several kinds.
+    pub(crate) kind: Option<Kind>,
+    pub(crate) holders: Vec<FoundHolder>,
+    /// Who some of them, or of those who wait, are, where the store has that beside them.
+    pub(crate) owners: Vec<(String, HolderOwner)>,
+    /// How many wait, where the store knows it, and the first of them in order.
+    pub(crate) waiting: Option<u64>,
+    pub(crate) queue: Vec<FoundWaiter>,
+    /// Of a latch, what is left to count; of a semaphore, the free permits.
+    pub(crate) number: Option<i64>,
+    /// The fencing token that was given last.
+    pub(crate) token: Option<u64>,
+    /// On how many of how many masters it stands, where there are several.
+    pub(crate) masters: Option<(u32, u32)>,
+}
+
+impl Found {
+    pub(crate) fn new(key: &str, kind: Kind) -> Self {
+        Self {
+            key: key.to_owned(),
+            kind: Some(kind),
+            holders: Vec::new(),
+            owners: Vec::new(),
+            waiting: None,
+            queue: Vec::new(),
+            number: None,
+            token: None,
+            masters: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FoundHolder {
+    pub(crate) id: String,
+    /// Of a lock, its hold count; of a semaphore, how many permits.
+    pub(crate) count: u64,
+    /// Until its lease ends; `None` if that is unlimited or unknown.
+    pub(crate) left: Option<Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FoundWaiter {
+    pub(crate) id: String,
+    /// Until its place counts as given up, unless it asks again; `None` if unknown.
+    pub(crate) left: Option<Duration>,
+}
+
+/// Only reads, so that every call may be repeated.
+pub(crate) trait ListingStore {
+    /// All that the store can tell from other data, in the order of the keys, each key once for
+    /// each kind. Several requests, each as long as one round trip.
+    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>>;
+
+    /// Whatever stands under the name, of any kind. One round trip, or one to each of several
+    /// servers.
+    fn look_at(&self, name: &LockName) -> Result<Vec<Found>>;
+}

@@ -1,0 +1,130 @@
+//! What stands in the tables, page by page.
+
+use std::time::Duration;
+
+use super::PostgresStore;
+use super::requests::{integer, text, unexpected};
+use super::sql::LIST;
+use super::wire::{Request, Row};
+use crate::base::error::Result;
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
+
+/// Names in one page.
+const PAGE: u32 = 1000;
+
+/// A row of a name, and the shares and places that belong to it.
+#[derive(Default)]
+struct Name {
+    key: String,
+    kind: String,
+    /// Of the exclusive hold.
+    holder: Option<FoundHolder>,
+    number: Option<i64>,
+    token: Option<u64>,
+    writer_waits: bool,
+    shares: Vec<FoundHolder>,
+    queue: Vec<FoundWaiter>,
+}
+
+impl Name {
+    /// `None`: it is at rest.
+    fn found(self) -> Option<Found> {
+        let Self { key, kind, holder, number, token, writer_waits, mut shares, mut queue } = self;
+        let length = queue.len() as u64;
+        queue.truncate(MOST_LISTED);
+        let found = |kind| Found { token: token.filter(|token| *token > 0), ..Found::new(&key, kind) };
+        let waiting = writer_waits.then_some(1);
+        Some(match &*kind {
+            "x" if length > 0 => {
+                Found { holders: holder.into_iter().collect(), waiting: Some(length), queue, ..found(Kind::Fair) }
+            }
+            "x" => Found { holders: vec![holder?], ..found(Kind::Mutex) },
+            "r" => {
+                let is_written = holder.is_some();
+                let writer = holder.map(|one| FoundHolder { id: one.id + ":write", ..one });
+                let holders: Vec<FoundHolder> = writer.into_iter().chain(shares).take(MOST_LISTED).collect();
+                if holders.is_empty() {
+                    return None;
+                }
+                Found { holders, waiting, ..found(if is_written { Kind::Write } else { Kind::Read }) }
+            }
+            "s" => {
+                let taken: u64 = shares.iter().map(|share| share.count).sum();
+                let free = number?.saturating_sub(i64::try_from(taken).unwrap_or(i64::MAX));
+                shares.truncate(MOST_LISTED);
+                Found { holders: shares, number: Some(free), token: None, ..found(Kind::Semaphore) }
+            }
+            "c" => Found { number: Some(number?), token: None, ..found(Kind::CountingSemaphore) },
+            // Its token says when it was last opened.
+            "l" => Found { number: Some(number?), token: None, ..found(Kind::Latch) },
+            _ => return None,
+        })
+    }
+}
+
+fn names(rows: &[Row]) -> Result<Vec<Name>> {
+    let mut names: Vec<Name> = Vec::new();
+    for row in rows {
+        let bad = || unexpected("a list", None);
+        let key = text(row, 0).ok_or_else(bad)?;
+        let left = integer(row, 5).map(|millis| Duration::from_millis(millis.unsigned_abs()));
+        let holder = || FoundHolder {
+            id: text(row, 3).unwrap_or_default().to_owned(),
+            count: integer(row, 4).unwrap_or(0).unsigned_abs(),
+            left,
+        };
+        match integer(row, 1) {
+            Some(0) => names.push(Name {
+                key: key.to_owned(),
+                kind: text(row, 2).ok_or_else(bad)?.to_owned(),
+                holder: (text(row, 3).is_some() && left.is_some()).then(holder),
+                number: integer(row, 6),
+                token: integer(row, 7).map(i64::unsigned_abs),
+                writer_waits: integer(row, 8) == Some(1),
+                ..Name::default()
+            }),
+            Some(part @ (1 | 2)) => {
+                // The row of the name comes first.
+                let name = names.last_mut().filter(|name| name.key == key).ok_or_else(bad)?;
+                if part == 1 {
+                    name.shares.push(holder());
+                } else {
+                    name.queue.push(FoundWaiter { id: holder().id, left });
+                }
+            }
+            _ => return Err(bad()),
+        }
+    }
+    Ok(names)
+}
+
+impl PostgresStore {
+    /// The names from `from` on that come behind `after`.
+    fn page(&self, from: &str, after: &str, most: u32) -> Result<Vec<Name>> {
+        let request = Request::new(&LIST).arg(from).arg(after).number(most);
+        names(&self.server.ask_freely(&request)?.rows.map_err(|e| e.to_error())?)
+    }
+}
+
+impl ListingStore for PostgresStore {
+    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+        let (mut all, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = self.page(&wanted.prefix, &after, PAGE)?;
+            let is_last = page.len() < PAGE as usize;
+            let Some(last) = page.last().map(|name| name.key.clone()) else { return Ok(all) };
+            all.extend(page.into_iter().filter(|name| wanted.name_of(&name.key).is_some()).filter_map(Name::found));
+            // They are in the order of their bytes: behind those with the prefix none has it.
+            if is_last || !last.starts_with(&wanted.prefix) {
+                return Ok(all);
+            }
+            after = last;
+        }
+    }
+
+    fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
+        let row = self.page(&name.key, "", 1)?.into_iter().find(|row| *row.key == *name.key);
+        Ok(row.and_then(Name::found).into_iter().collect())
+    }
+}

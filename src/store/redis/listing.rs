@@ -1,0 +1,212 @@
+//! What stands in Redis: found by SCAN, page by page, and looked at by one script for each name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::keys::{check_name, is_reserved};
+use super::script::{look, look_answer};
+use super::server::Server;
+use super::wire::{Connection, Failure, Reply, Request, Shape, fail_on_error};
+use super::{RedisStore, slot_of};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::lock_name::{Kind, LockName};
+use crate::store::{Found, ListingStore, LockStore, Wanted};
+
+/// How many keys of a server one SCAN goes over: some hundred microseconds of the server's time.
+const PAGE: &str = "1000";
+/// How many names are looked at in one write.
+const LOOKS: usize = 100;
+
+/// What a server says to several requests.
+pub(crate) type Exchange<'a> = dyn FnMut(&[Request]) -> Result<Vec<Reply>> + 'a;
+
+/// What is looked for on a server: keys with a pattern and a type.
+struct Family {
+    pattern: String,
+    value: &'static str,
+    /// The name that the key belongs to.
+    name_of: fn(&str) -> Option<&str>,
+}
+
+/// A lock shows by its hash; a fair lock that is free, by its queue; a semaphore, by its permits.
+fn families(wanted: &Wanted) -> [Family; 3] {
+    let prefix: String = wanted.prefix.chars().map(plain).collect();
+    let names = prefix + &wanted.pattern.widened(plain);
+    [
+        Family { pattern: names, value: "hash", name_of: |key| Some(key) },
+        Family {
+            pattern: "redisson_lock_queue:*".to_owned(),
+            value: "list",
+            name_of: |key| untagged(key.strip_prefix("redisson_lock_queue:")?),
+        },
+        Family {
+            pattern: "*:timeout".to_owned(),
+            value: "zset",
+            name_of: |key| untagged(key.strip_suffix(":timeout")?),
+        },
+    ]
+}
+
+/// A character that means itself in a pattern of SCAN.
+fn plain(c: char) -> String {
+    if "*?[]\\".contains(c) { format!("\\{c}") } else { c.to_string() }
+}
+
+/// The name whose auxiliary keys have this tag.
+fn untagged(tag: &str) -> Option<&str> {
+    let inner = tag.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    match inner.filter(|name| !name.contains('{')) {
+        Some(name) => Some(name),
+        // With braces of its own it has no others around it.
+        None => tag.contains('{').then_some(tag),
+    }
+}
+
+/// The name of such a key, for any kind; `None` for one that no lock of this library can have.
+fn named(key: &str, prefix: &str) -> Option<LockName> {
+    let name = LockName::new(prefix, key.strip_prefix(prefix)?, Kind::Mutex).ok()?;
+    (check_name(&name).is_ok() && !is_reserved(key)).then_some(name)
+}
+
+/// All that one server has. `redirected`: called for names whose keys are at another server by now.
+pub(crate) fn list_server(
+    wanted: &Wanted,
+    exchange: &mut Exchange<'_>,
+    redirected: &dyn Fn(&LockName) -> Result<Option<Found>>,
+) -> Result<BTreeMap<String, Found>> {
+    let mut all = BTreeMap::new();
+    if let Some(only) = wanted.pattern.only() {
+        // Nothing to search for.
+        let name = named(&format!("{}{only}", wanted.prefix), &wanted.prefix);
+        look_at_all(&Vec::from_iter(name), exchange, redirected, &mut all)?;
+        return Ok(all);
+    }
+    // A name may be found in several families, and SCAN may return a key twice.
+    let mut seen = BTreeSet::new();
+    for family in families(wanted) {
+        let mut cursor = "0".to_owned();
+        loop {
+            let words = ["SCAN", &cursor, "MATCH", &family.pattern, "COUNT", PAGE, "TYPE", family.value];
+            let page = exchange(&[Request::plain(&words).answered_by(Shape::List)])?.into_iter().next();
+            let (next, keys) = page_of(page.unwrap_or(Reply::Nil))?;
+            let is_new = |key: &&str| wanted.name_of(key).is_some() && seen.insert((*key).to_owned());
+            let keys = keys.iter().filter_map(|key| (family.name_of)(key)).filter(is_new);
+            let names: Vec<LockName> = keys.filter_map(|key| named(key, &wanted.prefix)).collect();
+            look_at_all(&names, exchange, redirected, &mut all)?;
+            if next == "0" {
+                break;
+            }
+            cursor = next;
+        }
+    }
+    Ok(all)
+}
+
+/// Whose names are not text, no client of this library can use.
+fn page_of(reply: Reply) -> Result<(String, Vec<String>)> {
+    let answered = fail_on_error(reply).map_err(|e| match e.kind() {
+        ErrorKind::Denied => denied(&e),
+        _ => e,
+    })?;
+    let text = |reply: Reply| if let Reply::Bytes(bytes) = reply { String::from_utf8(bytes).ok() } else { None };
+    let mut parts = answered.into_list().unwrap_or_default().into_iter();
+    let (cursor, keys) = (parts.next().and_then(text), parts.next().and_then(Reply::into_list));
+    let page = cursor.zip(keys).map(|(cursor, keys)| (cursor, keys.into_iter().filter_map(text).collect()));
+    page.ok_or_else(|| Error::new(ErrorKind::Protocol, "the reply to SCAN was no page of keys"))
+}
+
+#[cold]
+fn denied(error: &Error) -> Error {
+    let why = "the user may not list keys: give it +scan, or ask for one lock by its name with inspect, which needs no \
+               more than locks do";
+    Error::new(ErrorKind::Denied, format!("{why} ({})", error.message()))
+}
+
+fn look_at_all(
+    names: &[LockName],
+    exchange: &mut Exchange<'_>,
+    redirected: &dyn Fn(&LockName) -> Result<Option<Found>>,
+    all: &mut BTreeMap<String, Found>,
+) -> Result<()> {
+    for names in names.chunks(LOOKS) {
+        let requests: Vec<Request> = names.iter().map(look).collect();
+        for (name, reply) in names.iter().zip(exchange(&requests)?) {
+            let found = match reply.redirect() {
+                Some(_) => redirected(name)?,
+                None => match look_answer(reply, &name.key, false) {
+                    // A key that the user may not read. It may hold anything.
+                    Err(e) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) => None,
+                    found => found?,
+                },
+            };
+            if let Some(found) = found {
+                all.insert(found.key.clone(), found);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Server {
+    /// All requests of `run` over one connection of its own, so that callers who lock are not held
+    /// up by a long list.
+    fn over_one_connection<T>(&self, run: impl FnOnce(&mut Exchange<'_>) -> Result<T>) -> Result<T> {
+        let mut connection: Connection = self.pool.connect()?;
+        let outcome = run(&mut |requests: &[Request]| match connection.exchange(requests) {
+            Ok((replies, _)) => Ok(replies),
+            Err(Failure::NotSent(error) | Failure::Unknown { error, .. }) => Err(error),
+        });
+        if outcome.is_ok() {
+            self.pool.adopt(connection);
+        }
+        outcome
+    }
+}
+
+impl ListingStore for RedisStore {
+    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+        let look_again = |name: &LockName| {
+            let reply = self.servers.ask_repeatable(slot_of(name), || look(name))?.reply;
+            look_answer(reply, &name.key, false)
+        };
+        let list = |server: &Server| server.over_one_connection(|ask| list_server(wanted, ask, &look_again));
+        let Some(cluster) = self.servers.as_cluster() else {
+            return Ok(list(self.servers.as_one().expect("there is no third kind"))?.into_values().collect());
+        };
+        if let Some(only) = wanted.pattern.only() {
+            let name = named(&format!("{}{only}", wanted.prefix), &wanted.prefix);
+            return Ok(name.map(|name| look_again(&name)).transpose()?.flatten().into_iter().collect());
+        }
+        let mut all = BTreeMap::new();
+        for primary in cluster.primaries_now()? {
+            all.extend(list(primary.server())?);
+        }
+        Ok(all.into_values().collect())
+    }
+
+    fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
+        self.check(name)?;
+        let reply = self.servers.ask_repeatable(slot_of(name), || look(name))?.reply;
+        Ok(look_answer(reply, &name.key, true)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_tells_the_name() {
+        for (tag, name) in [("{foo}", Some("foo")), ("a{b}c", Some("a{b}c")), ("{a}", Some("a")), ("foo", None)] {
+            assert_eq!(untagged(tag), name, "{tag}");
+        }
+        assert_eq!(untagged("{x}{y}"), Some("{x}{y}"));
+    }
+
+    #[test]
+    fn names_that_no_lock_can_have_are_left_out() {
+        assert!(named("app:x", "app:").is_some());
+        for key in ["app:", "other", "app:{", "leasehold:node", "redisson_lock_queue:{x}"] {
+            assert!(named(key, if key.starts_with("app") { "app:" } else { "" }).is_none() || key == "other", "{key}");
+        }
+    }
+}

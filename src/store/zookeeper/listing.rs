@@ -1,0 +1,209 @@
+//! What stands in the ensemble: the directories that have nodes of holders in them.
+
+use std::collections::BTreeMap;
+
+use super::client::Failure;
+use super::inspect::{holder_in, owner_in};
+use super::names::Paths;
+use super::queue::{Asked, certain, children_in};
+use super::wire::{Code, Request};
+use super::{ZooKeeperStore, names};
+use crate::base::error::Result;
+use crate::base::lock_name::{Kind, LockName};
+use crate::base::owner::HolderOwner;
+use crate::store::{Found, FoundHolder, FoundWaiter, ListingStore, LockStore, MOST_LISTED, Wanted};
+
+/// How many directories are listed in one write.
+const PAGE: usize = 100;
+
+/// A node of a holder or a waiter, in order.
+struct Place {
+    id: String,
+    owner: Option<HolderOwner>,
+}
+
+impl ZooKeeperStore {
+    /// Walks over all directories, those of each depth side by side.
+    fn list_below(&self, wanted: &Wanted) -> Asked<Vec<Found>> {
+        let slash = if wanted.prefix.starts_with('/') { "/" } else { "" };
+        // Only names below the last element of the prefix that is complete can be wanted.
+        let within = wanted.prefix.trim_start_matches('/').rsplit_once('/').map_or("", |(front, _)| front);
+        let (mut found, mut next) = (BTreeMap::new(), vec![within.to_owned()]);
+        while !next.is_empty() {
+            let directories = std::mem::take(&mut next);
+            for page in directories.chunks(PAGE) {
+                let path = |of: &String| if of.is_empty() { self.root() } else { Paths::new(&self.chroot, of).base };
+                let paths: Vec<String> = page.iter().map(path).collect();
+                let looks: Vec<Request> = paths.iter().map(|path| Request::children(path, false)).collect();
+                let exchange = self.ask(&looks)?;
+                for ((reply, path), of) in exchange.replies.iter().zip(&paths).zip(page) {
+                    // Deleted meanwhile, or not for this user: no lock of its own.
+                    if matches!(reply.code, Code::NO_NODE | Code::NO_AUTH) {
+                        continue;
+                    }
+                    let children = children_in(reply, path)?.unwrap_or_default();
+                    let key = format!("{slash}{of}");
+                    let is_lock = kind_of(&children).is_some() && wanted.name_of(&key).is_some();
+                    if let Some(name) = is_lock.then(|| self.named(&key)).flatten() {
+                        found.extend(self.found(&name)?.into_iter().map(|one| (one.key.clone(), one)));
+                    }
+                    let is_directory = |child: &&String| {
+                        let is_own = of.is_empty() && self.chroot.is_empty() && *child == "zookeeper";
+                        !child.starts_with("_c_")
+                            && !matches!(child.as_str(), "locks" | "leases" | "permits")
+                            && !is_own
+                    };
+                    let below = |child: &String| if of.is_empty() { child.clone() } else { format!("{of}/{child}") };
+                    next.extend(children.iter().filter(is_directory).map(below));
+                }
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    fn named(&self, key: &str) -> Option<LockName> {
+        LockName::new("", key, Kind::Mutex).ok().filter(|name| self.check(name).is_ok())
+    }
+
+    fn found(&self, name: &LockName) -> Asked<Vec<Found>> {
+        let paths = self.paths(name);
+        let looks = [
+            Request::children(&paths.base, false),
+            Request::get_data(&paths.base, false),
+            Request::children(&paths.leases, false),
+            Request::children(&paths.locks, false),
+            Request::get_data(&paths.permits, false),
+        ];
+        let exchange = self.ask(&looks)?;
+        let replies = &exchange.replies;
+        let Some(children) = children_in(&replies[0], &paths.base)? else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        match kind_of(&children) {
+            Some(kind @ (Kind::Mutex | Kind::Read)) => all.extend(self.found_lock(name, kind, children)?),
+            Some(_) => {
+                let leases = children_in(&replies[2], &paths.leases)?.unwrap_or_default();
+                let turns = children_in(&replies[3], &paths.locks)?.unwrap_or_default();
+                let count = super::semaphore::count_in(&replies[4], &paths.permits)?.map(|(count, _)| count);
+                all.push(self.found_semaphore(name, leases, turns, count)?);
+            }
+            None if replies[1].code.is_ok() => {
+                let (data, _) = replies[1].data().map_err(certain)?;
+                let count = <[u8; 4]>::try_from(&*data).ok().map(|bytes| i64::from(i32::from_be_bytes(bytes)));
+                // Anybody may keep four bytes.
+                let unknown = |number| Found { kind: None, number: Some(number), ..Found::new(&name.key, Kind::Latch) };
+                all.extend(count.map(unknown));
+            }
+            None => {}
+        }
+        Ok(all)
+    }
+
+    fn found_lock(&self, name: &LockName, kind: Kind, children: Vec<String>) -> Asked<Option<Found>> {
+        let nodes =
+            names::sorted(kind, children.into_iter().filter(|node| names::sequence(kind, node).is_some()).collect());
+        let holding = Self::holders_in(kind, &nodes).len();
+        let is_written = kind == Kind::Read && nodes.first().is_some_and(|node| names::is_write(node));
+        let mut places = self.places(&self.paths(name).base, &nodes)?;
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let owners = owners_of(&places);
+        let queue = places.split_off(holding.min(places.len()));
+        Ok(Some(Found {
+            holders: places.into_iter().map(|place| FoundHolder { id: place.id, count: 1, left: None }).collect(),
+            owners,
+            waiting: Some(nodes.len().saturating_sub(holding) as u64),
+            queue: queue.into_iter().map(|place| FoundWaiter { id: place.id, left: None }).collect(),
+            ..Found::new(&name.key, if is_written { Kind::Write } else { kind })
+        }))
+    }
+
+    fn found_semaphore(
+        &self,
+        name: &LockName,
+        leases: Vec<String>,
+        turns: Vec<String>,
+        count: Option<i64>,
+    ) -> Asked<Found> {
+        let (paths, turns) = (self.paths(name), names::sorted(Kind::Semaphore, turns));
+        let (taken, waiting) = (i64::try_from(leases.len()).unwrap_or(i64::MAX), turns.len() as u64);
+        let (permits, turns) = (self.places(&paths.leases, &leases)?, self.places(&paths.locks, &turns)?);
+        let owners = owners_of(permits.iter().chain(&turns));
+        let mut holders: Vec<FoundHolder> = Vec::new();
+        for Place { id, .. } in permits {
+            match holders.iter_mut().find(|one| one.id == id) {
+                Some(one) => one.count += 1,
+                None => holders.push(FoundHolder { id, count: 1, left: None }),
+            }
+        }
+        Ok(Found {
+            holders,
+            owners,
+            // In Java one who waits for permits has made them already: those are not held.
+            number: count.map(|count| count - taken.min(count.max(0))),
+            waiting: Some(waiting),
+            queue: turns.into_iter().map(|place| FoundWaiter { id: place.id, left: None }).collect(),
+            ..Found::new(&name.key, Kind::Semaphore)
+        })
+    }
+
+    /// Whose the first of the nodes are, without those that are gone by now.
+    fn places(&self, directory: &str, nodes: &[String]) -> Asked<Vec<Place>> {
+        let nodes = &nodes[..nodes.len().min(MOST_LISTED)];
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let looks: Vec<Request> =
+            nodes.iter().map(|node| Request::get_data(&format!("{directory}/{node}"), false)).collect();
+        let exchange = self.ask(&looks)?;
+        let mut places = Vec::with_capacity(nodes.len());
+        for (reply, node) in exchange.replies.iter().zip(nodes) {
+            match reply.code {
+                Code::OK => {}
+                Code::NO_NODE => continue,
+                code => return Err(certain(code.to_error(directory))),
+            }
+            let (data, _) = reply.data().map_err(certain)?;
+            let id = holder_in(&data, node);
+            let owner = owner_in(&data, &id);
+            let id = if names::is_write(node) { format!("{id}:write") } else { id };
+            places.push(Place { id, owner });
+        }
+        Ok(places)
+    }
+}
+
+fn owners_of<'p>(places: impl IntoIterator<Item = &'p Place>) -> Vec<(String, HolderOwner)> {
+    places.into_iter().filter_map(|place| Some((place.id.clone(), place.owner.clone()?))).collect()
+}
+
+/// What the directory with these children is of: a lock ([`Kind::Mutex`]), a read-write lock
+/// ([`Kind::Read`]) or a semaphore.
+fn kind_of(children: &[String]) -> Option<Kind> {
+    let has = |name: &str| children.iter().any(|child| child == name);
+    if has("permits") && (has("leases") || has("locks")) {
+        return Some(Kind::Semaphore);
+    }
+    let mut places = children.iter().filter(|child| names::id_of(child).is_some());
+    let first = places.next()?;
+    let kind = if names::is_write(first) || names::is_read(first) { Kind::Read } else { Kind::Mutex };
+    names::sequence(kind, first).map(|_| kind)
+}
+
+impl ListingStore for ZooKeeperStore {
+    fn list(&self, wanted: &Wanted) -> Result<Vec<Found>> {
+        let found = match wanted.pattern.only() {
+            Some(only) => {
+                let name = self.named(&format!("{}{only}", wanted.prefix));
+                name.map_or(Ok(Vec::new()), |name| self.found(&name))
+            }
+            None => self.list_below(wanted),
+        };
+        let is_certain = |found: &Found| found.kind.is_some();
+        Ok(found.map_err(Failure::into_error)?.into_iter().filter(is_certain).collect())
+    }
+
+    fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
+        self.found(name).map_err(Failure::into_error)
+    }
+}
