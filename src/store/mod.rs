@@ -5,6 +5,7 @@
 //! name, and [`UnknownOutcomes`]. What only some stores can do is a capability, which is requested
 //! when a handle is made.
 
+mod findings;
 pub(crate) mod memory;
 mod net;
 mod owners;
@@ -20,6 +21,7 @@ mod wake_ups;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
+pub(crate) use findings::Diagnose;
 pub(crate) use owners::{Announced, LockStatus, OwnerStore};
 pub(crate) use unknown_outcomes::UnknownOutcomes;
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
@@ -28,6 +30,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::{Moment, SessionTerm};
@@ -352,6 +355,10 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
 
     /// The state of each server, as far as it is known.
     fn nodes(&self) -> Vec<NodeStatus>;
+
+    /// What there is to say of each server, for operators. Bounded: eight I/O timeouts, and as long
+    /// again where the servers have to be found first. Changes nothing there.
+    fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding>;
 
     /// How many grants needed a second round for their fencing token.
     fn token_rounds(&self) -> u64 {
