@@ -3,6 +3,7 @@
 
 mod facts;
 mod node;
+mod questions;
 mod rights;
 mod subject;
 
