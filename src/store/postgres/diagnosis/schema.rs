@@ -21,7 +21,7 @@ const MISSING: &str = "\
       WHERE c.oid IS NULL OR NOT has_table_privilege(c.oid, w.need) \
     UNION ALL SELECT 'SEQUENCE', c.relname::text, 'USAGE' FROM pg_class c \
       JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'leasehold' \
-      WHERE c.relkind = 'S' AND NOT has_sequence_privilege(c.oid, 'USAGE') \
+      WHERE CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END \
     UNION ALL SELECT DISTINCT 'FUNCTION', p.proname::text, 'EXECUTE' FROM pg_proc p \
       JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'leasehold_v1' \
       WHERE NOT has_function_privilege(p.oid, 'EXECUTE')";

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::facts;
 use super::rights::{Rights, look};
-use super::subject::{Part, Subject};
+use super::subject::Subject;
 use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, latency_finding};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::findings::{Examined, ROUND_TRIPS, failed, reachable, secured, wall_micros};
@@ -69,23 +69,20 @@ fn ask(
     if let Ok(server) = fail_on_error(time).and_then(server_time) {
         examined.add_clock(ClockSample { server, asked, answered }, subject.lease);
     }
-    add_rights(rights, subject, examined);
+    add_rights(rights, examined);
     measure(connection, connector.io_timeout, examined)
 }
 
-fn add_rights(rights: Rights, subject: &Subject, examined: &mut Examined) {
-    let may_kill = rights.may_kill;
+fn add_rights(rights: Rights, examined: &mut Examined) {
     rights.findings.into_iter().for_each(|finding| examined.add(finding));
+    let Some(may_kill) = rights.may_kill else { return };
     examined.add(match may_kill {
         true => Finding::ok(Check::Kill, "a request whose answer was lost can be stopped (CLIENT KILL)"),
-        false if matches!(subject.part, Part::Master { .. }) => {
-            Finding::note(Check::Kill, "a request whose answer was lost cannot be stopped").advise("add +client|kill")
-        }
         false => Finding::note(
             Check::Kill,
             "a request whose answer was lost cannot be stopped, and is waited for: that takes an I/O timeout longer",
         )
-        .advise("permit it: add +client|kill and +info to the user's ACL"),
+        .advise("add +client|kill and +info to the user's ACL"),
     });
 }
 

@@ -30,7 +30,8 @@ pub(super) struct Rights {
     pub(super) findings: Vec<Finding>,
     pub(super) may_info: bool,
     pub(super) may_config: bool,
-    pub(super) may_kill: bool,
+    /// `None`: that is not known.
+    pub(super) may_kill: Option<bool>,
 }
 
 pub(super) fn look(connection: &mut BareConnection, connector: &Connector, subject: &Subject) -> Result<Rights> {
@@ -90,7 +91,7 @@ fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<R
         Err(e) => findings.push(Finding::warning(Check::Right, format!("rights cannot be tried: {}", e.message()))),
     }
     let may = |reply: &Reply| !matches!(reply, Reply::Error(_));
-    Ok(Rights { findings, may_info: may(&info), may_config: true, may_kill: may(&killed) && may(&info) })
+    Ok(Rights { findings, may_info: may(&info), may_config: true, may_kill: Some(may(&killed) && may(&info)) })
 }
 
 /// `may`: the answers.
@@ -107,7 +108,7 @@ fn judge(
     let key_is_usable = |place: usize| any(&|refused| matches!(refused, Refused::Key(of) if *of == place));
     rights.may_info = any(&|refused| matches!(refused, Refused::Info));
     rights.may_config = any(&|refused| matches!(refused, Refused::Config));
-    rights.may_kill = any(&|refused| matches!(refused, Refused::Kill)) && rights.may_info;
+    rights.may_kill = Some(any(&|refused| matches!(refused, Refused::Kill)) && rights.may_info);
     let mut missing = Vec::new();
     let on_probe = |question: &Question| ON_A_KEY.iter().any(|command| command[0] == question.words[0]);
     for (question, _) in answers().filter(|(_, may)| !**may) {
@@ -118,7 +119,7 @@ fn judge(
                 let found = format!("the user may not run {what}, which locks need");
                 missing.push(Finding::problem(Check::Right, found).advise(format!("add {rule} to the user's ACL")));
             }
-            Refused::Helpful { rule, lost } if !question.words[0].eq("linsert") || key_is_usable(1) => {
+            Refused::Helpful { rule, lost } if question.words[0] != "linsert" || key_is_usable(1) => {
                 let found = format!("the user may not run {}: {lost}", rule[1..].replace('|', " ").to_uppercase());
                 missing.push(Finding::note(Check::Right, found).advise(format!("add {rule} to the user's ACL")));
             }
