@@ -207,7 +207,8 @@ impl LockClient {
     ///
     /// # Examples
     /// ```no_run
-    /// let client = leasehold::LockClient::builder().url("redis://127.0.0.1/").connect_lazily().build()?;
+    /// let builder = leasehold::LockClient::builder().url("redis://127.0.0.1/");
+    /// let client = builder.connect_lazily().build()?;
     /// let diagnosis = client.diagnose();
     /// println!("{diagnosis}");
     /// assert!(diagnosis.is_healthy());

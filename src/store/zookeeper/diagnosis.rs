@@ -60,7 +60,7 @@ impl ZooKeeperStore {
         }
         let slowest = round_trips.iter().max().copied().unwrap_or_default();
         all.push(latency_finding(round_trips, self.client.io_timeout()));
-        all.push(lease_finding(asked.lease, slowest));
+        all.push(lease_finding(self.client.granted().unwrap_or(asked.lease), slowest));
         Ok(())
     }
 
