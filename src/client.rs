@@ -194,10 +194,10 @@ impl LockClient {
     /// not as it should be: whether it can be reached, its version and role, what it forgets, the
     /// user's rights one by one, its clock, its latency against the lease. See [`Check`].
     ///
-    /// Servers are asked side by side, over connections of their own that end with the call. Blocks
-    /// for ten I/O timeouts at most (20 s with the default of 2 s), and three more where the servers
-    /// have to be found first (sentinels, a cluster); mostly for some milliseconds. Looking up host
-    /// names is not bounded. It may be repeated and called by several threads, also while
+    /// Servers are asked side by side, over connections of their own that end with the call. It
+    /// blocks for ten I/O timeouts at most (20 s with the default of 2 s), and three more where the
+    /// servers have to be found first (sentinels, a cluster); mostly for some milliseconds. Looking
+    /// up host names is not bounded. It may be repeated and called by several threads, also while
     /// locks are held: it takes no lock, writes no key, and makes no table. On servers older than
     /// Redis 7, rights that are missing are found by trying, which the `ACL LOG` shows.
     ///
