@@ -356,8 +356,8 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// The state of each server, as far as it is known.
     fn nodes(&self) -> Vec<NodeStatus>;
 
-    /// What there is to say of each server, for operators. Takes ten I/O timeouts at most, and three
-    /// more where the servers have to be found first. Changes nothing there.
+    /// What there is to say of each server, for operators. Takes ten I/O timeouts at most, and
+    /// three more where the servers have to be found first. Changes nothing there.
     fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding>;
 
     /// How many grants needed a second round for their fencing token.
