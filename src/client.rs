@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::base::diagnosis::{Check, Diagnosis, Finding};
 use crate::base::error::Result;
 use crate::base::node_status::NodeStatus;
 use crate::builder::Builder;
@@ -11,6 +12,7 @@ use crate::listing::{self, LockReport, LockSummary};
 use crate::session::Shared;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
+use crate::store::Diagnose;
 use crate::sync::counting_semaphore::CountingSemaphore;
 use crate::sync::fair_mutex::FairMutex;
 use crate::sync::latch::CountDownLatch;
@@ -187,6 +189,40 @@ impl LockClient {
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         if self.shared.is_forked() { Vec::new() } else { self.shared.store.nodes() }
+    }
+
+    /// Asks each server of this client what matters to locks, and says what to do about what is
+    /// not as it should be: whether it can be reached, its version and role, what it forgets, the
+    /// user's rights one by one, its clock, its latency against the lease. See [`Check`].
+    ///
+    /// Servers are asked side by side, over connections of their own that end with the call. It
+    /// blocks for ten I/O timeouts at most (20 s with the default of 2 s), and three more where the
+    /// servers have to be found first (sentinels, a cluster); mostly for some milliseconds. Looking
+    /// up host names is not bounded. It may be repeated and called by several threads, also while
+    /// locks are held: it takes no lock, writes no key, and makes no table. On servers older than
+    /// Redis 7, rights that are missing are found by trying, which the `ACL LOG` shows.
+    ///
+    /// A server that cannot be asked is a finding, not an error. To diagnose servers to which a
+    /// client cannot be [built](Builder::build), build it with
+    /// [`connect_lazily`](Builder::connect_lazily).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// let builder = leasehold::LockClient::builder().url("redis://127.0.0.1/");
+    /// let client = builder.connect_lazily().build()?;
+    /// let diagnosis = client.diagnose();
+    /// println!("{diagnosis}");
+    /// assert!(diagnosis.is_healthy());
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn diagnose(&self) -> Diagnosis {
+        let shared = &self.shared;
+        if let Err(e) = shared.check_usable() {
+            return Diagnosis::new(vec![Finding::problem(Check::Connect, e.to_string())]);
+        }
+        let asked = Diagnose { lease: self.lease(), key_prefix: &shared.config.key_prefix };
+        Diagnosis::new(shared.store.diagnose(&asked))
     }
 
     /// How many acquisitions of a [Redlock](Builder::redlock) client needed a second round for

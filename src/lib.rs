@@ -176,6 +176,7 @@ pub mod testing;
 pub use base::cancel::CancelToken;
 pub use base::counters::Figures;
 pub use base::credentials::{Credentials, CredentialsProvider};
+pub use base::diagnosis::{Check, Diagnosis, Finding, Severity};
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::escape::{escape_name, unescape_name};
 pub use base::histogram::Histogram;

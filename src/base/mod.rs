@@ -6,6 +6,7 @@ pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod credentials;
 pub(crate) mod deadline;
+pub(crate) mod diagnosis;
 pub(crate) mod error;
 pub(crate) mod escape;
 pub(crate) mod event;

@@ -5,6 +5,8 @@
 //! name, and [`UnknownOutcomes`]. What only some stores can do is a capability, which is requested
 //! when a handle is made.
 
+mod capabilities;
+mod findings;
 mod listing;
 pub(crate) mod memory;
 mod net;
@@ -21,6 +23,11 @@ mod wake_ups;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
+pub(crate) use capabilities::{
+    AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStatements, FenceStore, MultiStore,
+    Part, QueueStore,
+};
+pub(crate) use findings::Diagnose;
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 pub(crate) use owners::{Announced, LockStatus, OwnerStore};
 pub(crate) use unknown_outcomes::UnknownOutcomes;
@@ -30,6 +37,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::{Moment, SessionTerm};
@@ -355,6 +363,10 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// The state of each server, as far as it is known.
     fn nodes(&self) -> Vec<NodeStatus>;
 
+    /// What there is to say of each server, for operators. Takes ten I/O timeouts at most, and
+    /// three more where the servers have to be found first. Changes nothing there.
+    fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding>;
+
     /// How many grants needed a second round for their fencing token.
     fn token_rounds(&self) -> u64 {
         0
@@ -392,103 +404,3 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
 
 const NO_TRANSACTIONS: &str = "these locks are not in a database, so no transaction can be fenced by them; compare the \
                                fencing token at the resource, see the module fencing";
-
-/// One of several locks that are acquired as one, outermost (`held` = 0) or re-entrant.
-#[derive(Debug, Clone)]
-pub(crate) struct Part<'a> {
-    pub(crate) name: &'a LockName,
-    pub(crate) holder: &'a Holder,
-    pub(crate) held: u32,
-}
-
-/// Acquires all parts, or none.
-#[derive(Debug, Clone)]
-pub(crate) struct AcquireAll<'a> {
-    pub(crate) parts: Vec<Part<'a>>,
-    pub(crate) lease: Duration,
-    pub(crate) token: TokenRule,
-    /// Whether the caller tries again if one of them is busy: the store may then enqueue it for
-    /// each.
-    pub(crate) waits: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum AcquiredAll {
-    /// All are acquired, by a request sent at `sent_at`. One token each; 0 for a part that was held
-    /// already.
-    Granted { tokens: Vec<u64>, sent_at: Moment, session: Option<Arc<SessionTerm>> },
-    /// The part at index `at` is held by another for up to `ttl`; `None`: unlimited or unknown.
-    Busy { at: usize, ttl: Option<Duration> },
-    /// None is acquired: the holder held the part at index `at` before, and has lost it.
-    Gone { at: usize },
-}
-
-pub(crate) trait MultiStore {
-    /// Acquires several plain locks, all or none.
-    fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll>;
-
-    /// Releases several plain locks at once. One outcome for each, in order.
-    fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>>;
-}
-
-pub(crate) trait QueueStore {
-    /// The length of a fair lock's queue, and how many waiters are in front of the client's first
-    /// one, if it has one there.
-    fn queue_of(&self, name: &LockName, client: &str) -> Result<(usize, Option<usize>)>;
-}
-
-/// A change of a count. Its request carries an id, so that a repeat changes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Count {
-    /// Sets it, unless there is a count already.
-    Set(u32),
-    /// Adds permits, or removes them.
-    Add(i64),
-    Down,
-    Delete,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CountAnswer {
-    /// Whether anything was changed.
-    pub(crate) done: bool,
-    /// The count after it.
-    pub(crate) value: i64,
-}
-
-pub(crate) trait CountStore {
-    /// Changes a count that has no holder. Repeats have the same `id` and change nothing more.
-    fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer>;
-
-    /// Of a semaphore, the free and the held permits. Of a latch, the count that is left and when
-    /// it was last opened.
-    fn counted(&self, name: &LockName) -> Result<(i64, i64)>;
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum FenceAnswer {
-    /// The claim is valid; the answer to a claim has the current value.
-    Accepted(Option<Vec<u8>>),
-    /// `standing`: the token of a newer claim; `None`: no claim, so nothing may be written.
-    Refused { standing: Option<u64> },
-}
-
-pub(crate) trait FenceStore {
-    /// Whether a fenced value may have this key.
-    fn check_key(&self, key: &str) -> Result<()>;
-
-    fn claim(&self, key: &str, token: u64) -> Result<FenceAnswer>;
-
-    /// `unknowns`: of earlier writes of the same claim, which must not run after this one.
-    fn write(&self, key: &str, token: u64, value: &[u8], unknowns: &mut UnknownOutcomes) -> Result<FenceAnswer>;
-}
-
-/// Statements for the transaction of a user. Each takes the key of the lock and the token of the
-/// hold, and fails if another holder has got the lock since.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FenceStatements {
-    /// From here to the end of the transaction nobody else gets the lock.
-    pub(crate) at_once: &'static str,
-    /// Checked when the transaction commits.
-    pub(crate) at_commit: &'static str,
-}

@@ -11,6 +11,7 @@ mod cluster;
 mod contract;
 mod costs;
 mod credentials;
+mod diagnosis;
 mod escaped_names;
 mod examples;
 mod fair;

@@ -36,14 +36,15 @@ use self::faults::{Failure, Operation};
 pub(crate) use self::shared::Memory;
 use self::state::State;
 use crate::base::clock::Clock;
+use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::{
-    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStore, Found, HandedOver,
-    HoldCounts, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal,
-    Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes, Wanted,
+    Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, Diagnose, FenceAnswer, FenceStore,
+    Found, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release,
+    Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes, Wanted,
 };
 
 /// The node's address in [`LockStore::nodes`].
@@ -199,6 +200,11 @@ impl LockStore for MemoryStore {
         let is_cut = self.memory.state.lock().faults.is_cut(self.memory.clock.now());
         let state = if is_cut { NodeState::Down } else { NodeState::Voting };
         vec![NodeStatus { address: ADDRESS.to_owned(), state, latency: None, last_error: None, slots: Vec::new() }]
+    }
+
+    fn diagnose(&self, _asked: &Diagnose<'_>) -> Vec<Finding> {
+        let found = "the locks live in the memory of this process: no other process sees them, and they end with it";
+        vec![Finding::note(Check::Reachable, found)]
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {

@@ -108,8 +108,19 @@ impl Stream {
         Ok(Self { socket, meter: self.meter })
     }
 
+    /// Whether its bytes cross a network unencrypted: not on this machine, and not with TLS.
+    pub(crate) fn is_exposed(&self) -> bool {
+        match &self.socket {
+            Socket::Tcp(stream) => !stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback()),
+            #[cfg(unix)]
+            Socket::Unix(_) => false,
+            #[cfg(feature = "tls")]
+            Socket::Tls(_) => false,
+        }
+    }
+
     /// The server's certificate, where there is TLS.
-    #[cfg(all(feature = "tls", feature = "postgres"))]
+    #[cfg(feature = "tls")]
     pub(crate) fn server_certificate(&self) -> Option<Vec<u8>> {
         match &self.socket {
             Socket::Tls(stream) => stream.server_certificate(),

@@ -39,7 +39,6 @@ impl TlsStream {
         Ok(Self(Arc::new(Shared { socket, session: Mutex::new(session) })))
     }
 
-    #[cfg(feature = "postgres")]
     pub(crate) fn server_certificate(&self) -> Option<Vec<u8>> {
         let session = self.0.session.lock();
         session.tls.peer_certificates()?.first().map(|certificate| certificate.to_vec())

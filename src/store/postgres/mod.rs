@@ -3,8 +3,9 @@
 
 mod background;
 mod capabilities;
-mod owners;
+mod diagnosis;
 mod listing;
+mod owners;
 mod places;
 mod requests;
 mod schema;
@@ -29,15 +30,16 @@ use self::sql::SWEEP;
 use self::subscription::subscribe_to;
 use self::wire::{Answer, Connector, Failure, Outcome, Request, ServerError};
 use crate::base::clock::Clock;
+use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::resolve::resolve_first;
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStatements, FenceStore, HandedOver, HoldCounts, ListingStore, LockStatus,
-    LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender,
-    Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStatements, FenceStore, HandedOver, HoldCounts, ListingStore,
+    LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
+    SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// When to try again whose row another transaction has locked: it was fenced, mostly.
@@ -272,6 +274,10 @@ impl LockStore for PostgresStore {
         // Without a connection and without a failure, it has not been asked yet.
         let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
         vec![NodeStatus { address: self.address.clone(), state, latency: None, last_error, slots: Vec::new() }]
+    }
+
+    fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
+        self.examine_hosts(asked)
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {

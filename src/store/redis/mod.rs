@@ -3,6 +3,7 @@
 mod background;
 mod capabilities;
 mod cluster;
+mod diagnosis;
 mod hand_over;
 pub(crate) mod keys;
 mod kinds;
@@ -22,6 +23,7 @@ pub(crate) mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::diagnosis::{Part, Subject, examine_all, lease_of};
 use self::keys::{RedisKeys, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, is_a_number, used_otherwise};
 pub(crate) use self::owners::{announce, withdraw};
@@ -35,13 +37,15 @@ use self::unknowns::add_unknown;
 use self::wire::{Connector, Failure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
+use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStore, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore, MultiStore,
-    OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,
+    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo,
+    UnknownOutcomes,
 };
 
 /// The settings of a client of one server.
@@ -259,6 +263,10 @@ impl LockStore for RedisStore {
 
     fn nodes(&self) -> Vec<NodeStatus> {
         self.servers.nodes()
+    }
+
+    fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
+        self.examine_servers(asked)
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {

@@ -60,6 +60,11 @@ impl Server {
         Ok(())
     }
 
+    /// What connections for calls of locks are made by.
+    pub(super) fn connector(&self) -> &Connector {
+        self.pool.connector()
+    }
+
     pub(super) fn status(&self) -> NodeStatus {
         let (reached, last_error) = self.pool.reached();
         // A client that only holds locks asks nothing but renewals. Without a connection and

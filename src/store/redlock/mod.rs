@@ -5,6 +5,7 @@
 //! and a majority knows a grant's fencing token before the holder does ([`acquire`]).
 
 mod acquire;
+mod diagnosis;
 mod listing;
 mod node;
 mod node_set;
@@ -30,6 +31,7 @@ use self::scatter::{NodeOutcome, Round};
 pub(crate) use self::store::RedlockStore;
 use self::supported::{check_kind, unsupported};
 use self::unknown_nodes::UnknownNodes;
+use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, Result};
 use crate::base::holder::hold_on_many;
 use crate::base::lease::Moment;
@@ -40,8 +42,9 @@ use crate::store::redis::keys::check_name;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStore, Granted, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,
-    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, Granted, HandedOver, HoldCounts, ListingStore, LockStatus,
+    LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender,
+    Undo, UnknownOutcomes,
 };
 
 /// After so many rounds in which no contender got a majority, the call reports the lock as busy.
@@ -259,6 +262,10 @@ impl LockStore for RedlockStore {
             }
         };
         self.nodes.iter().map(status).collect()
+    }
+
+    fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
+        self.examine_masters(asked)
     }
 
     fn token_rounds(&self) -> u64 {

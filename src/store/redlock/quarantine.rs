@@ -80,6 +80,11 @@ impl Quarantine {
         self.settings.longest_lease
     }
 
+    /// Whether the masters are said to sync every write.
+    pub(super) fn are_durable(&self) -> bool {
+        self.settings.durable
+    }
+
     pub(super) fn check_lease(&self, lease: Duration) -> Result<()> {
         if lease > self.settings.longest_lease { Err(too_long(lease, self.settings.longest_lease)) } else { Ok(()) }
     }

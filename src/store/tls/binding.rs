@@ -4,6 +4,8 @@
 use rustls::SupportedCipherSuite;
 use rustls::crypto::{hash::HashAlgorithm, ring};
 
+use super::der::{SEQUENCE, element};
+
 /// `None` if the certificate is signed in a way for which no hash is defined or known here.
 pub(crate) fn end_point_hash(certificate: &[u8]) -> Option<Vec<u8>> {
     let algorithm = match signature_algorithm(certificate)? {
@@ -29,27 +31,11 @@ pub(crate) fn end_point_hash(certificate: &[u8]) -> Option<Vec<u8>> {
 /// The object identifier of a certificate's signature algorithm: behind the signed part stands a
 /// sequence that begins with it.
 fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
-    const SEQUENCE: u8 = 0x30;
     const IDENTIFIER: u8 = 0x06;
     let (parts, _) = element(certificate, SEQUENCE)?;
     let (_, rest) = element(parts, SEQUENCE)?;
     let (algorithm, _) = element(rest, SEQUENCE)?;
     element(algorithm, IDENTIFIER).map(|(identifier, _)| identifier)
-}
-
-/// The content of the first element of a DER encoding, and what follows it.
-fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (&found, rest) = bytes.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        0x81..=0x84 => {
-            let (digits, rest) = rest.split_at_checked(usize::from(first - 0x80))?;
-            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
-        }
-        _ => return None,
-    };
-    (found == tag).then(|| rest.split_at_checked(length)).flatten()
 }
 
 #[cfg(test)]

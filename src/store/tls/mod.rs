@@ -19,11 +19,13 @@ use crate::base::tls::{Identity, Pem, Tls, Verify};
 
 #[cfg(feature = "postgres")]
 mod binding;
+mod der;
 mod failure;
 mod lenient;
 
 #[cfg(feature = "postgres")]
 pub(crate) use binding::end_point_hash;
+pub(crate) use der::end_of;
 pub(crate) use failure::TlsFailure;
 
 /// Makes the TLS sessions of one client. Its files are read anew when they have changed.

@@ -7,6 +7,7 @@
 mod busy;
 mod client;
 mod counts;
+mod diagnosis;
 mod directories;
 mod inspect;
 mod latches;
@@ -36,13 +37,14 @@ use self::latches::Latches;
 use self::names::Paths;
 use self::nodes::Nodes;
 use self::wire::{Acl, Request};
+use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
 use crate::base::owner::HolderOwner;
 use crate::store::{
-    Acquire, Acquired, CountStore, FenceStore, HandedOver, ListingStore, LockStatus, LockStore, MultiStore, QueueStore,
-    Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
+    Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, ListingStore, LockStatus, LockStore, MultiStore,
+    QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// What only a client of ZooKeeper can be told by its user.
@@ -213,6 +215,10 @@ impl LockStore for ZooKeeperStore {
 
     fn nodes(&self) -> Vec<NodeStatus> {
         self.client.nodes()
+    }
+
+    fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
+        self.examine_ensemble(asked)
     }
 
     fn multi(&self) -> Result<&dyn MultiStore> {

@@ -66,6 +66,10 @@ fn send_and_sync_are_promised() {
     both::<Deadlock>();
     both::<NodeState>();
     both::<NodeStatus>();
+    both::<Diagnosis>();
+    both::<Finding>();
+    both::<Check>();
+    both::<Severity>();
     sync::<Box<dyn Held>>();
     both::<Loss>();
     both::<LossReason>();

@@ -23,7 +23,8 @@ use crate::store::postgres::url::SslMode;
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
-const OLDEST: u32 = 140_000;
+/// The oldest version that is supported, as `server_version_num` has it.
+pub(crate) const OLDEST: u32 = 140_000;
 
 /// The hosts of one client, and what is known of them.
 pub(crate) struct Server {
@@ -127,18 +128,33 @@ impl Connector {
         }
     }
 
+    fn connect_to(&self, address: &Address, timeout: Duration) -> Result<Connection> {
+        self.either_way(address, timeout, |left, with_tls| self.connect_once(address, left, with_tls))
+    }
+
+    /// A connection that is logged in, and the process id of its backend. The server is not
+    /// checked.
+    pub(super) fn open(&self, address: &Address) -> Result<(Transport, i32)> {
+        self.either_way(address, self.io_timeout, |left, with_tls| self.log_in_once(address, left, with_tls))
+    }
+
     /// Where the URL leaves it to the server whether there is TLS, and its rules refuse one way,
     /// the other is tried.
-    fn connect_to(&self, address: &Address, timeout: Duration) -> Result<Connection> {
+    fn either_way<T>(
+        &self,
+        address: &Address,
+        timeout: Duration,
+        connect: impl Fn(Duration, bool) -> std::result::Result<T, Refusal>,
+    ) -> Result<T> {
         let timeout = self.server.url.connect_timeout.map_or(timeout, |own| own.min(timeout));
         let deadline = Instant::now() + timeout;
         let (with_tls, or_else) = self.server.wants_tls(address);
-        let refused = match self.connect_once(address, timeout, with_tls) {
+        let refused = match connect(timeout, with_tls) {
             Err(refusal) if refusal.by_rule && or_else => refusal.error,
             other => return other.map_err(|refusal| refusal.error),
         };
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        self.connect_once(address, left, !with_tls).map_err(|again| {
+        connect(left, !with_tls).map_err(|again| {
             let (first, second) = if with_tls { ("with", "without") } else { ("without", "with") };
             let [one, other] = [&refused, &again.error].map(|error| error.message());
             Error::new(refused.kind(), format!("{first} TLS {one}; {second} TLS {other}"))
@@ -151,15 +167,25 @@ impl Connector {
         timeout: Duration,
         with_tls: bool,
     ) -> std::result::Result<Connection, Refusal> {
+        let (mut transport, pid) = self.log_in_once(address, timeout, with_tls)?;
+        let facts = self.check(&mut transport, pid).map_err(|e| handshake_failed(address, e))?;
+        transport.handshake_done()?;
+        Ok(Connection::new(transport, facts, self.server.clock.clone()))
+    }
+
+    fn log_in_once(
+        &self,
+        address: &Address,
+        timeout: Duration,
+        with_tls: bool,
+    ) -> std::result::Result<(Transport, i32), Refusal> {
         let (stream, deadline) =
             Stream::connect(address, timeout, &self.server.traffic).map_err(|e| to_error(e, address))?;
         let stream = if with_tls { self.secure(stream, address, deadline)? } else { stream };
         let mut transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
         let pid = log_in(&mut transport, &self.server.url, &self.server.client_name)
             .map_err(|refusal| Refusal { error: handshake_failed(address, refusal.error), ..refusal })?;
-        let facts = self.check(&mut transport, pid).map_err(|e| handshake_failed(address, e))?;
-        transport.handshake_done()?;
-        Ok(Connection::new(transport, facts, self.server.clock.clone()))
+        Ok((transport, pid))
     }
 
     /// Begins TLS.

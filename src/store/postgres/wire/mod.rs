@@ -4,6 +4,7 @@
 //! store decides what to do.
 
 mod answer;
+mod bare;
 mod batch;
 mod connection;
 mod connector;
@@ -18,8 +19,9 @@ mod transport;
 mod unknown_outcome;
 
 pub(super) use answer::{Answer, Outcome};
+pub(super) use bare::BareConnection;
 pub(super) use connection::Connection;
-pub(super) use connector::Connector;
+pub(super) use connector::{Connector, OLDEST};
 pub(crate) use connector::{Known, Server};
 pub(super) use listener::{Frame, ListenReader, ListenWriter};
 pub(super) use pool::Pool;

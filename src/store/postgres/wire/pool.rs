@@ -51,6 +51,15 @@ impl Pool {
         Self { connector, most, state: Mutex::new(state) }
     }
 
+    pub(crate) fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    /// How many connections it has at most.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Whether it has connections, and why the last connect failed if it has none.
     pub(crate) fn reached(&self) -> (bool, Option<Error>) {
         let state = self.state.lock();

@@ -120,14 +120,32 @@ impl SlotMap {
     }
 
     fn slots_of(&self, primary: &Arc<Primary>) -> Vec<RangeInclusive<u16>> {
-        let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
-        let is_owner = |slot| self.owners.get(&slot).is_some_and(|owner| Arc::ptr_eq(owner, primary));
-        for number in (0..SLOTS).filter(|number| Slot::new(*number).is_some_and(is_owner)) {
-            match ranges.last_mut() {
-                Some(range) if range.end() + 1 == number => *range = *range.start()..=number,
-                _ => ranges.push(number..=number),
-            }
-        }
-        ranges
+        ranges(|slot| self.owners.get(&slot).is_some_and(|owner| Arc::ptr_eq(owner, primary)))
     }
+
+    /// The slots that no primary has.
+    pub(super) fn without_primary(&self) -> Vec<RangeInclusive<u16>> {
+        ranges(|slot| !self.owners.contains_key(&slot))
+    }
+
+    /// The primaries that have slots.
+    pub(super) fn in_use(&self) -> Vec<NodeAddress> {
+        self.primaries
+            .values()
+            .filter(|primary| !self.slots_of(primary).is_empty())
+            .map(|p| p.address.clone())
+            .collect()
+    }
+}
+
+/// The slots that are meant, as few ranges.
+fn ranges(is_meant: impl Fn(Slot) -> bool) -> Vec<RangeInclusive<u16>> {
+    let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
+    for number in (0..SLOTS).filter(|number| Slot::new(*number).is_some_and(&is_meant)) {
+        match ranges.last_mut() {
+            Some(range) if range.end() + 1 == number => *range = *range.start()..=number,
+            _ => ranges.push(number..=number),
+        }
+    }
+    ranges
 }

@@ -3,6 +3,7 @@
 //! Nothing here repeats a request that may have run. A redirect, and a connection that could not be
 //! made, guarantee that nothing ran (see [`follow`] for the exception).
 
+mod diagnosis;
 mod follow;
 mod map;
 mod nodes;

@@ -79,6 +79,10 @@ impl Cluster {
         self.foreground.io_timeout
     }
 
+    pub(super) fn connector_at(&self, address: &NodeAddress) -> Connector {
+        self.foreground.at(&address.host, address.port)
+    }
+
     /// Called with the map locked.
     fn connect_to(&self, address: &NodeAddress) -> Arc<Primary> {
         let at = |connector: &Connector| connector.at(&address.host, address.port);
@@ -165,7 +169,7 @@ impl Cluster {
     }
 
     /// Which nodes are asked for the map: those that are known, and the seeds.
-    fn candidates(&self, without: Option<&NodeAddress>) -> Vec<NodeAddress> {
+    pub(super) fn candidates(&self, without: Option<&NodeAddress>) -> Vec<NodeAddress> {
         let mut all = self.map.read().addresses();
         all.extend(self.seeds.iter().cloned());
         let mut seen = HashSet::new();

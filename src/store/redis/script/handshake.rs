@@ -29,7 +29,8 @@ fn with_args(request: Request, args: &[String]) -> Request {
     args.iter().fold(request, |request, arg| request.arg(arg))
 }
 
-fn connect_probe_answer(reply: Reply) -> Result<Vec<String>> {
+/// The error texts of what the user may not do, each behind the command and a colon.
+pub(crate) fn refused_by_probe(reply: Reply) -> Result<Vec<String>> {
     let Reply::Array(refused) = fail_on_error(reply)? else {
         return Err(unexpected("the probe of permissions", "no list"));
     };
@@ -48,7 +49,7 @@ fn refuse_missing_permissions(probe: Reply) -> Result<()> {
     if matches!(&probe, Reply::Error(e) if e.code == "NOPERM" && e.text.contains("key")) {
         return Ok(());
     }
-    let refused = connect_probe_answer(probe)?;
+    let refused = refused_by_probe(probe)?;
     // Texts of Redis 7, 6.2 and Valkey. A refusal of the probe's own key says nothing about the
     // keys of the locks.
     let about_commands = |text: &&String| {

@@ -16,7 +16,7 @@ mod redlock;
 
 pub(crate) use self::count::{count, count_answer, count_question, question_answer};
 pub(crate) use self::fence::{fence_answer, fence_claim, fence_write};
-pub(crate) use self::handshake::{handshake, handshake_in_cluster};
+pub(crate) use self::handshake::{handshake, handshake_in_cluster, refused_by_probe};
 pub(crate) use self::inspect::{
     announced, announced_answer, force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer,
 };

@@ -160,6 +160,11 @@ impl Inquiry {
         }
     }
 
+    /// The limit for one round of questions.
+    pub(super) fn io_timeout(&self) -> Duration {
+        self.io_timeout
+    }
+
     /// The name of the master.
     pub(super) fn name(&self) -> &str {
         &self.name

@@ -6,6 +6,7 @@
 //! and renewed against until one of the others can be reached. A grant that must be acknowledged by
 //! replicas (`replicas`) does not come about there, and a fencing token tells who is late.
 
+mod diagnosis;
 mod inquiry;
 mod known;
 mod question;
@@ -22,6 +23,7 @@ use self::known::Known;
 pub(crate) use self::urls::{Providers, SentinelUrls, names_sentinels};
 use self::watch::Watch;
 use crate::base::clock::Clock;
+use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
 use crate::base::process::OwnProcess;
 use crate::store::redis::wire::{FindMaster, Master};
@@ -58,6 +60,10 @@ impl FindMaster for Sentinels {
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inquiry.show(f)
+    }
+
+    fn examine(&self) -> Vec<Finding> {
+        self.inquiry.examine()
     }
 
     fn close(&self) {

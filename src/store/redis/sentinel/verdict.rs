@@ -4,15 +4,15 @@ use super::question::{NamedMaster, Testimony};
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// The votes, one for each sentinel, however many addresses it is known by.
-struct Count<'t> {
+pub(super) struct Count<'t> {
     /// Which most name, with the latest configuration among them, and how many.
-    best: Option<(NamedMaster, usize)>,
+    pub(super) best: Option<(NamedMaster, usize)>,
     voters: Vec<&'t Testimony>,
     /// All sentinels there are, as far as those who answered know.
-    all: usize,
+    pub(super) all: usize,
 }
 
-fn count(outcomes: &[(usize, Result<Testimony>)]) -> Count<'_> {
+pub(super) fn count(outcomes: &[(usize, Result<Testimony>)]) -> Count<'_> {
     let mut voters: Vec<&Testimony> = Vec::new();
     for testimony in outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().ok()) {
         if !voters.iter().any(|other| other.id == testimony.id) {

@@ -53,6 +53,11 @@ impl Connector {
         self.shake_hands(Box::new(transport), epoch).map_err(|e| handshake_failed(&endpoint, e))
     }
 
+    /// Whether releases are published to sharded channels, as far as that is decided.
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.cluster.as_ref().and_then(|decided| decided.get().copied()) == Some(Publishing::Sharded)
+    }
+
     /// The same for another address, with the same log-in.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let endpoint = self.endpoint.fixed().map_or_else(|| self.endpoint.clone(), |fixed| fixed.at(host, port).into());
@@ -178,7 +183,8 @@ impl Connector {
     }
 }
 
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+/// A field of `INFO` or `CLIENT INFO`.
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.split([' ', '\r', '\n']).find_map(|part| part.strip_prefix(name))
 }
 
@@ -211,7 +217,8 @@ fn exchange_as(publishing: Publishing, transport: &mut Transport, requests: &[Re
     sent.map(|()| replies)
 }
 
-fn check_server(server: &str, replication: &str, in_cluster: bool) -> Result<()> {
+/// Whether a server of this version, kind and role can keep locks.
+pub(crate) fn check_server(server: &str, replication: &str, in_cluster: bool) -> Result<()> {
     let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
     match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
         Some("cluster") if !in_cluster => {

@@ -5,6 +5,7 @@
 
 mod again;
 mod ask;
+mod bare;
 mod batch;
 mod busy_poll;
 mod combine;
@@ -26,10 +27,11 @@ mod unknown_outcome;
 mod url;
 
 pub(crate) use ask::ask_all;
+pub(crate) use bare::BareConnection;
 pub(crate) use batch::Outcome;
 pub(crate) use busy_poll::BusyPoll;
 pub(crate) use connection::{Connection, InFlight};
-pub(crate) use connector::{Connector, Handshake};
+pub(crate) use connector::{Connector, Handshake, check_server, field};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use line::Line;
 pub(crate) use pool::Pool;

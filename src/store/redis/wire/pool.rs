@@ -51,6 +51,10 @@ enum Stage<'p> {
 }
 
 impl Pool {
+    pub(crate) fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
     pub(crate) fn new(connector: Connector, most: usize) -> Self {
         let state = State { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
         Self { connector, most, state: Mutex::new(state) }

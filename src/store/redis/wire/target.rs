@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::endpoint::Endpoint;
+use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
 
 #[derive(Clone)]
@@ -23,6 +24,9 @@ pub(crate) trait FindMaster: Send + Sync {
 
     /// The master that was found last, for messages.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
+    /// What there is to say of those who know.
+    fn examine(&self) -> Vec<Finding>;
 
     /// Ends its threads and connections.
     fn close(&self);
@@ -51,7 +55,7 @@ impl Epoch {
 
 impl Target {
     /// The server to connect to now, and the epoch of the connection if there are epochs.
-    pub(super) fn find(&self) -> Result<(Endpoint, Option<Epoch>)> {
+    pub(crate) fn find(&self) -> Result<(Endpoint, Option<Epoch>)> {
         match self {
             Self::Fixed(endpoint) => Ok((endpoint.clone(), None)),
             Self::Master(master) => master.find().map(|Master { endpoint, epoch }| (endpoint, Some(epoch))),
@@ -65,6 +69,12 @@ impl Target {
 
     pub(crate) fn moves(&self) -> u64 {
         if let Self::Master(master) = self { master.moves() } else { 0 }
+    }
+
+    /// What there is to say of those who know which server is the master; `None` if nobody is
+    /// asked.
+    pub(crate) fn examine(&self) -> Option<Vec<Finding>> {
+        if let Self::Master(master) = self { Some(master.examine()) } else { None }
     }
 
     pub(crate) fn close(&self) {

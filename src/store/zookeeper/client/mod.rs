@@ -122,6 +122,10 @@ impl Client {
         self.inner.clock.now()
     }
 
+    pub(super) fn servers(&self) -> &Servers {
+        &self.inner.servers
+    }
+
     pub(super) fn io_timeout(&self) -> Duration {
         self.inner.io_timeout
     }

@@ -137,7 +137,7 @@ impl Servers {
     }
 
     #[cfg(feature = "tls")]
-    fn secure(&self, stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
+    pub(super) fn secure(&self, stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
         match (&self.tls, address) {
             (Some(tls), Address::Tcp { host, .. }) => {
                 stream.secure(tls, host, deadline).map_err(|e| to_error(e, address))
@@ -148,7 +148,7 @@ impl Servers {
 
     #[cfg(not(feature = "tls"))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it is needed")]
-    fn secure(&self, stream: Stream, _address: &Address, _deadline: Instant) -> Result<Stream> {
+    pub(super) fn secure(&self, stream: Stream, _address: &Address, _deadline: Instant) -> Result<Stream> {
         Ok(stream)
     }
 

@@ -41,6 +41,15 @@ impl Stat {
     }
 }
 
+/// What one identity may do with a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Permission {
+    /// Bits: read 1, write 2, create 4, delete 8, administrate 16.
+    pub(crate) rights: i32,
+    pub(crate) scheme: String,
+    pub(crate) id: String,
+}
+
 /// A node that was made: its path with what the server put behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Created {
@@ -83,6 +92,18 @@ impl Reply {
 
     pub(crate) fn data(&self) -> Result<(Vec<u8>, Stat)> {
         self.read(|fields| Ok((fields.bytes()?.unwrap_or_default().to_vec(), Stat::decode(fields)?)))
+    }
+
+    /// Who may do what with a node.
+    pub(crate) fn acl(&self) -> Result<Vec<Permission>> {
+        self.read(|fields| {
+            let permission = |fields: &mut Decoder<'_>| {
+                let (rights, scheme, id) = (fields.int()?, fields.text()?.to_owned(), fields.text()?.to_owned());
+                Ok(Permission { rights, scheme, id })
+            };
+            let all = fields.list(permission)?;
+            Stat::decode(fields).map(|_| all)
+        })
     }
 
     pub(crate) fn children(&self) -> Result<Vec<String>> {

@@ -10,6 +10,7 @@ pub(crate) enum Opcode {
     Exists = 3,
     GetData = 4,
     SetData = 5,
+    GetAcl = 6,
     Sync = 9,
     Ping = 11,
     GetChildren2 = 12,
@@ -110,6 +111,11 @@ impl Request {
     /// `watch`: if there is such a node, a message follows when it is changed or deleted.
     pub(crate) fn get_data(path: &str, watch: bool) -> Self {
         Self::new(Opcode::GetData, Encoder::default().text(path).bool(watch))
+    }
+
+    /// Who may do what with the node.
+    pub(crate) fn get_acl(path: &str) -> Self {
+        Self::new(Opcode::GetAcl, Encoder::default().text(path))
     }
 
     pub(crate) fn set_data(path: &str, data: &[u8], version: i32) -> Self {

@@ -1,0 +1,428 @@
+//! What a diagnosis finds out about the servers of a client, for operators.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::base::lease::margin;
+use crate::base::limits::SHORTEST_LEASE;
+
+/// How much a [`Finding`] matters. Ordered: `Ok` is the least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// Worth knowing, or could not be seen. Nothing has to be done.
+    Note,
+    /// Locks work, and can be lost or delayed by something that is likely to happen.
+    Warning,
+    /// Locks do not work, or are lost in normal operation.
+    Problem,
+}
+
+impl Severity {
+    /// `ok`, `note`, `warning` or `problem`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.label())
+    }
+}
+
+/// What a [`Finding`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Check {
+    /// Whether the server answers, and how long a connect takes.
+    Reachable,
+    /// Whether the connection has TLS, and when the server's certificate ends.
+    Tls,
+    /// Whether the server lets the user in.
+    LogIn,
+    /// Which server it is, of which version, against what this crate supports.
+    Version,
+    /// Whether it takes writes: a primary, and not read-only.
+    Role,
+    /// Whether locks can be removed when memory is full.
+    Eviction,
+    /// What a restart forgets.
+    Persistence,
+    /// What a failover forgets, and whether replicas that are missing stop writes.
+    Replication,
+    /// The server's wall clock against ours.
+    Clock,
+    /// One right of the user that locks need; if none is missing, one finding says so.
+    Right,
+    /// Whether scripts may run.
+    Scripts,
+    /// Whether a request that was given up can be stopped at the server.
+    Kill,
+    /// Whether connections are left.
+    Connections,
+    /// How long a round trip takes.
+    Latency,
+    /// The lease that is set, against what the latency allows.
+    Lease,
+    /// A connection that is made as those of locks are.
+    Connect,
+    /// Redlock: whether enough masters can be reached and vote.
+    Quorum,
+    /// A cluster: whether each slot has a primary.
+    Slots,
+    /// Whether enough sentinels answer, and agree on the master.
+    Sentinels,
+    /// Tables and functions in the database.
+    Schema,
+    /// Whether something between client and server shares out backends.
+    Pooler,
+    /// An ensemble: how many servers it has, and how many may be lost.
+    Ensemble,
+    /// The session timeout that was granted, against the lease that was asked for.
+    Session,
+}
+
+impl Check {
+    /// The name in lower case with underscores, such as `log_in`: for programs.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Reachable => "reachable",
+            Self::Tls => "tls",
+            Self::LogIn => "log_in",
+            Self::Version => "version",
+            Self::Role => "role",
+            Self::Eviction => "eviction",
+            Self::Persistence => "persistence",
+            Self::Replication => "replication",
+            Self::Clock => "clock",
+            Self::Right => "right",
+            Self::Scripts => "scripts",
+            Self::Kill => "kill",
+            Self::Connections => "connections",
+            Self::Latency => "latency",
+            Self::Lease => "lease",
+            Self::Connect => "connect",
+            Self::Quorum => "quorum",
+            Self::Slots => "slots",
+            Self::Sentinels => "sentinels",
+            Self::Schema => "schema",
+            Self::Pooler => "pooler",
+            Self::Ensemble => "ensemble",
+            Self::Session => "session",
+        }
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.label())
+    }
+}
+
+/// One thing that a [`Diagnosis`] has found out about one server, or about all of them.
+///
+/// `Display` writes one line, without the server's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    check: Check,
+    severity: Severity,
+    node: Option<String>,
+    found: String,
+    advice: Option<String>,
+}
+
+impl Finding {
+    pub(crate) fn new(check: Check, severity: Severity, found: impl Into<String>) -> Self {
+        Self { check, severity, node: None, found: found.into(), advice: None }
+    }
+
+    pub(crate) fn ok(check: Check, found: impl Into<String>) -> Self {
+        Self::new(check, Severity::Ok, found)
+    }
+
+    pub(crate) fn note(check: Check, found: impl Into<String>) -> Self {
+        Self::new(check, Severity::Note, found)
+    }
+
+    pub(crate) fn warning(check: Check, found: impl Into<String>) -> Self {
+        Self::new(check, Severity::Warning, found)
+    }
+
+    pub(crate) fn problem(check: Check, found: impl Into<String>) -> Self {
+        Self::new(check, Severity::Problem, found)
+    }
+
+    /// What to do about it.
+    pub(crate) fn advise(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+
+    pub(crate) fn at(self, node: impl Into<String>) -> Self {
+        Self { node: Some(node.into()), ..self }
+    }
+
+    /// What it is about.
+    #[must_use]
+    pub fn check(&self) -> Check {
+        self.check
+    }
+
+    /// How much it matters.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    /// The address of the server, without the password; `None` if it is about all of them.
+    #[must_use]
+    pub fn node(&self) -> Option<&str> {
+        self.node.as_deref()
+    }
+
+    /// What was found, in plain words.
+    #[must_use]
+    pub fn found(&self) -> &str {
+        &self.found
+    }
+
+    /// What to do about it; `None` if there is nothing to do.
+    #[must_use]
+    pub fn advice(&self) -> Option<&str> {
+        self.advice.as_deref()
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<8} {:<12} {}", self.severity, self.check, self.found)?;
+        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
+/// What was found out about the servers of a client, and what to do about it. Made by
+/// [`LockClient::diagnose`](crate::LockClient::diagnose).
+///
+/// `Display` writes one line for each finding, under the address of its server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Diagnosis {
+    findings: Vec<Finding>,
+}
+
+impl Diagnosis {
+    pub(crate) fn new(findings: Vec<Finding>) -> Self {
+        Self { findings }
+    }
+
+    /// All findings: server by server, in the order of the checks, and then those about all of
+    /// them.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The worst of all findings.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.findings.iter().map(Finding::severity).max().unwrap_or(Severity::Ok)
+    }
+
+    /// Whether there is neither a warning nor a problem.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.severity() < Severity::Warning
+    }
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = None;
+        for finding in &self.findings {
+            if shown != Some(finding.node()) {
+                writeln!(f, "{}", finding.node().unwrap_or("all together"))?;
+                shown = Some(finding.node());
+            }
+            writeln!(f, "  {finding}")?;
+        }
+        let count = |severity| self.findings.iter().filter(|finding| finding.severity == severity).count();
+        let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+        let (problems, warnings) = (count(Severity::Problem), count(Severity::Warning));
+        writeln!(
+            f,
+            "{}, {}, {}",
+            plural(problems, "problem"),
+            plural(warnings, "warning"),
+            plural(count(Severity::Note), "note")
+        )
+    }
+}
+
+/// How long an outage may last that costs no hold with this lease, about: two thirds of it are left
+/// when it is renewed, less the margin and the pause before the next try.
+pub(crate) fn survivable_outage(lease: Duration) -> Duration {
+    (lease * 2 / 3).saturating_sub(margin(lease)).saturating_sub((lease / 10).min(Duration::from_secs(1)))
+}
+
+/// The shortest lease for round trips that take this long: a renewal waits for a quarter of the
+/// lease at most.
+pub(crate) fn least_lease(slowest: Duration) -> Duration {
+    (slowest * 4).max(SHORTEST_LEASE)
+}
+
+/// The lease that is set, against the slowest round trip that was seen.
+pub(crate) fn lease_finding(lease: Duration, slowest: Duration) -> Finding {
+    let least = least_lease(slowest);
+    let allowed = format!("the slowest round trip of {slowest:.1?} allows a lease of {least:.1?} at least");
+    if lease < least {
+        return Finding::warning(Check::Lease, format!("the lease of {lease:?} is too short: {allowed}"))
+            .advise("set a longer lease (Builder::lease), or find out what makes the server slow");
+    }
+    let outage = survivable_outage(lease);
+    let found = format!("a lease of {lease:?} survives an outage of about {outage:.1?}; {allowed}");
+    if lease < Duration::from_millis(200) {
+        let advice = "below 200 ms a thread that waits for a core can cost the lock; see guide::choosing_a_lease";
+        return Finding::note(Check::Lease, found).advise(advice);
+    }
+    Finding::ok(Check::Lease, found)
+}
+
+/// Round trips, of which at least one was measured.
+pub(crate) fn latency_finding(mut round_trips: Vec<Duration>, io_timeout: Duration) -> Finding {
+    round_trips.sort_unstable();
+    let count = round_trips.len();
+    let at = |percent: usize| round_trips[(count * percent / 100).min(count - 1)];
+    let (p50, p99, max) = (at(50), at(99), round_trips[count - 1]);
+    let found = format!("{count} round trips: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}");
+    if p99 > io_timeout / 2 {
+        return Finding::warning(Check::Latency, format!("{found}; the I/O timeout is {io_timeout:?}"))
+            .advise("raise Builder::io_timeout, or find out what makes the server slow: calls fail at the timeout");
+    }
+    Finding::ok(Check::Latency, found)
+}
+
+/// The wall clock of a server when it was asked, against ours. Both in microseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClockSample {
+    pub(crate) server: u64,
+    /// Our clock when the question was sent, and when the answer had come.
+    pub(crate) asked: u64,
+    pub(crate) answered: u64,
+}
+
+impl ClockSample {
+    /// How far the server's clock is ahead of ours (behind: negative), as far as that is certain.
+    pub(crate) fn offset_micros(self) -> i64 {
+        let micros = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
+        let (server, asked, answered) = (micros(self.server), micros(self.asked), micros(self.answered));
+        if server > answered { server - answered } else { (server - asked).min(0) }
+    }
+}
+
+/// Half of the margin of a lease: clocks that differ by more are not set as one thinks they are.
+pub(crate) fn tolerated_offset(lease: Duration) -> Duration {
+    margin(lease) / 2
+}
+
+/// A server's clock against ours.
+pub(crate) fn clock_finding(sample: ClockSample, lease: Duration) -> Finding {
+    let offset = sample.offset_micros();
+    let (by, tolerated) = (Duration::from_micros(offset.unsigned_abs()), tolerated_offset(lease));
+    if by <= tolerated {
+        return Finding::ok(Check::Clock, format!("the server's clock and ours differ by less than {tolerated:?}"));
+    }
+    let way = if offset > 0 { "ahead of" } else { "behind" };
+    Finding::warning(Check::Clock, format!("the server's clock is {by:.1?} {way} ours, more than {tolerated:?}"))
+        .advise(
+            "let both machines keep their time (NTP), without steps; no lease here depends on it, but fencing \
+                 tokens after a restart, Java's permits and what people read in logs do",
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// The table of guide::choosing_a_lease.
+    #[test]
+    fn the_outage_that_a_lease_survives_is_that_of_the_guide() {
+        for (lease, outage) in [(5, 2700), (10, 5500), (30, 18_000), (60, 38_000)] {
+            let survived = survivable_outage(Duration::from_secs(lease));
+            assert!(survived >= ms(outage) && survived < ms(outage + 1000), "{lease}: {survived:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_too_short_for_the_latency_is_a_warning() {
+        assert_eq!(lease_finding(LEASE, ms(1)).severity(), Severity::Ok);
+        assert_eq!(lease_finding(ms(100), ms(1)).severity(), Severity::Note);
+        let short = lease_finding(ms(1000), ms(251));
+        assert_eq!((short.check(), short.severity()), (Check::Lease, Severity::Warning));
+        assert!(short.advice().is_some() && short.found().contains("1.0s"), "{short}");
+        assert_eq!(least_lease(ms(1)), SHORTEST_LEASE);
+    }
+
+    #[test]
+    fn the_slowest_of_the_round_trips_are_told() {
+        let round_trips: Vec<Duration> = (1..=100).rev().map(ms).collect();
+        let quick = latency_finding(round_trips.clone(), ms(2000));
+        assert_eq!(quick.severity(), Severity::Ok);
+        assert!(quick.found().contains("p50 51.0ms, p99 100.0ms, max 100.0ms"), "{quick}");
+        assert_eq!(latency_finding(round_trips, ms(150)).severity(), Severity::Warning);
+        assert_eq!(latency_finding(vec![ms(1)], ms(150)).severity(), Severity::Ok);
+    }
+
+    #[test]
+    fn a_clock_beyond_half_the_margin_is_a_warning() {
+        let at = |server| ClockSample { server, asked: 10_000_000, answered: 10_100_000 };
+        // Within the round trip nothing is certain.
+        for server in [10_000_000, 10_050_000, 10_100_000] {
+            assert_eq!(at(server).offset_micros(), 0);
+        }
+        assert_eq!((at(9_000_000).offset_micros(), at(11_100_000).offset_micros()), (-1_000_000, 1_000_000));
+        let half = u64::try_from(tolerated_offset(LEASE).as_micros()).unwrap();
+        assert_eq!(half, 151_000);
+        for (server, severity) in [
+            (10_100_000 + half, Severity::Ok),
+            (10_100_000 + half + 1, Severity::Warning),
+            (10_000_000 - half, Severity::Ok),
+            (10_000_000 - half - 1, Severity::Warning),
+        ] {
+            let finding = clock_finding(at(server), LEASE);
+            assert_eq!(finding.severity(), severity, "{finding}");
+        }
+        let ahead = clock_finding(at(12_100_000), LEASE);
+        assert!(ahead.found().contains("2.0s ahead of ours"), "{ahead}");
+    }
+
+    #[test]
+    fn people_read_one_line_for_each_finding() {
+        let findings = vec![
+            Finding::ok(Check::Reachable, "connected").at("a:1"),
+            Finding::problem(Check::Role, "a replica").advise("name the primary").at("a:1"),
+            Finding::note(Check::Lease, "short"),
+        ];
+        let diagnosis = Diagnosis::new(findings);
+        let text = "a:1\n  ok       reachable    connected\n  problem  role         a replica; name the primary\n\
+                    all together\n  note     lease        short\n1 problem, 0 warnings, 1 note\n";
+        assert_eq!(diagnosis.to_string(), text);
+        assert_eq!((diagnosis.severity(), diagnosis.is_healthy()), (Severity::Problem, false));
+        assert!(Diagnosis::default().is_healthy());
+    }
+}

@@ -1,0 +1,152 @@
+//! What the diagnoses of several stores say in the same words.
+
+use std::time::Duration;
+
+use crate::base::clock::Clock;
+use crate::base::diagnosis::{Check, ClockSample, Finding, clock_finding};
+use crate::base::error::{Error, ErrorKind};
+use crate::store::net::Stream;
+
+/// What a diagnosis needs to know of the client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Diagnose<'a> {
+    pub(crate) lease: Duration,
+    pub(crate) key_prefix: &'a str,
+}
+
+/// How many I/O timeouts the questions to one server take together at most.
+pub(super) const PATIENCE: u32 = 8;
+
+/// How many round trips are measured.
+pub(super) const ROUND_TRIPS: usize = 50;
+
+/// A certificate that ends sooner is a warning.
+#[cfg(feature = "tls")]
+const SOON: Duration = Duration::from_secs(14 * 86_400);
+
+/// Why a server cannot be asked.
+pub(super) fn failed(error: &Error) -> Finding {
+    let found = error.message().to_owned();
+    match error.kind() {
+        ErrorKind::Denied => Finding::problem(Check::LogIn, found)
+            .advise("check the user and the password, and whether the server lets this host in"),
+        ErrorKind::Tls => Finding::problem(Check::Tls, found),
+        ErrorKind::Unsupported => Finding::problem(Check::Version, found),
+        ErrorKind::ReadOnly => Finding::problem(Check::Role, found),
+        _ => Finding::problem(Check::Reachable, found)
+            .advise("check that the server runs, its address and port, and what is in between (a firewall)"),
+    }
+}
+
+pub(super) fn reachable(after: Duration) -> Finding {
+    Finding::ok(Check::Reachable, format!("connected in {after:.1?}, and it answers"))
+}
+
+/// How a connection is secured.
+pub(super) fn secured(stream: &Stream, clock: &dyn Clock) -> Finding {
+    #[cfg(feature = "tls")]
+    if let Some(certificate) = stream.server_certificate() {
+        return ends(crate::store::tls::end_of(&certificate), clock.wall());
+    }
+    let _ = clock;
+    if stream.is_exposed() {
+        return Finding::note(Check::Tls, "the connection is not encrypted")
+            .advise("use TLS (cargo feature tls) where others can see or change what crosses the network");
+    }
+    Finding::ok(Check::Tls, "the connection has no TLS, and does not leave this machine")
+}
+
+#[cfg(feature = "tls")]
+fn ends(end: Option<Duration>, now: Duration) -> Finding {
+    let Some(end) = end else { return Finding::ok(Check::Tls, "the connection has TLS") };
+    let days = |time: Duration| time.as_secs() / 86_400;
+    match end.checked_sub(now) {
+        None => Finding::problem(
+            Check::Tls,
+            format!("the connection has TLS, with a certificate that ended {} days ago", days(now - end)),
+        )
+        .advise("renew the certificate of the server: clients that check it cannot connect"),
+        Some(left) if left < SOON => {
+            let found = format!("the connection has TLS, with a certificate that ends in {} days", days(left));
+            Finding::warning(Check::Tls, found).advise("renew the certificate of the server")
+        }
+        Some(left) => {
+            let found = format!("the connection has TLS, with a certificate that ends in {} days", days(left));
+            Finding::ok(Check::Tls, found)
+        }
+    }
+}
+
+/// Our wall clock, in microseconds since 1970.
+pub(super) fn wall_micros(clock: &dyn Clock) -> u64 {
+    u64::try_from(clock.wall().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Examines all targets side by side, each on a thread that ends with its questions, whose I/O is
+/// bounded. Where the system grants no thread, the caller asks.
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+pub(super) fn examine_each<X: Sync>(targets: &[X], ask: impl Fn(&X) -> Examined + Sync) -> Vec<Examined> {
+    let ask = &ask;
+    std::thread::scope(|scope| {
+        let begin = |target| {
+            let builder = std::thread::Builder::new().name("lh-diagnose".to_owned());
+            (target, builder.spawn_scoped(scope, move || ask(target)).ok())
+        };
+        let begun: Vec<_> = targets.iter().map(begin).collect();
+        let end = |(target, thread): (&X, Option<std::thread::ScopedJoinHandle<'_, Examined>>)| match thread {
+            Some(thread) => thread.join().unwrap_or_default(),
+            None => ask(target),
+        };
+        begun.into_iter().map(end).collect()
+    })
+}
+
+/// What was found out about one server, and what is compared with the others.
+#[derive(Debug, Default)]
+pub(crate) struct Examined {
+    pub(super) findings: Vec<Finding>,
+    pub(super) slowest: Option<Duration>,
+    pub(super) clock: Option<ClockSample>,
+    /// It answers, and locks can be taken there as far as is known.
+    pub(super) usable: bool,
+}
+
+impl Examined {
+    pub(super) fn failed(error: &Error) -> Self {
+        Self { findings: vec![failed(error)], ..Self::default() }
+    }
+
+    pub(super) fn add(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    pub(super) fn add_clock(&mut self, sample: ClockSample, lease: Duration) {
+        self.clock = Some(sample);
+        self.add(clock_finding(sample, lease));
+    }
+
+    /// The findings, each with the address of the server.
+    pub(super) fn at(self, address: &str) -> Vec<Finding> {
+        self.findings.into_iter().map(|finding| finding.at(address)).collect()
+    }
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+    use crate::base::diagnosis::Severity;
+
+    #[test]
+    fn a_certificate_that_ends_soon_is_a_warning() {
+        let (day, now) = (Duration::from_secs(86_400), Duration::from_secs(1_800_000_000));
+        for (end, severity) in [
+            (Some(now + 15 * day), Severity::Ok),
+            (Some(now + 13 * day), Severity::Warning),
+            (Some(now - 2 * day), Severity::Problem),
+            (None, Severity::Ok),
+        ] {
+            assert_eq!(ends(end, now).severity(), severity, "{end:?}");
+        }
+        assert!(ends(Some(now - 2 * day), now).found().contains("2 days ago"));
+    }
+}

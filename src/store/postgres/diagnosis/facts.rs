@@ -1,0 +1,125 @@
+//! What a server says of itself, and what that means for locks.
+
+use crate::base::diagnosis::{Check, Finding};
+use crate::store::postgres::wire::{OLDEST, Row};
+
+pub(super) const FACTS: &str = "SELECT pg_backend_pid(), current_setting('server_version_num'), current_setting('server_version'), \
+    pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
+    current_setting('fsync'), current_setting('max_connections'), \
+    current_setting('superuser_reserved_connections'), \
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
+    to_regnamespace('leasehold') IS NOT NULL AND to_regnamespace('leasehold_v1') IS NOT NULL, \
+    has_database_privilege(current_database(), 'CREATE'), current_setting('synchronous_standby_names'), \
+    (SELECT count(*) FROM pg_stat_replication), has_function_privilege('pg_control_system()', 'EXECUTE'), current_user";
+
+/// The answer to [`FACTS`].
+pub(super) struct Facts {
+    pub(super) pid: i32,
+    pub(super) version: u32,
+    pub(super) version_text: String,
+    pub(super) in_recovery: bool,
+    pub(super) read_only: bool,
+    pub(super) synchronous_commit: String,
+    pub(super) fsync: bool,
+    pub(super) most_connections: u64,
+    pub(super) reserved: u64,
+    pub(super) connections: u64,
+    pub(super) has_schema: bool,
+    pub(super) may_create: bool,
+    pub(super) synchronous_standbys: bool,
+    pub(super) standbys: u64,
+    pub(super) may_ask_control: bool,
+    pub(super) role: String,
+}
+
+impl Facts {
+    pub(super) fn read(row: &Row) -> Option<Self> {
+        let text = |place: usize| row.get(place)?.as_deref();
+        Some(Self {
+            pid: text(0)?.parse().ok()?,
+            version: text(1)?.parse().ok()?,
+            version_text: text(2)?.to_owned(),
+            in_recovery: text(3)? == "t",
+            read_only: text(4)? == "on",
+            synchronous_commit: text(5)?.to_owned(),
+            fsync: text(6)? == "on",
+            most_connections: text(7)?.parse().ok()?,
+            reserved: text(8)?.parse().ok()?,
+            connections: text(9)?.parse().ok()?,
+            has_schema: text(10)? == "t",
+            may_create: text(11)? == "t",
+            synchronous_standbys: !text(12)?.is_empty(),
+            standbys: text(13)?.parse().ok()?,
+            may_ask_control: text(14)? == "t",
+            role: text(15)?.to_owned(),
+        })
+    }
+}
+
+/// `pid`: what the start of the connection said. `single`: the URL has one host. `wanted`: how many
+/// connections a client has at most.
+pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let product = format!("PostgreSQL {}", facts.version_text);
+    findings.push(match facts.version >= OLDEST {
+        true => Finding::ok(Check::Version, product),
+        false => Finding::problem(Check::Version, format!("{product} is too old")).advise("use 14 or later"),
+    });
+    findings.push(match facts.pid == pid {
+        true => Finding::ok(Check::Pooler, "no pooler gives each transaction another backend"),
+        false => {
+            Finding::problem(Check::Pooler, "a pooler gives each transaction another backend: messages would be lost")
+                .advise("name the server itself in the URL")
+        }
+    });
+    findings.push(role(facts, single));
+    let free = facts.most_connections.saturating_sub(facts.reserved).saturating_sub(facts.connections);
+    let found = format!("{} of {} connections are in use", facts.connections, facts.most_connections);
+    findings.push(match free {
+        free if free < wanted => Finding::warning(Check::Connections, format!("{found}; a client has up to {wanted}"))
+            .advise("raise max_connections, or lower Builder::connections"),
+        _ => Finding::ok(Check::Connections, found),
+    });
+    if !facts.in_recovery {
+        findings.push(persistence(facts));
+        findings.push(replication(facts));
+    }
+    findings
+}
+
+fn role(facts: &Facts, single: bool) -> Finding {
+    match (facts.in_recovery, facts.read_only) {
+        (true, _) if !single => Finding::ok(Check::Role, "a standby, which takes over when it is promoted"),
+        (true, _) => Finding::problem(Check::Role, "the server is a standby, and takes no writes")
+            .advise("name the primary, or all hosts, in the URL"),
+        (false, true) => Finding::problem(Check::Role, "the database is read-only (default_transaction_read_only)")
+            .advise("turn it off for the database or the role, or name another database"),
+        (false, false) => Finding::ok(Check::Role, "a primary"),
+    }
+}
+
+fn persistence(facts: &Facts) -> Finding {
+    if !facts.fsync {
+        return Finding::warning(Check::Persistence, "fsync is off: a crash of the machine can destroy the database")
+            .advise("turn fsync on");
+    }
+    match &*facts.synchronous_commit {
+        "off" => Finding::warning(Check::Persistence, "synchronous_commit is off: a crash forgets the last grants")
+            .advise("set synchronous_commit to on for this role: ALTER ROLE .. SET synchronous_commit = on"),
+        value => Finding::ok(Check::Persistence, format!("each grant is on disk (synchronous_commit {value})")),
+    }
+}
+
+fn replication(facts: &Facts) -> Finding {
+    let waits = facts.synchronous_standbys && !matches!(&*facts.synchronous_commit, "off" | "local");
+    match facts.standbys {
+        0 if waits => Finding::problem(Check::Replication, "no standby is connected, and each grant waits for one")
+            .advise("bring a standby of synchronous_standby_names back"),
+        0 => Finding::ok(Check::Replication, "no standby is connected"),
+        count if waits => {
+            Finding::ok(Check::Replication, format!("{count} standbys; grants wait for the synchronous ones"))
+        }
+        count => Finding::note(Check::Replication, format!("{count} standbys; a failover may forget the last grants"))
+            .advise("set synchronous_standby_names if that must not happen; fenced transactions are safe in any case"),
+    }
+}

@@ -1,0 +1,113 @@
+//! What there is to say of the hosts of a database.
+
+mod facts;
+mod rows;
+mod schema;
+
+use std::time::{Duration, Instant};
+
+use self::facts::{FACTS, Facts, about_server};
+use self::rows::rows;
+use self::schema::about_schema;
+use super::PostgresStore;
+use super::wire::{BareConnection, Connector, OLDEST};
+use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, latency_finding, lease_finding};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::Diagnose;
+use crate::store::findings::{Examined, ROUND_TRIPS, examine_each, failed, reachable, secured, wall_micros};
+use crate::store::net::Address;
+
+/// What matters of the client that is diagnosed.
+struct Client<'c> {
+    connector: &'c Connector,
+    /// The URL has one host.
+    single: bool,
+    /// How many connections it has at most.
+    wanted: u64,
+    lease: Duration,
+}
+
+impl PostgresStore {
+    pub(super) fn examine_hosts(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
+        let connector = self.server.pool.connector();
+        let hosts = &connector.server.url.hosts;
+        let single = hosts.len() == 1;
+        // Those of calls, of renewals and of messages.
+        let wanted = self.server.pool.most() as u64 + 2;
+        let client = Client { connector, single, wanted, lease: asked.lease };
+        let examined = examine_each(hosts, |host| examine(&client, host));
+        let slowest = examined.iter().filter_map(|examined| examined.slowest).max();
+        let takes_writes = examined.iter().any(|examined| examined.usable);
+        let each = hosts.iter().zip(examined).flat_map(|(host, examined)| examined.at(&format!("{host:?}")));
+        let mut all: Vec<Finding> = each.collect();
+        if takes_writes {
+            // Last: where something is missing, one of the findings has the reason.
+            let has_problem = all.iter().any(|finding| finding.severity() == Severity::Problem);
+            match connector.connect() {
+                Ok(_) => all.push(Finding::ok(Check::Connect, "a connection for locks can be made")),
+                Err(_) if has_problem => {}
+                Err(e) => all.push(Finding::problem(Check::Connect, e.message().to_owned())),
+            }
+        } else if !single {
+            all.push(
+                Finding::problem(
+                    Check::Role,
+                    "none of the hosts takes writes and has the schema: nothing can be locked",
+                )
+                .advise("bring the primary back, promote a standby, or name the primary in the URL"),
+            );
+        }
+        all.extend(slowest.map(|slowest| lease_finding(asked.lease, slowest)));
+        all
+    }
+}
+
+fn examine(client: &Client<'_>, host: &Address) -> Examined {
+    let connector = client.connector;
+    let mut examined = Examined::default();
+    let asked = connector.connect_bare(host).and_then(|mut connection| {
+        let facts = rows(&mut connection, FACTS)?;
+        let facts = facts.first().and_then(Facts::read).ok_or_else(no_answer)?;
+        examined.add(reachable(connection.connected_in));
+        examined.add(secured(connection.stream(), &*connector.server.clock));
+        let about = about_server(&facts, connection.pid, client.single, client.wanted);
+        about.into_iter().for_each(|finding| examined.add(finding));
+        if facts.pid == connection.pid && facts.version >= OLDEST && !facts.in_recovery {
+            let complete = about_schema(&facts, &mut connection, connector, &mut examined)?;
+            examined.usable = complete && !facts.read_only;
+        }
+        measure(&mut connection, client, &mut examined)
+    });
+    if let Err(e) = asked {
+        examined.findings.retain(|finding| finding.check() != Check::Reachable);
+        examined.findings.insert(0, failed(&e));
+        examined.usable = false;
+    }
+    examined
+}
+
+#[cold]
+fn no_answer() -> Error {
+    Error::new(ErrorKind::Protocol, "the server, or a proxy, does not answer as PostgreSQL does")
+}
+
+/// The server's clock, and round trips for one I/O timeout at most.
+fn measure(connection: &mut BareConnection, client: &Client<'_>, examined: &mut Examined) -> Result<()> {
+    let Client { connector, lease, .. } = *client;
+    let clock = &*connector.server.clock;
+    let asked = wall_micros(clock);
+    let time = rows(connection, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")?;
+    let answered = wall_micros(clock);
+    if let Some(server) = time.first().and_then(|row| row.first()?.as_deref()?.parse().ok()) {
+        examined.add_clock(ClockSample { server, asked, answered }, lease);
+    }
+    let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
+    while round_trips.len() < ROUND_TRIPS && began.elapsed() < connector.io_timeout {
+        let sent = Instant::now();
+        rows(connection, "SELECT 1")?;
+        round_trips.push(sent.elapsed());
+    }
+    examined.slowest = round_trips.iter().max().copied();
+    examined.add(latency_finding(round_trips, connector.io_timeout));
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Whether tables and functions are there, and which rights the role lacks.
+
+use super::facts::Facts;
+use super::rows::rows;
+use crate::base::diagnosis::{Check, Finding};
+use crate::base::error::Result;
+use crate::store::findings::Examined;
+use crate::store::postgres::schema::TABLES;
+use crate::store::postgres::wire::{BareConnection, Connector};
+
+/// Each right that is missing: on what, its name, which right.
+const MISSING: &str = "\
+    SELECT 'SCHEMA', nspname::text, 'USAGE' FROM pg_namespace \
+      WHERE nspname IN ('leasehold', 'leasehold_v1') AND NOT has_schema_privilege(oid, 'USAGE') \
+    UNION ALL SELECT CASE WHEN c.oid IS NULL THEN 'MISSING' ELSE 'TABLE' END, w.name, w.need \
+      FROM (SELECT t.name, r.need FROM (VALUES ('lock'), ('share'), ('waiter'), ('once'), ('fenced'), ('client')) t (name), \
+            (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) r (need) \
+            UNION ALL VALUES ('meta', 'SELECT'), ('meta', 'UPDATE')) w \
+      LEFT JOIN pg_namespace n ON n.nspname = 'leasehold' \
+      LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name \
+      WHERE c.oid IS NULL OR NOT has_table_privilege(c.oid, w.need) \
+    UNION ALL SELECT 'SEQUENCE', c.relname::text, 'USAGE' FROM pg_class c \
+      JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'leasehold' \
+      WHERE CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END \
+    UNION ALL SELECT DISTINCT 'FUNCTION', p.proname::text, 'EXECUTE' FROM pg_proc p \
+      JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'leasehold_v1' \
+      WHERE NOT has_function_privilege(p.oid, 'EXECUTE')";
+
+/// Whether the schema is there with all rights, or is made by the first connection.
+pub(super) fn about_schema(
+    facts: &Facts,
+    connection: &mut BareConnection,
+    connector: &Connector,
+    examined: &mut Examined,
+) -> Result<bool> {
+    let role = &facts.role;
+    if !facts.has_schema {
+        let creates = connector.server.create_schema && facts.may_create;
+        examined.add(match creates {
+            true => {
+                Finding::note(Check::Schema, "the schema leasehold_v1 is not there; the first connection installs it")
+            }
+            false => Finding::problem(
+                Check::Schema,
+                format!("the schema leasehold_v1 is not there, and {role:?} does not create it"),
+            )
+            .advise("have an administrator run leasehold::POSTGRES_SCHEMA, and grant the rights of guide::postgres"),
+        });
+        // Connecting would install it, and a diagnosis changes nothing.
+        return Ok(false);
+    }
+    let missing = rows(connection, MISSING)?;
+    let mut complete = true;
+    for row in &missing {
+        let [Some(on), Some(name), Some(right)] = &row[..] else { continue };
+        let schema = if on == "FUNCTION" { "leasehold_v1" } else { "leasehold" };
+        let full = if on == "SCHEMA" { name.clone() } else { format!("{schema}.{name}") };
+        let finding = match (&**on, &**name) {
+            ("MISSING", _) if right != "SELECT" => continue,
+            ("MISSING", _) => Finding::note(Check::Schema, format!("the table {full} is not there"))
+                .advise("have an administrator run leasehold::POSTGRES_SCHEMA again"),
+            (_, "client") => {
+                Finding::note(Check::Right, format!("{role:?} has not {right} on {full}: nobody sees who holds a lock"))
+                    .advise(format!("GRANT {right} ON {full} TO {role:?}"))
+            }
+            _ => {
+                complete = false;
+                let on = if on == "TABLE" { String::new() } else { format!("{on} ") };
+                Finding::problem(Check::Right, format!("{role:?} has not {right} on {full}, which locks need"))
+                    .advise(format!("GRANT {right} ON {on}{full} TO {role:?}"))
+            }
+        };
+        examined.add(finding);
+    }
+    if !facts.may_ask_control {
+        complete = false;
+        examined.add(
+            Finding::problem(
+                Check::Right,
+                format!("{role:?} may not run pg_control_system(), which tells servers apart"),
+            )
+            .advise(format!("GRANT EXECUTE ON FUNCTION pg_control_system() TO {role:?}")),
+        );
+    }
+    let may_read = !missing.iter().any(|row| {
+        matches!(&row[..], [_, Some(name), Some(right)] if name == "leasehold" || name == "meta" && right == "SELECT")
+    });
+    if complete {
+        examined.add(Finding::ok(Check::Right, "the role has every right that locks need"));
+    }
+    if may_read {
+        let version = rows(connection, "SELECT tables FROM leasehold.meta")?;
+        let version = version.first().and_then(|row| row.first()?.clone()).unwrap_or_default();
+        examined.add(match version == TABLES.to_string() {
+            true => Finding::ok(
+                Check::Schema,
+                format!("the schema leasehold_v1 is there, with tables of version {version}"),
+            ),
+            false => {
+                complete = false;
+                Finding::problem(
+                    Check::Schema,
+                    format!("the tables have version {version:?}, and this release knows {TABLES}"),
+                )
+                .advise("use the same release of leasehold everywhere")
+            }
+        });
+    }
+    Ok(complete)
+}

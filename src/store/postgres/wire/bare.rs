@@ -1,0 +1,41 @@
+//! A connection to a server of any role that nobody checks, and that installs nothing: for
+//! questions about it.
+
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::connector::Connector;
+use super::request::Row;
+use super::server_error::ServerError;
+use super::transport::Transport;
+use crate::base::error::Result;
+use crate::store::net::{Address, Stream};
+
+pub(crate) struct BareConnection {
+    transport: Transport,
+    /// The process id that the other end says the backend has.
+    pub(crate) pid: i32,
+    /// How long the connect took, with TLS and the log-in.
+    pub(crate) connected_in: Duration,
+}
+
+impl Connector {
+    /// Connects to one of the hosts and logs in, and no more.
+    pub(crate) fn connect_bare(&self, address: &Address) -> Result<BareConnection> {
+        let began = Instant::now();
+        let (mut transport, pid) = self.open(address)?;
+        transport.handshake_done()?;
+        Ok(BareConnection { transport, pid, connected_in: began.elapsed() })
+    }
+}
+
+impl BareConnection {
+    /// The rows of the last of these statements.
+    pub(crate) fn ask(&mut self, sql: &str) -> Result<std::result::Result<Vec<Row>, ServerError>> {
+        Connection::simple(&mut self.transport, sql)
+    }
+
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.transport.stream
+    }
+}

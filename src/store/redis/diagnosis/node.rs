@@ -1,0 +1,106 @@
+//! The questions to one server, in a few round trips.
+
+use std::time::{Duration, Instant};
+
+use super::facts;
+use super::rights::{Rights, look};
+use super::subject::Subject;
+use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, latency_finding};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::findings::{Examined, ROUND_TRIPS, failed, reachable, secured, wall_micros};
+use crate::store::redis::wire::{BareConnection, Connector, Reply, Request, fail_on_error, server_time};
+
+/// Asks one server everything. Each step takes an I/O timeout at most, and the first that fails is
+/// the last.
+pub(crate) fn examine(connector: &Connector, subject: &Subject) -> Examined {
+    let mut examined = Examined::default();
+    let asked = connector.connect_bare().and_then(|mut connection| {
+        examined.add(reachable(connection.connected_in));
+        examined.add(secured(connection.stream(), &*connector.clock));
+        answers(&mut connection)?;
+        // First: in a cluster it decides which channels are used.
+        let connected = connector.connect();
+        ask(&mut connection, connector, subject, &mut examined)?;
+        Ok(connected)
+    });
+    match asked {
+        Err(e) => {
+            // What was said of an answer does not hold any more.
+            examined.findings.retain(|finding| finding.check() != Check::Reachable);
+            examined.findings.insert(0, failed(&e));
+            return examined;
+        }
+        Ok(connected) => add_connect(connected.map(drop), &mut examined),
+    }
+    examined
+}
+
+/// Whether it serves the user at all.
+fn answers(connection: &mut BareConnection) -> Result<()> {
+    let Reply::Error(e) = one(connection, Request::plain(&["PING"]))? else { return Ok(()) };
+    // Who may not run it may be able to use locks all the same.
+    if e.code == "NOPERM" { Ok(()) } else { Err(e.into_error()) }
+}
+
+fn add_connect(connected: Result<()>, examined: &mut Examined) {
+    match connected {
+        Ok(()) => {
+            examined.usable = true;
+            examined.add(Finding::ok(Check::Connect, "a connection for locks can be made"));
+        }
+        // Mostly one of the findings has the reason.
+        Err(_) if examined.findings.iter().any(|finding| finding.severity() == Severity::Problem) => {}
+        Err(e) => examined.add(Finding::problem(Check::Connect, e.message().to_owned())),
+    }
+}
+
+fn ask(
+    connection: &mut BareConnection,
+    connector: &Connector,
+    subject: &Subject,
+    examined: &mut Examined,
+) -> Result<()> {
+    let clock = &*connector.clock;
+    let asked = wall_micros(clock);
+    let time = one(connection, Request::plain(&["TIME"]))?;
+    let answered = wall_micros(clock);
+    let rights = look(connection, connector, subject)?;
+    facts::examine(connection, &rights, subject, examined)?;
+    if let Ok(server) = fail_on_error(time).and_then(server_time) {
+        examined.add_clock(ClockSample { server, asked, answered }, subject.lease);
+    }
+    add_rights(rights, examined);
+    measure(connection, connector.io_timeout, examined)
+}
+
+fn add_rights(rights: Rights, examined: &mut Examined) {
+    rights.findings.into_iter().for_each(|finding| examined.add(finding));
+    let Some(may_kill) = rights.may_kill else { return };
+    examined.add(match may_kill {
+        true => Finding::ok(Check::Kill, "a request whose answer was lost can be stopped (CLIENT KILL)"),
+        false => Finding::note(
+            Check::Kill,
+            "a request whose answer was lost cannot be stopped, and is waited for: that takes an I/O timeout longer",
+        )
+        .advise("add +client|kill and +info to the user's ACL"),
+    });
+}
+
+/// Round trips, for one I/O timeout at most.
+fn measure(connection: &mut BareConnection, io_timeout: Duration, examined: &mut Examined) -> Result<()> {
+    let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
+    while round_trips.len() < ROUND_TRIPS && began.elapsed() < io_timeout {
+        let sent = Instant::now();
+        // Refused or not: it takes as long.
+        one(connection, Request::plain(&["PING"]))?;
+        round_trips.push(sent.elapsed());
+    }
+    examined.slowest = round_trips.iter().max().copied();
+    examined.add(latency_finding(round_trips, io_timeout));
+    Ok(())
+}
+
+fn one(connection: &mut BareConnection, request: Request) -> Result<Reply> {
+    let replies = connection.ask(&[request])?;
+    replies.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Protocol, "no reply"))
+}

@@ -1,0 +1,205 @@
+//! The rights that locks need, one by one. Nothing is tried where the server can say it (Redis 7):
+//! a script asks for each command, so that nothing changes and the `ACL LOG` stays empty.
+
+use super::questions::{KeyForm, NOBODY, ON_A_KEY, Question, Refused, key_forms, questions};
+use super::subject::Subject;
+use crate::base::diagnosis::{Check, Finding};
+use crate::base::error::Result;
+use crate::store::redis::keys::probe_names;
+use crate::store::redis::script::refused_by_probe;
+use crate::store::redis::wire::{BareConnection, Connector, Reply, Request};
+
+/// For each command of the arguments (the number of its words, then the words): 1 if the user may
+/// run it, 0 if not, 2 if the server does not know it. Nil where the server cannot say it. The
+/// words are as many as the command takes: the server counts on that.
+const LOOK: &str = "\
+if not redis.acl_check_cmd then return false end
+local answers, at = {}, 1
+while at <= #ARGV do
+  local words = {}
+  for i = 1, tonumber(ARGV[at]) do words[i] = ARGV[at + i] end
+  at = at + 1 + #words
+  local known, may = pcall(redis.acl_check_cmd, unpack(words))
+  answers[#answers + 1] = known and (may and 1 or 0) or 2
+end
+return answers";
+
+/// What the diagnosis found out about the rights, and what it may ask besides.
+#[derive(Default)]
+pub(super) struct Rights {
+    pub(super) findings: Vec<Finding>,
+    pub(super) may_info: bool,
+    pub(super) may_config: bool,
+    /// `None`: that is not known.
+    pub(super) may_kill: Option<bool>,
+}
+
+pub(super) fn look(connection: &mut BareConnection, connector: &Connector, subject: &Subject) -> Result<Rights> {
+    let (keys, channels) = (key_forms(subject), probe_names(&subject.key_prefix).1);
+    let questions = questions(subject, connector.is_sharded(), &keys, &channels);
+    let mut request = Request::plain(&["EVAL", LOOK, "0"]);
+    for question in &questions {
+        request = request.number(question.words.len() as u64);
+        for word in &question.words {
+            request = request.arg(word);
+        }
+    }
+    let answer = connection.ask(&[request])?.remove(0);
+    let mut rights = Rights::default();
+    match answer {
+        Reply::Error(e) => {
+            rights.findings.push(match e.code == "NOPERM" || e.text.contains("permission") {
+                true => Finding::problem(Check::Scripts, "the user may not run scripts, and every lock call is one")
+                    .advise("add +eval +evalsha to the user's ACL, and ask again: other rights were not looked at"),
+                false => {
+                    Finding::problem(Check::Scripts, format!("a script cannot run now: {}", e.into_error().message()))
+                }
+            });
+            // The answers say what of this is refused.
+            Ok(Rights { may_info: true, may_config: true, ..rights })
+        }
+        Reply::Nil => by_trying(connection, connector),
+        answers => {
+            rights.findings.push(Finding::ok(Check::Scripts, "scripts run"));
+            let answers = answers.into_list().unwrap_or_default();
+            let may: Vec<bool> = answers.iter().map(|answer| *answer == Reply::Int(1)).collect();
+            judge(rights, &questions, &may, &keys, &channels, connection)
+        }
+    }
+}
+
+/// Redis 6.2 cannot say what a user may do: the probe of the handshake tries what can be tried
+/// without changing anything.
+fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<Rights> {
+    let probe = &connector.handshake.probe;
+    let kill = Request::plain(&["CLIENT", "KILL", "ID", NOBODY]);
+    let requests = [probe.whole().unwrap_or_else(|| probe.clone()), kill, Request::plain(&["INFO", "server"])];
+    let replies = connection.ask(&requests)?;
+    let [probed, killed, info] = <[Reply; 3]>::try_from(replies).unwrap_or([Reply::Nil, Reply::Nil, Reply::Nil]);
+    let mut findings = vec![Finding::ok(Check::Scripts, "scripts run")];
+    match refused_by_probe(probed) {
+        Ok(refused) if refused.is_empty() => {
+            let found =
+                "the commands that can be tried are permitted; this server cannot say the rest (HSET, INCR, RPUSH)";
+            findings.push(Finding::ok(Check::Right, found));
+        }
+        Ok(refused) => findings.extend(refused.iter().map(|text| {
+            let command = text.split(':').next().unwrap_or_default();
+            Finding::problem(Check::Right, format!("the user may not run a command that locks need ({text})"))
+                .advise(format!("add +{command} to the user's ACL, and the keys and channels of guide::operations"))
+        })),
+        Err(e) => findings.push(Finding::warning(Check::Right, format!("rights cannot be tried: {}", e.message()))),
+    }
+    let may = |reply: &Reply| !matches!(reply, Reply::Error(_));
+    Ok(Rights { findings, may_info: may(&info), may_config: true, may_kill: Some(may(&killed) && may(&info)) })
+}
+
+/// `may`: the answers.
+fn judge(
+    mut rights: Rights,
+    questions: &[Question],
+    may: &[bool],
+    keys: &[KeyForm],
+    channels: &[String],
+    connection: &mut BareConnection,
+) -> Result<Rights> {
+    let answers = || questions.iter().zip(may);
+    let any = |is: &dyn Fn(&Refused) -> bool| answers().any(|(question, may)| *may && is(&question.refused));
+    let key_is_usable = |place: usize| any(&|refused| matches!(refused, Refused::Key(of) if *of == place));
+    rights.may_info = any(&|refused| matches!(refused, Refused::Info));
+    rights.may_config = any(&|refused| matches!(refused, Refused::Config));
+    rights.may_kill = Some(any(&|refused| matches!(refused, Refused::Kill)) && rights.may_info);
+    let mut missing = Vec::new();
+    let on_probe = |question: &Question| ON_A_KEY.iter().any(|command| command[0] == question.words[0]);
+    for (question, _) in answers().filter(|(_, may)| !**may) {
+        match &question.refused {
+            // Refused for its key, not for itself.
+            Refused::Needed { .. } if on_probe(question) && !key_is_usable(1) => {}
+            Refused::Needed { rule, what } => {
+                let found = format!("the user may not run {what}, which locks need");
+                missing.push(Finding::problem(Check::Right, found).advise(format!("add {rule} to the user's ACL")));
+            }
+            Refused::Helpful { rule, lost } if question.words[0] != "linsert" || key_is_usable(1) => {
+                let found = format!("the user may not run {}: {lost}", rule[1..].replace('|', " ").to_uppercase());
+                missing.push(Finding::note(Check::Right, found).advise(format!("add {rule} to the user's ACL")));
+            }
+            _ => {}
+        }
+    }
+    missing.extend(missing_keys(keys, &key_is_usable));
+    missing.extend(missing_channels(questions, may, channels, connection)?);
+    if missing.is_empty() {
+        missing.push(Finding::ok(Check::Right, "the user may run every command, and use keys and channels, of locks"));
+    }
+    rights.findings.append(&mut missing);
+    Ok(rights)
+}
+
+fn missing_keys(keys: &[KeyForm], is_usable: &dyn Fn(usize) -> bool) -> Vec<Finding> {
+    // A rule that names single locks permits no other: then the refusal says nothing.
+    let of_single_names = !keys.is_empty() && !is_usable(0);
+    let refused = keys.iter().enumerate().filter(|(place, _)| !is_usable(*place));
+    let finding = |(place, form): (usize, &KeyForm)| {
+        let found = format!("the user may not use keys such as {:?}", form.key);
+        let advice = format!("add {} to the user's ACL", form.rule);
+        match form {
+            KeyForm { helpful: true, .. } => {
+                Finding::note(Check::Right, format!("{found}: nobody sees who holds a lock")).advise(advice)
+            }
+            _ if of_single_names && (place == 0 || form.rule.contains('{')) => Finding::warning(Check::Right, found)
+                .advise(format!("{advice}, unless it names each lock that this program uses")),
+            _ => Finding::problem(Check::Right, format!("{found}, which locks need")).advise(advice),
+        }
+    };
+    refused.map(finding).collect()
+}
+
+/// Which channels the user may not use; if that is all of them, whether the command is the reason.
+fn missing_channels(
+    questions: &[Question],
+    may: &[bool],
+    channels: &[String],
+    connection: &mut BareConnection,
+) -> Result<Vec<Finding>> {
+    let of = |place: usize| {
+        let both = questions
+            .iter()
+            .zip(may)
+            .filter(move |(question, _)| matches!(question.refused, Refused::Channel(of) if of == place));
+        both.map(|(question, may)| (question.words[0].clone(), *may)).collect::<Vec<_>>()
+    };
+    let all: Vec<Vec<(String, bool)>> = (0..channels.len()).map(of).collect();
+    let mut findings = Vec::new();
+    for direction in 0..2 {
+        let Some((command, _)) = all.first().and_then(|both| both.get(direction)) else { continue };
+        let is_refused = |place: usize| !all[place][direction].1;
+        let everywhere = (0..channels.len()).all(is_refused);
+        // The other command on the same channels tells the two reasons apart.
+        let other_works = (0..channels.len()).any(|place| all[place][1 - direction].1);
+        let lacks_command = everywhere && (other_works || refuses_command(connection, command, &channels[0])?);
+        if lacks_command {
+            let found = format!("the user may not run {}, which wakes waiters", command.to_uppercase());
+            findings.push(Finding::problem(Check::Right, found).advise(format!("add +{command} to the user's ACL")));
+        }
+    }
+    for (place, channel) in channels.iter().enumerate() {
+        if all[place].iter().all(|(_, may)| !may) {
+            let form = channel.split(['{', ':']).next().unwrap_or_default();
+            let colon = if channel[form.len()..].starts_with(':') { ":" } else { "" };
+            let found = format!("the user may not use channels such as {channel:?}, which wake waiters");
+            findings
+                .push(Finding::problem(Check::Right, found).advise(format!("add &{form}{colon}* to the user's ACL")));
+        }
+    }
+    Ok(findings)
+}
+
+/// Whether the user may not run a command that sends to a channel, rather than use the channel.
+/// Nobody listens there. What receives is not tried: it would subscribe the connection.
+fn refuses_command(connection: &mut BareConnection, command: &str, channel: &str) -> Result<bool> {
+    if command.ends_with("subscribe") {
+        return Ok(false);
+    }
+    let reply = connection.ask(&[Request::plain(&[command, channel, "0"])])?.remove(0);
+    Ok(matches!(reply, Reply::Error(e) if e.text.contains("command") && !e.text.contains("channel")))
+}

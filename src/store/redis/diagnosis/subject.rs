@@ -1,0 +1,24 @@
+//! What a server is to the client that is diagnosed.
+
+use std::time::Duration;
+
+/// A server, and what its client wants of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) lease: Duration,
+    pub(crate) key_prefix: String,
+    pub(crate) part: Part,
+    /// How many replicas must acknowledge each grant.
+    pub(crate) replicas: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Alone,
+    BehindSentinels,
+    InCluster,
+    /// Of Redlock. `durable`: it is said to sync every write.
+    Master {
+        durable: bool,
+    },
+}

@@ -1,0 +1,163 @@
+//! What there is to say of the servers of an ensemble, and of the session.
+
+use std::time::{Duration, Instant};
+
+use super::ZooKeeperStore;
+use super::wire::{Code, Permission, Request, ServerStatus};
+use crate::base::diagnosis::{Check, Finding, latency_finding, lease_finding};
+use crate::base::error::Result;
+use crate::store::Diagnose;
+use crate::store::findings::{Examined, ROUND_TRIPS, examine_each, failed, reachable};
+
+/// Where the servers write which of them there are.
+const CONFIGURATION: &str = "/zookeeper/config";
+/// Read, write, create and delete.
+const NEEDED: i32 = 15;
+
+impl ZooKeeperStore {
+    pub(super) fn examine_ensemble(&self, asked: &Diagnose<'_>) -> Vec<Finding> {
+        let servers = self.client.servers();
+        let within = self.client.io_timeout();
+        let examined = examine_each(&servers.addresses, |address| match servers.status(address, within) {
+            Ok(status) => of_one(&status),
+            Err(e) => Examined::failed(&e),
+        });
+        let reached = examined.iter().filter(|examined| examined.usable).count();
+        let each = servers.addresses.iter().zip(examined);
+        let mut all: Vec<Finding> = each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
+        if let Err(e) = self.examine_session(asked, reached, &mut all) {
+            all.push(failed(&e));
+        }
+        all
+    }
+
+    /// Over the session of the client, which is made if there is none, as by the first lock.
+    fn examine_session(&self, asked: &Diagnose<'_>, reached: usize, all: &mut Vec<Finding>) -> Result<()> {
+        let ask = |request: Request| {
+            let mut exchange = self.ask(&[request]).map_err(super::Failure::into_error)?;
+            Ok::<_, crate::base::error::Error>(exchange.replies.remove(0))
+        };
+        ask(Request::sync(&self.root()))?;
+        all.push(Finding::ok(Check::Connect, "a session for locks can be had"));
+        all.extend(self.client.granted().map(|granted| session(granted, self.asked_lease)));
+        let configuration = ask(Request::get_data(CONFIGURATION, false))?;
+        let text = configuration.code.is_ok().then(|| configuration.data()).transpose()?;
+        let text = text.map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned());
+        all.push(ensemble(text.as_deref(), self.client.servers().addresses.len(), reached));
+        let acl = ask(Request::get_acl(&self.root()))?;
+        all.push(match acl.code {
+            code if code.is_ok() => self.rights(&acl.acl()?),
+            Code::NO_NODE => {
+                Finding::note(Check::Right, format!("{} is not there; the first connection makes it", self.root()))
+            }
+            code => Finding::problem(Check::Right, code.to_error(&self.root()).message().to_owned()),
+        });
+        let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
+        while round_trips.len() < ROUND_TRIPS && began.elapsed() < self.client.io_timeout() {
+            let sent = Instant::now();
+            ask(Request::sync(&self.root()))?;
+            round_trips.push(sent.elapsed());
+        }
+        let slowest = round_trips.iter().max().copied().unwrap_or_default();
+        all.push(latency_finding(round_trips, self.client.io_timeout()));
+        all.push(lease_finding(self.client.granted().unwrap_or(asked.lease), slowest));
+        Ok(())
+    }
+
+    /// Whether somebody who may be this client has every right on the chroot. What an identity has
+    /// the rights is seen only by its scheme: the server keeps a hash.
+    fn rights(&self, acl: &[Permission]) -> Finding {
+        let root = self.root();
+        let open = acl.iter().filter(|one| one.scheme == "world").fold(0, |rights, one| rights | one.rights);
+        let has_digest = self.client.servers().digest.is_some();
+        let for_identities = acl.iter().filter(|one| one.scheme != "world").fold(0, |rights, one| rights | one.rights);
+        if open & NEEDED == NEEDED {
+            let found = format!("anybody may read, write, make and delete nodes below {root}");
+            return Finding::ok(Check::Right, found);
+        }
+        if (open | for_identities) & NEEDED != NEEDED
+            || !has_digest && acl.iter().all(|one| one.scheme == "digest" || one.scheme == "world")
+        {
+            let found = format!("the ACL of {root} does not permit this client to read, write, make and delete");
+            return Finding::problem(Check::Right, found)
+                .advise("set the digest identity in the URL that has the rights, or mend the ACL (setAcl)");
+        }
+        Finding::ok(Check::Right, format!("the ACL of {root} has every right for some identity, and the URL names one"))
+    }
+}
+
+fn of_one(status: &ServerStatus) -> Examined {
+    let mut examined = Examined::default();
+    examined.add(reachable(status.connected_in));
+    examined.add(status.security.clone());
+    if status.is_not_serving() {
+        examined.add(
+            Finding::problem(Check::Role, "the server runs and has no majority: it serves nobody")
+                .advise("start the other servers, and check that they reach each other"),
+        );
+        return examined;
+    }
+    examined.usable = status.mode() != Some("read-only");
+    if status.is_forbidden() || status.version().is_none() {
+        let found = "version and mode cannot be seen: the server does not answer srvr";
+        examined.add(Finding::note(Check::Version, found).advise("permit it: 4lw.commands.whitelist=srvr"));
+        return examined;
+    }
+    examined.add(version(status.version().unwrap_or_default()));
+    let latency =
+        status.latency().map_or_else(String::new, |latency| format!("; it took {latency} ms (least/mean/most)"));
+    examined.add(match status.mode() {
+        Some("read-only") => Finding::problem(Check::Role, "the server is cut off, and serves only reads")
+            .advise("check that it reaches the other servers"),
+        Some(mode) => Finding::ok(Check::Role, format!("{mode}{latency}")),
+        None => Finding::note(Check::Role, "the server does not say its mode"),
+    });
+    examined
+}
+
+fn version(version: &str) -> Finding {
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    let product = format!("ZooKeeper {version}");
+    match (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) {
+        older if older < (3, 5) => {
+            Finding::problem(Check::Version, format!("{product} is too old")).advise("use 3.5 or later")
+        }
+        _ => Finding::ok(Check::Version, product),
+    }
+}
+
+fn session(granted: Duration, asked: Duration) -> Finding {
+    let found = format!("a session timeout of {granted:?} was granted, {asked:?} was asked for");
+    match granted {
+        granted if granted < asked => Finding::warning(Check::Session, found)
+            .advise("raise maxSessionTimeout (20 ticks by default) at the servers, or ask for a shorter lease"),
+        granted if granted > asked => Finding::note(Check::Session, found)
+            .advise("a dead holder keeps its locks that long: lower minSessionTimeout (2 ticks by default)"),
+        _ => Finding::ok(Check::Session, found),
+    }
+}
+
+/// `configuration`: what the servers say of themselves, if they do.
+fn ensemble(configuration: Option<&str>, named: usize, reached: usize) -> Finding {
+    let lines = configuration.unwrap_or_default().lines().filter(|line| line.starts_with("server."));
+    let voters = lines.filter(|line| !line.contains(":observer")).count();
+    if voters == 0 {
+        let found = format!("{reached} of the {named} servers in the URL answer; how many there are is not said");
+        let advice = "have three servers or more, so that one may fail, and name all of them in the URL";
+        return match (named, reached) {
+            (1, 1) => Finding::note(Check::Ensemble, "one server is named, and it does not say whether there are more")
+                .advise(advice),
+            _ if reached < named => Finding::warning(Check::Ensemble, found).advise("bring the others back"),
+            _ => Finding::ok(Check::Ensemble, found),
+        };
+    }
+    let quorum = voters / 2 + 1;
+    let found = format!("{voters} servers vote, {quorum} are needed; {reached} of the {named} in the URL answer");
+    if reached < named {
+        return Finding::warning(Check::Ensemble, found).advise("bring the others back");
+    }
+    if named < voters {
+        return Finding::note(Check::Ensemble, found).advise("name all servers in the URL, so that any may fail");
+    }
+    Finding::ok(Check::Ensemble, found)
+}

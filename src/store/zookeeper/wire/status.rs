@@ -1,0 +1,70 @@
+//! What a server says of itself, without a session: the word `srvr`, which servers answer unless
+//! their configuration forbids it.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use super::connect::{Servers, to_error};
+use crate::base::diagnosis::Finding;
+use crate::base::error::Result;
+use crate::store::findings::secured;
+use crate::store::net::{Address, Stream};
+
+/// The answer is a dozen lines.
+const LONGEST: u64 = 16 * 1024;
+
+pub(crate) struct ServerStatus {
+    pub(crate) connected_in: Duration,
+    pub(crate) security: Finding,
+    text: String,
+}
+
+impl Servers {
+    /// Asks one server. Blocks for `within` at most.
+    pub(crate) fn status(&self, address: &Address, within: Duration) -> Result<ServerStatus> {
+        let began = Instant::now();
+        let (stream, deadline) = Stream::connect(address, within, &self.traffic).map_err(|e| to_error(e, address))?;
+        let mut stream = self.secure(stream, address, deadline)?;
+        let connected_in = began.elapsed();
+        let security = secured(&stream, &*self.clock);
+        let mut answer = Vec::new();
+        stream.within(deadline).write_all(b"srvr").map_err(|e| to_error(e, address))?;
+        // The server closes the connection behind its answer.
+        match stream.within(deadline).take(LONGEST).read_to_end(&mut answer) {
+            Err(e) if answer.is_empty() => return Err(to_error(e, address)),
+            _ => {}
+        }
+        Ok(ServerStatus { connected_in, security, text: String::from_utf8_lossy(&answer).into_owned() })
+    }
+}
+
+impl ServerStatus {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    }
+
+    /// The version as the server writes it, such as `3.8.4`.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.field("Zookeeper version:")?.split(['-', ',']).next()
+    }
+
+    /// `leader`, `follower`, `observer`, `standalone` or `read-only`.
+    pub(crate) fn mode(&self) -> Option<&str> {
+        self.field("Mode:")
+    }
+
+    /// Least, mean and longest time in milliseconds that a request took there.
+    pub(crate) fn latency(&self) -> Option<&str> {
+        self.field("Latency min/avg/max:")
+    }
+
+    /// It runs, and has no majority.
+    pub(crate) fn is_not_serving(&self) -> bool {
+        self.text.contains("not currently serving requests")
+    }
+
+    /// It may not say.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.text.contains("not in the whitelist")
+    }
+}

@@ -1,0 +1,126 @@
+//! A database.
+
+use leasehold::{Check, LockClient, POSTGRES_SCHEMA, Severity};
+
+use super::{IO_TIMEOUT, diagnosed, is_healthy, only, says};
+use crate::rig::{Postgres, wait_until};
+
+/// A server, or nothing to test: then the rig has said so.
+macro_rules! server {
+    ($settings:expr) => {
+        match Postgres::start_with($settings) {
+            Some(server) => server,
+            None => return,
+        }
+    };
+}
+
+const GOOD: &str = "fsync = on";
+
+#[test]
+fn a_database_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
+    let server = server!(GOOD);
+    let diagnosis = diagnosed(server.builder());
+    is_healthy(&diagnosis);
+    says(&diagnosis, Check::Schema, Severity::Note, "the first connection installs it");
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'leasehold%'";
+    assert_eq!(server.number_of(schemas), 0, "nothing was made");
+    drop(server.client());
+    let diagnosis = diagnosed(server.builder());
+    is_healthy(&diagnosis);
+    for (check, text) in [
+        (Check::Reachable, "connected"),
+        (Check::Tls, "does not leave this machine"),
+        (Check::Version, "PostgreSQL"),
+        (Check::Pooler, "no pooler"),
+        (Check::Role, "a primary"),
+        (Check::Connections, "of 60"),
+        (Check::Persistence, "synchronous_commit on"),
+        (Check::Replication, "no standby"),
+        (Check::Schema, "version 1"),
+        (Check::Right, "every right"),
+        (Check::Clock, "differ"),
+        (Check::Latency, "round trips"),
+        (Check::Connect, "can be made"),
+        (Check::Lease, "survives"),
+    ] {
+        says(&diagnosis, check, Severity::Ok, text);
+    }
+    wait_until("its connections are gone", || server.backends() == 0);
+}
+
+#[test]
+fn settings_that_forget_grants_are_warnings() {
+    let server = server!("fsync = off");
+    says(&diagnosed(server.builder()), Check::Persistence, Severity::Warning, "fsync is off");
+    let server = server!("fsync = on\nsynchronous_commit = off");
+    says(&diagnosed(server.builder()), Check::Persistence, Severity::Warning, "synchronous_commit is off");
+    let server = server!("fsync = on\nmax_connections = 8\nsuperuser_reserved_connections = 3");
+    says(&diagnosed(server.builder()), Check::Connections, Severity::Warning, "max_connections");
+    server.run_sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
+    says(&diagnosed(server.builder()), Check::Role, Severity::Problem, "read-only");
+}
+
+#[test]
+fn a_standby_is_a_problem_where_it_is_named_alone() {
+    let server = server!(GOOD);
+    drop(server.client());
+    let standby = server.standby(GOOD);
+    standby.run();
+    let diagnosis = diagnosed(standby.builder());
+    says(&diagnosis, Check::Role, Severity::Problem, "standby");
+    only(&diagnosis, &[Check::Role]);
+    wait_until("the standby streams", || server.number_of("SELECT count(*) FROM pg_stat_replication") == 1);
+    says(&diagnosed(server.builder()), Check::Replication, Severity::Note, "synchronous_standby_names");
+    standby.stop("immediate");
+}
+
+#[test]
+fn rights_that_are_missing_are_named() {
+    let server = server!(GOOD);
+    server.run_sql("CREATE ROLE app LOGIN");
+    let url = server.url().replace("leasehold@", "app@");
+    let ask = || diagnosed(LockClient::builder().url(&url));
+    says(&ask(), Check::Schema, Severity::Problem, "POSTGRES_SCHEMA");
+    server.run_sql(POSTGRES_SCHEMA);
+    says(&ask(), Check::Right, Severity::Problem, "GRANT USAGE ON SCHEMA leasehold");
+    let chapter = include_str!("../../../src/guide/postgres.rs");
+    let lines = chapter.lines().map(|line| line.trim_start_matches("//!").trim());
+    let grants: String = lines.skip_while(|line| *line != "```sql").skip(1).take_while(|line| *line != "```").collect();
+    server.run_sql(&grants);
+    is_healthy(&ask());
+    for (right, on) in [
+        ("SELECT", "leasehold.lock"),
+        ("INSERT", "leasehold.share"),
+        ("UPDATE", "leasehold.meta"),
+        ("SELECT", "leasehold.meta"),
+        ("DELETE", "leasehold.waiter"),
+        ("USAGE", "SEQUENCE leasehold.place"),
+        ("USAGE", "SCHEMA leasehold_v1"),
+        ("USAGE", "SCHEMA leasehold"),
+    ] {
+        server.run_sql(&format!("REVOKE {right} ON {on} FROM app"));
+        let diagnosis = ask();
+        says(&diagnosis, Check::Right, Severity::Problem, &format!("GRANT {right} ON {on} TO"));
+        only(&diagnosis, &[Check::Right]);
+        server.run_sql(&format!("GRANT {right} ON {on} TO app"));
+    }
+    server.run_sql("REVOKE SELECT ON leasehold.client FROM app");
+    says(&ask(), Check::Right, Severity::Note, "leasehold.client");
+    is_healthy(&ask());
+    server.run_sql("UPDATE leasehold.meta SET tables = 99");
+    says(&ask(), Check::Schema, Severity::Problem, "99");
+}
+
+#[test]
+fn a_database_that_is_stopped_or_gone_is_a_finding() {
+    let server = server!(GOOD);
+    server.suspend();
+    let diagnosis = diagnosed(server.builder().io_timeout(IO_TIMEOUT));
+    server.resume();
+    says(&diagnosis, Check::Reachable, Severity::Problem, "firewall");
+    server.stop("immediate");
+    let diagnosis = diagnosed(server.builder().io_timeout(IO_TIMEOUT));
+    says(&diagnosis, Check::Reachable, Severity::Problem, "firewall");
+    assert_eq!(diagnosis.findings().len(), 1, "{diagnosis}");
+}

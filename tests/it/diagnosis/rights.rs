@@ -1,0 +1,129 @@
+//! Users whom an ACL restricts: what is missing is named, with the words to add.
+
+use leasehold::{Builder, Check, LockClient, Severity};
+
+use super::{diagnosed, found, is_healthy, says};
+use crate::rig::{Masters, Server, acl_rule};
+
+const GOOD: [&str; 2] = ["--appendonly", "yes"];
+
+/// The user `u` with the documented rule for names that begin with `app:`, changed.
+fn user(server: &Server, change: impl Fn(&str) -> bool, more: &[&str]) -> Builder {
+    let documented = acl_rule(&["app:*"]);
+    let words: Vec<&str> = documented.iter().map(String::as_str).filter(|word| change(word)).collect();
+    let rules = [&["ACL", "SETUSER", "u", "reset", "on", ">secret", "resetchannels"], &words[..], more].concat();
+    server.cmd::<()>(&rules);
+    LockClient::builder().url(format!("{}?user=u&pass=secret", server.url())).key_prefix("app:")
+}
+
+fn without(word: &str) -> impl Fn(&str) -> bool {
+    move |other| other != word
+}
+
+#[test]
+fn the_documented_rule_lacks_nothing() {
+    let server = Server::start_with(&GOOD);
+    let diagnosis = diagnosed(user(&server, |_| true, &[]));
+    is_healthy(&diagnosis);
+    says(&diagnosis, Check::Right, Severity::Ok, "every command");
+    says(&diagnosis, Check::Kill, Severity::Ok, "CLIENT KILL");
+    if server.major() >= 7 {
+        let log: Vec<redis::Value> = server.cmd(&["ACL", "LOG"]);
+        assert!(log.is_empty(), "nothing was tried: {log:?}");
+    }
+    server.assert_clean();
+}
+
+/// Those that only help are notes: all others are problems.
+#[rustfmt::skip]
+const HELPFUL: [&str; 6] = ["+linsert", "+unsubscribe", "+ping", "+client|setname", "+client|info", "+info"];
+
+#[test]
+fn each_command_that_is_missing_is_named() {
+    let server = Server::start_with(&GOOD);
+    if server.major() < 7 {
+        return;
+    }
+    for word in acl_rule(&["app:*"]).into_iter().filter(|word| word.starts_with('+')) {
+        let diagnosis = diagnosed(user(&server, without(&word), &[]));
+        match &*word {
+            "+eval" => says(&diagnosis, Check::Scripts, Severity::Problem, "+eval"),
+            "+client|kill" => says(&diagnosis, Check::Kill, Severity::Note, "+client|kill"),
+            "+info" => says(&diagnosis, Check::Version, Severity::Note, "+info"),
+            // An ACL cannot permit the pattern that these are for.
+            "+psubscribe" | "+punsubscribe" => is_healthy(&diagnosis),
+            _ => {
+                let severity = if HELPFUL.contains(&&*word) { Severity::Note } else { Severity::Problem };
+                says(&diagnosis, Check::Right, severity, &format!("add {word} to"));
+                let missing = diagnosis.findings().iter().filter(|finding| finding.check() == Check::Right);
+                assert_eq!(missing.count(), 1, "without {word}:\n{diagnosis}");
+            }
+        }
+    }
+    server.assert_clean();
+}
+
+#[test]
+fn each_pattern_of_keys_and_channels_that_is_missing_is_named() {
+    let server = Server::start_with(&GOOD);
+    if server.major() < 7 {
+        return;
+    }
+    for word in acl_rule(&["app:*"]).into_iter().filter(|word| word.starts_with(['~', '&'])) {
+        let diagnosis = diagnosed(user(&server, without(&word), &[]));
+        match &*word {
+            // The rule may name single locks.
+            "~app:*" => says(&diagnosis, Check::Right, Severity::Warning, "add ~app:* to"),
+            "~{app:*}:*" => says(&diagnosis, Check::Right, Severity::Problem, "add ~{app:* to"),
+            // For names with braces.
+            "~app:*:*" => is_healthy(&diagnosis),
+            "~leasehold_client:*" => says(&diagnosis, Check::Right, Severity::Note, &word),
+            // Nothing can be said of the commands.
+            _ => says(&diagnosis, Check::Right, Severity::Problem, &format!("add {word} to")),
+        }
+        let notes = diagnosis.findings().iter().filter(|finding| finding.check() == Check::Right).count();
+        assert_eq!(notes, 1, "without {word}:\n{diagnosis}");
+    }
+    // All channels: that of the command is another matter.
+    let diagnosis = diagnosed(user(&server, |word| !word.starts_with('&'), &[]));
+    assert!(!found(&diagnosis, Check::Right).to_string().contains("+publish"), "{diagnosis}");
+    let channels = diagnosis.findings().iter().filter(|f| f.advice().is_some_and(|advice| advice.contains("add &")));
+    assert_eq!(channels.count(), 4, "{diagnosis}");
+    server.assert_clean();
+}
+
+/// Redis 6.2 cannot say what a user may do.
+#[test]
+fn an_old_server_is_asked_by_trying() {
+    let server = Server::start_with(&GOOD);
+    if server.major() >= 7 {
+        return;
+    }
+    for word in ["+hget", "+del", "+publish"] {
+        let diagnosis = diagnosed(user(&server, without(word), &[]));
+        says(&diagnosis, Check::Right, Severity::Problem, word);
+    }
+    assert!(server.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty(), "nothing is left");
+}
+
+#[test]
+fn what_redlock_needs_besides_is_named() {
+    let masters = Masters::fresh(3);
+    let server = &masters.0[0];
+    if server.major() < 7 {
+        return;
+    }
+    let more = ["~leasehold:node", "+hmget", "+hkeys"];
+    let urls = |rules: &dyn Fn(&Server)| {
+        masters.0.iter().for_each(rules);
+        masters.0.iter().map(|server| format!("{}?user=u&pass=secret", server.url())).collect::<Vec<_>>()
+    };
+    let complete = urls(&|server| drop(user(server, |_| true, &more)));
+    let of = |urls: &Vec<String>| diagnosed(LockClient::builder().urls(urls).redlock().key_prefix("app:"));
+    is_healthy(&of(&complete));
+    for missing in more {
+        let left: Vec<&str> = more.into_iter().filter(|word| *word != missing).collect();
+        let diagnosis = of(&urls(&|server| drop(user(server, |_| true, &left))));
+        says(&diagnosis, Check::Right, Severity::Problem, &format!("add {missing} to"));
+    }
+}
