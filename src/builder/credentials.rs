@@ -41,7 +41,8 @@ impl Builder {
     }
 }
 
-struct PasswordFile(PathBuf);
+/// The file is read whenever a connection is made.
+pub(super) struct PasswordFile(pub(super) PathBuf);
 
 impl CredentialsProvider for PasswordFile {
     fn credentials(&self) -> Result<Credentials, Box<dyn Error + Send + Sync>> {

@@ -1,7 +1,9 @@
 //! Settings for a server that sentinels watch.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::credentials::PasswordFile;
 use super::{Builder, invalid};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
@@ -73,6 +75,12 @@ impl Builder {
     pub fn sentinel_credentials(mut self, provider: impl CredentialsProvider + 'static) -> Self {
         self.sentinel_credentials = Some(Arc::new(provider));
         self
+    }
+
+    /// The password for the *sentinels* is what this file has, as
+    /// [`password_file`](Self::password_file) for the servers.
+    pub fn sentinel_password_file(self, path: impl Into<PathBuf>) -> Self {
+        self.sentinel_credentials(PasswordFile(path.into()))
     }
 
     /// How the connections to the *sentinels* are secured, where it is not as to the servers. The

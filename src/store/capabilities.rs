@@ -1,10 +1,12 @@
 //! What only some stores can do: locks that are acquired as one, queues, counts and fences.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Granted, Release, Released, TokenRule, UnknownOutcomes};
+use super::{Release, Released, TokenRule, UnknownOutcomes};
 use crate::base::error::Result;
 use crate::base::holder::Holder;
+use crate::base::lease::{Moment, SessionTerm};
 use crate::base::lock_name::LockName;
 
 /// One of several locks that are acquired as one, outermost (`held` = 0) or re-entrant.

@@ -1,10 +1,9 @@
 //! `leasehold completions`.
 
-use std::io::Write;
-
 use clap_complete::Shell;
 
-use crate::failure::{Failure, status};
+use crate::failure::Failure;
+use crate::output::write_out;
 
 /// Print the completions for a shell
 ///
@@ -17,16 +16,5 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn print(args: &CompletionsArgs, command: &mut clap::Command) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, command, "leasehold", &mut script);
-    write_out(&script)
-}
-
-/// To stdout. A reader that leaves early, such as `head`, wants no more.
-pub(crate) fn write_out(text: &[u8]) -> Result<u8, Failure> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(status::UNAVAILABLE, format!("stdout cannot be written: {e}")))
-        }
-        _ => Ok(0),
-    }
+    write_out(&script).map(|_| 0)
 }

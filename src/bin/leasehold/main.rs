@@ -10,8 +10,10 @@ mod completions;
 mod duration;
 mod failure;
 mod man;
+mod output;
 mod run;
 mod store;
+mod views;
 
 use std::process::ExitCode;
 

@@ -2,8 +2,8 @@
 
 use clap_mangen::Man;
 
-use crate::completions::write_out;
 use crate::failure::{Failure, status};
+use crate::output::write_out;
 
 /// One page: the command, and each subcommand as a section with its options.
 pub(crate) fn print(mut command: clap::Command) -> Result<u8, Failure> {
@@ -11,7 +11,7 @@ pub(crate) fn print(mut command: clap::Command) -> Result<u8, Failure> {
     let mut page = Vec::new();
     let rendered = render(&command, &mut page);
     rendered.map_err(|e| Failure::new(status::UNAVAILABLE, format!("the man page cannot be made: {e}")))?;
-    write_out(&page)
+    write_out(&page).map(|_| 0)
 }
 
 fn render(command: &clap::Command, page: &mut Vec<u8>) -> std::io::Result<()> {

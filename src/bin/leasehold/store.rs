@@ -1,9 +1,11 @@
 //! Which store is asked, and how to log in there without a password on the command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use leasehold::{Builder, LockClient};
 
+use crate::duration;
 use crate::failure::{Failure, status};
 
 /// Where the URL is, if it is no argument.
@@ -28,9 +30,26 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
 
+    /// The sentinels' own password is what this file has
+    #[arg(long, value_name = "FILE", global = true)]
+    sentinel_password_file: Option<PathBuf>,
+
     /// The URLs are those of independent masters: lock a majority of them
     #[arg(long, global = true)]
     redlock: bool,
+
+    /// No client of these masters has a longer lease (with --redlock): the same for all of them
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s", global = true)]
+    longest_lease: Duration,
+
+    /// Let masters vote at once that remember nothing (with --redlock). For a first installation and
+    /// tests: one that has forgotten its locks could help to give them out a second time
+    #[arg(long, global = true)]
+    admit_fresh_nodes: bool,
+
+    /// What stands in front of all names in the store
+    #[arg(long, value_name = "PREFIX", global = true)]
+    key_prefix: Option<String>,
 
     /// Trust the authorities in this PEM file instead of those of the system (TLS)
     #[cfg(feature = "tls")]
@@ -54,10 +73,19 @@ impl StoreArgs {
         let urls = self.urls()?;
         let mut builder = LockClient::builder().urls(urls).client_name("leasehold-cli");
         if self.redlock {
-            builder = builder.redlock();
+            builder = builder.redlock().longest_lease(self.longest_lease);
+        }
+        if self.admit_fresh_nodes {
+            builder = builder.admit_fresh_nodes();
         }
         if let Some(file) = &self.password_file {
             builder = builder.password_file(file);
+        }
+        if let Some(file) = &self.sentinel_password_file {
+            builder = builder.sentinel_password_file(file);
+        }
+        if let Some(prefix) = &self.key_prefix {
+            builder = builder.key_prefix(prefix);
         }
         #[cfg(feature = "tls")]
         if let Some(tls) = self.tls() {

@@ -1,0 +1,32 @@
+//! What is written to stdout: text for people, or JSON for programs.
+
+use std::io::{ErrorKind, Write};
+
+use serde::Serialize;
+
+use crate::failure::{Failure, status};
+
+/// Writes to stdout. A reader that leaves early, such as `head`, wants no more: [`Reader::Left`].
+pub(crate) fn write_out(text: &[u8]) -> Result<Reader, Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(Reader::Stays),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(Reader::Left),
+        Err(e) => Err(Failure::new(status::UNAVAILABLE, format!("stdout cannot be written: {e}"))),
+    }
+}
+
+/// One JSON value in one line, as `leasehold schema` describes it.
+pub(crate) fn write_json(value: &impl Serialize) -> Result<Reader, Failure> {
+    let json = serde_json::to_string(value);
+    let line = json.map_err(|e| Failure::new(status::UNAVAILABLE, format!("the JSON cannot be made: {e}")))?;
+    write_out((line + "\n").as_bytes())
+}
+
+/// Whether somebody still reads stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Reader {
+    Stays,
+    Left,
+}
