@@ -155,14 +155,11 @@ impl LockSummary {
 impl fmt::Display for LockSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\" {}", shortened(&self.name, 60), self.primitive)?;
-        match (&self.holders[..], self.number) {
-            ([first, rest @ ..], None) => {
-                write!(f, " {first}")?;
-                if !rest.is_empty() {
-                    write!(f, ", and {} more", rest.len())?;
-                }
+        if let ([first, rest @ ..], None) = (&self.holders[..], self.number) {
+            write!(f, " {first}")?;
+            if !rest.is_empty() {
+                write!(f, ", and {} more", rest.len())?;
             }
-            _ => {}
         }
         self.write_rest(f)?;
         match self.waiting {
@@ -176,7 +173,7 @@ impl fmt::Display for LockSummary {
 impl LockWaiter {
     fn of(lookups: &mut Lookups<'_>, shared: &Shared, waiter: FoundWaiter, found: &Found) -> Self {
         let FoundWaiter { id, left } = waiter;
-        let (owner, _) = lookups.owner_beside(&id, &found.owners);
+        let owner = lookups.known_of(&id, &found.owners).owner;
         Self { is_this_client: shared.id.owns(&id), owner, remaining: left, id }
     }
 

@@ -40,8 +40,15 @@ pub struct LockHolder {
     hold_count: u64,
     remaining: Option<Duration>,
     is_this_client: bool,
-    owner: Option<HolderOwner>,
+    known: Known,
+}
+
+/// What a holder says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Known {
+    pub(crate) owner: Option<HolderOwner>,
     held_for: Option<Duration>,
+    lease: Option<Duration>,
 }
 
 impl LockHolder {
@@ -88,7 +95,7 @@ impl LockHolder {
     /// leases below 10 s, a tenth of the lease); one with a label just after its first grant.
     #[must_use]
     pub fn owner(&self) -> Option<&HolderOwner> {
-        self.owner.as_ref()
+        self.known.owner.as_ref()
     }
 
     /// How long it has held the lock, as far as that is known. Of another client it becomes known
@@ -97,17 +104,24 @@ impl LockHolder {
     /// clocks of two machines are compared.
     #[must_use]
     pub fn held_for(&self) -> Option<Duration> {
-        self.held_for
+        self.known.held_for
+    }
+
+    /// The [lease](crate::Builder::lease) that its client is set to, as far as that is known: where
+    /// its [owner](Self::owner) is, but not over ZooKeeper. A handle may have a lease of its own.
+    #[must_use]
+    pub fn lease(&self) -> Option<Duration> {
+        self.known.lease
     }
 }
 
 impl fmt::Display for LockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.owner {
+        match self.owner() {
             Some(owner) => write!(f, "held by {owner}")?,
             None => write!(f, "held by {}", self.id)?,
         }
-        if let Some(held_for) = self.held_for {
+        if let Some(held_for) = self.held_for() {
             write!(f, " for {}", rough(held_for))?;
         }
         match self.remaining {
@@ -157,34 +171,32 @@ impl<'s> Lookups<'s> {
             };
             let ours = own.iter().find(is_it);
             let is_this_client = ours.is_some() || self.shared.id.owns(&id);
-            let (owner, held_for) = if is_this_client {
-                (self.shared.config.owner.clone(), ours.map(|hold| now.since(hold.grant.asked_at)))
+            let known = if is_this_client {
+                let held_for = ours.map(|hold| now.since(hold.grant.asked_at));
+                Known { owner: self.shared.config.owner.clone(), held_for, lease: Some(self.shared.config.lease) }
             } else {
-                self.owner_beside(&id, owners)
+                self.known_of(&id, owners)
             };
-            LockHolder { id, hold_count, remaining, is_this_client, owner, held_for }
+            LockHolder { id, hold_count, remaining, is_this_client, known }
         };
         holders.into_iter().map(holder).collect()
     }
 
-    /// Who it is, and for how long it has held what it holds.
-    pub(crate) fn owner_beside(
-        &mut self,
-        id: &str,
-        owners: &[(String, HolderOwner)],
-    ) -> (Option<HolderOwner>, Option<Duration>) {
+    /// What another client says of itself, beside what it holds or where all can ask for it.
+    pub(crate) fn known_of(&mut self, id: &str, owners: &[(String, HolderOwner)]) -> Known {
         if self.shared.id.owns(id) {
-            return (self.shared.config.owner.clone(), None);
+            let owner = self.shared.config.owner.clone();
+            return Known { owner, held_for: None, lease: Some(self.shared.config.lease) };
         }
         let beside = owners.iter().find(|(holder, _)| *holder == id).map(|(_, owner)| owner.clone());
         match beside.filter(|_| self.shared.config.owner.is_some()) {
-            Some(owner) => (Some(owner), None),
-            None => self.owner_of(id),
+            Some(owner) => Known { owner: Some(owner), ..Known::default() },
+            None => self.announced_by(id),
         }
     }
 
-    fn owner_of(&mut self, holder: &str) -> (Option<HolderOwner>, Option<Duration>) {
-        let Some((client, number)) = client_and_number(holder) else { return (None, None) };
+    fn announced_by(&mut self, holder: &str) -> Known {
+        let Some((client, number)) = client_and_number(holder) else { return Known::default() };
         let place = match self.known.iter().position(|(known, _)| known == client) {
             Some(place) => place,
             None => {
@@ -193,9 +205,11 @@ impl<'s> Lookups<'s> {
                 self.known.len() - 1
             }
         };
-        match &self.known[place].1 {
-            Some((announcement, left)) => (Some(announcement.owner.clone()), announcement.age_of(number, *left)),
-            None => (None, None),
+        let Some((announcement, left)) = &self.known[place].1 else { return Known::default() };
+        Known {
+            owner: Some(announcement.owner.clone()),
+            held_for: announcement.age_of(number, *left),
+            lease: Some(announcement.ttl),
         }
     }
 
@@ -223,7 +237,8 @@ mod tests {
         let seconds = |n| Some(Duration::from_secs(n));
         let holder = |owner, held_for, remaining| {
             let (id, hold_count, is_this_client) = ("a8a5ef81:30".to_owned(), 1, false);
-            LockHolder { id, hold_count, remaining, is_this_client, owner, held_for }.to_string()
+            let known = Known { owner, held_for, lease: None };
+            LockHolder { id, hold_count, remaining, is_this_client, known }.to_string()
         };
         let known = holder(owner.clone(), seconds(12), seconds(21));
         assert_eq!(known, "held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s");

@@ -3,8 +3,11 @@
 use clap::Parser;
 
 use crate::completions::CompletionsArgs;
+use crate::ls::LsArgs;
 use crate::run::RunArgs;
+use crate::show::ShowArgs;
 use crate::store::StoreArgs;
+use crate::unlock::UnlockArgs;
 
 const ENVIRONMENT_AND_STATUSES: &str = "\
 Environment:
@@ -16,7 +19,7 @@ Exit statuses:
   64   the arguments, the settings or the name cannot be used
   69   the store cannot be asked: it is down, cut off, not ready or full
   70   the lock was lost while the command ran
-  75   somebody else has the lock
+  75   somebody else has the lock; unlock: its holder lives, or nobody has agreed
   76   the store answers, but is not one that can keep this lock
   77   the store refuses the log-in or a permission, or its certificate is refused
   126  the command cannot be executed
@@ -37,7 +40,12 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
     Run(RunArgs),
+    Ls(LsArgs),
+    Show(ShowArgs),
+    Unlock(UnlockArgs),
     Completions(CompletionsArgs),
+    /// Print the JSON Schema of what --json prints
+    Schema,
     /// Print the man page of leasehold and its subcommands
     Man,
 }

@@ -9,10 +9,15 @@ mod args;
 mod completions;
 mod duration;
 mod failure;
+mod ls;
 mod man;
 mod output;
 mod run;
+mod schema;
+mod show;
 mod store;
+mod text;
+mod unlock;
 mod views;
 
 use std::process::ExitCode;
@@ -43,6 +48,10 @@ fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     match &cli.subcommand {
         Subcommand::Run(args) => run::run(&cli.store, args),
+        Subcommand::Ls(args) => ls::ls(&cli.store, args),
+        Subcommand::Show(args) => show::show(&cli.store, args),
+        Subcommand::Unlock(args) => unlock::unlock(&cli.store, args),
+        Subcommand::Schema => schema::print(),
         Subcommand::Completions(args) => completions::print(args, &mut Cli::command()),
         Subcommand::Man => man::print(Cli::command()),
     }

@@ -39,6 +39,8 @@ pub(crate) struct HolderView {
     hold_count: u64,
     remaining_ms: Option<u64>,
     held_for_ms: Option<u64>,
+    /// The one that its client is set to.
+    lease_ms: Option<u64>,
     owner: Option<OwnerView>,
 }
 
@@ -91,6 +93,7 @@ impl From<&LockHolder> for HolderView {
             hold_count: holder.hold_count(),
             remaining_ms: holder.remaining().map(millis),
             held_for_ms: holder.held_for().map(millis),
+            lease_ms: holder.lease().map(millis),
             owner: holder.owner().map(OwnerView::from),
         }
     }
@@ -109,6 +112,13 @@ impl From<&LockWaiter> for WaiterView {
             place_ends_in_ms: waiter.remaining().map(millis),
             owner: waiter.owner().map(OwnerView::from),
         }
+    }
+}
+
+impl ReportView {
+    /// Of a name under which nothing stands.
+    pub(crate) fn free(name: &str) -> Self {
+        Self { name: name.to_owned(), locks: Vec::new(), queue: Vec::new(), number: None, last_token: None }
     }
 }
 

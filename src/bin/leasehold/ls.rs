@@ -1,0 +1,81 @@
+//! `leasehold ls`: what stands in the store.
+
+use leasehold::{LockSummary, Primitive};
+
+use crate::failure::{Failure, say};
+use crate::output::{write_json, write_out};
+use crate::store::StoreArgs;
+use crate::text::{plain, rough_or_dash, table, who};
+use crate::views::LockView;
+
+const DETAILS: &str = "\
+Lists locks of any client and language. In Redis it finds them by SCAN, which delays nobody, and shows what nothing else looks
+like: latches and counting semaphores are plain numbers there, and so is a semaphore of which no permit is taken. `leasehold
+show NAME` shows those.
+
+HELD BY is what a holder says of itself, or its id: Redisson says nothing. FOR is known of holders that say who they are. LEFT
+is what is left of the lease; who lives renews it. WAITING is known of fair locks, and over ZooKeeper; `w` means that writers
+wait. A semaphore shows its free and taken permits, Redlock on how many masters a lock stands.
+
+With --json an array. Status 0 also if there are none.";
+
+/// List locks: what is held, by whom, for how long
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DETAILS)]
+pub(crate) struct LsArgs {
+    /// Which names, as in a shell: * is any text, ? one character, [a-z] one of these
+    #[arg(default_value = "*", hide_default_value = true)]
+    pattern: String,
+
+    /// Print JSON, as `leasehold schema` describes it
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn ls(store: &StoreArgs, args: &LsArgs) -> Result<u8, Failure> {
+    let client = store.builder()?.build()?;
+    let locks = client.locks(&args.pattern)?;
+    if args.json {
+        let views: Vec<LockView> = locks.iter().map(LockView::from).collect();
+        let _ = write_json(&views)?;
+    } else if locks.is_empty() {
+        say(format_args!("no locks match {}", plain(&args.pattern)));
+    } else {
+        let rows: Vec<Vec<String>> = locks.iter().map(row).collect();
+        let _ = write_out(table(&["NAME", "KIND", "HELD BY", "FOR", "LEFT", "WAITING"], &rows).as_bytes())?;
+    }
+    Ok(0)
+}
+
+fn row(lock: &LockSummary) -> Vec<String> {
+    vec![
+        plain(lock.name()),
+        lock.primitive().to_string(),
+        held_by(lock),
+        rough_or_dash(lock.holders().iter().filter_map(|holder| holder.held_for()).max()),
+        rough_or_dash(lock.remaining()),
+        waiting(lock),
+    ]
+}
+
+fn held_by(lock: &LockSummary) -> String {
+    let mut text = match (lock.primitive(), lock.number(), lock.holders()) {
+        (Primitive::Latch, Some(left), _) => format!("{left} left to count"),
+        (_, Some(free), _) => format!("{free} free, {} taken", lock.taken()),
+        (_, None, []) => "-".to_owned(),
+        (_, None, [one]) => who(one),
+        (_, None, [first, rest @ ..]) => format!("{} +{}", who(first), rest.len()),
+    };
+    if let Some((on, of)) = lock.masters() {
+        text.push_str(&format!(", on {on} of {of} masters"));
+    }
+    text
+}
+
+fn waiting(lock: &LockSummary) -> String {
+    match lock.waiting() {
+        None => "-".to_owned(),
+        Some(1..) if lock.primitive() == Primitive::Read => "w".to_owned(),
+        Some(waiting) => waiting.to_string(),
+    }
+}

@@ -1,0 +1,103 @@
+//! `leasehold show`: all that stands under one name.
+
+use leasehold::{LockHolder, LockReport, LockSummary, Primitive};
+
+use crate::failure::Failure;
+use crate::output::{write_json, write_out};
+use crate::store::StoreArgs;
+use crate::text::{is_kept, plain, rough, who, who_or_id};
+use crate::views::ReportView;
+
+const DETAILS: &str = "\
+Shows everything under the name: kind, holders with what they say of themselves and their ids, what is left of their leases, the
+queue in its order, permits, and the last fencing token that was given.
+
+A holder without a label is a client of Redisson, or one of this library that does not announce itself. Redisson's ids are
+those that its own logs have: the client's UUID and the thread's number.
+
+Status 0 also if nothing stands there: then it says \"free\".";
+
+/// Show one lock: holders, queue, permits, fencing token
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DETAILS)]
+pub(crate) struct ShowArgs {
+    /// The name of the lock
+    name: String,
+
+    /// Print JSON, as `leasehold schema` describes it
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn show(store: &StoreArgs, args: &ShowArgs) -> Result<u8, Failure> {
+    let report = store.builder()?.build()?.inspect(&args.name)?;
+    if args.json {
+        let view = report.as_ref().map_or_else(|| ReportView::free(&args.name), ReportView::from);
+        let _ = write_json(&view)?;
+    } else {
+        let text = report.as_ref().map_or_else(|| format!("{}: free\n", plain(&args.name)), text_of);
+        let _ = write_out(text.as_bytes())?;
+    }
+    Ok(0)
+}
+
+fn text_of(report: &LockReport) -> String {
+    let mut lines = vec![plain(report.name())];
+    let mut add = |what: &str, text: String| lines.push(format!("  {what:<9}{text}"));
+    if let Some(number) = report.number() {
+        add("number", format!("{number} (of a latch or a semaphore, which nothing here shows)"));
+    }
+    for lock in report.locks() {
+        add("kind", lock.primitive().to_string());
+        if let Some(text) = count(lock) {
+            add("count", text);
+        }
+        if let Some((on, of)) = lock.masters() {
+            add("masters", format!("on {on} of {of}"));
+        }
+        let what = if lock.primitive() == Primitive::Semaphore { "permit" } else { "held by" };
+        lock.holders().iter().for_each(|holder| add(what, describe(holder)));
+        match lock.waiting() {
+            Some(1) if lock.primitive() == Primitive::Read => add("waiting", "writers".to_owned()),
+            Some(waiting @ 1..) => add("waiting", waiting.to_string()),
+            _ => {}
+        }
+    }
+    for (place, waiter) in report.queue().iter().enumerate() {
+        let ends = match waiter.remaining() {
+            Some(left) if left.is_zero() => ", given up: it was silent for too long".to_owned(),
+            Some(left) => format!(", its place ends in {} unless it asks again", rough(left)),
+            None => String::new(),
+        };
+        add("queue", format!("{}. {}{ends}", place + 1, who_or_id(waiter.owner(), waiter.id())));
+    }
+    if let Some(token) = report.last_token() {
+        add("token", format!("{token}, the last that was given"));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn count(lock: &LockSummary) -> Option<String> {
+    Some(match lock.primitive() {
+        Primitive::Latch => format!("{} left to count", lock.number()?),
+        _ => format!("{} free, {} taken", lock.number()?, lock.taken()),
+    })
+}
+
+/// Of a permit, the id says more than anything else.
+pub(crate) fn describe(holder: &LockHolder) -> String {
+    let mut text = who(holder);
+    if holder.hold_count() > 1 {
+        text.push_str(&format!(" x{}", holder.hold_count()));
+    }
+    if let Some(held_for) = holder.held_for() {
+        text.push_str(&format!(" for {}", rough(held_for)));
+    }
+    if let Some(left) = holder.remaining() {
+        text.push_str(&format!(", its lease ends in {}", rough(left)));
+    }
+    if holder.owner().is_some() && !is_kept(holder) {
+        text.push_str(&format!(", id {}", plain(holder.id())));
+    }
+    text
+}

@@ -1,0 +1,169 @@
+//! `leasehold unlock`: frees a lock by force, for an operator.
+
+mod signs_of_life;
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use leasehold::{LockClient, LockHolder, LockReport, LockSummary, Primitive};
+use serde::Serialize;
+
+use crate::failure::{Failure, say, status};
+use crate::output::{write_json, write_out};
+use crate::show::describe;
+use crate::store::StoreArgs;
+use crate::text::plain;
+use crate::views::HolderView;
+use signs_of_life::sign_of_life;
+
+const DETAILS: &str = "\
+For a lock whose holder is gone or hangs. It shows who will be thrown out and what they are told, and frees the lock; who waits
+gets it.
+
+It refuses, with status 75, while a holder lives: while the holder was renewed within a third of its lease. Where the lease of
+the holder is not known, it watches for up to 10 s whether the holder is renewed. --force leaves that out. A hold that ends
+with a session (ZooKeeper), and one without a lease, needs --force.
+
+What the holder does meanwhile it goes on doing, until it notices: only a resource that checks fencing tokens (LEASEHOLD_TOKEN)
+refuses it at once. Permits of a semaphore are not freed by force: they end with their leases.
+
+Status 0 if the lock is free, also if it was free before.";
+
+/// Free a lock by force, whoever has it
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DETAILS)]
+pub(crate) struct UnlockArgs {
+    /// The name of the lock
+    name: String,
+
+    /// Ask before the lock is freed. Needs a terminal
+    #[arg(long)]
+    ask: bool,
+
+    /// Free the lock although its holder lives
+    #[arg(long)]
+    force: bool,
+
+    /// Print JSON, as `leasehold schema` describes it
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct View {
+    name: String,
+    freed: bool,
+    /// Why it was not freed; `null` if it was, or was free before.
+    refused: Option<String>,
+    holders: Vec<HolderView>,
+}
+
+pub(crate) fn unlock(store: &StoreArgs, args: &UnlockArgs) -> Result<u8, Failure> {
+    if args.ask && !std::io::stdin().is_terminal() {
+        let why = "--ask needs a terminal at stdin; without it the lock is freed without a question";
+        return Err(Failure::new(status::USAGE, why));
+    }
+    let client = store.builder()?.build()?;
+    let report = client.inspect(&args.name)?;
+    let held = report.as_ref().and_then(held_lock);
+    let Some(lock) = held else {
+        refuse_what_is_no_lock(report.as_ref())?;
+        return answer(args, &[], false, None);
+    };
+    if !args.json {
+        let _ = write_out(announcement(lock).as_bytes())?;
+    }
+    if !args.force
+        && let Some(sign) = sign_of_life(&client, &args.name, lock)?
+    {
+        return answer(args, lock.holders(), false, Some(format!("{sign}; --force frees it all the same")));
+    }
+    if args.ask && !is_agreed()? {
+        return answer(args, lock.holders(), false, Some("nobody has agreed".to_owned()));
+    }
+    // Whoever got it meanwhile has nothing to do with what was shown.
+    if ids(&client, &args.name)? != Some(ids_of(lock)) {
+        return answer(args, lock.holders(), false, Some("it has changed hands meanwhile: look again".to_owned()));
+    }
+    let freed = free(&client, lock)?;
+    answer(args, lock.holders(), freed, None)
+}
+
+/// What is held under the name.
+fn held_lock(report: &LockReport) -> Option<&LockSummary> {
+    report.locks().iter().find(|lock| is_lock(lock.primitive()) && !lock.holders().is_empty())
+}
+
+fn is_lock(primitive: Primitive) -> bool {
+    matches!(primitive, Primitive::Mutex | Primitive::Fair | Primitive::Read | Primitive::Write)
+}
+
+fn refuse_what_is_no_lock(report: Option<&LockReport>) -> Result<(), Failure> {
+    let Some(report) = report else { return Ok(()) };
+    let other = report.locks().iter().find(|one| !is_lock(one.primitive()));
+    if other.is_none() && report.number().is_none() {
+        return Ok(());
+    }
+    let what = other.map_or_else(|| "a number".to_owned(), |one| one.primitive().to_string());
+    let why = format!("{}: it is no lock but a {what}: nothing there can be freed by force", plain(report.name()));
+    Err(Failure::new(status::PROTOCOL, why))
+}
+
+fn announcement(lock: &LockSummary) -> String {
+    let mut text = format!("{}, {}, is held by\n", plain(lock.name()), lock.primitive());
+    for holder in lock.holders() {
+        text.push_str(&format!("  {}\n    {}\n", describe(holder), what_it_is_told(holder)));
+    }
+    text
+}
+
+fn what_it_is_told(holder: &LockHolder) -> &'static str {
+    if holder.owner().is_some() {
+        "is told at its next renewal, within a third of its lease, that it has lost the lock; `leasehold run` ends its command"
+    } else {
+        "a client of Redisson is told by the exception that its unlock() throws; one of this library at its next renewal"
+    }
+}
+
+fn is_agreed() -> Result<bool, Failure> {
+    let failed = |e| Failure::new(status::USAGE, format!("the answer cannot be read: {e}"));
+    let mut stderr = std::io::stderr();
+    let _ = write!(stderr, "Free it by force? [y/N] ").and_then(|()| stderr.flush());
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(failed)?;
+    Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
+}
+
+fn ids_of(lock: &LockSummary) -> Vec<String> {
+    let mut ids: Vec<String> = lock.holders().iter().map(|holder| holder.id().to_owned()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+fn ids(client: &LockClient, name: &str) -> Result<Option<Vec<String>>, Failure> {
+    Ok(client.inspect(name)?.as_ref().and_then(held_lock).map(ids_of))
+}
+
+/// A fair lock passes to the first of its queue, which only its own kind knows.
+fn free(client: &LockClient, lock: &LockSummary) -> Result<bool, Failure> {
+    Ok(match lock.primitive() {
+        Primitive::Read | Primitive::Write => client.rw_lock(lock.name()).force_unlock()?,
+        Primitive::Fair => client.fair(lock.name()).force_unlock()?,
+        _ => client.mutex(lock.name()).force_unlock()?,
+    })
+}
+
+fn answer(args: &UnlockArgs, holders: &[LockHolder], freed: bool, refused: Option<String>) -> Result<u8, Failure> {
+    let name = plain(&args.name);
+    let status = if refused.is_some() { status::NOT_HAD } else { 0 };
+    if args.json {
+        let holders = holders.iter().map(HolderView::from).collect();
+        let _ = write_json(&View { name: args.name.clone(), freed, refused, holders })?;
+        return Ok(status);
+    }
+    match refused {
+        Some(why) => say(format_args!("{name}: not freed: {why}")),
+        None if freed => say(format_args!("{name}: freed")),
+        None => say(format_args!("{name}: it was free")),
+    }
+    Ok(status)
+}
