@@ -10,6 +10,7 @@
 //!
 //! `cargo run --example cluster`
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -76,6 +77,15 @@ impl Node {
         self.ask(&["CLUSTER", "MYID"])
     }
 
+    /// The id, the configuration epoch and the slots of every node, as this one knows them.
+    fn slots_of_all(&self) -> Outcome<BTreeSet<String>> {
+        let of_node = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            [&words[..1], &words[6..7], &words[8..]].concat().join(" ")
+        };
+        Ok(self.ask::<String>(&["CLUSTER", "NODES"])?.lines().map(of_node).collect())
+    }
+
     fn has_all_slots(&self) -> bool {
         let info = self.ask::<String>(&["CLUSTER", "INFO"]).unwrap_or_default();
         info.contains("cluster_state:ok") && info.contains("cluster_size:3")
@@ -135,7 +145,12 @@ fn move_slot(nodes: &[Node], slot: &str, from: usize, to: usize) -> Outcome<()> 
     for node in [target, source].into_iter().chain(nodes) {
         node.ask::<()>(&["CLUSTER", "SETSLOT", slot, "NODE", &target.id()?])?;
     }
-    Ok(())
+    // The nodes tell each other. One that had not heard of this move yet when the slot moves on
+    // could take late news for a newer owner, and drop the keys that it has.
+    wait_until("all nodes know who has which slots", || {
+        let seen = nodes[0].slots_of_all().ok();
+        seen.is_some() && nodes.iter().all(|node| node.slots_of_all().ok() == seen)
+    })
 }
 
 /// Reads and writes are separate, so only the lock keeps the total exact.
@@ -169,8 +184,7 @@ fn main() -> Outcome<()> {
                 let from = (usize::from(slot) + moves as usize) % 3;
                 move_slot(&nodes, &slot.to_string(), from, (from + 1) % 3)?;
                 moves += 1;
-                // The nodes tell each other.
-                std::thread::sleep(Duration::from_millis(200));
+                std::thread::sleep(Duration::from_millis(100));
             }
             Ok(moves)
         });

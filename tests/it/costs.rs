@@ -39,7 +39,8 @@ fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
     let asked = exchanges(&client, &proxies);
     // What the slowest has not answered yet is not waited for.
     assert!(asked.iter().all(|asked| (CYCLES..=2 * CYCLES).contains(asked)), "{asked:?}");
-    assert!(asked.iter().filter(|asked| **asked == 2 * CYCLES).count() >= 2, "a majority has all: {asked:?}");
+    // It need not be the same one each time.
+    assert!(asked.iter().sum::<u32>() >= 2 * 2 * CYCLES, "a majority is asked each time: {asked:?}");
     drop((client, proxies));
     masters.assert_clean();
 }

@@ -315,7 +315,10 @@ impl ZooKeeper {
     pub(crate) fn sessions(&self) -> Vec<i64> {
         let answer = self.ask("dump");
         let lines = answer.lines().take_while(|line| !line.starts_with("ephemeral nodes dump"));
-        lines.filter_map(session_of).collect()
+        let mut sessions: Vec<i64> = lines.filter_map(session_of).collect();
+        // The server lists them in no order.
+        sessions.sort_unstable();
+        sessions
     }
 
     /// Each ephemeral node, with its session.
