@@ -3,6 +3,8 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod crons;
+mod json;
+mod looking;
 mod loss;
 mod outages;
 mod pages;
@@ -14,3 +16,4 @@ mod run;
 mod secrets;
 mod signals;
 mod terminal;
+mod unlock;

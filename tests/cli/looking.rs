@@ -1,0 +1,162 @@
+//! `leasehold ls` and `leasehold show`.
+
+use std::time::Duration;
+
+use leasehold::{Builder, LockClient};
+use serde_json::{Value, json};
+
+use crate::json::json_of;
+use crate::program::{leasehold, leasehold_at, run};
+use crate::rig::{Masters, Server, wait_until};
+
+/// Holders that say who they are, one of each kind, and one that waits.
+struct Scene {
+    client: LockClient,
+    waiter: LockClient,
+}
+
+impl Scene {
+    fn new(builder: impl Fn() -> Builder) -> Self {
+        let client = builder().owner("billing-7").build().unwrap();
+        Self { client, waiter: builder().owner("billing-8").build().unwrap() }
+    }
+
+    fn play(&self, look: impl FnOnce()) {
+        let Self { client, waiter } = self;
+        let mutex = client.lock("job \u{1b}[31m").unwrap();
+        let again = client.lock("job \u{1b}[31m").unwrap();
+        let (fair, read) = (client.fair("line").lock_owned().unwrap(), client.rw_lock("rw").read_owned().unwrap());
+        client.semaphore("pool").try_set_permits(3).unwrap();
+        let permits = client.semaphore("pool").acquire_many(2).unwrap();
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| waiter.fair("line").lock().unwrap().unlock().unwrap());
+            wait_until("it waits", || client.fair("line").queue_len().is_ok_and(|waiting| waiting == 1));
+            look();
+            fair.unlock().unwrap();
+            waits.join().unwrap();
+        });
+        drop((mutex, again, read, permits));
+    }
+}
+
+fn by_name<'v>(locks: &'v Value, name: &str) -> &'v Value {
+    locks.as_array().unwrap().iter().find(|lock| lock["name"] == name).unwrap_or_else(|| panic!("{name}: {locks}"))
+}
+
+fn shown(url: &str, name: &str) -> String {
+    let (status, out, err) = run(leasehold_at(url, &["show", name]));
+    assert_eq!((status, err.as_str()), (Some(0), ""));
+    out
+}
+
+fn looks_right(url: &str) {
+    let (status, locks) = json_of("ls", leasehold_at(url, &["ls"]));
+    assert_eq!(status, 0);
+    let job = by_name(&locks, "job \u{1b}[31m");
+    assert_eq!((&job["kind"], &job["holders"][0]["hold_count"]), (&json!("mutex"), &json!(2)));
+    assert_eq!(job["holders"][0]["owner"]["label"], "billing-7");
+    let pool = by_name(&locks, "pool");
+    assert_eq!(pool["permits"], json!({ "free": 1, "taken": 2 }));
+
+    let (_, table, _) = run(leasehold_at(url, &["ls"]));
+    assert!(table.starts_with("NAME") && table.lines().count() >= 5, "{table}");
+    assert!(!table.contains('\u{1b}') && table.contains("job \\u{1b}[31m"), "{table}");
+    let (_, some, _) = run(leasehold_at(url, &["ls", "po*"]));
+    assert_eq!(some.lines().count(), 2, "{some}");
+
+    let (_, report) = json_of("show", leasehold_at(url, &["show", "job \u{1b}[31m"]));
+    assert_eq!(report["locks"][0]["holders"].as_array().unwrap().len(), 1);
+    let text = shown(url, "job \u{1b}[31m");
+    assert!(!text.contains('\u{1b}') && text.contains("x2"), "{text}");
+    assert!(shown(url, "pool").contains("1 free, 2 taken"));
+    assert!(shown(url, "nothing").contains("nothing: free"));
+    let (status, nothing) = json_of("show", leasehold_at(url, &["show", "nothing"]));
+    assert_eq!((status, &nothing["locks"]), (0, &json!([])));
+}
+
+#[test]
+fn a_redis_is_looked_at() {
+    let server = Server::start();
+    Scene::new(|| server.builder()).play(|| {
+        looks_right(&server.url());
+        let (_, line) = json_of("show", leasehold(&server, &["show", "line"]));
+        assert_eq!((&line["locks"][0]["kind"], line["queue"].as_array().unwrap().len()), (&json!("fair"), 1));
+        assert!(line["last_token"].as_u64().unwrap() > 0);
+        assert!(shown(&server.url(), "line").contains("queue    1. "));
+    });
+    let (status, out, err) = run(leasehold(&server, &["ls", "j*"]));
+    assert_eq!((status, out.as_str()), (Some(0), ""));
+    assert_eq!(err, "leasehold: no locks match j*");
+}
+
+#[test]
+fn a_java_client_shows_by_its_id() {
+    let server = Server::start();
+    let id = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
+    server.cmd::<()>(&["HSET", "app:job", id, "1"]);
+    server.cmd::<()>(&["PEXPIRE", "app:job", "30000"]);
+    let (_, table, _) = run(leasehold(&server, &["ls", "--key-prefix", "app:"]));
+    assert!(table.contains(id) && table.contains("\njob "), "{table}");
+    let (_, report) = json_of("show", leasehold(&server, &["show", "job", "--key-prefix", "app:"]));
+    let holder = &report["locks"][0]["holders"][0];
+    assert_eq!((&holder["id"], &holder["owner"], &holder["lease_ms"]), (&json!(id), &Value::Null, &Value::Null));
+    // Something that is no lock is an error, and none of the list.
+    server.cmd::<()>(&["LPUSH", "app:list", "1"]);
+    let (status, _, err) = run(leasehold(&server, &["show", "app:list"]));
+    assert!(status == Some(76) && err.starts_with("leasehold: "), "{status:?} {err}");
+}
+
+#[test]
+fn a_database_is_looked_at() {
+    let Some(server) = crate::rig::Postgres::start() else { return };
+    Scene::new(|| server.builder()).play(|| looks_right(&server.url()));
+}
+
+#[test]
+fn several_masters_are_looked_at() {
+    let masters = Masters::fresh(3);
+    let client = masters.client();
+    let guard = client.lock("job").unwrap();
+    masters.0[0].cmd::<()>(&["DEL", "job"]);
+    let urls = masters.urls().join(" ");
+    let (_, locks) = json_of("ls", leasehold_at(&urls, &["ls", "--redlock"]));
+    assert_eq!(by_name(&locks, "job")["masters"], json!({ "on": 2, "of": 3 }));
+    let (_, table, _) = run(leasehold_at(&urls, &["ls", "--redlock"]));
+    assert!(table.contains("on 2 of 3 masters"), "{table}");
+    drop(guard);
+}
+
+#[test]
+fn a_server_that_is_down_or_denies_is_said() {
+    let mut server = Server::start();
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-scan"]);
+    let file = server.dir().join("password");
+    std::fs::write(&file, "pw").unwrap();
+    let url = format!("{}?user=app", server.url());
+    let with = ["--password-file", file.to_str().unwrap()];
+    let (status, _, err) = run(leasehold_at(&url, &[&["ls"][..], &with].concat()));
+    assert!(status == Some(77) && err.starts_with("leasehold: ") && err.contains("scan"), "{err}");
+    let (status, _, err) = run(leasehold_at(&url, &[&["ls", "exact"][..], &with].concat()));
+    assert_eq!(status, Some(0), "one name needs no SCAN: {err}");
+    server.kill();
+    for arguments in [&["ls"][..], &["show", "job"], &["unlock", "job"]] {
+        let (status, out, err) = run(leasehold(&server, arguments));
+        assert_eq!((status, out.as_str()), (Some(69), ""), "{err}");
+        assert!(err.starts_with("leasehold: ") && err.lines().count() == 1, "{err}");
+    }
+}
+
+/// As long as a page of a terminal: the reader leaves before all is written.
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let server = Server::start();
+    let client = server.builder().lease(Duration::from_secs(60)).build().unwrap();
+    let _guards: Vec<_> = (0..3000).map(|n| client.lock(&format!("job {n:0100}")).unwrap()).collect();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", r#""$0" ls | head -n 1; exit "$?""#]).arg(crate::program::path());
+    let (status, out, err) = run({
+        shell.env("LEASEHOLD_URL", server.url());
+        shell
+    });
+    assert!(status == Some(0) && out.starts_with("NAME") && err.is_empty(), "{out} {err}");
+}
