@@ -121,11 +121,13 @@
 //!
 //! | question | call | in `redis-cli` |
 //! |---|---|---|
+//! | what is locked at all | [`locks`](crate::LockClient::locks), `leasehold ls` | |
+//! | everything about one name | [`inspect`](crate::LockClient::inspect), `leasehold show` | |
 //! | who has it, and for how long | [`holder`](crate::ReentrantMutex::holder) | `HGETALL N`, `PTTL N`, and of each holder id what is in front of the colon: `GET leasehold_client:{<prefix><client id>}` |
 //! | how many wait for a fair lock | [`queue_len`](crate::FairMutex::queue_len) | `LRANGE redisson_lock_queue:{N} 0 -1` |
 //! | how many permits are free, and held | [`available_permits`](crate::Semaphore::available_permits), [`acquired_permits`](crate::Semaphore::acquired_permits) | `GET N`, `ZCARD {N}:timeout` |
 //! | which client is that | [`LockClient::id`](crate::LockClient::id): the first part of its holder ids | `CLIENT LIST` shows [`client_name`](crate::Builder::client_name) |
-//! | free it by force | [`force_unlock`](crate::ReentrantMutex::force_unlock) | not with `DEL`: it wakes nobody |
+//! | free it by force | [`force_unlock`](crate::ReentrantMutex::force_unlock), `leasehold unlock` | not with `DEL`: it wakes nobody |
 //!
 //! Each client says who it is: a label ([`Builder::owner`](crate::Builder::owner), by default the
 //! name of the program), the process id and the host. A [`LockHolder`](crate::LockHolder) has that,
@@ -144,6 +146,10 @@
 //! Whoever can read the server can see it, and whoever can write there can forge it.
 //!
 //! # Health of the servers
+//!
+//! [`LockClient::diagnose`](crate::LockClient::diagnose), and `leasehold doctor`, ask each server
+//! what matters to locks and say what to do: before the first deployment, after each change of the
+//! servers, and when something is wrong. It takes no lock and writes nothing.
 //!
 //! [`LockClient::nodes`](crate::LockClient::nodes) gives, for each server and without I/O, its
 //! address, whether it takes part ([`NodeState`](crate::NodeState): voting, quarantined, down), how
@@ -186,7 +192,33 @@
 //!
 //! # A job hangs
 //!
-//! [`LockClient::snapshot`](crate::LockClient::snapshot) says what the client holds and waits for
+//! Begin outside of the program, with the command `leasehold` (`cargo install leasehold --features
+//! cli`; the URL of the store in `LEASEHOLD_URL`). It sees all clients, those of Java as well:
+//!
+//! ```text
+//! $ leasehold show nightly:report
+//! nightly:report
+//!   kind     mutex
+//!   held by  billing-7 (pid 4711 on host-a) for 2912 s, its lease ends in 21 s, id 8a2c..:3
+//!   token    1795384469368111, the last that was given
+//! ```
+//!
+//! | it says | cause | go on with |
+//! |---|---|---|
+//! | `free` | nobody has the lock: the job waits for something else, or for another name | `leasehold ls`: is there a name that is nearly the same? Then the snapshot below |
+//! | `held by`, for long, and its lease is renewed (`leasehold watch NAME` shows it) | that process lives and does not come to its end | its host and process id are there: take its snapshot, or a thread dump |
+//! | `held by` an id without a name | a client of Redisson, or one that does not say who it is | the id is in Redisson's own logs; `CLIENT LIST` has the addresses |
+//! | `its lease ends in` falls, and does not rise again | the holder was killed or cannot reach the server: the lock comes free by itself | wait that long; for a long lease `leasehold unlock NAME --ask` |
+//! | the queue has places that are `given up` | waiters were killed; the others pass them | nothing |
+//! | the holder changes all the time (`leasehold top`, column RATE) | the lock is not stuck, but wanted by too many | fewer things under one name |
+//! | `leasehold: ..`, status 69 | the store cannot be asked | `leasehold doctor`: it says which server, and what to do |
+//! | all of it is well, and slow | latency, a full server, a throttled disk | `leasehold doctor`, `leasehold bench` |
+//!
+//! `leasehold unlock` frees a lock by force. It says who loses it and what that one is told, and
+//! refuses while the holder lives. What the holder does until it notices, only [fencing
+//! tokens](crate::fencing) can refuse.
+//!
+//! Then inside. [`LockClient::snapshot`](crate::LockClient::snapshot) says what the client holds and waits for
 //! now, with threads and times. It asks no server, so it works while one hangs. Let a thread of
 //! your program print it when the process gets `SIGUSR1` (not the handler itself: a snapshot takes
 //! mutexes, which the interrupted thread may hold):
@@ -201,19 +233,48 @@
 //! });
 //! ```
 //!
-//! Then, from the lines to the cause:
+//! From its lines to the cause:
 //!
 //! | line | cause | what to do |
 //! |---|---|---|
 //! | `deadlock: "a" waits for "b" ("x"), "b" waits for "a" ("y")` | two threads take two locks in different orders | take them as one with [`multi`](crate::LockClient::multi), or in one order everywhere; until then a timeout frees both |
 //! | `waiting "x" .. held by "worker-3"` | a thread of this process has it | find the thread by its name in a thread dump: it is at its job, or waits for something that is no lock |
 //! | `waiting "x" .. held by an owned guard that "worker-3" took` | a guard that moved, perhaps into a queue or a struct that nobody drops | look for who has the guard now |
-//! | `waiting "x" .. another client has it` | another process | [ask the server](#looking-at-a-lock) who; then take the snapshot there |
+//! | `waiting "x" .. another client has it` | another process | `leasehold show x` says who; then take the snapshot there |
 //! | `waiting "x" ..` for long, and the server says that it is free | the client cannot ask: look for `leasehold_errors_total`, broken connections, and [`nodes`](crate::LockClient::nodes) | bring the server back; the call ends after [`outage_timeout`](crate::Builder::outage_timeout) |
 //! | `held .. lease ends in 0.4s (its last renewal failed)` | renewals fail | the [log line](#log-lines) has the cause |
 //! | `held .. LOST` | the job goes on after its lock was lost | let it check [`ensure_held`](crate::ReentrantMutexGuard::ensure_held), see [`losing_a_lock`](crate::guide::losing_a_lock) |
 //! | `held .. its release is under way` | the server does not answer the release | as for a server that hangs |
 //! | no line about the job's lock | it waits for something else | a thread dump |
+//!
+//! # The command
+//!
+//! `leasehold`, for shells, cron lines, and whoever is on call. `leasehold SUBCOMMAND --help` has
+//! everything; `leasehold man` and `leasehold completions SHELL` print the man page and completions.
+//!
+//! | subcommand | what it does |
+//! |---|---|
+//! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: renewed while it runs, ended if the lock is lost |
+//! | `ls [PATTERN]`, `show NAME` | what is locked; all about one name |
+//! | `top`, `watch NAME` | a live screen of all locks; a time line of one, also as an SVG |
+//! | `unlock NAME` | frees a lock by force |
+//! | `doctor`, `bench` | what is wrong with the servers; how quick they are |
+//!
+//! ```text
+//! LEASEHOLD_URL=redis://cache/
+//! 5 3 * * * leasehold run nightly:report --no-wait --min-hold 5m -- /opt/report.sh
+//! ```
+//!
+//! That is a crontab for every machine: one of them runs the job, the others end with status 75.
+//! `--min-hold` keeps the lock taken although the job is quick, for as long as clocks may differ.
+//! The command's environment has `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
+//!
+//! The store is in `--url` or `LEASEHOLD_URL`. Arguments can be seen by everybody on the machine, so
+//! a URL with a password is refused there: put it into `LEASEHOLD_URL`, or the password into a file
+//! and give `--password-file`. With `--json` all but `run` print JSON, as `leasehold schema`
+//! describes it. Statuses: 0 done, 75 somebody else has the lock, 70 it was lost, 69 the store
+//! cannot be asked, 64 bad arguments, 77 denied, 76 nothing that can be locked; of `run` otherwise
+//! the status of the command; of `doctor` 1 for warnings and 2 for problems.
 //!
 //! # Connections
 //!

@@ -55,8 +55,12 @@ fn text_of(report: &LockReport) -> String {
         if let Some((on, of)) = lock.masters() {
             add("masters", format!("on {on} of {of}"));
         }
-        let what = if lock.primitive() == Primitive::Semaphore { "permit" } else { "held by" };
-        lock.holders().iter().for_each(|holder| add(what, describe(holder)));
+        for holder in lock.holders() {
+            match lock.primitive() {
+                Primitive::Semaphore => add("permit", format!("{}, {}", describe(holder), made_by(holder))),
+                _ => add("held by", describe(holder)),
+            }
+        }
         match lock.waiting() {
             Some(1) if lock.primitive() == Primitive::Read => add("waiting", "writers".to_owned()),
             Some(waiting @ 1..) => add("waiting", waiting.to_string()),
@@ -84,7 +88,13 @@ fn count(lock: &LockSummary) -> Option<String> {
     })
 }
 
-/// Of a permit, the id says more than anything else.
+/// An id of Redisson's is of one permit and longer than ours, which is of all permits of a call.
+fn made_by(permit: &LockHolder) -> &'static str {
+    const REDISSONS: usize = 32;
+    if permit.id().len() == REDISSONS { "of Redisson" } else { "of this library" }
+}
+
+/// In one line.
 pub(crate) fn describe(holder: &LockHolder) -> String {
     let mut text = who(holder);
     if holder.hold_count() > 1 {
