@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Release, Released, TokenRule, UnknownOutcomes};
 use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::lease::{Moment, SessionTerm};
 use crate::base::lock_name::LockName;
+use crate::store::requests::{Release, Released, TokenRule};
+use crate::store::unknown_outcomes::UnknownOutcomes;
 
 /// One of several locks that are acquired as one, outermost (`held` = 0) or re-entrant.
 #[derive(Debug, Clone)]

@@ -42,8 +42,8 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s", global = true)]
     longest_lease: Duration,
 
-    /// Let masters vote at once that remember nothing (with --redlock). For a first installation and
-    /// tests: one that has forgotten its locks could help to give them out a second time
+    /// Let masters vote at once that remember nothing (with --redlock). For a first installation
+    /// and tests: one that has forgotten its locks could help to give them out a second time
     #[arg(long, global = true)]
     admit_fresh_nodes: bool,
 

@@ -260,7 +260,7 @@ fn circles_are_found_through_re_exports_and_in_parents() {
     let program = [
         ("bin/a/main.rs", "mod b;\nmod c;\nuse b::Thing;"),
         ("bin/a/b.rs", "use crate::c::Other;"),
-        ("bin/a/c.rs", "use crate::b::Thing;\nuse a::Thing;"),
+        ("bin/a/c.rs", "use crate::b::Thing;\nuse a::OfTheLibrary;"),
     ];
     assert_eq!(found(&program), ["bin/a: b <-> c"]);
     let above = [lib, parent, ("a/b.rs", "use crate::z::Z;"), ("a/c.rs", ""), ("z.rs", "use crate::Thing;")];

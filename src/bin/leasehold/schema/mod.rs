@@ -6,12 +6,8 @@ use crate::failure::Failure;
 use crate::output::write_json;
 
 /// Each is an object of definitions: that of the subcommand, and those that it refers to.
-const PARTS: [&str; 4] = [
-    include_str!("schema/common.json"),
-    include_str!("schema/ls.json"),
-    include_str!("schema/show.json"),
-    include_str!("schema/unlock.json"),
-];
+const PARTS: [&str; 4] =
+    [include_str!("common.json"), include_str!("ls.json"), include_str!("show.json"), include_str!("unlock.json")];
 
 pub(crate) fn print() -> Result<u8, Failure> {
     let _ = write_json(&schema())?;

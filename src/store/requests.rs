@@ -1,0 +1,240 @@
+//! One request to a store, and its outcome.
+
+use crate::base::error::Error;
+use crate::base::error::Result;
+use crate::base::holder::Holder;
+use crate::base::lease::Moment;
+use crate::base::lease::SessionTerm;
+use crate::base::limits::IDEMPOTENCY_TTL;
+use crate::base::limits::TAKEN_TTL;
+use crate::base::lock_name::Kind;
+use crate::base::lock_name::LockName;
+use crate::store::unknown_outcomes::UnknownOutcomes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Whether a grant comes with a fencing token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenRule {
+    Off,
+    On,
+    /// With a token, and the store must never forget the counter, because others rely on it.
+    Kept,
+}
+
+/// Whether the caller tries again if the lock is busy: the store may then enqueue it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    No,
+    Yes,
+    /// It was enqueued before. If its wait marker is gone, its place in the queue is still its own.
+    Again,
+}
+
+/// One acquisition, outermost (`held` = 0) or re-entrant.
+#[derive(Debug, Clone)]
+pub(crate) struct Acquire<'a> {
+    pub(crate) name: &'a Arc<LockName>,
+    pub(crate) holder: &'a Holder,
+    /// Of a semaphore; 1 for all other kinds.
+    pub(crate) permits: u32,
+    pub(crate) lease: Duration,
+    /// The hold count before this acquisition. The store sets the count rather than increments it,
+    /// so that a repeated request changes nothing more.
+    pub(crate) held: u32,
+    pub(crate) token: TokenRule,
+    /// How many fencing tokens in a row it draws, 1 or more: the first is granted, and the others
+    /// are for the turns of other threads at the same hold. Only a plain lock may draw more than 1.
+    pub(crate) tokens: u32,
+    pub(crate) waiting: Waiting,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Granted {
+    /// 0 if there is none; of several, the first.
+    pub(crate) token: u64,
+    /// When the lease began: the instant before the request was sent.
+    pub(crate) sent_at: Moment,
+    /// In a store whose holds share a session, the one that the hold ends with.
+    pub(crate) session: Option<Arc<SessionTerm>>,
+    /// The holder at the front of the queue, if the store has one: a hint.
+    pub(crate) next: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    Granted(Granted),
+    /// Held by another for up to `ttl`; `None` if that is unlimited or unknown.
+    Busy {
+        ttl: Option<Duration>,
+    },
+    /// The holder held it before, and has lost it.
+    Gone,
+    /// The semaphore has only `permits` permits in all, fewer than were requested.
+    TooFew {
+        permits: u64,
+    },
+}
+
+/// How often a holder holds a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct HoldCounts {
+    /// Of a read-write lock, the write holds; of all others, the holds.
+    pub(crate) main: u32,
+    /// Of a read-write lock, the read holds.
+    pub(crate) reads: u32,
+}
+
+impl HoldCounts {
+    pub(crate) const NONE: Self = Self { main: 0, reads: 0 };
+}
+
+/// Reduces a hold to the counts in `left`. With none left, a waiter also leaves the queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Release<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) holder: &'a Holder,
+    /// As many as were acquired.
+    pub(crate) permits: u32,
+    pub(crate) left: HoldCounts,
+    /// Whether it is known to be granted; otherwise it may have been, or may still be.
+    pub(crate) granted: bool,
+    /// With no counts left: the lock stays taken until then, and ends by itself. Under the
+    /// holder's [kept](Holder::kept) id, so that a request of the holder that runs late finds
+    /// nothing. Waiters are told as of a lock that was freed, because they may sleep for longer. A
+    /// repeat never puts the end off. The answer is [`StillHeld`](Released::StillHeld).
+    pub(crate) kept_until: Option<Moment>,
+}
+
+impl Release<'_> {
+    /// For how long from now the lock stays taken; `None`: it is freed. The clock is read only for
+    /// one that may stay: most do not.
+    pub(crate) fn keeps_for(&self, now: impl FnOnce() -> Moment) -> Option<Duration> {
+        let left = self.kept_until.filter(|_| self.left == HoldCounts::NONE)?.since(now());
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// The holder does not hold the lock.
+    NotHeld,
+    /// The holder still holds it, or other readers do, or it is [kept](Release::kept_until).
+    StillHeld,
+    /// Freed. `listeners`: how many subscribers got the message, if the store can count them.
+    /// `next`: the waiter at the front of the queue, if the store has one.
+    Freed { listeners: Option<u64>, next: Option<String> },
+}
+
+/// The two outcomes of a hand-over. `unknowns` are those of the acquisition.
+#[derive(Debug)]
+pub(crate) struct HandedOver {
+    pub(crate) released: Result<Released>,
+    pub(crate) acquired: Result<Acquired>,
+    pub(crate) unknowns: UnknownOutcomes,
+}
+
+/// A hold to be renewed, or only checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Renewal {
+    pub(crate) name: Arc<LockName>,
+    pub(crate) holder: Holder,
+    pub(crate) permits: u32,
+    /// Zero only checks whether the hold is still there.
+    pub(crate) lease: Duration,
+    /// The fencing token of the hold; 0 if it has none.
+    pub(crate) token: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Renewed {
+    /// `again`: the hold was missing on some server and was taken anew there. If it was released
+    /// meanwhile, that must be undone. `beside`: holders of another library share the lock, and may
+    /// shorten its lease to this at any time from now on.
+    Held {
+        sent_at: Moment,
+        again: bool,
+        beside: Option<Duration>,
+    },
+    Gone,
+    Failed(Error),
+}
+
+/// A hold that may exist although nobody uses it. The store reduces it to `left` (mostly nothing)
+/// once none of the requests in `unknowns` can run any more.
+#[derive(Debug, Clone)]
+pub(crate) struct Undo {
+    pub(crate) name: Arc<LockName>,
+    pub(crate) holder: Holder,
+    pub(crate) permits: u32,
+    pub(crate) left: HoldCounts,
+    /// Whether it is known to be granted.
+    pub(crate) granted: bool,
+    pub(crate) unknowns: UnknownOutcomes,
+    /// When the lease ends by itself, unless a request runs late. For permits without leases: when
+    /// a repeat could begin to return them twice.
+    pub(crate) expires: Moment,
+    /// As in [`Release`].
+    pub(crate) kept_until: Option<Moment>,
+}
+
+/// How long a request that returns permits without leases may be repeated after it may have run:
+/// half the TTL of its idempotency key, because the last repeat may be slow.
+const REPEATED: Duration = Duration::from_nanos(IDEMPOTENCY_TTL.as_nanos() as u64 / 2);
+
+impl Undo {
+    /// Returns permits without leases. It does not expire until a request for it may have run.
+    pub(crate) fn of_permits(
+        name: Arc<LockName>,
+        holder: Holder,
+        permits: u32,
+        unknowns: UnknownOutcomes,
+        asked_at: Moment,
+    ) -> Self {
+        let never = Moment::from_nanos(u64::MAX);
+        let expires = if unknowns.is_empty() { never } else { asked_at.plus(REPEATED) };
+        Self { name, holder, permits, left: HoldCounts::NONE, granted: true, unknowns, expires, kept_until: None }
+    }
+
+    pub(crate) fn release(&self) -> Release<'_> {
+        let Self { name, holder, permits, left, granted, kept_until, .. } = self;
+        let (permits, left, granted, kept_until) = (*permits, *left, *granted, *kept_until);
+        Release { name, holder, permits, left, granted, kept_until }
+    }
+
+    /// A request that was sent at `asked_at` may have run.
+    pub(crate) fn note_possible_run(&mut self, asked_at: Moment) {
+        if self.permits_without_lease().is_some() {
+            self.expires = self.expires.min(asked_at.plus(REPEATED));
+        }
+    }
+
+    /// The store refused it at `asked_at`. That may last: a full store, another type of value under
+    /// the name.
+    pub(crate) fn note_refusal(&mut self, asked_at: Moment) {
+        self.unknowns.clear();
+        if self.permits_without_lease().is_some() {
+            self.expires = self.expires.min(asked_at.plus(TAKEN_TTL));
+        }
+    }
+
+    /// How many permits without leases it returns. Without this undo they would be lost.
+    pub(crate) fn permits_without_lease(&self) -> Option<u32> {
+        (self.name.kind == Kind::CountingSemaphore && self.granted).then_some(self.permits)
+    }
+
+    /// Called when the undo is given up, without any mutex held.
+    pub(crate) fn warn_of_a_leak(&self) {
+        if let Some(what) = self.leak() {
+            log::warn!("{what}");
+        }
+    }
+
+    pub(crate) fn leak(&self) -> Option<String> {
+        let (permits, name) = (self.permits_without_lease()?, &self.name.name);
+        Some(format!(
+            "{permits} permits of the counting semaphore {name:?} could not be given back for certain, and this is not \
+             tried again: if it has too few from now on, put them back with add_permits({permits})"
+        ))
+    }
+}
