@@ -284,14 +284,14 @@ impl LockClient {
     /// - *In Redis* a lock is a hash with one field, which has the id of a holder (a UUID, a colon
     ///   and more) and a number above zero. A read-write lock has besides a field `mode`, which is
     ///   `read` or `write`. A fair lock that is free shows by its queue. A semaphore is a number
-    ///   with a sorted set of permits of 16 bytes beside it, so it shows while permits are
-    ///   taken; a latch, by itself a plain number, for a minute after an opening only, if it was
-    ///   set again. **Other latches and semaphores, and counting semaphores, are not listed:** they
-    ///   are numbers as any program may have them. [`inspect`](Self::inspect) has those by name.
-    ///   Names that this library [refuses](crate::guide::operations#names) are left out, and so are
-    ///   names that the user of the client may not read.
-    /// - *Over [several masters](crate::guide::redlock)*, the plain locks of each, and
-    ///   [on how many](LockSummary::masters) each stands.
+    ///   with a sorted set of permits of 16 bytes beside it, so it shows while permits are taken; a
+    ///   latch, by itself a plain number, for a minute after an opening only, if it was set again.
+    ///   **Other latches and semaphores, and counting semaphores, are not listed:** they are
+    ///   numbers as any program may have them. [`inspect`](Self::inspect) has those by name. Names
+    ///   that this library [refuses](crate::guide::operations#names) are left out, and so are names
+    ///   that the user of the client may not read.
+    /// - *Over [several masters](crate::guide::redlock)*, the plain locks of each, and [on how
+    ///   many](LockSummary::masters) each stands.
     /// - *In PostgreSQL and in memory*, everything that is held, waited for in a queue, or counts.
     /// - *Over ZooKeeper* every directory below that of the URL that has nodes of holders as
     ///   Curator makes them, or permits. Not latches, which are four bytes in a node.

@@ -199,7 +199,7 @@
 //! $ leasehold show nightly:report
 //! nightly:report
 //!   kind     mutex
-//!   held by  billing-7 (pid 4711 on host-a) for 2912 s, its lease ends in 21 s, id 8a2c..:3
+//!   held by  billing-7 (pid 4711 on host-a) for 48 min, its lease ends in 21 s, id 8a2c..:3
 //!   token    1795384469368111, the last that was given
 //! ```
 //!
@@ -218,10 +218,10 @@
 //! refuses while the holder lives. What the holder does until it notices, only [fencing
 //! tokens](crate::fencing) can refuse.
 //!
-//! Then inside. [`LockClient::snapshot`](crate::LockClient::snapshot) says what the client holds and waits for
-//! now, with threads and times. It asks no server, so it works while one hangs. Let a thread of
-//! your program print it when the process gets `SIGUSR1` (not the handler itself: a snapshot takes
-//! mutexes, which the interrupted thread may hold):
+//! Then inside. [`LockClient::snapshot`](crate::LockClient::snapshot) says what the client holds
+//! and waits for now, with threads and times. It asks no server, so it works while one hangs. Let a
+//! thread of your program print it when the process gets `SIGUSR1` (not the handler itself: a
+//! snapshot takes mutexes, which the interrupted thread may hold):
 //!
 //! ```text
 //! let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGUSR1])?;
@@ -250,7 +250,8 @@
 //! # The command
 //!
 //! `leasehold`, for shells, cron lines, and whoever is on call. `leasehold SUBCOMMAND --help` has
-//! everything; `leasehold man` and `leasehold completions SHELL` print the man page and completions.
+//! everything; `leasehold man` and `leasehold completions SHELL` print the man page and
+//! completions.
 //!
 //! | subcommand | what it does |
 //! |---|---|
@@ -269,9 +270,9 @@
 //! `--min-hold` keeps the lock taken although the job is quick, for as long as clocks may differ.
 //! The command's environment has `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
 //!
-//! The store is in `--url` or `LEASEHOLD_URL`. Arguments can be seen by everybody on the machine, so
-//! a URL with a password is refused there: put it into `LEASEHOLD_URL`, or the password into a file
-//! and give `--password-file`. With `--json` all but `run` print JSON, as `leasehold schema`
+//! The store is in `--url` or `LEASEHOLD_URL`. Arguments can be seen by everybody on the machine,
+//! so a URL with a password is refused there: put it into `LEASEHOLD_URL`, or the password into a
+//! file and give `--password-file`. With `--json` all but `run` print JSON, as `leasehold schema`
 //! describes it. Statuses: 0 done, 75 somebody else has the lock, 70 it was lost, 69 the store
 //! cannot be asked, 64 bad arguments, 77 denied, 76 nothing that can be locked; of `run` otherwise
 //! the status of the command; of `doctor` 1 for warnings and 2 for problems.
