@@ -3,7 +3,7 @@
 use crate::program::{Program, leasehold, lives};
 use crate::rig::{Server, wait_until};
 
-const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
+pub(crate) const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
 
 /// Starts the script under the lock `job`; returns what it says first, a process id.
 fn start(server: &Server, options: &[&str], script: &str) -> (Program, u32) {

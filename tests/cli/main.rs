@@ -13,4 +13,5 @@ mod rig;
 mod run;
 mod secrets;
 mod signals;
+mod stores;
 mod terminal;
