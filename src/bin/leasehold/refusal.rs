@@ -15,9 +15,9 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     }
     let text = error.render().to_string();
     let paragraphs = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
-    let wrong = paragraphs.take_while(|paragraph| !paragraph.starts_with("Usage: "));
-    let wrong: Vec<String> = wrong.filter(|paragraph| !paragraph.starts_with("For more information")).collect();
-    let wrong = wrong.join("; ");
+    let is_wrong = |paragraph: &String| !["Usage: ", "For more"].iter().any(|begin| paragraph.starts_with(begin));
+    let wrong: Vec<String> = paragraphs.take_while(is_wrong).collect();
+    let wrong = wrong.join("; ").replace(" tip: ", "; tip: ").replace(";;", ";");
     let wrong = without_passwords(wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned(), &arguments);
     format!("{wrong} (see {help})")
 }
@@ -52,7 +52,7 @@ mod tests {
             (&["run"], "the following required arguments were not provided: <NAME> <COMMAND>... (see "),
             (
                 &["run", "job", "--wiat", "1s"],
-                "unexpected argument '--wiat' found; tip: a similar argument exists: '--wait' (see ",
+                "unexpected argument '--wiat' found; tip: a similar argument exists: '--wait'; tip: ",
             ),
             (&["walk"], "unrecognized subcommand 'walk' (see "),
         ] {

@@ -38,6 +38,9 @@ pub(crate) struct StoreArgs {
     sentinel_password_file: Option<PathBuf>,
 
     /// Lock a majority of several independent masters (Redlock), whose URLs are given
+    ///
+    /// A master that comes back without its data has no vote until some client was connected to it
+    /// for the longest lease: a run whose command takes that long, or a program that keeps its client.
     #[arg(long, global = true)]
     redlock: bool,
 

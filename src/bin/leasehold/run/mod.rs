@@ -32,7 +32,7 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     // Places in queues and releases that failed are cleared up in the background, for which this
     // waits.
     if let Err(e) = client.close(CLOSE_TIMEOUT) {
-        say(chain(&e));
+        say(format_args!("{}: {}", args.name, chain(&e)));
     }
     let ended = ended?;
     if ended.was_interrupted_at_terminal {
