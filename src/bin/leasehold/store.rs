@@ -18,6 +18,7 @@ const WAYS: &str = "redis://host[:port][/db], rediss:// for TLS, redis+unix:///p
                     redis+cluster://host,.., postgres://user@host/database, zookeeper://host,../path";
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "The store")]
 pub(crate) struct StoreArgs {
     /// The store, instead of LEASEHOLD_URL. Without a password: everybody on the machine can see
     /// arguments
