@@ -113,25 +113,6 @@ fn a_hold_that_was_lost_is_reported_and_harms_nobody() {
     });
 }
 
-#[test]
-fn whoever_does_without_it_frees_the_lock_at_once() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open(), case.open());
-        let Some(kept) = keeping(case, &*a, LONG) else { return };
-        let guard = kept.lock().unwrap();
-        guard.end_min_hold();
-        guard.end_min_hold();
-        assert!(guard.is_held(), "{primitive}");
-        drop(guard);
-        case.assert_free("its holder did without");
-        // It was for that hold alone.
-        drop(kept.lock().unwrap());
-        assert!(b.try_lock().unwrap().is_none(), "{primitive}");
-        case.forget(false);
-    });
-}
-
 /// A client that is closed keeps what it has given up early.
 #[test]
 fn closing_keeps_it_too() {
