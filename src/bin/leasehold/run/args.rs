@@ -71,7 +71,7 @@ pub(crate) struct RunArgs {
           conflicts_with = "min_hold")]
     pub(super) permits: Option<u32>,
 
-    /// How long the lock stays taken if this machine or process dies. It is renewed every third of it
+    /// How long the lock stays taken if this machine or process dies. Renewed at every third of it
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
     pub(super) lease: Duration,
 
