@@ -41,7 +41,8 @@ pub(crate) struct StoreArgs {
     /// Lock a majority of several independent masters (Redlock), whose URLs are given
     ///
     /// A master that comes back without its data has no vote until some client was connected to it
-    /// for the longest lease: a run whose command takes that long, or a program that keeps its client.
+    /// for the longest lease: a run whose command takes that long, or a program that keeps its
+    /// client.
     #[arg(long, global = true)]
     redlock: bool,
 
@@ -50,8 +51,9 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
     longest_lease: Option<Duration>,
 
-    /// Let masters vote at once that remember nothing (with --redlock). Only for a first installation
-    /// and tests: a master that has forgotten its locks could help to grant them a second time
+    /// Let masters vote at once that remember nothing (with --redlock). Only for a first
+    /// installation and tests: a master that has forgotten its locks could help to grant them a
+    /// second time
     #[arg(long, global = true)]
     admit_fresh_nodes: bool,
 

@@ -44,8 +44,8 @@ pub(crate) struct RunArgs {
     /// The name of the lock
     pub(super) name: String,
 
-    /// Wait for the lock no longer than this (500ms, 30s, 5m, 1h30m). Without it and --no-wait, wait
-    /// for as long as it takes
+    /// Wait for the lock no longer than this (500ms, 30s, 5m, 1h30m). Without it and --no-wait,
+    /// wait for as long as it takes
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
 
@@ -61,12 +61,13 @@ pub(crate) struct RunArgs {
     #[arg(long, group = "kind", conflicts_with = "min_hold")]
     pub(super) read: bool,
 
-    /// Take a write lock, which keeps out those that --read and those that --write. All runs of this
-    /// name must say --read or --write: without, the lock is of another kind
+    /// Take a write lock, which keeps out those that --read and those that --write. All runs of
+    /// this name must say --read or --write: without, the lock is of another kind
     #[arg(long, group = "kind")]
     pub(super) write: bool,
 
-    /// Take one of N permits: at most N commands run at a time. All runs of this name say the same N
+    /// Take one of N permits: at most N commands run at a time. All runs of this name say the same
+    /// N
     #[arg(long, group = "kind", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)),
           conflicts_with = "min_hold")]
     pub(super) permits: Option<u32>,
@@ -75,8 +76,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
     pub(super) lease: Duration,
 
-    /// End a command that takes longer: after this time the lock is not renewed any more, is lost up
-    /// to one lease later, and the command is ended as with any lost lock
+    /// End a command that takes longer: after this time the lock is not renewed any more, is lost
+    /// up to one lease later, and the command is ended as with any lost lock
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) max_hold: Option<Duration>,
 
