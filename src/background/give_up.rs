@@ -1,5 +1,6 @@
 //! The requests that give up a hold; and how long the lock stays taken after that (`min_hold`).
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::background::grant::{Grant, RenewalPolicy};
@@ -19,10 +20,16 @@ impl Grant {
         let _ = self.kept_until.set(self.now().plus(least));
     }
 
+    /// From now on the lock is free as soon as the hold is given up.
+    pub(crate) fn keep_no_more(&self) {
+        self.kept_no_more.store(true, Ordering::Release);
+    }
+
     /// Until when the lock stays taken. Not that of a write hold that only reads now: a read hold
     /// has no `min_hold`.
     fn kept_until(&self) -> Option<Moment> {
-        self.kept_until.get().copied().filter(|_| !self.is_shared())
+        let is_kept = !self.is_shared() && !self.kept_no_more.load(Ordering::Acquire);
+        self.kept_until.get().copied().filter(|_| is_kept)
     }
 
     /// Whether the lock stays taken when the hold is given up now: then nobody is next.

@@ -80,6 +80,8 @@ pub(crate) struct Grant {
     ending: Ending,
     /// Set when its user has got it, with a `min_hold`.
     pub(super) kept_until: OnceLock<Moment>,
+    /// Its user wants no `min_hold` any more.
+    pub(super) kept_no_more: AtomicBool,
     /// Locked while they are used to change the lease.
     pub(super) ends: Mutex<Ends>,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
@@ -155,6 +157,7 @@ impl Grant {
             renewed_no_more: AtomicBool::new(false),
             ending: Ending::default(),
             kept_until: OnceLock::new(),
+            kept_no_more: AtomicBool::new(false),
             ends,
             shared,
             due: AtomicU64::new(NOT_SCHEDULED),

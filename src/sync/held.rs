@@ -103,6 +103,10 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     /// As there.
     fn extend(&self, lease: Duration) -> Result<()>;
 
+    /// Does without the rest of a `min_hold`. See
+    /// [`end_min_hold`](crate::ReentrantMutexGuard::end_min_hold).
+    fn end_min_hold(&self);
+
     /// Gives up this level of the hold. One round trip. See
     /// [`unlock`](crate::ReentrantMutexGuard::unlock).
     ///
@@ -117,6 +121,16 @@ pub trait Held: Debug + Sync + sealed::Sealed {
 macro_rules! impl_held {
     ($guard:ty) => {
         impl $crate::sync::held::sealed::Sealed for $guard {}
+
+        impl $guard {
+            /// Does without the rest of a [`min_hold`](crate::ReentrantMutex::min_hold): once the
+            /// last guard of this hold is given up, the lock is free. For a job that did not begin,
+            /// so that the next machine can do it at once. It cannot be taken back, and has no
+            /// effect on a hold without a `min_hold`. No I/O.
+            pub fn end_min_hold(&self) {
+                self.0.parts().iter().for_each(|hold| hold.grant.keep_no_more());
+            }
+        }
 
         impl $crate::sync::held::Held for $guard {
             fn name(&self) -> &str {
@@ -165,6 +179,10 @@ macro_rules! impl_held {
 
             fn extend(&self, lease: std::time::Duration) -> $crate::Result<()> {
                 self.0.extend(lease)
+            }
+
+            fn end_min_hold(&self) {
+                Self::end_min_hold(self);
             }
 
             fn unlock(self) -> $crate::Result<()> {

@@ -3,7 +3,7 @@
 use crate::program::{Program, leasehold, lives};
 use crate::rig::{Server, wait_until};
 
-const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
+pub(crate) const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
 
 /// Starts the script under the lock `job`; returns what it says first, a process id.
 fn start(server: &Server, options: &[&str], script: &str) -> (Program, u32) {
@@ -45,6 +45,22 @@ fn nobody_of_the_group_outlives_a_lost_lock() {
     assert!(server.client().mutex("job").force_unlock().unwrap());
     assert!(program.ends_with(70).contains("taken away"));
     wait_until("it is killed", || !lives(pid));
+}
+
+/// Also where the command itself has ended at once: until then the run has not ended.
+#[test]
+fn the_rest_of_the_group_has_the_time_for_it_too() {
+    let server = Server::start();
+    let script = "trap 'sleep 0.3; echo cleaned up; exit 0' TERM; echo $$; while :; do sleep 0.02; done";
+    let (program, pid) = start(
+        &server,
+        &["--lease", "600ms", "--kill-after", "1m"],
+        &format!("sh -c \"{script}\" & wait").replace("$$", "\\$\\$"),
+    );
+    assert!(server.client().mutex("job").force_unlock().unwrap());
+    let end = program.end();
+    assert!(!lives(pid));
+    assert_eq!((end.status, &*end.out.join(" ")), (Some(70), "cleaned up"), "{:?}", end.err);
 }
 
 #[test]

@@ -15,5 +15,6 @@ mod rig;
 mod run;
 mod secrets;
 mod signals;
+mod stores;
 mod terminal;
 mod unlock;

@@ -66,7 +66,7 @@ fn a_command_that_ends_while_the_server_is_away_keeps_its_status() {
     proxy.cut_all();
     program.signal("USR1");
     let said = program.ends_with(5);
-    assert!(said.starts_with("leasehold: ") && said.contains("job"), "{said}");
+    assert!(said.starts_with("leasehold: job: ") && said.contains("until its lease ends"), "{said}");
     assert_eq!(server.lock_keys(), ["job"]);
 }
 

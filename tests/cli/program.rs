@@ -1,6 +1,7 @@
 //! The command as a process, and what it says.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -118,4 +119,23 @@ pub(crate) fn run(command: Command) -> (Option<i32>, String, String) {
 /// Whether the process lives; one that has ended and was not waited for does not.
 pub(crate) fn lives(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// A command that runs until the test lets it end, by removing a file.
+pub(crate) struct Gate(PathBuf);
+
+impl Gate {
+    pub(crate) fn in_dir(dir: &Path) -> Self {
+        let path = dir.join("gate");
+        std::fs::write(&path, "").unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn script(&self) -> String {
+        format!("echo ready; while [ -e {} ]; do sleep 0.02; done", self.0.display())
+    }
+
+    pub(crate) fn open(&self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::LockClient;
 
-use crate::program::{Program, leasehold, leasehold_at, run};
+use crate::program::{Gate, Program, leasehold, leasehold_at, run};
 use crate::rig::{Server, ms, wait_until};
 
 #[test]
@@ -55,7 +55,7 @@ fn bad_arguments_are_64() {
     ] {
         let (status, out, said) = run(leasehold(&server, &arguments));
         assert_eq!((status, &*out), (Some(64), ""), "{arguments:?}: {said}");
-        assert!(!said.is_empty(), "{arguments:?}");
+        assert!(said.starts_with("leasehold: ") && said.lines().count() == 1, "{arguments:?}: {said}");
     }
     let mut without_url = leasehold(&server, &["run", "job", "--", "true"]);
     let (status, _, said) = run({
@@ -161,29 +161,10 @@ fn the_command_knows_its_lock() {
     }
 }
 
-/// A command that runs until the test lets it end, by removing a file.
-struct Gate(std::path::PathBuf);
-
-impl Gate {
-    fn of(server: &Server, name: &str) -> Self {
-        let path = server.dir().join(name);
-        std::fs::write(&path, "").unwrap();
-        Self(path)
-    }
-
-    fn script(&self) -> String {
-        format!("echo ready; while [ -e {} ]; do sleep 0.02; done", self.0.display())
-    }
-
-    fn open(&self) {
-        std::fs::remove_file(&self.0).unwrap();
-    }
-}
-
 #[test]
 fn readers_share_and_permits_are_counted() {
     let server = Server::start();
-    let gate = Gate::of(&server, "gate");
+    let gate = Gate::in_dir(server.dir());
     let start = |options: &[&str]| {
         let program =
             Program::start(leasehold(&server, &[&["run"], options, &["--", "sh", "-c", &gate.script()]].concat()));
@@ -213,7 +194,7 @@ fn readers_share_and_permits_are_counted() {
 fn the_next_one_waits_for_as_long_as_it_takes() {
     let server = Server::start();
     for kind in [&[][..], &["--fair"], &["--write"]] {
-        let gate = Gate::of(&server, "gate");
+        let gate = Gate::in_dir(server.dir());
         let first =
             Program::start(leasehold(&server, &[&["run", "job"], kind, &["--", "sh", "-c", &gate.script()]].concat()));
         first.expect("ready");
@@ -251,10 +232,23 @@ fn a_lock_is_kept_for_its_least_time() {
     }
 }
 
+/// The next machine may have the command.
+#[test]
+fn a_command_that_cannot_be_started_keeps_nothing() {
+    let server = Server::start();
+    for kind in [&["mutex"][..], &["queue", "--fair"], &["table", "--write"]] {
+        for (command, status) in [("no-such-command", 127), ("/etc/passwd", 126)] {
+            let words = [&["run"], kind, &["--no-wait", "--min-hold", "5m", "--", command]].concat();
+            assert_eq!(run(leasehold(&server, &words)).0, Some(status));
+            server.assert_clean();
+        }
+    }
+}
+
 #[test]
 fn a_long_command_keeps_its_lock() {
     let server = Server::start();
-    let gate = Gate::of(&server, "gate");
+    let gate = Gate::in_dir(server.dir());
     let words = ["run", "job", "--lease", "400ms", "--", "sh", "-c", &gate.script()];
     let program = Program::start(leasehold(&server, &words));
     program.expect("ready");

@@ -74,6 +74,8 @@ impl Drop for Session {
     }
 }
 
+const IDLE: &str = "while :; do sleep 0.02; done";
+
 const READ: &str = r#"$LEASEHOLD run job -- sh -c 'echo ready; read line; echo "it read $line"'"#;
 
 #[test]
@@ -90,12 +92,16 @@ fn the_command_can_read_the_terminal() {
 }
 
 /// The script around it gets the signal too, as it does without a run.
+///
+/// The command waits in short sleeps: a `dash` that gets SIGINT after its `echo` and before the fork
+/// of a long `sleep`, which does not get it then, dies only when that has ended, at a terminal
+/// without a run as well.
 #[test]
 fn an_interrupt_at_the_terminal_ends_the_command_and_its_script() {
     let server = Server::start();
     for shell in ["sh -c", "bash -c"] {
-        let line = "$LEASEHOLD run job -- sh -c 'echo ready; sleep 60'; echo the next line";
-        let mut session = Session::start(&server, shell, line);
+        let line = format!("$LEASEHOLD run job -- sh -c 'echo ready; {IDLE}'; echo the next line");
+        let mut session = Session::start(&server, shell, &line);
         session.expect("ready");
         session.press("\u{3}");
         let (status, shown) = session.end();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{ErrorKind, LockClient};
+use leasehold::{ErrorKind, Held, LockClient};
 
 use crate::rig::{CAP, Child, Masters, Proxy, Server, ms, wait_until};
 
@@ -429,4 +429,30 @@ fn redlock_keeps_it_for_no_longer_than_its_longest_lease() {
     assert!(client.mutex("job").force_unlock().unwrap());
     drop(client);
     masters.assert_clean();
+}
+
+/// For a job that did not begin. What every store does then follows from the request, which names
+/// no end.
+#[test]
+fn whoever_does_without_it_frees_the_lock_at_once() {
+    let server = Server::start();
+    let client = server.client();
+    let guards: [&dyn Fn() -> Box<dyn Held>; 4] = [
+        &|| Box::new(client.mutex("job").min_hold(LONG).lock_owned().unwrap()),
+        &|| Box::new(client.fair("job").min_hold(LONG).lock_owned().unwrap()),
+        &|| Box::new(client.rw_lock("job").min_hold(LONG).write_owned().unwrap()),
+        &|| Box::new(client.multi(["job", "other"]).min_hold(LONG).lock_owned().unwrap()),
+    ];
+    for lock in guards {
+        let guard = lock();
+        guard.end_min_hold();
+        guard.end_min_hold();
+        assert!(guard.is_held());
+        drop(guard);
+        assert_eq!(server.lock_keys(), [""; 0]);
+        // It was for that hold alone.
+        drop(lock());
+        assert!(server.lock_keys().contains(&"job".to_owned()));
+        server.cmd::<()>(&["DEL", "job", "other"]);
+    }
 }

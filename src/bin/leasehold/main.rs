@@ -12,6 +12,7 @@ mod failure;
 mod ls;
 mod man;
 mod output;
+mod refusal;
 mod run;
 mod schema;
 mod show;
@@ -30,11 +31,14 @@ use failure::{Failure, say, status};
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(e) => {
-            // Help and the version are asked for, and go to stdout.
-            let asked_for = !e.use_stderr();
+        // Help and the version, which go to stdout.
+        Err(e) if !e.use_stderr() => {
             let _ = e.print();
-            return ExitCode::from(if asked_for { 0 } else { status::USAGE });
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => {
+            say(refusal::in_one_line(&e));
+            return ExitCode::from(status::USAGE);
         }
     };
     let ended = dispatch(&cli);

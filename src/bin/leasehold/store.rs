@@ -11,10 +11,14 @@ use crate::failure::{Failure, status};
 /// Where the URL is, if it is no argument.
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 
+/// Of masters, where nothing is said: the default lease.
+const LONGEST_LEASE: Duration = Duration::from_secs(30);
+
 const WAYS: &str = "redis://host[:port][/db], rediss:// for TLS, redis+unix:///path, redis+sentinel://host,../master, \
                     redis+cluster://host,.., postgres://user@host/database, zookeeper://host,../path";
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "The store")]
 pub(crate) struct StoreArgs {
     /// The store, instead of LEASEHOLD_URL. Without a password: everybody on the machine can see
     /// arguments
@@ -26,32 +30,38 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "URL", global = true)]
     url: Vec<String>,
 
-    /// The password is what this file has; the URL may name the user
+    /// Log in with the password in this file. The URL may name the user
     #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
 
-    /// The sentinels' own password is what this file has
+    /// Log in to the sentinels with the password in this file (redis+sentinel://)
     #[arg(long, value_name = "FILE", global = true)]
     sentinel_password_file: Option<PathBuf>,
 
-    /// The URLs are those of independent masters: lock a majority of them
+    /// Lock a majority of several independent masters (Redlock), whose URLs are given
+    ///
+    /// A master that comes back without its data has no vote until some client was connected to it
+    /// for the longest lease: a run whose command takes that long, or a program that keeps its
+    /// client.
     #[arg(long, global = true)]
     redlock: bool,
 
-    /// No client of these masters has a longer lease (with --redlock): the same for all of them
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s", global = true)]
-    longest_lease: Duration,
+    /// The longest lease of any client of these masters, the same for all of them (with --redlock).
+    /// Without it 30s
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    longest_lease: Option<Duration>,
 
-    /// Let masters vote at once that remember nothing (with --redlock). For a first installation
-    /// and tests: one that has forgotten its locks could help to give them out a second time
+    /// Let masters vote at once that remember nothing (with --redlock). Only for a first
+    /// installation and tests: a master that has forgotten its locks could help to grant them a
+    /// second time
     #[arg(long, global = true)]
     admit_fresh_nodes: bool,
 
-    /// What stands in front of all names in the store
+    /// Put this in front of every name in the store, to keep the locks of programs apart
     #[arg(long, value_name = "PREFIX", global = true)]
     key_prefix: Option<String>,
 
-    /// Trust the authorities in this PEM file instead of those of the system (TLS)
+    /// Trust the certificate authorities in this PEM file instead of those of the system (TLS)
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE", global = true)]
     ca_file: Option<PathBuf>,
@@ -73,7 +83,11 @@ impl StoreArgs {
         let urls = self.urls()?;
         let mut builder = LockClient::builder().urls(urls).client_name("leasehold-cli");
         if self.redlock {
-            builder = builder.redlock().longest_lease(self.longest_lease);
+            // Not the library's default, which grows with the lease of this one client.
+            builder = builder.redlock().longest_lease(LONGEST_LEASE);
+        }
+        if let Some(longest) = self.longest_lease {
+            builder = builder.longest_lease(longest);
         }
         if self.admit_fresh_nodes {
             builder = builder.admit_fresh_nodes();

@@ -10,9 +10,12 @@ use crate::duration;
 const LONGEST_LABEL: usize = 100;
 
 const DETAILS: &str = "\
+Example: leasehold run nightly --no-wait -- /usr/local/bin/backup --full
+
 The lock is renewed while the command runs, and given up when it ends. The status is the command's, or 128 + n if signal n
 ended it. Statuses of leasehold itself: 75 if somebody else has the lock (stderr says who), 70 if the lock was lost, 69 if the
-store cannot be asked, 64 for bad arguments, 77 if the store refuses the log-in, 126 and 127 as in a shell.
+store cannot be asked, 64 for bad arguments, 76 if the store cannot keep this lock, 77 if it refuses the log-in, 126 if the
+command cannot be executed, 127 if it was not found.
 
 Waiting: without --wait and --no-wait it waits for as long as it takes, as flock does. A signal ends the wait and leaves
 nothing behind.
@@ -41,8 +44,8 @@ pub(crate) struct RunArgs {
     /// The name of the lock
     pub(super) name: String,
 
-    /// Wait at most so long for the lock (500ms, 30s, 5m, 1h30m). Without it wait for as long as it
-    /// takes
+    /// Wait for the lock no longer than this (500ms, 30s, 5m, 1h30m). Without it and --no-wait,
+    /// wait for as long as it takes
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
 
@@ -50,42 +53,44 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
 
-    /// Wait in a queue: first come, first served
+    /// Take a fair lock: those who wait get it in the order in which they came
     #[arg(long, group = "kind")]
     pub(super) fair: bool,
 
-    /// Share the lock with others that --read; it keeps out those that --write
+    /// Take a read lock, which others that --read share; it keeps out those that --write
     #[arg(long, group = "kind", conflicts_with = "min_hold")]
     pub(super) read: bool,
 
-    /// Keep out those that --read and those that --write. (A run without --read and --write takes a
-    /// lock of another kind, and must not use the same name)
+    /// Take a write lock, which keeps out those that --read and those that --write. All runs of
+    /// this name must say --read or --write: without, the lock is of another kind
     #[arg(long, group = "kind")]
     pub(super) write: bool,
 
-    /// Take one of N permits, which the name has in all: at most N commands at a time
+    /// Take one of N permits: at most N commands run at a time. All runs of this name say the same
+    /// N
     #[arg(long, group = "kind", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)),
           conflicts_with = "min_hold")]
     pub(super) permits: Option<u32>,
 
-    /// For how long the lock stands if this process or its machine dies. Renewed at a third of it
+    /// How long the lock stays taken if this machine or process dies. Renewed at every third of it
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
     pub(super) lease: Duration,
 
-    /// Renew the lock no longer after this time: it is lost up to one lease later
+    /// End a command that takes longer: after this time the lock is not renewed any more, is lost
+    /// up to one lease later, and the command is ended as with any lost lock
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) max_hold: Option<Duration>,
 
-    /// Keep the lock taken for at least this time, although the command has ended: for jobs that
-    /// many machines start at the same time
+    /// Keep the lock taken for at least this time, even if the command ends earlier: for jobs that
+    /// many machines start at about the same time. Not over ZooKeeper
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) min_hold: Option<Duration>,
 
-    /// When the lock is lost: how long the command has after SIGTERM, before SIGKILL
+    /// After a lost lock: how long the command has between SIGTERM and SIGKILL
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     pub(super) kill_after: Duration,
 
-    /// Who holds the lock, for people: 1 to 100 characters. Without it the name of the command
+    /// Who others are told has the lock: 1 to 100 characters. Without it the name of the command
     #[arg(long, value_name = "LABEL")]
     owner: Option<String>,
 

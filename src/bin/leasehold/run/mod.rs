@@ -15,7 +15,7 @@ use crate::failure::{Failure, by_signal, chain, say, status};
 use crate::store::StoreArgs;
 pub(crate) use args::RunArgs;
 use child::Child;
-use lock::{Guard, Lock};
+use lock::{Guard, GuardOfAnyKind, Lock};
 use oversee::{Ended, Oversight};
 use signals::Signals;
 
@@ -32,7 +32,7 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     // Places in queues and releases that failed are cleared up in the background, for which this
     // waits.
     if let Err(e) = client.close(CLOSE_TIMEOUT) {
-        say(chain(&e));
+        say(format_args!("{}: {}", args.name, chain(&e)));
     }
     let ended = ended?;
     if ended.was_interrupted_at_terminal {
@@ -49,11 +49,9 @@ fn under_lock(client: &LockClient, args: &RunArgs, signals: &Signals) -> Result<
         Err(e) if e.kind() == ErrorKind::Cancelled => return Err(ended_before_start(args, signals)),
         Err(e) => return Err(e.into()),
     };
-    if signals.token().is_cancelled() {
-        // The signal came at the very moment of the grant; the guard is given up.
-        return Err(ended_before_start(args, signals));
-    }
-    run_with(guard, args, signals)
+    // Without a job there is nothing that another machine must not repeat.
+    let child = start(&*guard, args, signals).inspect_err(|_| guard.end_min_hold())?;
+    run_with(child, guard, args, signals)
 }
 
 fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
@@ -62,10 +60,17 @@ fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
     Failure::new(by_signal(signal), why)
 }
 
-fn run_with(guard: Guard, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
+fn start(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) -> Result<Child, Failure> {
+    if signals.token().is_cancelled() {
+        // The signal came at the very moment of the grant.
+        return Err(ended_before_start(args, signals));
+    }
     guard.ensure_held()?;
     signals.take_in_those_of_a_command()?;
-    let child = Child::start(&args.command, &args.name, guard.token())?;
+    Child::start(&args.command, &args.name, guard.token())
+}
+
+fn run_with(child: Child, guard: Guard, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
     let name = args.name.clone();
     guard.on_renewal_trouble(Box::new(move |trouble| say(format_args!("{name}: {trouble}"))));
     let ended = Oversight::new(child, &*guard, args, signals).until_the_end()?;

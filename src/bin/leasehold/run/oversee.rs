@@ -138,8 +138,13 @@ impl<'r> Oversight<'r> {
         }
     }
 
-    /// Stops the command and this process.
+    /// Stops the command and this process. Not where nobody could continue it, as the kernel does
+    /// with those who do not take the signal in: Ctrl-Z between the start of the command and the
+    /// moment when the terminal is lent to it comes here.
     fn stop(&self) {
+        if self.terminal.as_ref().is_some_and(|terminal| !terminal.has_job_control()) {
+            return;
+        }
         self.child.signal(Signal::TSTP);
         let _ = kill_process(getpid(), Signal::STOP);
     }

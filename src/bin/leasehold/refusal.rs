@@ -1,0 +1,78 @@
+//! What is wrong with the arguments, in one line.
+
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
+use crate::args::Cli;
+use crate::store::may_have_password;
+
+/// The error of clap, which has several paragraphs, without the usage at its end.
+pub(crate) fn in_one_line(error: &clap::Error) -> String {
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let help = help_for(&arguments);
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return format!("no subcommand is given; {help} says which there are");
+    }
+    let text = error.render().to_string();
+    let paragraphs = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+    let is_wrong = |paragraph: &String| !["Usage: ", "For more"].iter().any(|begin| paragraph.starts_with(begin));
+    let wrong: Vec<String> = paragraphs.take_while(is_wrong).collect();
+    let wrong = wrong.join("; ").replace(" tip: ", "; tip: ").replace(";;", ";");
+    let wrong = without_passwords(wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned(), &arguments);
+    format!("{wrong} (see {help})")
+}
+
+fn help_for(arguments: &[String]) -> String {
+    let command = Cli::command();
+    let is_one = |word: &&String| command.get_subcommands().any(|one| one.get_name() == word.as_str());
+    match arguments.iter().take_while(|word| *word != "--").find(is_one) {
+        Some(subcommand) => format!("leasehold {subcommand} --help"),
+        None => "leasehold --help".to_owned(),
+    }
+}
+
+/// An argument that is not understood is quoted, and standard error may end in the mail of a cron.
+fn without_passwords(mut line: String, arguments: &[String]) -> String {
+    for secret in arguments.iter().filter(|argument| may_have_password(argument)) {
+        line = line.replace(secret.as_str(), "(a URL with a password)");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn every_error_is_one_line() {
+        for (arguments, line) in [
+            (&[][..], "no subcommand is given; "),
+            (&["run"], "the following required arguments were not provided: <NAME> <COMMAND>... (see "),
+            (
+                &["run", "job", "--wiat", "1s"],
+                "unexpected argument '--wiat' found; tip: a similar argument exists: '--wait'; tip: ",
+            ),
+            (&["walk"], "unrecognized subcommand 'walk' (see "),
+        ] {
+            let error = Cli::try_parse_from([&["leasehold"], arguments].concat()).unwrap_err();
+            let said = in_one_line(&error);
+            assert!(said.starts_with(line) && !said.contains('\n'), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn the_help_is_that_of_the_subcommand() {
+        let of = |words: &[&str]| help_for(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["--redlock", "run", "--lease", "x"]), "leasehold run --help");
+        assert_eq!(of(&["walk", "--", "run"]), "leasehold --help");
+    }
+
+    #[test]
+    fn passwords_are_not_repeated() {
+        let url = "redis://:secret@host/".to_owned();
+        let line = without_passwords(format!("unrecognized subcommand '{url}'"), &[url]);
+        assert_eq!(line, "unrecognized subcommand '(a URL with a password)'");
+    }
+}
