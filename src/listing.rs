@@ -155,14 +155,11 @@ impl LockSummary {
 impl fmt::Display for LockSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\" {}", shortened(&self.name, 60), self.primitive)?;
-        match (&self.holders[..], self.number) {
-            ([first, rest @ ..], None) => {
-                write!(f, " {first}")?;
-                if !rest.is_empty() {
-                    write!(f, ", and {} more", rest.len())?;
-                }
+        if let ([first, rest @ ..], None) = (&self.holders[..], self.number) {
+            write!(f, " {first}")?;
+            if !rest.is_empty() {
+                write!(f, ", and {} more", rest.len())?;
             }
-            _ => {}
         }
         self.write_rest(f)?;
         match self.waiting {

@@ -2,7 +2,9 @@
 
 use clap::Parser;
 
+use crate::bench::BenchArgs;
 use crate::completions::CompletionsArgs;
+use crate::doctor::DoctorArgs;
 use crate::run::RunArgs;
 use crate::store::StoreArgs;
 
@@ -13,6 +15,8 @@ Environment:
 
 Exit statuses:
   0    done
+  1    of doctor: there are warnings
+  2    of doctor: there is a problem
   64   the arguments, the settings or the name cannot be used
   69   the store cannot be asked: it is down, cut off, not ready or full
   70   the lock was lost while the command ran
@@ -37,6 +41,8 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
     Run(RunArgs),
+    Doctor(DoctorArgs),
+    Bench(BenchArgs),
     Completions(CompletionsArgs),
     /// Print the man page of leasehold and its subcommands
     Man,

@@ -6,7 +6,9 @@
 compile_error!("the cargo feature `cli` needs Unix: `leasehold run` passes signals on; build without it");
 
 mod args;
+mod bench;
 mod completions;
+mod doctor;
 mod duration;
 mod failure;
 mod man;
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     match &cli.subcommand {
         Subcommand::Run(args) => run::run(&cli.store, args),
+        Subcommand::Doctor(args) => doctor::run(&cli.store, args),
+        Subcommand::Bench(args) => bench::run(&cli.store, args),
         Subcommand::Completions(args) => completions::print(args, &mut Cli::command()),
         Subcommand::Man => man::print(Cli::command()),
     }
