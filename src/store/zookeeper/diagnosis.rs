@@ -23,11 +23,13 @@ impl ZooKeeperStore {
             Err(e) => Examined::failed(&e),
         });
         let reached = examined.iter().filter(|examined| examined.usable).count();
-        let each = servers.addresses.iter().zip(examined);
+        let mut together = Vec::new();
+        let served = self.examine_session(asked, reached, &mut together);
+        let each = examined.into_iter().map(|examined| if served.is_ok() { examined.spared() } else { examined });
+        let each = servers.addresses.iter().zip(each);
         let mut all: Vec<Finding> = each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
-        if let Err(e) = self.examine_session(asked, reached, &mut all) {
-            all.push(failed(&e));
-        }
+        all.append(&mut together);
+        all.extend(served.err().map(|e| failed(&e)));
         all
     }
 

@@ -40,6 +40,7 @@ fn an_ensemble_says_how_many_may_fail() {
     ensemble.server(ensemble.followers()[0]).kill();
     let one_down = ask(ensemble.url());
     says(&one_down, Check::Ensemble, Severity::Warning, "2 of the 3");
+    says(&one_down, Check::Reachable, Severity::Warning, "no server listens");
     only(&one_down, &[Check::Ensemble, Check::Reachable]);
     ensemble.server(ensemble.leader()).kill();
     // It takes the last one a while to notice.

@@ -6,7 +6,7 @@ use super::Outcome;
 use super::figures::Figures;
 use super::parts::{Part, ROUNDS};
 
-const LABEL: usize = 40;
+const LABEL: usize = 46;
 
 pub(super) fn page(outcome: &Outcome) -> String {
     let mut text = String::new();

@@ -17,8 +17,8 @@ use view::DiagnosisView;
 const DETAILS: &str = "\
 It asks each server of the store whether it can be reached, its version and role, what it forgets, the rights of the user one
 by one, its clock, and its latency against the lease: of Redlock every master, of a cluster every primary, behind sentinels
-the sentinels too. It takes no lock and writes nothing, mostly takes some milliseconds, and half a minute at most if servers
-hang.
+the sentinels too. It takes no lock and changes nothing, except that masters of Redlock are told, as by every client, that they
+may have forgotten locks. It mostly takes some milliseconds, and half a minute at most if servers hang.
 
 Each finding has a severity. ok: as it should be. note: worth knowing, nothing has to be done. warning: locks work, and can be
 lost or delayed by something that is likely to happen. problem: locks do not work, or are lost in normal operation.
