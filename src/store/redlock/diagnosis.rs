@@ -40,9 +40,11 @@ impl RedlockStore {
             usable if usable < quorum => Finding::problem(Check::Quorum, format!("{found}: nothing can be locked"))
                 .advise("bring the others back"),
             usable if usable < all => {
-                let spare = usable - quorum;
-                Finding::warning(Check::Quorum, format!("{found}: {spare} more may fail"))
-                    .advise("bring the others back")
+                let spare = match usable - quorum {
+                    0 => "no other".to_owned(),
+                    spare => format!("{spare} more"),
+                };
+                Finding::warning(Check::Quorum, format!("{found}: {spare} may fail")).advise("bring the others back")
             }
             _ => Finding::ok(Check::Quorum, found),
         }

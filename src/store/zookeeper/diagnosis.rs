@@ -29,7 +29,8 @@ impl ZooKeeperStore {
         let each = servers.addresses.iter().zip(each);
         let mut all: Vec<Finding> = each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
         all.append(&mut together);
-        all.extend(served.err().map(|e| failed(&e)));
+        // Where none can be reached, each of them has the reason.
+        all.extend(served.err().filter(|_| reached > 0).map(|e| failed(&e)));
         all
     }
 
@@ -106,8 +107,9 @@ fn of_one(status: &ServerStatus) -> Examined {
         return examined;
     }
     examined.add(version(status.version().unwrap_or_default()));
-    let latency =
-        status.latency().map_or_else(String::new, |latency| format!("; it took {latency} ms (least/mean/most)"));
+    let latency = status
+        .latency()
+        .map_or_else(String::new, |latency| format!("; requests took {latency} ms there (least/mean/most)"));
     examined.add(match status.mode() {
         Some("read-only") => Finding::problem(Check::Role, "the server is cut off, and serves only reads")
             .advise("check that it reaches the other servers"),

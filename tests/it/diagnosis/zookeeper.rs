@@ -83,5 +83,7 @@ fn a_server_that_is_stopped_or_gone_is_a_finding() {
     server.resume();
     says(&diagnosis, Check::Reachable, Severity::Problem, "io_timeout");
     server.kill();
-    says(&ask(), Check::Reachable, Severity::Problem, "no server listens");
+    let gone = ask();
+    says(&gone, Check::Reachable, Severity::Problem, "no server listens");
+    assert_eq!(gone.findings().len(), 1, "{gone}");
 }

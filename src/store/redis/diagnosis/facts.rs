@@ -106,7 +106,8 @@ impl Facts {
         let used = self.number(2, "used_memory:").unwrap_or(0);
         if policy == "noeviction" {
             if most > 0 && used > most / 10 * 9 {
-                let found = format!("{used} of {most} bytes (maxmemory) are used: when it is full, no lock is granted");
+                let (used, most) = (size(used), size(most));
+                let found = format!("{used} of {most} (maxmemory) are used: when it is full, no lock is granted");
                 return Finding::warning(Check::Eviction, found)
                     .advise("raise maxmemory, or delete what is not needed");
             }
@@ -117,7 +118,8 @@ impl Facts {
             let found = format!("maxmemory-policy {policy} would evict locks, but there is no maxmemory");
             return Finding::note(Check::Eviction, found).advise(advice);
         }
-        let found = format!("maxmemory-policy {policy}: when {most} bytes are used, locks that are held are evicted");
+        let full = size(most);
+        let found = format!("maxmemory-policy {policy}: when {full} are used, locks that are held are evicted");
         Finding::problem(Check::Eviction, found).advise(advice)
     }
 
@@ -205,5 +207,13 @@ impl Facts {
             return Some(Finding::warning(Check::Connections, found).advise("raise maxclients, or end some"));
         }
         Some(Finding::ok(Check::Connections, found))
+    }
+}
+
+/// A number of bytes for people.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
     }
 }
