@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::program::{Program, leasehold, leasehold_at, run};
-use crate::rig::{Masters, PROMPT, Server, wait_until};
+use crate::rig::{Cluster, Masters, PROMPT, Server, wait_until};
 
 const SHORT: [&str; 3] = ["bench", "--seconds", "0.2"];
 const PARTS: [&str; 5] = ["cycle", "one_name_one_client", "one_name_many_clients", "hand_off", "own_names"];
@@ -156,6 +156,19 @@ fn other_stores_have_figures_and_no_ratio() {
     }
 }
 
+#[test]
+fn a_cluster_has_figures() {
+    let cluster = Cluster::start_primaries();
+    let nodes: Vec<String> =
+        (0..3).map(|index| format!("127.0.0.1:{}", cluster.node(index).announced_port())).collect();
+    let json = measured(&format!("redis+cluster://{}", nodes.join(",")), &[]);
+    assert!(json["no_ratio"].as_str().unwrap().contains("redis://"), "{json}");
+    for index in 0..3 {
+        let node = cluster.node(index);
+        wait_until("no key stays", || node.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty());
+    }
+}
+
 #[cfg(feature = "postgres")]
 #[test]
 fn a_database_has_figures() {
@@ -171,4 +184,7 @@ fn an_ensemble_has_figures() {
     let Some(server) = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000") else { return };
     let json = measured(&server.url(), &[]);
     assert!(json["ratio"].is_null(), "{json}");
+    // The nodes of names go by themselves when they are empty.
+    wait_until("no hold stays", || server.ephemerals().is_empty());
+    wait_until("no connection is left", || server.connections().is_empty());
 }
