@@ -204,7 +204,8 @@ impl LockClient {
     /// always notes.) On servers older than Redis 7, rights that are missing are found by trying,
     /// which the `ACL LOG` shows.
     ///
-    /// A server that cannot be asked is a finding, not an error. To diagnose servers to which a
+    /// A server that cannot be asked is a finding, not an error: a problem, or a warning where the
+    /// others do without it and locks work. To diagnose servers to which a
     /// client cannot be [built](Builder::build), build it with
     /// [`connect_lazily`](Builder::connect_lazily).
     ///
