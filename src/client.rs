@@ -205,9 +205,8 @@ impl LockClient {
     /// which the `ACL LOG` shows.
     ///
     /// A server that cannot be asked is a finding, not an error: a problem, or a warning where the
-    /// others do without it and locks work. To diagnose servers to which a
-    /// client cannot be [built](Builder::build), build it with
-    /// [`connect_lazily`](Builder::connect_lazily).
+    /// others do without it and locks work. To diagnose servers to which a client cannot be
+    /// [built](Builder::build), build it with [`connect_lazily`](Builder::connect_lazily).
     ///
     /// # Examples
     /// ```no_run
