@@ -100,12 +100,18 @@ fn of_one(status: &ServerStatus) -> Examined {
         );
         return examined;
     }
-    examined.usable = status.mode() != Some("read-only");
-    if status.is_forbidden() || status.version().is_none() {
-        let found = "version and mode cannot be seen: the server does not answer srvr";
+    if status.is_forbidden() {
+        examined.usable = true;
+        let found = "version and mode cannot be seen: the server may not answer srvr";
         examined.add(Finding::note(Check::Version, found).advise("permit it: 4lw.commands.whitelist=srvr"));
         return examined;
     }
+    if status.version().is_none() {
+        let found = "the server does not say what it is: it may be starting, or electing a leader";
+        examined.add(Finding::warning(Check::Role, found).advise("ask again in a moment"));
+        return examined;
+    }
+    examined.usable = status.mode() != Some("read-only");
     examined.add(version(status.version().unwrap_or_default()));
     let latency = status
         .latency()

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold::ErrorKind;
+
 /// How long operations took, one by one.
 #[derive(Default)]
 pub(super) struct Samples(Vec<Duration>);
@@ -22,6 +24,20 @@ impl Samples {
 
     pub(super) fn append(&mut self, mut other: Self) {
         self.0.append(&mut other.0);
+    }
+
+    /// What all have measured; otherwise the error of the one that failed, and not those of the
+    /// others, which were cancelled for it.
+    pub(super) fn together(outcomes: Vec<leasehold::Result<Self>>) -> leasehold::Result<Self> {
+        let (mut all, mut reason) = (Self::default(), None);
+        for outcome in outcomes {
+            match outcome {
+                Ok(samples) => all.append(samples),
+                Err(e) if reason.is_none() || e.kind() != ErrorKind::Cancelled => reason = Some(e),
+                Err(_) => {}
+            }
+        }
+        reason.map_or(Ok(all), Err)
     }
 
     /// Repeats an operation for so long, at least once. Its error ends it.

@@ -6,7 +6,6 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use leasehold::{CancelToken, LockClient, ReentrantMutex, Result};
 
 use super::figures::Samples;
-use super::parts::together;
 
 /// How long the other one has waited before the lock is unlocked: it has heard that the lock is
 /// taken, and then subscribes to the message of its release, with one or two round trips.
@@ -27,7 +26,8 @@ struct Player<'p> {
     to_other_unlocked: Sender<Instant>,
 }
 
-/// Each player locks with a handle of its client. Ends when `time` is over, or with an error of one.
+/// Each player locks with a handle of its client. Ends when `time` is over, or with an error of
+/// one.
 pub(super) fn hand_off(
     players: [(ReentrantMutex, &LockClient); 2],
     time: Duration,
@@ -62,7 +62,7 @@ pub(super) fn hand_off(
             .map(|player| scope.spawn(move || play(player)))
             .map(|thread| thread.join().expect("a thread of the bench panicked"))
     });
-    together(outcomes.into())
+    Samples::together(outcomes.into())
 }
 
 impl Player<'_> {

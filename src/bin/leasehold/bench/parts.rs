@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{CancelToken, ErrorKind, LockClient, ReentrantMutex, Result};
+use leasehold::{CancelToken, LockClient, ReentrantMutex, Result};
 
 use super::bare::Bare;
 use super::figures::{Figures, Samples, median, per_second};
@@ -129,7 +129,7 @@ impl Bench<'_> {
             started.into_iter().map(|thread| thread.join().expect("a thread of the bench panicked")).collect()
         });
         let within = begin.elapsed();
-        let figures = together(outcomes)?.figures(within).ok_or_else(|| self.too_short())?;
+        let figures = Samples::together(outcomes)?.figures(within).ok_or_else(|| self.too_short())?;
         Ok(Part { label, clients, threads, figures })
     }
 
@@ -145,18 +145,4 @@ impl Bench<'_> {
 
 fn cycle_of(mutex: &ReentrantMutex) -> Result<()> {
     mutex.lock()?.unlock()
-}
-
-/// What all have measured; otherwise the error of the one that failed, and not those of the others,
-/// which were cancelled for it.
-pub(super) fn together(outcomes: Vec<Result<Samples>>) -> Result<Samples> {
-    let (mut all, mut reason) = (Samples::default(), None);
-    for outcome in outcomes {
-        match outcome {
-            Ok(samples) => all.append(samples),
-            Err(e) if reason.is_none() || e.kind() != ErrorKind::Cancelled => reason = Some(e),
-            Err(_) => {}
-        }
-    }
-    reason.map_or(Ok(all), Err)
 }
