@@ -18,7 +18,7 @@ use crate::output::{write_json, write_out};
 use crate::run::signals::Signals;
 use crate::store::StoreArgs;
 use bare::Bare;
-use parts::{Bench, Compared, Part};
+use parts::{Bench, Outcome};
 use view::BenchView;
 
 /// What has not reached the store by then ends with its lease.
@@ -66,15 +66,6 @@ pub(crate) struct BenchArgs {
     /// Print one JSON object in a line
     #[arg(long)]
     json: bool,
-}
-
-/// What a run of all parts has found.
-struct Outcome {
-    parts: Vec<Part>,
-    /// Or why there is nothing to compare with.
-    compared: Result<Compared, String>,
-    time: Duration,
-    threads: usize,
 }
 
 pub(crate) fn run(store: &StoreArgs, args: &BenchArgs) -> Result<u8, Failure> {

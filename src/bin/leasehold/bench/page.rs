@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use super::Outcome;
 use super::figures::Figures;
-use super::parts::{Part, ROUNDS};
+use super::parts::{Outcome, Part, ROUNDS};
 
 const LABEL: usize = 46;
 

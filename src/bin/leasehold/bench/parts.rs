@@ -38,6 +38,15 @@ pub(super) struct Compared {
     pub(super) p50: f64,
 }
 
+/// What a run of all parts has found.
+pub(super) struct Outcome {
+    pub(super) parts: Vec<Part>,
+    /// Or why there is nothing to compare with.
+    pub(super) compared: std::result::Result<Compared, String>,
+    pub(super) time: Duration,
+    pub(super) threads: usize,
+}
+
 impl Bench<'_> {
     /// The name on which the bare scripts work.
     pub(super) fn bare_name(prefix: &str) -> String {

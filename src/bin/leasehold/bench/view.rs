@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Outcome;
 use super::figures::Figures;
-use super::parts::{Compared, Part};
+use super::parts::{Compared, Outcome, Part};
 use crate::views::millis;
 
 #[derive(Serialize)]
