@@ -199,12 +199,14 @@ impl LockClient {
     /// blocks for ten I/O timeouts at most (20 s with the default of 2 s), and three more where the
     /// servers have to be found first (sentinels, a cluster); mostly for some milliseconds. Looking
     /// up host names is not bounded. It may be repeated and called by several threads, also while
-    /// locks are held: it takes no lock, writes no key, and makes no table. On servers older than
-    /// Redis 7, rights that are missing are found by trying, which the `ACL LOG` shows.
+    /// locks are held: it takes no lock, writes no key, and makes no table. (With
+    /// [Redlock](Builder::redlock), the background thread of the client notes at each master what it
+    /// always notes.) On servers older than Redis 7, rights that are missing are found by trying,
+    /// which the `ACL LOG` shows.
     ///
-    /// A server that cannot be asked is a finding, not an error. To diagnose servers to which a
-    /// client cannot be [built](Builder::build), build it with
-    /// [`connect_lazily`](Builder::connect_lazily).
+    /// A server that cannot be asked is a finding, not an error: a problem, or a warning where the
+    /// others do without it and locks work. To diagnose servers to which a client cannot be
+    /// [built](Builder::build), build it with [`connect_lazily`](Builder::connect_lazily).
     ///
     /// # Examples
     /// ```no_run

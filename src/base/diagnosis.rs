@@ -168,6 +168,11 @@ impl Finding {
         Self { advice: Some(advice.into()), ..self }
     }
 
+    /// Not worse than this.
+    pub(crate) fn at_worst(self, severity: Severity) -> Self {
+        Self { severity: self.severity.min(severity), ..self }
+    }
+
     pub(crate) fn at(self, node: impl Into<String>) -> Self {
         Self { node: Some(node.into()), ..self }
     }

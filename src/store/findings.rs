@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::base::diagnosis::{Check, ClockSample, Finding, clock_finding};
+use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, clock_finding};
 use crate::base::error::{Error, ErrorKind};
 use crate::store::net::Stream;
 
@@ -125,6 +125,16 @@ impl Examined {
         self.add(clock_finding(sample, lease));
     }
 
+    /// What is a problem of a server that cannot be used is a warning where the others do without
+    /// it: locks work.
+    pub(super) fn spared(self) -> Self {
+        if self.usable {
+            return self;
+        }
+        let findings = self.findings.into_iter().map(|finding| finding.at_worst(Severity::Warning)).collect();
+        Self { findings, ..self }
+    }
+
     /// The findings, each with the address of the server.
     pub(super) fn at(self, address: &str) -> Vec<Finding> {
         self.findings.into_iter().map(|finding| finding.at(address)).collect()
@@ -134,7 +144,6 @@ impl Examined {
 #[cfg(all(test, feature = "tls"))]
 mod tests {
     use super::*;
-    use crate::base::diagnosis::Severity;
 
     #[test]
     fn a_certificate_that_ends_soon_is_a_warning() {

@@ -2,7 +2,9 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+mod bench;
 mod crons;
+mod doctor;
 mod json;
 mod looking;
 mod loss;

@@ -39,6 +39,21 @@ fn the_pages_tell_all_options_and_statuses() {
 }
 
 #[test]
+fn doctor_and_bench_have_pages_of_their_own() {
+    let man = output(&["man"]).replace('\\', "");
+    for (subcommand, words) in [
+        ("doctor", ["--lease", "--json", "there are warnings", "there is a problem"]),
+        ("bench", ["--seconds", "--threads", "--json", "hand_off"]),
+    ] {
+        let long = output(&[subcommand, "--help"]);
+        assert!(man.contains(&format!("LEASEHOLD {}", subcommand.to_uppercase())));
+        for word in words {
+            assert!(long.contains(word) && man.contains(word), "{subcommand}: {word}");
+        }
+    }
+}
+
+#[test]
 fn completions_know_the_subcommands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = output(&["completions", shell]);

@@ -2,7 +2,9 @@
 
 use clap::Parser;
 
+use crate::bench::BenchArgs;
 use crate::completions::CompletionsArgs;
+use crate::doctor::DoctorArgs;
 use crate::ls::LsArgs;
 use crate::run::RunArgs;
 use crate::show::ShowArgs;
@@ -16,6 +18,8 @@ Environment:
 
 Exit statuses:
   0    done
+  1    of doctor: there are warnings
+  2    of doctor: there is a problem
   64   the arguments, the settings or the name cannot be used
   69   the store cannot be asked: it is down, cut off, not ready or full
   70   the lock was lost while the command ran
@@ -43,6 +47,8 @@ pub(crate) enum Subcommand {
     Ls(LsArgs),
     Show(ShowArgs),
     Unlock(UnlockArgs),
+    Doctor(DoctorArgs),
+    Bench(BenchArgs),
     Completions(CompletionsArgs),
     /// Print the JSON Schema of what --json prints
     Schema,

@@ -6,7 +6,9 @@
 compile_error!("the cargo feature `cli` needs Unix: `leasehold run` passes signals on; build without it");
 
 mod args;
+mod bench;
 mod completions;
+mod doctor;
 mod duration;
 mod failure;
 mod ls;
@@ -56,6 +58,8 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Subcommand::Show(args) => show::show(&cli.store, args),
         Subcommand::Unlock(args) => unlock::unlock(&cli.store, args),
         Subcommand::Schema => schema::print(),
+        Subcommand::Doctor(args) => doctor::run(&cli.store, args),
+        Subcommand::Bench(args) => bench::run(&cli.store, args),
         Subcommand::Completions(args) => completions::print(args, &mut Cli::command()),
         Subcommand::Man => man::print(Cli::command()),
     }

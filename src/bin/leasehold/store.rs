@@ -1,6 +1,6 @@
 //! Which store is asked, and how to log in there without a password on the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::{Builder, LockClient};
@@ -80,7 +80,12 @@ pub(crate) struct StoreArgs {
 impl StoreArgs {
     /// The settings of a client of this store.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
-        let urls = self.urls()?;
+        self.builder_at(&[])
+    }
+
+    /// The same for a subcommand that also takes URLs without `--url`.
+    pub(crate) fn builder_at(&self, named: &[String]) -> Result<Builder, Failure> {
+        let urls = self.urls(named)?;
         let mut builder = LockClient::builder().urls(urls).client_name("leasehold-cli");
         if self.redlock {
             // Not the library's default, which grows with the lease of this one client.
@@ -109,16 +114,17 @@ impl StoreArgs {
     }
 
     /// The URLs of the arguments or, without one, of the environment.
-    pub(crate) fn urls(&self) -> Result<Vec<String>, Failure> {
-        if self.url.iter().any(|url| may_have_password(url)) {
+    pub(crate) fn urls(&self, named: &[String]) -> Result<Vec<String>, Failure> {
+        let arguments = [named, &self.url].concat();
+        if arguments.iter().any(|url| may_have_password(url)) {
             let why = format!(
-                "a password in --url can be seen by everybody on this machine: change it, and put the URL into \
+                "a password in an argument can be seen by everybody on this machine: change it, and put the URL into \
                  {URL_VARIABLE}, or the password into a file and give --password-file"
             );
             return Err(Failure::new(status::USAGE, why));
         }
         let said = match std::env::var(URL_VARIABLE) {
-            _ if !self.url.is_empty() => self.url.join(" "),
+            _ if !arguments.is_empty() => arguments.join(" "),
             Ok(urls) => urls,
             Err(std::env::VarError::NotPresent) => String::new(),
             Err(std::env::VarError::NotUnicode(_)) => {
@@ -131,6 +137,19 @@ impl StoreArgs {
             return Err(Failure::new(status::USAGE, why));
         }
         Ok(urls)
+    }
+
+    /// Whether the URLs are those of Redlock's masters.
+    pub(crate) fn is_redlock(&self) -> bool {
+        self.redlock
+    }
+
+    pub(crate) fn password_file(&self) -> Option<&Path> {
+        self.password_file.as_deref()
+    }
+
+    pub(crate) fn key_prefix(&self) -> &str {
+        self.key_prefix.as_deref().unwrap_or_default()
     }
 
     #[cfg(feature = "tls")]

@@ -26,21 +26,25 @@ impl RedlockStore {
         let mut together = vec![self.reached(&examined), self.admitted(&examined, io_timeout)];
         together.extend(same_clock(&examined, asked.lease));
         together.extend(lease_of(&examined, asked.lease));
-        let each = examined.into_iter().zip(&addresses).flat_map(|(examined, address)| examined.at(address));
+        let enough = usable(&examined) >= majority(self.nodes.len());
+        let each = examined.into_iter().map(|examined| if enough { examined.spared() } else { examined });
+        let each = each.zip(&addresses).flat_map(|(examined, address)| examined.at(address));
         each.chain(together).collect()
     }
 
     fn reached(&self, examined: &[Examined]) -> Finding {
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
-        let usable = examined.iter().filter(|examined| examined.usable).count();
+        let usable = usable(examined);
         let found = format!("{usable} of {all} masters can be used, and a lock needs {quorum}");
         match usable {
             usable if usable < quorum => Finding::problem(Check::Quorum, format!("{found}: nothing can be locked"))
                 .advise("bring the others back"),
             usable if usable < all => {
-                let spare = usable - quorum;
-                Finding::warning(Check::Quorum, format!("{found}: {spare} more may fail"))
-                    .advise("bring the others back")
+                let spare = match usable - quorum {
+                    0 => "no other".to_owned(),
+                    spare => format!("{spare} more"),
+                };
+                Finding::warning(Check::Quorum, format!("{found}: {spare} may fail")).advise("bring the others back")
             }
             _ => Finding::ok(Check::Quorum, found),
         }
@@ -83,6 +87,10 @@ impl RedlockStore {
             _ => Finding::ok(Check::Quorum, found),
         }
     }
+}
+
+fn usable(examined: &[Examined]) -> usize {
+    examined.iter().filter(|examined| examined.usable).count()
 }
 
 /// Whether the clocks of the masters agree with each other, as far as that is certain.

@@ -23,11 +23,14 @@ impl ZooKeeperStore {
             Err(e) => Examined::failed(&e),
         });
         let reached = examined.iter().filter(|examined| examined.usable).count();
-        let each = servers.addresses.iter().zip(examined);
+        let mut together = Vec::new();
+        let served = self.examine_session(asked, reached, &mut together);
+        let each = examined.into_iter().map(|examined| if served.is_ok() { examined.spared() } else { examined });
+        let each = servers.addresses.iter().zip(each);
         let mut all: Vec<Finding> = each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
-        if let Err(e) = self.examine_session(asked, reached, &mut all) {
-            all.push(failed(&e));
-        }
+        all.append(&mut together);
+        // Where none can be reached, each of them has the reason.
+        all.extend(served.err().filter(|_| reached > 0).map(|e| failed(&e)));
         all
     }
 
@@ -97,15 +100,22 @@ fn of_one(status: &ServerStatus) -> Examined {
         );
         return examined;
     }
-    examined.usable = status.mode() != Some("read-only");
-    if status.is_forbidden() || status.version().is_none() {
-        let found = "version and mode cannot be seen: the server does not answer srvr";
+    if status.is_forbidden() {
+        examined.usable = true;
+        let found = "version and mode cannot be seen: the server may not answer srvr";
         examined.add(Finding::note(Check::Version, found).advise("permit it: 4lw.commands.whitelist=srvr"));
         return examined;
     }
+    if status.version().is_none() {
+        let found = "the server does not say what it is: it may be starting, or electing a leader";
+        examined.add(Finding::warning(Check::Role, found).advise("ask again in a moment"));
+        return examined;
+    }
+    examined.usable = status.mode() != Some("read-only");
     examined.add(version(status.version().unwrap_or_default()));
-    let latency =
-        status.latency().map_or_else(String::new, |latency| format!("; it took {latency} ms (least/mean/most)"));
+    let latency = status
+        .latency()
+        .map_or_else(String::new, |latency| format!("; requests took {latency} ms there (least/mean/most)"));
     examined.add(match status.mode() {
         Some("read-only") => Finding::problem(Check::Role, "the server is cut off, and serves only reads")
             .advise("check that it reaches the other servers"),

@@ -70,6 +70,7 @@ fn what_is_set_up_wrongly_is_found() {
     says(&ask(), Check::Eviction, Severity::Note, "allkeys-lru");
     set("maxmemory", "500mb");
     says(&ask(), Check::Eviction, Severity::Problem, "noeviction");
+    says(&ask(), Check::Eviction, Severity::Problem, "when 500 MiB are used");
     only(&ask(), &[Check::Eviction]);
     set("maxmemory-policy", "noeviction");
     is_healthy(&ask());

@@ -30,7 +30,9 @@ fn a_master_that_is_down_is_a_warning_and_two_are_a_problem() {
     says(&two, Check::Quorum, Severity::Problem, "nothing can be locked");
     says(&two, Check::Reachable, Severity::Problem, "");
     let one = one_down(&masters);
-    says(&one, Check::Quorum, Severity::Warning, "2 of 3 masters can be used");
+    says(&one, Check::Quorum, Severity::Warning, "2 of 3 masters can be used, and a lock needs 2: no other may fail");
+    // Locks work without it.
+    says(&one, Check::Reachable, Severity::Warning, "no server listens");
     only(&one, &[Check::Quorum, Check::Reachable]);
 }
 

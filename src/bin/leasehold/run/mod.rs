@@ -4,7 +4,7 @@ mod args;
 mod child;
 mod lock;
 mod oversee;
-mod signals;
+pub(crate) mod signals;
 mod terminal;
 
 use std::time::Duration;

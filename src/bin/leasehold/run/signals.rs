@@ -15,7 +15,7 @@ use crate::failure::{Failure, status};
 /// What ends a wait for the lock, and is passed on to the command.
 const PASSED_ON: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
-pub(super) struct Signals {
+pub(crate) struct Signals {
     received: Receiver<i32>,
     token: CancelToken,
     /// The first of those that end a wait; 0 before it.
@@ -26,7 +26,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Takes in, from now on, those that end a wait.
-    pub(super) fn take_in() -> Result<Self, Failure> {
+    pub(crate) fn take_in() -> Result<Self, Failure> {
         let ignored = ignored();
         let incoming = Incoming::new(PASSED_ON.iter().filter(|signal| !is_in(ignored, **signal))).map_err(failed)?;
         let (sender, received) = unbounded();
@@ -45,12 +45,12 @@ impl Signals {
     }
 
     /// Cancelled by the first signal that ends a wait.
-    pub(super) fn token(&self) -> &CancelToken {
+    pub(crate) fn token(&self) -> &CancelToken {
         &self.token
     }
 
     /// The signal that cancelled the token.
-    pub(super) fn first(&self) -> i32 {
+    pub(crate) fn first(&self) -> i32 {
         self.first.load(Ordering::Acquire)
     }
 

@@ -123,3 +123,54 @@ fn replication(facts: &Facts) -> Finding {
             .advise("set synchronous_standby_names if that must not happen; fenced transactions are safe in any case"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::diagnosis::Severity;
+
+    fn primary() -> Facts {
+        Facts {
+            pid: 7,
+            version: OLDEST,
+            version_text: "14.0".to_owned(),
+            in_recovery: false,
+            read_only: false,
+            synchronous_commit: "on".to_owned(),
+            fsync: true,
+            most_connections: 100,
+            reserved: 3,
+            connections: 10,
+            has_schema: true,
+            may_create: true,
+            synchronous_standbys: false,
+            standbys: 0,
+            may_ask_control: true,
+            role: "app".to_owned(),
+        }
+    }
+
+    /// What a test cannot bring a server to, or only slowly.
+    #[test]
+    fn what_a_server_says_is_judged() {
+        let worst = |facts: &Facts, pid: i32, single: bool| {
+            let findings = about_server(facts, pid, single, 10);
+            findings.into_iter().max_by_key(Finding::severity).unwrap()
+        };
+        assert_eq!(worst(&primary(), 7, true).severity(), Severity::Ok);
+        // The backend that answers is not the one that greeted.
+        let pooled = worst(&primary(), 8, true);
+        assert_eq!((pooled.check(), pooled.severity()), (Check::Pooler, Severity::Problem));
+        let old = worst(&Facts { version: OLDEST - 1, ..primary() }, 7, true);
+        assert_eq!((old.check(), old.severity()), (Check::Version, Severity::Problem));
+        let waits = Facts { synchronous_standbys: true, ..primary() };
+        let waits = worst(&waits, 7, true);
+        assert_eq!((waits.check(), waits.severity()), (Check::Replication, Severity::Problem));
+        let full = worst(&Facts { connections: 90, ..primary() }, 7, true);
+        assert_eq!((full.check(), full.severity()), (Check::Connections, Severity::Warning));
+        // One of several hosts.
+        let standby = Facts { in_recovery: true, ..primary() };
+        assert_eq!(worst(&standby, 7, false).severity(), Severity::Ok);
+        assert_eq!(worst(&standby, 7, true).check(), Check::Role);
+    }
+}

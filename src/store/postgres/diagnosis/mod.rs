@@ -38,7 +38,8 @@ impl PostgresStore {
         let examined = examine_each(hosts, |host| examine(&client, host));
         let slowest = examined.iter().filter_map(|examined| examined.slowest).max();
         let takes_writes = examined.iter().any(|examined| examined.usable);
-        let each = hosts.iter().zip(examined).flat_map(|(host, examined)| examined.at(&format!("{host:?}")));
+        let each = examined.into_iter().map(|examined| if takes_writes { examined.spared() } else { examined });
+        let each = hosts.iter().zip(each).flat_map(|(host, examined)| examined.at(&format!("{host:?}")));
         let mut all: Vec<Finding> = each.collect();
         if takes_writes {
             // Last: where something is missing, one of the findings has the reason.

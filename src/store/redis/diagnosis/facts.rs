@@ -106,7 +106,8 @@ impl Facts {
         let used = self.number(2, "used_memory:").unwrap_or(0);
         if policy == "noeviction" {
             if most > 0 && used > most / 10 * 9 {
-                let found = format!("{used} of {most} bytes (maxmemory) are used: when it is full, no lock is granted");
+                let (used, most) = (size(used), size(most));
+                let found = format!("{used} of {most} (maxmemory) are used: when it is full, no lock is granted");
                 return Finding::warning(Check::Eviction, found)
                     .advise("raise maxmemory, or delete what is not needed");
             }
@@ -117,7 +118,8 @@ impl Facts {
             let found = format!("maxmemory-policy {policy} would evict locks, but there is no maxmemory");
             return Finding::note(Check::Eviction, found).advise(advice);
         }
-        let found = format!("maxmemory-policy {policy}: when {most} bytes are used, locks that are held are evicted");
+        let full = size(most);
+        let found = format!("maxmemory-policy {policy}: when {full} are used, locks that are held are evicted");
         Finding::problem(Check::Eviction, found).advise(advice)
     }
 
@@ -205,5 +207,67 @@ impl Facts {
             return Some(Finding::warning(Check::Connections, found).advise("raise maxclients, or end some"));
         }
         Some(Finding::ok(Check::Connections, found))
+    }
+}
+
+/// A number of bytes for people.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::diagnosis::Severity;
+
+    const ALONE: Subject = Subject {
+        lease: std::time::Duration::from_secs(30),
+        key_prefix: String::new(),
+        part: Part::Alone,
+        replicas: None,
+    };
+
+    /// What a server says that is as it should be, with one change.
+    fn facts(from: &str, to: &str) -> Facts {
+        let sections = [
+            "redis_version:7.0.15\r\nredis_mode:standalone\r\n",
+            "role:master\r\nconnected_slaves:0\r\n",
+            "used_memory:950000\r\nmaxmemory:1000000000\r\nmaxmemory_policy:noeviction\r\n",
+            "aof_enabled:1\r\naof_last_write_status:ok\r\n",
+            "connected_clients:5\r\nmaxclients:100\r\n",
+        ];
+        assert!(sections.iter().any(|section| section.contains(from)));
+        let settings = ["", "everysec", "0"].map(|value| Some(value.to_owned()));
+        Facts { sections: sections.map(|section| section.replace(from, to)), settings }
+    }
+
+    /// What a test cannot bring a server to, or only slowly.
+    #[test]
+    fn what_a_server_says_is_judged() {
+        for (from, to, check, severity, text) in [
+            ("aof_last_write_status:ok", "aof_last_write_status:err", Check::Persistence, Severity::Problem, "failed"),
+            ("aof_enabled:1", "", Check::Persistence, Severity::Note, "does not say"),
+            ("maxmemory_policy:noeviction", "", Check::Eviction, Severity::Note, "does not say"),
+            ("used_memory:950000", "used_memory:950000000", Check::Eviction, Severity::Warning, "905 MiB of 953 MiB"),
+            ("connected_clients:5", "connected_clients:90", Check::Connections, Severity::Warning, "90 of 100"),
+            ("connected_clients:5", "connected_clients:89", Check::Connections, Severity::Ok, "89 of 100"),
+            ("redis_version:7.0.15", "redis_version:6.0.1", Check::Version, Severity::Problem, "6.0.1"),
+            ("connected_slaves:0", "connected_slaves:1", Check::Replication, Severity::Note, "1 replica;"),
+        ] {
+            let findings = facts(from, to).findings(&ALONE);
+            let finding = findings.iter().find(|finding| finding.check() == check).unwrap();
+            assert_eq!(finding.severity(), severity, "{to:?}: {finding}");
+            assert!(finding.found().contains(text), "{to:?}: {finding}");
+            let worse = findings.iter().filter(|other| other.check() != check && other.severity() > Severity::Note);
+            assert_eq!(worse.count(), 0, "{to:?}: {findings:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_for_people() {
+        assert_eq!([0, 1 << 20, 500 << 20, (1 << 20) - 1].map(size), ["0 KiB", "1 MiB", "500 MiB", "1023 KiB"]);
     }
 }

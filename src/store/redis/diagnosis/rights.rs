@@ -78,17 +78,30 @@ fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<R
     let [probed, killed, info] = <[Reply; 3]>::try_from(replies).unwrap_or([Reply::Nil, Reply::Nil, Reply::Nil]);
     let mut findings = vec![Finding::ok(Check::Scripts, "scripts run")];
     match refused_by_probe(probed) {
-        Ok(refused) if refused.is_empty() => {
+        Ok(mut refused) if !refused.commands.is_empty() => {
+            let command = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
+            // Publishing is refused for each form of channel.
+            refused.commands.dedup_by_key(|text| command(text));
+            findings.extend(refused.commands.iter().map(|text| {
+                let rule = format!("add +{} to the user's ACL, and the keys and channels of", command(text));
+                Finding::problem(Check::Right, format!("the user may not run a command that locks need ({text})"))
+                    .advise(format!("{rule} guide::operations"))
+            }));
+        }
+        Ok(refused) if refused.key => {
+            let found = "the user may not use the key with which rights are tried, so nothing is known of them";
+            let advice = "add ~redisson_lock_token:* to the user's ACL, and what else guide::operations says";
+            findings.push(Finding::warning(Check::Right, found).advise(advice));
+        }
+        Ok(_) => {
             let found =
                 "the commands that can be tried are permitted; this server cannot say the rest (HSET, INCR, RPUSH)";
             findings.push(Finding::ok(Check::Right, found));
         }
-        Ok(refused) => findings.extend(refused.iter().map(|text| {
-            let command = text.split(':').next().unwrap_or_default();
-            Finding::problem(Check::Right, format!("the user may not run a command that locks need ({text})"))
-                .advise(format!("add +{command} to the user's ACL, and the keys and channels of guide::operations"))
-        })),
-        Err(e) => findings.push(Finding::warning(Check::Right, format!("rights cannot be tried: {}", e.message()))),
+        Err(e) => {
+            let found = format!("rights cannot be tried: {}", e.message());
+            findings.push(Finding::note(Check::Right, found).advise("ask again when the server serves requests"));
+        }
     }
     let may = |reply: &Reply| !matches!(reply, Reply::Error(_));
     Ok(Rights { findings, may_info: may(&info), may_config: true, may_kill: Some(may(&killed) && may(&info)) })

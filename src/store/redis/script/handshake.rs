@@ -29,15 +29,36 @@ fn with_args(request: Request, args: &[String]) -> Request {
     args.iter().fold(request, |request, arg| request.arg(arg))
 }
 
-/// The error texts of what the user may not do, each behind the command and a colon.
-pub(crate) fn refused_by_probe(reply: Reply) -> Result<Vec<String>> {
-    let Reply::Array(refused) = fail_on_error(reply)? else {
+/// What the user may not do, as far as the probe can tell.
+#[derive(Default)]
+pub(crate) struct Refused {
+    /// The error texts, each behind the command and a colon.
+    pub(crate) commands: Vec<String>,
+    /// The probe's own key was refused, which says nothing about the keys of the locks.
+    pub(crate) key: bool,
+}
+
+/// What else a command can fail with, such as a replica that takes no writes, or a key of another
+/// node of a cluster, is no matter of rights.
+pub(crate) fn refused_by_probe(reply: Reply) -> Result<Refused> {
+    if matches!(&reply, Reply::Error(e) if e.code == "NOPERM" && e.text.contains("key")) {
+        return Ok(Refused { key: true, ..Refused::default() });
+    }
+    let Reply::Array(texts) = fail_on_error(reply)? else {
         return Err(unexpected("the probe of permissions", "no list"));
     };
-    Ok(refused
-        .into_iter()
-        .filter_map(|r| if let Reply::Bytes(b) = r { Some(String::from_utf8_lossy(&b).into_owned()) } else { None })
-        .collect())
+    let mut refused = Refused::default();
+    for text in texts {
+        let Reply::Bytes(text) = text else { continue };
+        let text = String::from_utf8_lossy(&text).trim_end().to_owned();
+        // Texts of Redis 7, 6.2 and Valkey.
+        if text.contains("permission") || text.contains("user executing the script") {
+            let is_about_key = text.contains("keys");
+            refused.key |= is_about_key;
+            refused.commands.extend((!is_about_key).then_some(text));
+        }
+    }
+    Ok(refused)
 }
 
 fn refuse_missing_permissions(probe: Reply) -> Result<()> {
@@ -46,16 +67,7 @@ fn refuse_missing_permissions(probe: Reply) -> Result<()> {
     if probe.is_error("NOSCRIPT") {
         return Ok(());
     }
-    if matches!(&probe, Reply::Error(e) if e.code == "NOPERM" && e.text.contains("key")) {
-        return Ok(());
-    }
-    let refused = refused_by_probe(probe)?;
-    // Texts of Redis 7, 6.2 and Valkey. A refusal of the probe's own key says nothing about the
-    // keys of the locks.
-    let about_commands = |text: &&String| {
-        (text.contains("permission") || text.contains("user executing the script")) && !text.contains("keys")
-    };
-    match refused.iter().find(about_commands) {
+    match refused_by_probe(probe)?.commands.first() {
         None => Ok(()),
         Some(text) => Err(Error::new(
             ErrorKind::Denied,

@@ -1,0 +1,63 @@
+//! `leasehold doctor`: what is wrong at the servers, and what to do about it.
+
+mod page;
+mod view;
+
+use std::time::Duration;
+
+use leasehold::Severity;
+
+use crate::duration;
+use crate::failure::Failure;
+use crate::output::{write_json, write_out};
+use crate::store::StoreArgs;
+use page::Page;
+use view::DiagnosisView;
+
+const DETAILS: &str = "\
+It asks each server of the store whether it can be reached, its version and role, what it forgets, the rights of the user one
+by one, its clock, and its latency against the lease: of Redlock every master, of a cluster every primary, behind sentinels
+the sentinels too. It takes no lock and changes nothing, except that masters of Redlock are told, as by every client, that they
+may have forgotten locks. It mostly takes some milliseconds, and half a minute at most if servers hang.
+
+Each finding has a severity. ok: as it should be. note: worth knowing, nothing has to be done. warning: locks work, and can be
+lost or delayed by something that is likely to happen. problem: locks do not work, or are lost in normal operation.
+
+Exit statuses of this subcommand:
+  0    nothing is worse than a note
+  1    there are warnings
+  2    there is a problem; a server that cannot be reached or refuses the log-in is one
+  64   the arguments or the settings cannot be used";
+
+/// Say what is wrong at the servers of a store, and what to do about it
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DETAILS)]
+pub(crate) struct DoctorArgs {
+    /// The store, in place of --url and LEASEHOLD_URL. Without a password: everybody on the machine
+    /// can see arguments
+    #[arg(value_name = "URL")]
+    urls: Vec<String>,
+
+    /// The lease of your locks: whether the latency allows it
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
+    lease: Duration,
+
+    /// Print one JSON object in a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(store: &StoreArgs, args: &DoctorArgs) -> Result<u8, Failure> {
+    let builder = store.builder_at(&args.urls)?.lease(args.lease);
+    let diagnosis = builder.connect_lazily().build()?.diagnose();
+    let written = match args.json {
+        true => write_json(&DiagnosisView::from(&diagnosis)),
+        false => write_out(Page::for_stdout().of(&diagnosis).as_bytes()),
+    };
+    let _ = written?;
+    Ok(match diagnosis.severity() {
+        Severity::Ok | Severity::Note => 0,
+        Severity::Warning => 1,
+        _ => 2,
+    })
+}
