@@ -5,6 +5,8 @@ use clap::Parser;
 use crate::completions::CompletionsArgs;
 use crate::run::RunArgs;
 use crate::store::StoreArgs;
+use crate::top::TopArgs;
+use crate::watch::WatchArgs;
 
 const ENVIRONMENT_AND_STATUSES: &str = "\
 Environment:
@@ -37,6 +39,8 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
     Run(RunArgs),
+    Top(TopArgs),
+    Watch(WatchArgs),
     Completions(CompletionsArgs),
     /// Print the man page of leasehold and its subcommands
     Man,

@@ -9,11 +9,16 @@ mod args;
 mod completions;
 mod duration;
 mod failure;
+mod looks;
 mod man;
 mod output;
 mod run;
+mod shown_url;
 mod store;
+mod text;
+mod top;
 mod views;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -43,6 +48,8 @@ fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     match &cli.subcommand {
         Subcommand::Run(args) => run::run(&cli.store, args),
+        Subcommand::Top(args) => top::top(&cli.store, args),
+        Subcommand::Watch(args) => watch::watch(&cli.store, args),
         Subcommand::Completions(args) => completions::print(args, &mut Cli::command()),
         Subcommand::Man => man::print(Cli::command()),
     }
