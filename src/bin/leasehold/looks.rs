@@ -71,7 +71,8 @@ impl<T, A: FnMut() -> leasehold::Result<T>> Asker<T, A> {
 /// From now on these signals come out of a channel, except those that whoever started this process
 /// wants ignored.
 pub(crate) fn take_in(signals: &[i32]) -> Result<Receiver<i32>, Failure> {
-    let mut incoming = Signals::new(signals.iter().filter(|signal| !is_ignored(**signal))).map_err(|e| no_thread(&e))?;
+    let mut incoming =
+        Signals::new(signals.iter().filter(|signal| !is_ignored(**signal))).map_err(|e| no_thread(&e))?;
     let (sender, received) = unbounded();
     let listen = move || incoming.forever().all(|signal| sender.send(signal).is_ok());
     let thread = std::thread::Builder::new().name("lh-signals".into());

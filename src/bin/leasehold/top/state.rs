@@ -147,7 +147,9 @@ impl State {
 
     fn type_filter(&mut self, input: &Input) {
         match input {
-            Input::Text(c) if self.filter.chars().count() < LONGEST_FILTER => self.filter.extend(visible(&c.to_string()).chars()),
+            Input::Text(c) if self.filter.chars().count() < LONGEST_FILTER => {
+                self.filter.extend(visible(&c.to_string()).chars())
+            }
             Input::Backspace => drop(self.filter.pop()),
             Input::Enter => self.is_typing = false,
             Input::Escape => {

@@ -1,0 +1,379 @@
+//! Looks become events, and spans of time. No I/O: times are those since the start.
+
+use std::time::Duration;
+
+use super::standing::{Holder, Standing, who};
+use crate::views::OwnerView;
+
+/// Clients beyond so many are one.
+const MOST_GROUPS: usize = 1_000;
+/// More spans than that are drawn as one where no eye could tell them apart.
+const MOST_SPANS: usize = 20_000;
+const FINEST: u32 = 4_000;
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Event {
+    pub(super) at: Duration,
+    pub(super) what: What,
+    /// How many hold it from then on.
+    pub(super) holders: usize,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum What {
+    /// It was so already at the first look, or still is after a time without looks.
+    Held {
+        by: Holder,
+    },
+    Taken {
+        by: Holder,
+        token: Option<u64>,
+    },
+    /// By the same holder, which must have given it up meanwhile.
+    TakenAgain {
+        by: Holder,
+        token: Option<u64>,
+    },
+    HandedOver {
+        from: Holder,
+        to: Holder,
+        after: Duration,
+        token: Option<u64>,
+    },
+    /// Of several holders.
+    Left {
+        who: Holder,
+        after: Duration,
+    },
+    /// Without a time at the first look.
+    Free {
+        holder: Option<Holder>,
+        after: Option<Duration>,
+    },
+    /// A holder has said who it is.
+    Named {
+        holder: Holder,
+    },
+    Waiting(u64),
+    Number(i64),
+    CutOff {
+        why: String,
+    },
+    Back {
+        after: Duration,
+    },
+}
+
+/// A client, with all that it had the lock.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) client: String,
+    pub(super) owner: Option<OwnerView>,
+    pub(super) total: Duration,
+    pub(super) times: u64,
+    pub(super) spans: Vec<Span>,
+}
+
+pub(super) type Span = (Duration, Duration);
+
+struct Open {
+    holder: Holder,
+    group: usize,
+    /// Since when it is known to be there; for a first look also from before the start.
+    held_before: Duration,
+    since: Duration,
+    /// What is not in a span yet begins here.
+    span_from: Duration,
+}
+
+pub(super) struct Timeline {
+    /// Later than that after the last look, it is not known what was between them.
+    longest_pause: Duration,
+    pub(super) groups: Vec<Group>,
+    pub(super) free: Duration,
+    pub(super) unknown: Vec<Span>,
+    /// From when on so many waited.
+    pub(super) waits: Vec<(Duration, u64)>,
+    pub(super) end: Duration,
+    open: Vec<Open>,
+    /// The last look that was answered.
+    last: Option<Duration>,
+    is_cut_off: bool,
+    waiting: Option<u64>,
+    number: Option<i64>,
+    token: Option<u64>,
+}
+
+impl Timeline {
+    pub(super) fn new(interval: Duration) -> Self {
+        Self {
+            longest_pause: interval * 3 + Duration::from_secs(1),
+            groups: Vec::new(),
+            free: Duration::ZERO,
+            unknown: Vec::new(),
+            waits: Vec::new(),
+            end: Duration::ZERO,
+            open: Vec::new(),
+            last: None,
+            is_cut_off: false,
+            waiting: None,
+            number: None,
+            token: None,
+        }
+    }
+
+    /// What has changed since the last look.
+    pub(super) fn see(&mut self, at: Duration, now: &Standing) -> Vec<Event> {
+        let mut news = Vec::new();
+        let is_first = self.last.is_none();
+        let since_last = at.saturating_sub(self.last.unwrap_or(at));
+        let was_out = self.pass_to(at);
+        if was_out {
+            news.push(What::Back { after: since_last });
+        }
+        self.see_holders(at, now, is_first, since_last, &mut news);
+        if was_out || is_first {
+            self.still_there(now, &mut news);
+        }
+        if now.holders.is_empty() && now.number.is_none() && (is_first || was_out) && !news.iter().any(is_free) {
+            news.push(What::Free { holder: None, after: None });
+        }
+        if now.waiting != self.waiting {
+            let waiting = now.waiting.unwrap_or(0);
+            if waiting != self.waiting.unwrap_or(0) {
+                news.push(What::Waiting(waiting));
+            }
+            self.waits.push((at, waiting));
+        }
+        if let Some(number) = now.number.filter(|number| self.number != Some(*number)) {
+            news.push(What::Number(number));
+        }
+        (self.waiting, self.number, self.token) = (now.waiting, now.number, now.token);
+        (self.last, self.is_cut_off, self.end) = (Some(at), false, at);
+        self.thin_out();
+        let holders = self.open.len();
+        news.into_iter().map(|what| Event { at, what, holders }).collect()
+    }
+
+    /// The store could not be asked.
+    pub(super) fn cut_off(&mut self, at: Duration, why: &str) -> Vec<Event> {
+        let is_new = !self.is_cut_off;
+        self.is_cut_off = true;
+        let event = Event { at, what: What::CutOff { why: why.to_owned() }, holders: self.open.len() };
+        if is_new { vec![event] } else { Vec::new() }
+    }
+
+    pub(super) fn finish(&mut self, at: Duration) {
+        self.pass_to(at);
+        for open in self.open.drain(..) {
+            self.groups[open.group].spans.push((open.span_from, at));
+        }
+        self.end = at;
+    }
+
+    pub(super) fn unknown_time(&self) -> Duration {
+        self.unknown.iter().map(|(from, to)| *to - *from).sum()
+    }
+
+    /// What was so at the last look was so until now, if nothing speaks against it. Returns whether
+    /// something does.
+    fn pass_to(&mut self, at: Duration) -> bool {
+        let Some(last) = self.last else {
+            // Before the first answer.
+            if !at.is_zero() && at > self.longest_pause {
+                self.unknown.push((Duration::ZERO, at));
+            }
+            return false;
+        };
+        let passed = at.saturating_sub(last);
+        if self.is_cut_off || passed > self.longest_pause {
+            self.unknown.push((last, at));
+            for open in &mut self.open {
+                self.groups[open.group].spans.push((open.span_from, last));
+                open.span_from = at;
+            }
+            return true;
+        }
+        let mut groups: Vec<usize> = self.open.iter().map(|open| open.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups.iter().for_each(|group| self.groups[*group].total += passed);
+        if groups.is_empty() {
+            self.free += passed;
+        }
+        false
+    }
+
+    fn see_holders(
+        &mut self,
+        at: Duration,
+        now: &Standing,
+        is_first: bool,
+        since_last: Duration,
+        news: &mut Vec<What>,
+    ) {
+        let is_there = |open: &Open| now.holders.iter().any(|holder| holder.id == open.holder.id);
+        let (still, mut gone): (Vec<Open>, Vec<Open>) = std::mem::take(&mut self.open).into_iter().partition(is_there);
+        self.open = still;
+        let mut came = Vec::new();
+        for holder in &now.holders {
+            match self.open.iter().position(|open| open.holder.id == holder.id) {
+                Some(place) => self.see_again(at, place, holder, now, since_last, news),
+                None => came.push(holder.clone()),
+            }
+        }
+        for open in &gone {
+            self.close(open, at);
+        }
+        let token = now.token.filter(|_| now.holders.len() == 1);
+        match (&mut gone[..], &came[..]) {
+            ([from], [to]) if self.open.is_empty() => {
+                let (from, after) = (from.holder.clone(), held(from, at));
+                news.push(What::HandedOver { from, to: to.clone(), after, token });
+            }
+            _ => {
+                let last = gone.len();
+                for (place, open) in (1..).zip(&gone) {
+                    let (holder, after) = (open.holder.clone(), held(open, at));
+                    news.push(if place == last && now.holders.is_empty() {
+                        What::Free { holder: Some(holder), after: Some(after) }
+                    } else {
+                        What::Left { who: holder, after }
+                    });
+                }
+                let taken = |by: &Holder| What::Taken { by: by.clone(), token };
+                news.extend(came.iter().filter(|_| !is_first).map(taken));
+            }
+        }
+        for holder in came {
+            self.open(at, holder, is_first);
+        }
+    }
+
+    /// One that was there at the last look as well.
+    fn see_again(
+        &mut self,
+        at: Duration,
+        place: usize,
+        holder: &Holder,
+        now: &Standing,
+        since_last: Duration,
+        news: &mut Vec<What>,
+    ) {
+        let has_newer_token = now.holders.len() == 1 && self.token.is_some() && now.token > self.token;
+        let began_since = holder.held_for.is_some_and(|held_for| held_for < since_last / 2);
+        let open = &mut self.open[place];
+        if has_newer_token || began_since {
+            news.push(What::TakenAgain { by: holder.clone(), token: now.token });
+            self.groups[open.group].spans.push((open.span_from, at));
+            self.groups[open.group].times += 1;
+            (open.held_before, open.since, open.span_from) = (Duration::ZERO, at, at);
+        } else if open.holder.owner.is_none() && holder.owner.is_some() && self.groups[open.group].owner.is_none() {
+            news.push(What::Named { holder: holder.clone() });
+        }
+        self.groups[open.group].owner = self.groups[open.group].owner.take().or_else(|| holder.owner.clone());
+        open.holder = holder.clone();
+    }
+
+    fn open(&mut self, at: Duration, holder: Holder, is_first: bool) {
+        let group = self.group_of(&holder);
+        self.groups[group].times += 1;
+        let held_before = holder.held_for.filter(|_| is_first).unwrap_or_default();
+        self.open.push(Open { holder, group, held_before, since: at, span_from: at });
+    }
+
+    fn close(&mut self, open: &Open, at: Duration) {
+        // After a time without looks nothing is known of its end.
+        if open.span_from < at {
+            self.groups[open.group].spans.push((open.span_from, at));
+        }
+    }
+
+    fn group_of(&mut self, holder: &Holder) -> usize {
+        let client = holder.client();
+        let known = self.groups.iter().position(|group| group.client == client);
+        let place = known.unwrap_or_else(|| {
+            if self.groups.len() < MOST_GROUPS {
+                self.groups.push(Group { client: client.to_owned(), ..Group::default() });
+            }
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[place];
+        if group.owner.is_none() && group.client == client {
+            group.owner.clone_from(&holder.owner);
+        }
+        place
+    }
+
+    fn still_there(&self, now: &Standing, news: &mut Vec<What>) {
+        let is_news = |holder: &Holder| {
+            let names = |what: &What| matches!(what, What::Taken { by, .. } | What::HandedOver { to: by, .. } if by.id == holder.id);
+            news.iter().any(names)
+        };
+        let still: Vec<What> =
+            now.holders.iter().filter(|one| !is_news(one)).map(|one| What::Held { by: one.clone() }).collect();
+        news.extend(still);
+    }
+
+    /// Keeps the memory bounded, however long it takes.
+    fn thin_out(&mut self) {
+        let finest = self.end / FINEST;
+        for group in &mut self.groups {
+            if group.spans.len() > MOST_SPANS {
+                group.spans = joined(&group.spans, finest);
+            }
+        }
+        if self.unknown.len() > MOST_SPANS {
+            self.unknown = joined(&self.unknown, finest);
+        }
+        if self.waits.len() > MOST_SPANS {
+            self.waits = most_of(&self.waits, finest);
+        }
+    }
+}
+
+impl Group {
+    pub(super) fn who(&self) -> String {
+        who(&self.client, self.owner.as_ref())
+    }
+}
+
+fn is_free(what: &What) -> bool {
+    matches!(what, What::Free { .. })
+}
+
+fn held(open: &Open, at: Duration) -> Duration {
+    open.held_before + at.saturating_sub(open.since)
+}
+
+/// Spans in their order, those with less than `finest` between them as one.
+pub(super) fn joined(spans: &[Span], finest: Duration) -> Vec<Span> {
+    let mut joined: Vec<Span> = Vec::new();
+    for (from, to) in spans {
+        match joined.last_mut() {
+            Some((_, end)) if *from <= *end + finest => *end = (*end).max(*to),
+            _ => joined.push((*from, *to)),
+        }
+    }
+    joined
+}
+
+/// Steps at least `finest` apart, each the highest of those that it stands for.
+pub(super) fn most_of(steps: &[(Duration, u64)], finest: Duration) -> Vec<(Duration, u64)> {
+    let mut most: Vec<(Duration, u64)> = Vec::new();
+    let mut last = 0;
+    for (at, height) in steps {
+        match most.last_mut() {
+            Some((from, highest)) if *at < *from + finest => *highest = (*highest).max(*height),
+            _ => most.push((*at, *height)),
+        }
+        last = *height;
+    }
+    // What it is in the end must not be hidden by a peak.
+    if let (Some((_, shown)), Some((at, _))) = (most.last(), steps.last()) {
+        if *shown != last {
+            most.push((*at, last));
+        }
+    }
+    most
+}
