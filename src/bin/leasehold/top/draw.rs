@@ -23,8 +23,6 @@ const TITLES: Style = Style::new().add_modifier(Modifier::BOLD).add_modifier(Mod
 /// Seen on dark and on light backgrounds.
 const WAITED_FOR: Style = Style::new().fg(Color::Magenta).add_modifier(Modifier::BOLD);
 const QUIET: Style = Style::new().fg(Color::DarkGray);
-const KIND: Style = Style::new().fg(Color::Blue);
-const HOLDER: Style = Style::new().fg(Color::Green);
 
 const KEYS: [(&str, &str); 6] =
     [("q", "quit"), ("↑↓", "choose"), ("s", "sort"), ("r", "reverse"), ("/", "filter"), ("space", "pause")];
@@ -78,14 +76,15 @@ fn trouble(state: &State, now: Duration) -> Option<String> {
 }
 
 fn draw_header(buffer: &mut Buffer, area: Rect, state: &State, now: Duration) {
-    let mut first = vec![Span::styled("leasehold top", BOLD), Span::raw("  "), Span::raw(state.store.clone())];
-    if state.pattern != "*" {
-        first.push(Span::raw(format!("  names {}", state.pattern)));
-    }
+    let mut first = vec![Span::styled(" leasehold top", SELECTED.add_modifier(Modifier::BOLD))];
     if state.is_paused {
-        first.insert(1, Span::styled("  PAUSED", TROUBLE));
+        first.push(Span::styled("  PAUSED", SELECTED.add_modifier(Modifier::BOLD)));
     }
-    line(buffer, area, 0, &Line::from(first));
+    first.push(Span::styled(format!("  {}", state.store), SELECTED));
+    if state.pattern != "*" {
+        first.push(Span::styled(format!("  names {}", state.pattern), SELECTED));
+    }
+    line(buffer, area, 0, &filled(first, area.width));
     let held = state.all.iter().filter(|row| row.is_taken).count();
     let waiting: u64 = state.all.iter().filter_map(|row| row.waiting).sum();
     let (at, took) = state.answered;
@@ -119,15 +118,14 @@ fn draw_table(buffer: &mut Buffer, titles: Rect, rows: Rect, state: &State, is_s
         }
         spans.push(title(column));
     }
-    let used: usize = spans.iter().map(Span::width).sum();
-    spans.push(Span::styled(" ".repeat(usize::from(titles.width).saturating_sub(used)), TITLES));
-    line(buffer, titles, 0, &Line::from(spans));
+    line(buffer, titles, 0, &filled(spans, titles.width));
     for (place, row) in (0..rows.height).zip(state.rows.iter().skip(state.offset)) {
-        let is_selected = state.offset + usize::from(place) == state.selected;
-        line(buffer, rows, place, &row_line(row, &columns, is_stale));
-        if is_selected {
-            buffer.set_style(Rect { y: rows.y + place, height: 1, ..rows }, SELECTED);
-        }
+        let style: fn(&Row, Column) -> Style = match state.offset + usize::from(place) == state.selected {
+            true => |_, _| SELECTED,
+            false if is_stale => |_, _| STALE,
+            false => style,
+        };
+        line(buffer, rows, place, &row_line(row, &columns, rows.width, style));
     }
     if state.rows.is_empty() {
         line(buffer, rows, 0, &Line::styled("no locks", QUIET));
@@ -143,23 +141,29 @@ fn title(state: &State, column: Column) -> String {
     format!("{}{mark}", column.title())
 }
 
-fn row_line<'r>(row: &Row, columns: &[(Column, usize)], is_stale: bool) -> Line<'r> {
+/// As wide as the screen, so that a style can be seen all over it.
+fn row_line<'r>(row: &Row, columns: &[(Column, usize)], screen: u16, style: fn(&Row, Column) -> Style) -> Line<'r> {
     let mut spans = Vec::new();
     for (column, width) in columns {
+        let style = style(row, *column);
         if !spans.is_empty() {
-            spans.push(Span::raw(" ".repeat(GAP)));
+            spans.push(Span::styled(" ".repeat(GAP), style.remove_modifier(Modifier::BOLD)));
         }
-        let style = if is_stale { STALE } else { style(row, *column) };
         spans.push(Span::styled(cell(&column.text(row), *column, *width), style));
     }
+    filled(spans, screen)
+}
+
+fn filled(mut spans: Vec<Span<'_>>, screen: u16) -> Line<'_> {
+    let used: usize = spans.iter().map(Span::width).sum();
+    let style = spans.last().map(|span| span.style).unwrap_or_default();
+    spans.push(Span::styled(" ".repeat(usize::from(screen).saturating_sub(used)), style));
     Line::from(spans)
 }
 
 fn style(row: &Row, column: Column) -> Style {
     match column {
         Column::Name => BOLD,
-        Column::Kind => KIND,
-        Column::Holder if row.is_taken => HOLDER,
         Column::Waiting if row.waiting.is_some_and(|waiting| waiting > 0) => WAITED_FOR,
         Column::Rate if row.rate == Some(0.0) => QUIET,
         _ => Style::new(),

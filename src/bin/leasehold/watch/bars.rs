@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::timeline::{Group, Span, Timeline};
+use super::timeline::{Span, Timeline};
 use crate::text::{padded, width};
 
 const MOST_ROWS: usize = 12;
@@ -11,7 +11,7 @@ const FEWEST_COLUMNS: usize = 20;
 
 /// Nothing on a terminal that is too narrow for it.
 pub(super) fn bars(timeline: &Timeline, columns: usize) -> String {
-    let mut shown: Vec<&Group> = timeline.groups.iter().collect();
+    let mut shown = timeline.shown_groups();
     shown.sort_by_key(|group| std::cmp::Reverse(group.total));
     shown.truncate(MOST_ROWS);
     let mut rows: Vec<(String, &[Span])> = shown.iter().map(|group| (group.who(), &group.spans[..])).collect();

@@ -57,7 +57,8 @@ pub(super) fn picture(title: &Title, timeline: &Timeline) -> String {
 
 /// In the order in which they had it first; those that had it for the shortest time are one.
 fn rows(timeline: &Timeline, finest: Duration) -> Vec<Row> {
-    let mut by_share: Vec<&Group> = timeline.groups.iter().collect();
+    let groups = timeline.shown_groups();
+    let mut by_share: Vec<&Group> = groups.iter().collect();
     by_share.sort_by_key(|group| std::cmp::Reverse(group.total));
     let own = if by_share.len() > MOST_ROWS { MOST_ROWS - 1 } else { by_share.len() };
     let least = by_share.split_off(own);
@@ -69,7 +70,7 @@ fn rows(timeline: &Timeline, finest: Duration) -> Vec<Row> {
         times: group.times,
         spans: joined_where_it_cannot_be_seen(&group.spans, finest),
     };
-    let mut rows: Vec<Row> = timeline.groups.iter().filter(is_own).enumerate().map(row).collect();
+    let mut rows: Vec<Row> = groups.iter().filter(is_own).enumerate().map(row).collect();
     if !least.is_empty() {
         let mut spans: Vec<Span> = least.iter().flat_map(|group| group.spans.iter().copied()).collect();
         spans.sort_unstable();
@@ -124,7 +125,8 @@ impl Picture<'_> {
              <defs><pattern id=\"gap\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
              <rect width=\"7\" height=\"7\" fill=\"#f3f4f6\"/><rect width=\"2\" height=\"7\" fill=\"#b9c0ca\"/></pattern></defs>\n\
              <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-             <text x=\"24\" y=\"36\" font-size=\"21\" font-weight=\"600\">{name}</text>\n\
+             <text x=\"24\" y=\"36\" font-size=\"21\" font-weight=\"600\">{name}\
+             <tspan class=\"n\" font-size=\"15\" font-weight=\"400\" dx=\"10\">who had the lock</tspan></text>\n\
              <text x=\"24\" y=\"60\" class=\"n\">{store}  ·  watched for {watched}, a look every {interval}</text>"
         ));
     }
@@ -227,7 +229,7 @@ impl Picture<'_> {
             "<path d=\"{line} V{bottom} Z\" fill=\"#5f6b7a\" fill-opacity=\"0.18\"/>\n\
              <path d=\"{line}\" fill=\"none\" stroke=\"#5f6b7a\" stroke-width=\"1.5\"/>\n\
              <text x=\"{0}\" y=\"{1:.1}\" class=\"e\">waiting</text>\n\
-             <text x=\"{2}\" y=\"{3:.1}\" class=\"e n\" font-size=\"12\">at most {most}</text>",
+             <text x=\"{2}\" y=\"{3:.1}\" class=\"e n\" font-size=\"12\">max {most}</text>",
             LEFT - 12.0,
             bottom - WAITS_HEIGHT / 2.0 + 8.0,
             WIDTH - 32.0,

@@ -15,8 +15,10 @@ pub(super) struct Summary {
     pub(super) watched: Duration,
     pub(super) free: Duration,
     pub(super) unknown: Duration,
-    /// Those that had it for longest first.
-    pub(super) holders: Vec<Share>,
+    /// Each client, those that had it for longest first.
+    pub(super) clients: Vec<Share>,
+    /// The same, with those of one label and host as one if there are many.
+    shown: Vec<Share>,
 }
 
 pub(super) struct Share {
@@ -39,9 +41,18 @@ impl Summary {
             times: group.times,
             part: part(group.total, timeline.end),
         };
-        let mut holders: Vec<Share> = timeline.groups.iter().map(share).collect();
-        holders.sort_by(|a, b| b.held.cmp(&a.held).then_with(|| a.client.cmp(&b.client)));
-        Self { watched: timeline.end, free: timeline.free, unknown: timeline.unknown_time(), holders }
+        let shares = |groups: &[Group]| {
+            let mut shares: Vec<Share> = groups.iter().map(share).collect();
+            shares.sort_by(|a, b| b.held.cmp(&a.held).then_with(|| a.client.cmp(&b.client)));
+            shares
+        };
+        Self {
+            watched: timeline.end,
+            free: timeline.free,
+            unknown: timeline.unknown_time(),
+            clients: shares(&timeline.groups),
+            shown: shares(&timeline.shown_groups()),
+        }
     }
 }
 
@@ -51,7 +62,7 @@ pub(super) fn part(time: Duration, whole: Duration) -> f64 {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = &self.holders[..self.holders.len().min(MOST_LINES)];
+        let shown = &self.shown[..self.shown.len().min(MOST_LINES)];
         let names = shown.iter().map(|share| width(&share.who)).max().unwrap_or_default().clamp(8, WIDEST);
         writeln!(f, "\nwatched for {}", time(self.watched))?;
         let mut line = |name: &str, held: Duration, rest: &str| {
@@ -62,7 +73,7 @@ impl fmt::Display for Summary {
             let times = if *times == 1 { "  once".to_owned() } else { format!("  {times} times") };
             line(who, *held, &times)?;
         }
-        let rest = &self.holders[shown.len()..];
+        let rest = &self.shown[shown.len()..];
         if !rest.is_empty() {
             line(&format!("{} more", rest.len()), rest.iter().map(|share| share.held).sum(), "")?;
         }

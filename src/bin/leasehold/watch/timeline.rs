@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use super::standing::{Holder, Standing, who};
+use crate::text::visible;
 use crate::views::OwnerView;
 
 /// Clients beyond so many are one.
 const MOST_GROUPS: usize = 1_000;
+const OTHERS: &str = "of others";
+const MOST_SINGLE: usize = 12;
 /// More spans than that are drawn as one where no eye could tell them apart.
 const MOST_SPANS: usize = 20_000;
 const FINEST: u32 = 4_000;
@@ -65,10 +68,12 @@ pub(super) enum What {
 }
 
 /// A client, with all that it had the lock.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Group {
     pub(super) client: String,
     pub(super) owner: Option<OwnerView>,
+    /// Others of the same label and host that are shown with it.
+    pub(super) more: usize,
     pub(super) total: Duration,
     pub(super) times: u64,
     pub(super) spans: Vec<Span>,
@@ -169,6 +174,22 @@ impl Timeline {
             self.groups[open.group].spans.push((open.span_from, at));
         }
         self.end = at;
+    }
+
+    /// A few clients are each on its own; of many, those of the same label and host are one, such as
+    /// a job that is started again and again.
+    pub(super) fn shown_groups(&self) -> Vec<Group> {
+        if self.groups.len() <= MOST_SINGLE {
+            return self.groups.clone();
+        }
+        let mut shown: Vec<Group> = Vec::new();
+        for group in &self.groups {
+            match shown.iter_mut().find(|one| one.is_as(group)) {
+                Some(one) => one.take_in(group),
+                None => shown.push(group.clone()),
+            }
+        }
+        shown
     }
 
     pub(super) fn unknown_time(&self) -> Duration {
@@ -293,9 +314,12 @@ impl Timeline {
         let client = holder.client();
         let known = self.groups.iter().position(|group| group.client == client);
         let place = known.unwrap_or_else(|| {
-            if self.groups.len() < MOST_GROUPS {
-                self.groups.push(Group { client: client.to_owned(), ..Group::default() });
-            }
+            let client = match self.groups.len() {
+                ..MOST_GROUPS => client,
+                MOST_GROUPS => OTHERS,
+                full => return full - 1,
+            };
+            self.groups.push(Group { client: client.to_owned(), ..Group::default() });
             self.groups.len() - 1
         });
         let group = &mut self.groups[place];
@@ -334,7 +358,26 @@ impl Timeline {
 
 impl Group {
     pub(super) fn who(&self) -> String {
-        who(&self.client, self.owner.as_ref())
+        match &self.owner {
+            Some(OwnerView { label, host, .. }) if self.more > 0 => {
+                visible(&format!("{label} ({} processes on {host})", self.more + 1))
+            }
+            owner => who(&self.client, owner.as_ref()),
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        let of = |group: &Self| group.owner.as_ref().map(|owner| (owner.label.clone(), owner.host.clone()));
+        self.client == other.client || of(self).is_some_and(|own| Some(own) == of(other))
+    }
+
+    fn take_in(&mut self, other: &Self) {
+        self.more += 1;
+        self.times += other.times;
+        self.spans.extend_from_slice(&other.spans);
+        self.spans.sort_unstable();
+        // Two of them may have had it at the same time.
+        self.total = joined(&self.spans, Duration::ZERO).iter().map(|(from, to)| *to - *from).sum();
     }
 }
 

@@ -142,7 +142,7 @@ impl From<&Summary> for SummaryView {
             watched_ms: millis(summary.watched),
             free_ms: millis(summary.free),
             unknown_ms: millis(summary.unknown),
-            holders: summary.holders.iter().map(view).collect(),
+            holders: summary.clients.iter().map(view).collect(),
         }
     }
 }
