@@ -11,6 +11,9 @@ mod program;
 #[path = "../it/rig/mod.rs"]
 mod rig;
 mod run;
+mod screen;
 mod secrets;
 mod signals;
 mod terminal;
+mod top;
+mod watch;

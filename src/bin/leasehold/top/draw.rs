@@ -195,3 +195,172 @@ fn key_help(state: &State) -> Line<'static> {
     }
     Line::from(spans)
 }
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::args::{Sort, TopArgs};
+    use super::super::row::Key;
+    use super::super::state::{Input, Todo};
+    use super::*;
+
+    const NOW: Duration = Duration::from_millis(300);
+
+    fn row(name: &str) -> Row {
+        Row {
+            key: Key::new(name),
+            name: name.to_owned(),
+            kind: "mutex",
+            holder: "billing-7 (pid 4711 on host-a)".to_owned(),
+            held: Some(Duration::from_secs(12)),
+            left: Some(Duration::from_secs(21)),
+            waiting: Some(3),
+            rate: Some(0.25),
+            permits: String::new(),
+            masters: String::new(),
+            is_taken: true,
+            detail: format!("\"{name}\" mutex held by billing-7"),
+        }
+    }
+
+    fn state(rows: Vec<Row>) -> State {
+        let args = TopArgs { pattern: "*".to_owned(), interval: Duration::from_secs(1), sort: Sort::Name, json: false };
+        let mut state = State::new("redis://host/".to_owned(), &args);
+        state.set_rows(rows);
+        state
+    }
+
+    fn many(count: usize) -> State {
+        state((0..count).map(|n| row(&format!("job-{n:03}"))).collect())
+    }
+
+    fn screen(state: &mut State, width: u16, height: u16, now: Duration) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, state, now)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>().trim_end().to_owned();
+        (0..height).map(line).collect()
+    }
+
+    #[test]
+    fn any_size_can_be_drawn() {
+        let mut wide = row("東京:集計");
+        wide.permits = "3/5".to_owned();
+        wide.masters = "3/3".to_owned();
+        for rows in [vec![], vec![wide.clone()], (0..40).map(|n| row(&format!("job-{n}"))).chain([wide]).collect()] {
+            let mut state = state(rows);
+            for width in (1..=12).chain([20, 37, 80, 81, 200]) {
+                for height in (1..=12).chain([24]) {
+                    for trouble in [None, Some("no route to host".to_owned())] {
+                        state.trouble = trouble;
+                        screen(&mut state, width, height, NOW);
+                        state.press(&Input::End);
+                        screen(&mut state, width, height, NOW);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_columns_line_up() {
+        let mut rows = vec![row("report"), row("東京:集計"), row(&"long".repeat(30))];
+        rows[1].permits = "3/5".to_owned();
+        let mut state = state(rows);
+        let shown = screen(&mut state, 120, 12, NOW);
+        assert_eq!(shown[0], " leasehold top  redis://host/");
+        assert_eq!(shown[1], "3 locks, 3 held, 9 waiting   looked just now, in 0 ms");
+        let column = |line: &String, part: &str| {
+            let place = line.find(part).unwrap_or_else(|| panic!("no {part:?} in {line:?}"));
+            width(&line[..place]) + width(part)
+        };
+        // The buffer has an empty cell behind a wide character.
+        let end = column(&shown[3], "WAIT");
+        for line in &shown[4..6] {
+            assert_eq!(column(line, " 3 ") - 1, end, "{line:?}");
+        }
+        assert!(shown[4].contains("…  mutex      billing-7 (pid 4711 on host-a)   12.0 s   21.0 s      3     0.25"));
+    }
+
+    #[test]
+    fn a_narrow_screen_loses_columns_from_the_right() {
+        let mut state = many(3);
+        for (columns, last) in [(100, "RATE/s"), (68, "WAIT"), (61, "LEFT"), (54, "HELD"), (45, "HOLDER"), (30, "KIND")]
+        {
+            let titles = &screen(&mut state, columns, 20, NOW)[3];
+            assert!(titles.ends_with(last), "{columns}: {titles:?}");
+        }
+        assert_eq!(screen(&mut state, 8, 20, NOW)[4], "job-000");
+        assert_eq!(screen(&mut state, 5, 20, NOW)[4], "job-…");
+    }
+
+    #[test]
+    fn it_scrolls_to_what_is_selected_and_keeps_it() {
+        let mut state = many(100);
+        let shown = |state: &mut State| screen(state, 100, 20, NOW)[4].clone();
+        assert!(shown(&mut state).starts_with("job-000"));
+        state.press(&Input::PageDown);
+        state.press(&Input::PageDown);
+        assert!(shown(&mut state).starts_with("job-014"), "{}", shown(&mut state));
+        state.press(&Input::End);
+        assert!(shown(&mut state).starts_with("job-087"), "{}", shown(&mut state));
+        // Others go and come: it is still the same lock.
+        state.set_rows((50..120).map(|n| row(&format!("job-{n:03}"))).collect());
+        assert!(screen(&mut state, 100, 20, NOW)[18].starts_with("\"job-099\" mutex"));
+        state.set_rows(vec![row("job-000")]);
+        assert!(shown(&mut state).starts_with("job-000"));
+        state.press(&Input::Home);
+        state.press(&Input::Up);
+        assert_eq!(state.selected, 0);
+    }
+
+    #[test]
+    fn it_is_sorted_by_what_is_known() {
+        let mut rows: Vec<Row> = ["a", "b", "c"].map(row).into();
+        rows[0].held = None;
+        rows[2].held = Some(Duration::from_secs(99));
+        let mut state = state(rows);
+        let names = |state: &State| state.rows.iter().map(|row| row.name.clone()).collect::<String>();
+        assert_eq!(names(&state), "abc");
+        state.press(&Input::Text('r'));
+        assert_eq!(names(&state), "cba");
+        state.press(&Input::Text('r'));
+        state.press(&Input::Text('s'));
+        assert_eq!(names(&state), "cba", "the longest first");
+        state.press(&Input::Text('r'));
+        assert_eq!(names(&state), "bca", "the unknown is last all the same");
+        assert!(screen(&mut state, 100, 20, NOW)[3].contains("HELD▴"));
+    }
+
+    #[test]
+    fn trouble_is_said_and_what_was_seen_stays() {
+        let mut state = many(3);
+        state.trouble = Some("127.0.0.1:6379: refused".to_owned());
+        let shown = screen(&mut state, 100, 20, Duration::from_secs(5));
+        assert_eq!(shown[2], "the store cannot be asked; this is 5.0 s old: 127.0.0.1:6379: refused");
+        assert!(shown[5].starts_with("job-000"));
+        state.set_rows(vec![row("job-000")]);
+        let shown = screen(&mut state, 100, 20, Duration::from_secs(5));
+        assert_eq!(shown[2], "the store has not answered for 5.0 s");
+        state.press(&Input::Text(' '));
+        let shown = screen(&mut state, 100, 20, Duration::from_secs(5));
+        assert!(shown[0].contains("PAUSED") && shown[2].is_empty(), "{shown:?}");
+    }
+
+    #[test]
+    fn a_filter_is_typed_and_a_q_in_it_does_not_quit() {
+        let mut state = state(["queue", "report", "quota"].map(row).into());
+        for input in ['/', 'q', 'u', 'o'] {
+            assert_eq!(state.press(&Input::Text(input)), Todo::Draw);
+        }
+        assert!(screen(&mut state, 100, 20, NOW)[19].starts_with("names with: quo"));
+        assert_eq!(state.rows.len(), 1);
+        state.press(&Input::Enter);
+        assert!(screen(&mut state, 100, 20, NOW)[1].starts_with("1 with \"quo\" of 3 locks"));
+        state.press(&Input::Text('/'));
+        state.press(&Input::Escape);
+        assert_eq!((state.rows.len(), state.press(&Input::Escape)), (3, Todo::Quit));
+    }
+}

@@ -111,12 +111,18 @@ pub(super) fn columns(state: &State, screen: usize) -> Vec<(Column, usize)> {
     while columns.len() > 1 && total(&columns) > screen {
         columns.pop();
     }
-    let mut spare = screen.saturating_sub(total(&columns));
-    // A name is what a row is looked for by.
-    for (column, width) in columns.iter_mut().filter(|(column, _)| matches!(column, Column::Name | Column::Holder)) {
-        let more = longest(state, *column).saturating_sub(*width).min(spare);
-        *width += more;
-        spare -= more;
+    let spare = screen.saturating_sub(total(&columns));
+    let wants = |column| longest(state, column).saturating_sub(Column::least_width(column));
+    let (name, holder) = (wants(Column::Name), wants(Column::Holder));
+    // A name is what a row is looked for by, but a long one does not take all.
+    let name = name.min((spare / 2).max(spare.saturating_sub(holder)));
+    let holder = holder.min(spare - name);
+    for (column, width) in &mut columns {
+        match column {
+            Column::Name => *width += name,
+            Column::Holder => *width += holder,
+            _ => {}
+        }
     }
     if let [(_, only)] = &mut columns[..] {
         *only = (*only).min(screen);

@@ -329,3 +329,60 @@ fn escape(text: &str) -> String {
     }
     escaped
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::standing::{Holder, Standing};
+    use super::*;
+    use crate::views::OwnerView;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn of(holders: u64, label: &str) -> String {
+        let mut line = Timeline::new(MS(100));
+        for n in 0..holders {
+            let owner = OwnerView { label: format!("{label}{n}"), pid: 7, host: "h".to_owned() };
+            let one = Holder { id: format!("c{n}:1"), owner: Some(owner), held_for: None };
+            line.see(MS(n * 200), &Standing { holders: vec![one], waiting: Some(n), ..Standing::default() });
+        }
+        line.finish(MS(holders * 200));
+        let title = Title { name: "a<b>&\"c'".to_owned(), store: "redis://h/?a=1&b".to_owned(), interval: MS(100) };
+        picture(&title, &line)
+    }
+
+    #[test]
+    fn no_text_is_taken_for_xml() {
+        let svg = of(2, "<script>\"&'");
+        assert!(!svg.contains("<script") && svg.contains("&lt;script&gt;&quot;&amp;&#39;0 (pid 7 on h)"), "{svg}");
+        assert!(svg.contains("a&lt;b&gt;&amp;&quot;c&#39;") && svg.contains("redis://h/?a=1&amp;b"));
+        assert_eq!(escape("\u{ffff}x"), "\u{fffd}x");
+    }
+
+    #[test]
+    fn more_than_thirty_holders_share_the_last_row() {
+        let rows = |svg: &str| svg.matches("<g fill=").count();
+        assert_eq!((rows(&of(0, "a")), rows(&of(1, "a")), rows(&of(30, "a")), rows(&of(45, "a"))), (0, 1, 30, 30));
+        assert!(of(45, "a").contains(">16 others<") && !of(30, "a").contains("others"));
+        assert!(of(0, "a").contains("nobody had it"));
+    }
+
+    #[test]
+    fn ticks_are_as_people_count() {
+        for (end, expected, last) in [
+            (500, "50 ms", "500 ms"),
+            (4_000, "0.5 s", "4.0 s"),
+            (16_000, "2 s", "16 s"),
+            (600_000, "1 min", "10 min"),
+            (86_400_000, "6 h", "24 h"),
+            (20 * 86_400_000, "72 h", "432 h"),
+        ] {
+            let (step, unit) = step(MS(end));
+            let steps = end / u64::try_from(step.as_millis()).unwrap();
+            assert!(steps <= 10, "{end}");
+            assert_eq!(
+                (tick(step, step, unit).as_str(), tick(step * u32::try_from(steps).unwrap(), step, unit).as_str()),
+                (expected, last)
+            );
+        }
+    }
+}

@@ -420,3 +420,134 @@ pub(super) fn most_of(steps: &[(Duration, u64)], finest: Duration) -> Vec<(Durat
     }
     most
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn holder(id: &str) -> Holder {
+        Holder { id: id.to_owned(), owner: None, held_for: None }
+    }
+
+    fn standing(ids: &[&str]) -> Standing {
+        Standing { holders: ids.iter().map(|id| holder(id)).collect(), ..Standing::default() }
+    }
+
+    fn new() -> Timeline {
+        Timeline::new(MS(100))
+    }
+
+    fn see(timeline: &mut Timeline, at: u64, ids: &[&str]) -> Vec<What> {
+        timeline.see(MS(at), &standing(ids)).into_iter().map(|event| event.what).collect()
+    }
+
+    fn taken(id: &str) -> What {
+        What::Taken { by: holder(id), token: None }
+    }
+
+    #[test]
+    fn a_lock_is_taken_handed_over_and_freed() {
+        let mut line = new();
+        assert_eq!(see(&mut line, 0, &[]), [What::Free { holder: None, after: None }]);
+        assert_eq!(see(&mut line, 100, &["a:1"]), [taken("a:1")]);
+        assert_eq!(see(&mut line, 200, &["a:1"]), []);
+        let (from, to) = (holder("a:1"), holder("b:1"));
+        assert_eq!(see(&mut line, 300, &["b:1"]), [What::HandedOver { from, to, after: MS(200), token: None }]);
+        assert_eq!(see(&mut line, 700, &[]), [What::Free { holder: Some(holder("b:1")), after: Some(MS(400)) }]);
+        line.finish(MS(1_000));
+        assert_eq!((line.free, line.unknown_time()), (MS(400), MS(0)));
+        let spans: Vec<_> =
+            line.groups.iter().map(|group| (group.client.as_str(), group.total, &group.spans[..])).collect();
+        assert_eq!(spans, [("a", MS(200), &[(MS(100), MS(300))][..]), ("b", MS(400), &[(MS(300), MS(700))][..])]);
+    }
+
+    #[test]
+    fn readers_come_and_go() {
+        let mut line = new();
+        assert_eq!(see(&mut line, 0, &["a:1"]), [What::Held { by: holder("a:1") }]);
+        assert_eq!(see(&mut line, 100, &["a:1", "b:1", "b:2"]), [taken("b:1"), taken("b:2")]);
+        assert_eq!(
+            see(&mut line, 200, &["b:2"]),
+            [What::Left { who: holder("a:1"), after: MS(200) }, What::Left { who: holder("b:1"), after: MS(100) }]
+        );
+        line.finish(MS(300));
+        assert_eq!(line.groups[1].total, MS(200), "its two holds are not counted twice");
+        assert_eq!(line.free, MS(0));
+    }
+
+    #[test]
+    fn what_was_while_nobody_could_ask_is_unknown() {
+        let mut line = new();
+        see(&mut line, 0, &["a:1"]);
+        see(&mut line, 100, &["a:1"]);
+        assert_eq!(line.cut_off(MS(200), "down").len(), 1);
+        assert_eq!(line.cut_off(MS(300), "down").len(), 0, "said once");
+        assert_eq!(see(&mut line, 400, &["a:1"]), [What::Back { after: MS(300) }, What::Held { by: holder("a:1") }]);
+        // An answer that took long, and another holder behind it.
+        let news = see(&mut line, 5_000, &["b:1"]);
+        assert!(matches!(news[..], [What::Back { .. }, What::HandedOver { .. }]), "{news:?}");
+        line.finish(MS(5_100));
+        assert_eq!(line.unknown, [(MS(100), MS(400)), (MS(400), MS(5_000))]);
+        assert_eq!((line.groups[0].total, line.groups[1].total, line.free), (MS(100), MS(100), MS(0)));
+    }
+
+    #[test]
+    fn a_holder_that_takes_it_again_and_one_that_says_its_name() {
+        let owner = OwnerView { label: "billing".to_owned(), pid: 7, host: "h".to_owned() };
+        let mut line = new();
+        let mut now = Standing { token: Some(5), ..standing(&["a:1"]) };
+        line.see(MS(0), &now);
+        now.holders[0].owner = Some(owner.clone());
+        let named = What::Named { holder: now.holders[0].clone() };
+        assert_eq!(line.see(MS(100), &now)[0].what, named);
+        now.token = Some(6);
+        let again = What::TakenAgain { by: now.holders[0].clone(), token: Some(6) };
+        assert_eq!(line.see(MS(200), &now)[0].what, again);
+        line.finish(MS(200));
+        assert_eq!((line.groups[0].times, line.groups[0].who()), (2, "billing (pid 7 on h)".to_owned()));
+    }
+
+    #[test]
+    fn who_waits_is_told_when_it_changes() {
+        let mut line = new();
+        let waiting = |waiting| Standing { waiting, ..standing(&["a:1"]) };
+        let mut see = |at, count| line.see(MS(at), &waiting(count)).pop().map(|event| event.what);
+        assert_eq!(see(0, Some(2)), Some(What::Waiting(2)));
+        assert_eq!(see(100, Some(2)), None);
+        assert_eq!(see(200, None), Some(What::Waiting(0)));
+        assert_eq!(see(300, Some(0)), None);
+        assert_eq!(line.waits, [(MS(0), 2), (MS(200), 0), (MS(300), 0)]);
+    }
+
+    #[test]
+    fn many_processes_of_one_label_are_one_row() {
+        let mut line = new();
+        for n in 0..40_u64 {
+            let owner = OwnerView { label: format!("job-{}", n % 2), pid: 7, host: "h".to_owned() };
+            let one = Holder { owner: Some(owner), ..holder(&format!("c{n}:1")) };
+            line.see(MS(n * 100), &Standing { holders: vec![one], ..Standing::default() });
+        }
+        line.finish(MS(4_000));
+        let shown: Vec<_> = line.shown_groups().iter().map(|group| (group.who(), group.total, group.times)).collect();
+        let job = |n| (format!("job-{n} (20 processes on h)"), MS(2_000), 20);
+        assert_eq!(shown, [job(0), job(1)]);
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let mut line = new();
+        for n in 0..45_000_u64 {
+            let ids: [&str; 1] = if n % 2 == 0 { ["a:1"] } else { ["b:1"] };
+            line.see(MS(n * 100), &Standing { waiting: Some(n % 3), ..standing(&ids) });
+        }
+        assert!(line.groups.iter().all(|group| group.spans.len() <= MOST_SPANS && group.spans.len() > 1));
+        assert!(line.waits.len() <= MOST_SPANS);
+        assert_eq!(line.groups[0].total, MS(2_250_000), "sums stay exact");
+        for n in 0..2_000 {
+            see(&mut line, 4_500_000 + n, &[&format!("c{n}:1")]);
+        }
+        assert_eq!(line.groups.len(), MOST_GROUPS + 1);
+    }
+}
