@@ -69,10 +69,12 @@ fn a_full_screen_is_scrolled_sorted_and_filtered() {
     let client = server.builder().owner("billing-7").build().unwrap();
     let held: Vec<_> = (0..40).map(|n| client.mutex(&format!("job-{n:02}")).lock_owned().unwrap()).collect();
     let mut top = Top::start(&server.url(), 24, 100, "");
-    let lines = top.wait_for_text("40 locks, 40 held, 0 waiting");
+    let lines = top.wait_for_text("1-17 of 40");
+    assert!(lines[1].starts_with("40 locks, 40 held, 0 waiting"), "{lines:?}");
     assert!(lines[0].starts_with(" leasehold top  redis"), "{lines:?}");
     assert!(lines[3].starts_with("NAME▾") && lines[3].ends_with("RATE/s"), "{lines:?}");
-    let lines = top.wait_for_text("billing-7 (pid ");
+    let all_drawn = |lines: &[String]| lines[4..21].iter().all(|line| line.contains("billing-7 (pid "));
+    let lines = top.wait_for("the owner is known", all_drawn);
     for (n, line) in lines[4..21].iter().enumerate() {
         assert!(line.starts_with(&format!("job-{n:02} ")) && line.contains("mutex"), "{lines:?}");
     }

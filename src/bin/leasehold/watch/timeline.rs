@@ -136,7 +136,11 @@ impl Timeline {
         if was_out {
             news.push(What::Back { after: since_last });
         }
-        self.see_holders(at, now, is_first, since_last, &mut news);
+        // The first answer is taken for what was so since the start, a moment before.
+        let begin = if is_first && at <= self.longest_pause { Duration::ZERO } else { at };
+        self.see_holders(begin, now, is_first, since_last, &mut news);
+        (self.last, self.is_cut_off) = (Some(begin), false);
+        self.pass_to(at);
         if was_out || is_first {
             self.still_there(now, &mut news);
         }
@@ -148,13 +152,13 @@ impl Timeline {
             if waiting != self.waiting.unwrap_or(0) {
                 news.push(What::Waiting(waiting));
             }
-            self.waits.push((at, waiting));
+            self.waits.push((begin, waiting));
         }
         if let Some(number) = now.number.filter(|number| self.number != Some(*number)) {
             news.push(What::Number(number));
         }
         (self.waiting, self.number, self.token) = (now.waiting, now.number, now.token);
-        (self.last, self.is_cut_off, self.end) = (Some(at), false, at);
+        (self.last, self.end) = (Some(at), at);
         self.thin_out();
         let holders = self.open.len();
         news.into_iter().map(|what| Event { at, what, holders }).collect()
