@@ -79,9 +79,9 @@ pub(crate) fn time(time: Duration) -> String {
     let seconds = time.as_secs();
     match millis {
         0..1_000 => format!("{millis} ms"),
-        ..60_000 => format!("{}.{} s", seconds, millis % 1_000 / 100),
-        ..3_600_000 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        ..86_400_000 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+        1_000..60_000 => format!("{}.{} s", seconds, millis % 1_000 / 100),
+        60_000..3_600_000 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600_000..86_400_000 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
     }
 }

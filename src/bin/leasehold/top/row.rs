@@ -77,12 +77,13 @@ fn kind(primitive: Primitive) -> &'static str {
 }
 
 fn name_of(holder: &LockHolder, more: usize) -> String {
-    let name = match holder.owner() {
-        Some(owner) => visible(&owner.to_string()),
-        None if holder.id().ends_with(":kept") => "nobody (min_hold)".to_owned(),
-        None => short_id(holder.id()),
-    };
-    if more == 0 { name } else { format!("{name} +{more}") }
+    // Before what a narrow column cuts off.
+    let more = if more == 0 { String::new() } else { format!(" +{more}") };
+    match holder.owner() {
+        Some(owner) => visible(&format!("{}{more} (pid {} on {})", owner.label(), owner.pid(), owner.host())),
+        None if holder.id().ends_with(":kept") => format!("nobody (min_hold){more}"),
+        None => short_id(holder.id()) + &more,
+    }
 }
 
 fn permits(lock: &LockSummary) -> String {

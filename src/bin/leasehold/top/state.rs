@@ -148,7 +148,7 @@ impl State {
     fn type_filter(&mut self, input: &Input) {
         match input {
             Input::Text(c) if self.filter.chars().count() < LONGEST_FILTER => {
-                self.filter.extend(visible(&c.to_string()).chars())
+                self.filter.push_str(&visible(&c.to_string()));
             }
             Input::Backspace => drop(self.filter.pop()),
             Input::Enter => self.is_typing = false,

@@ -292,9 +292,9 @@ fn step(end: Duration) -> (Duration, &'static str) {
     let days = Duration::from_secs(86_400) * u32::try_from(end.as_secs() / 864_000 + 1).unwrap_or(u32::MAX);
     let step = STEPS_MS.iter().find(fits).map_or(days, |step| Duration::from_millis(*step));
     let unit = match step.as_millis() {
-        ..1_000 if end < Duration::from_secs(1) => "ms",
-        ..60_000 => "s",
-        ..3_600_000 => "min",
+        0..1_000 if end < Duration::from_secs(1) => "ms",
+        0..60_000 => "s",
+        60_000..3_600_000 => "min",
         _ => "h",
     };
     (step, unit)

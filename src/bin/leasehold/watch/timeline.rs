@@ -417,10 +417,10 @@ pub(super) fn most_of(steps: &[(Duration, u64)], finest: Duration) -> Vec<(Durat
         last = *height;
     }
     // What it is in the end must not be hidden by a peak.
-    if let (Some((_, shown)), Some((at, _))) = (most.last(), steps.last()) {
-        if *shown != last {
-            most.push((*at, last));
-        }
+    if let (Some((_, shown)), Some((at, _))) = (most.last(), steps.last())
+        && *shown != last
+    {
+        most.push((*at, last));
     }
     most
 }
