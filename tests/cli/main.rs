@@ -15,8 +15,11 @@ mod program;
 #[path = "../it/rig/mod.rs"]
 mod rig;
 mod run;
+mod screen;
 mod secrets;
 mod signals;
 mod stores;
 mod terminal;
+mod top;
 mod unlock;
+mod watch;

@@ -11,7 +11,7 @@ use crate::program::path;
 use crate::rig::{CAP, PROMPT, Server, ms, wait_until};
 
 /// A session at a terminal of its own.
-struct Session {
+pub(crate) struct Session {
     process: Child,
     keys: ChildStdin,
     shown: Receiver<String>,
@@ -21,12 +21,16 @@ struct Session {
 impl Session {
     /// Runs a line in a shell; `$LEASEHOLD` is the command.
     fn start(server: &Server, shell: &str, line: &str) -> Self {
+        Self::start_at(&server.url(), shell, line)
+    }
+
+    pub(crate) fn start_at(url: &str, shell: &str, line: &str) -> Self {
         let mut command = Command::new("script");
         command
             .args(["-qefc", &format!("exec {shell} \"$LINE\""), "/dev/null"])
             .env("LINE", line)
             .env("SHELL", "/bin/sh");
-        command.env("LEASEHOLD", path()).env("LEASEHOLD_URL", server.url());
+        command.env("LEASEHOLD", path()).env("LEASEHOLD_URL", url);
         let mut process =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("util-linux is installed");
         let (keys, mut out) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
@@ -41,7 +45,7 @@ impl Session {
     }
 
     #[track_caller]
-    fn expect(&mut self, text: &str) {
+    pub(crate) fn expect(&mut self, text: &str) {
         while !self.seen.contains(text) {
             match self.shown.recv_timeout(CAP) {
                 Ok(more) => self.seen += &more,
@@ -51,14 +55,20 @@ impl Session {
         self.seen = self.seen.split_once(text).unwrap().1.to_owned();
     }
 
-    fn press(&mut self, keys: &str) {
+    /// All that was shown since it was looked at last, which stays to be looked at.
+    pub(crate) fn so_far(&mut self) -> &str {
+        self.seen.extend(self.shown.try_iter());
+        &self.seen
+    }
+
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();
     }
 
     /// The status, and what was shown since it was looked at last.
     #[track_caller]
-    fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         wait_until("the session has ended", || self.process.try_wait().unwrap().is_some());
         while let Ok(more) = self.shown.recv_timeout(PROMPT) {
             self.seen += &more;

@@ -9,7 +9,9 @@ use crate::ls::LsArgs;
 use crate::run::RunArgs;
 use crate::show::ShowArgs;
 use crate::store::StoreArgs;
+use crate::top::TopArgs;
 use crate::unlock::UnlockArgs;
+use crate::watch::WatchArgs;
 
 const ENVIRONMENT_AND_STATUSES: &str = "\
 Environment:
@@ -49,6 +51,8 @@ pub(crate) enum Subcommand {
     Unlock(UnlockArgs),
     Doctor(DoctorArgs),
     Bench(BenchArgs),
+    Top(TopArgs),
+    Watch(WatchArgs),
     Completions(CompletionsArgs),
     /// Print the JSON Schema of what --json prints
     Schema,

@@ -1,11 +1,14 @@
 //! `leasehold ls`: what stands in the store.
 
+use std::time::Duration;
+
 use leasehold::{LockSummary, Primitive};
 
 use crate::failure::{Failure, say};
+use crate::holders::who;
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
-use crate::text::{plain, rough_or_dash, table, who};
+use crate::text::{padded, time, visible, width};
 use crate::views::LockView;
 
 const DETAILS: &str = "\
@@ -39,7 +42,7 @@ pub(crate) fn ls(store: &StoreArgs, args: &LsArgs) -> Result<u8, Failure> {
         let views: Vec<LockView> = locks.iter().map(LockView::from).collect();
         let _ = write_json(&views)?;
     } else if locks.is_empty() {
-        say(format_args!("no locks match {}", plain(&args.pattern)));
+        say(format_args!("no locks match {}", visible(&args.pattern)));
     } else {
         let rows: Vec<Vec<String>> = locks.iter().map(row).collect();
         let _ = write_out(table(&["NAME", "KIND", "HELD BY", "FOR", "LEFT", "WAITING"], &rows).as_bytes())?;
@@ -49,11 +52,11 @@ pub(crate) fn ls(store: &StoreArgs, args: &LsArgs) -> Result<u8, Failure> {
 
 fn row(lock: &LockSummary) -> Vec<String> {
     vec![
-        plain(lock.name()),
+        visible(lock.name()),
         lock.primitive().to_string(),
         held_by(lock),
-        rough_or_dash(lock.holders().iter().filter_map(|holder| holder.held_for()).max()),
-        rough_or_dash(lock.remaining()),
+        time_or_dash(lock.holders().iter().filter_map(|holder| holder.held_for()).max()),
+        time_or_dash(lock.remaining()),
         waiting(lock),
     ]
 }
@@ -77,5 +80,42 @@ fn waiting(lock: &LockSummary) -> String {
         None => "-".to_owned(),
         Some(1..) if lock.primitive() == Primitive::Read => "w".to_owned(),
         Some(waiting) => waiting.to_string(),
+    }
+}
+
+fn time_or_dash(known: Option<Duration>) -> String {
+    known.map_or_else(|| "-".to_owned(), time)
+}
+
+/// Rows with the columns below each other. The last column is not padded.
+fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let widths: Vec<usize> = (0..header.len())
+        .map(|column| rows.iter().map(|row| width(&row[column])).chain([width(header[column])]).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = String::new();
+        for (cell, wide) in cells.zip(&widths) {
+            line.push_str(cell);
+            line.push_str(&padded("", wide - width(cell) + 2));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    };
+    line(&mut header.iter().copied());
+    for row in rows {
+        line(&mut row.iter().map(String::as_str));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let rows = [vec!["名".to_owned(), "x".to_owned()], vec!["abcdef".to_owned(), String::new()]];
+        assert_eq!(table(&["A", "B"], &rows), "A       B\n名      x\nabcdef\n");
     }
 }

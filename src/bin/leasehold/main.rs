@@ -11,6 +11,8 @@ mod completions;
 mod doctor;
 mod duration;
 mod failure;
+mod holders;
+mod looks;
 mod ls;
 mod man;
 mod output;
@@ -18,10 +20,13 @@ mod refusal;
 mod run;
 mod schema;
 mod show;
+mod shown_url;
 mod store;
 mod text;
+mod top;
 mod unlock;
 mod views;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -60,6 +65,8 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Subcommand::Schema => schema::print(),
         Subcommand::Doctor(args) => doctor::run(&cli.store, args),
         Subcommand::Bench(args) => bench::run(&cli.store, args),
+        Subcommand::Top(args) => top::top(&cli.store, args),
+        Subcommand::Watch(args) => watch::watch(&cli.store, args),
         Subcommand::Completions(args) => completions::print(args, &mut Cli::command()),
         Subcommand::Man => man::print(Cli::command()),
     }

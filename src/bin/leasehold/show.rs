@@ -3,9 +3,10 @@
 use leasehold::{LockHolder, LockReport, LockSummary, Primitive};
 
 use crate::failure::Failure;
+use crate::holders::{is_kept, who, who_or_id};
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
-use crate::text::{is_kept, plain, rough, who, who_or_id};
+use crate::text::{time, visible};
 use crate::views::ReportView;
 
 const DETAILS: &str = "\
@@ -35,14 +36,14 @@ pub(crate) fn show(store: &StoreArgs, args: &ShowArgs) -> Result<u8, Failure> {
         let view = report.as_ref().map_or_else(|| ReportView::free(&args.name), ReportView::from);
         let _ = write_json(&view)?;
     } else {
-        let text = report.as_ref().map_or_else(|| format!("{}: free\n", plain(&args.name)), text_of);
+        let text = report.as_ref().map_or_else(|| format!("{}: free\n", visible(&args.name)), text_of);
         let _ = write_out(text.as_bytes())?;
     }
     Ok(0)
 }
 
 fn text_of(report: &LockReport) -> String {
-    let mut lines = vec![plain(report.name())];
+    let mut lines = vec![visible(report.name())];
     let mut add = |what: &str, text: String| lines.push(format!("  {what:<9}{text}"));
     if let Some(number) = report.number() {
         add("number", format!("{number} (of a latch or a semaphore, which nothing here shows)"));
@@ -70,7 +71,7 @@ fn text_of(report: &LockReport) -> String {
     for (place, waiter) in report.queue().iter().enumerate() {
         let ends = match waiter.remaining() {
             Some(left) if left.is_zero() => ", given up: it was silent for too long".to_owned(),
-            Some(left) => format!(", its place ends in {} unless it asks again", rough(left)),
+            Some(left) => format!(", its place ends in {} unless it asks again", time(left)),
             None => String::new(),
         };
         add("queue", format!("{}. {}{ends}", place + 1, who_or_id(waiter.owner(), waiter.id())));
@@ -101,13 +102,13 @@ pub(crate) fn describe(holder: &LockHolder) -> String {
         text.push_str(&format!(" x{}", holder.hold_count()));
     }
     if let Some(held_for) = holder.held_for() {
-        text.push_str(&format!(" for {}", rough(held_for)));
+        text.push_str(&format!(" for {}", time(held_for)));
     }
     if let Some(left) = holder.remaining() {
-        text.push_str(&format!(", its lease ends in {}", rough(left)));
+        text.push_str(&format!(", its lease ends in {}", time(left)));
     }
     if holder.owner().is_some() && !is_kept(holder) {
-        text.push_str(&format!(", id {}", plain(holder.id())));
+        text.push_str(&format!(", id {}", visible(holder.id())));
     }
     text
 }

@@ -1,75 +1,89 @@
-//! Text of other programs, and times, as they are shown to people.
+//! What other programs have written, made fit for a terminal, and times for people.
 
 use std::time::Duration;
 
-use leasehold::{HolderOwner, LockHolder};
+use ratatui::style::Style;
 use ratatui::text::Span;
 
-/// Names, labels and ids are what other programs have written: control characters and those that
-/// change the direction of text would reach the terminal of whoever looks at them.
-pub(crate) fn plain(text: &str) -> String {
-    let is_safe = |c: char| {
-        !c.is_control()
-            && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    text.chars().map(|c| if is_safe(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
-}
-
-/// As exact as people need it.
-pub(crate) fn rough(time: Duration) -> String {
-    match time.as_secs() {
-        0 => format!("{} ms", time.as_millis()),
-        seconds @ 1..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
-        seconds => format!("{} d", seconds / 86_400),
-    }
-}
-
-/// What is not known is a dash.
-pub(crate) fn rough_or_dash(time: Option<Duration>) -> String {
-    time.map_or_else(|| "-".to_owned(), rough)
-}
-
-/// Who holds it: what it says of itself, or else its id.
-pub(crate) fn who(holder: &LockHolder) -> String {
-    // Its owner has given it up.
-    if is_kept(holder) {
-        return "nobody (min_hold)".to_owned();
-    }
-    who_or_id(holder.owner(), holder.id())
-}
-
-pub(crate) fn who_or_id(owner: Option<&HolderOwner>, id: &str) -> String {
-    plain(&owner.map_or_else(|| id.to_owned(), ToString::to_string))
-}
-
-/// Whether it was given up, and stays taken until its shortest hold is over.
-pub(crate) fn is_kept(holder: &LockHolder) -> bool {
-    holder.id().ends_with(":kept")
-}
-
-/// Rows with the columns below each other. The last column is not padded.
-pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |text: &str| Span::raw(text).width();
-    let widths: Vec<usize> = (0..header.len())
-        .map(|column| rows.iter().map(|row| width(&row[column])).chain([width(header[column])]).max().unwrap_or(0))
-        .collect();
-    let mut text = String::new();
-    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
-        let mut line = String::new();
-        for (cell, wide) in cells.zip(&widths) {
-            line.push_str(cell);
-            line.extend(std::iter::repeat_n(' ', wide - width(cell) + 2));
+/// A name or a label may have anything in it: what would move the cursor, change colours or turn
+/// the direction of writing is shown as `\u{1b}`. Selectors of emoji styles are left out: terminals
+/// do not agree on how wide they make a character.
+pub(crate) fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\u{fe00}'..='\u{fe0f}' => {}
+            c if is_unseen(c) => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    };
-    line(&mut header.iter().copied());
-    for row in rows {
-        line(&mut row.iter().map(String::as_str));
     }
-    text
+    shown
+}
+
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+        )
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// How many columns it takes at a terminal.
+pub(crate) fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// At most so many columns of it, with `…` where something is missing.
+pub(crate) fn fit(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let span = Span::raw(text);
+    let (mut shown, mut taken) = (String::new(), 0);
+    for part in span.styled_graphemes(Style::new()) {
+        taken += width(part.symbol);
+        // One column is for the mark.
+        if taken >= columns {
+            break;
+        }
+        shown.push_str(part.symbol);
+    }
+    if columns > 0 {
+        shown.push('…');
+    }
+    shown
+}
+
+/// The text and as many spaces as make it so many columns wide.
+pub(crate) fn padded(text: &str, columns: usize) -> String {
+    let text = fit(text, columns);
+    let missing = columns - width(&text);
+    text + &" ".repeat(missing)
+}
+
+/// An id that nobody reads to its end.
+pub(crate) fn short_id(id: &str) -> String {
+    const LONGEST: usize = 16;
+    let id = visible(id);
+    if id.chars().count() <= LONGEST {
+        return id;
+    }
+    id.chars().take(LONGEST - 1).chain(['…']).collect()
+}
+
+/// A time in at most seven columns: `640 ms`, `1.8 s`, `42.0 s`, `4m05s`, `2h03m`, `3d04h`.
+pub(crate) fn time(time: Duration) -> String {
+    let millis = time.as_millis();
+    let seconds = time.as_secs();
+    match millis {
+        0..1_000 => format!("{millis} ms"),
+        1_000..60_000 => format!("{}.{} s", seconds, millis % 1_000 / 100),
+        60_000..3_600_000 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600_000..86_400_000 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
 }
 
 #[cfg(test)]
@@ -77,23 +91,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_act_on_a_terminal_is_escaped() {
-        assert_eq!(plain("job-ä 名"), "job-ä 名");
-        assert_eq!(plain("\u{1b}[2Jx\n\u{9b}y\u{202e}"), "\\u{1b}[2Jx\\u{a}\\u{9b}y\\u{202e}");
+    fn what_a_terminal_would_obey_is_shown() {
+        assert_eq!(visible("a\u{1b}[2Jb\r\n"), "a\\u{1b}[2Jb\\u{d}\\u{a}");
+        assert_eq!(visible("\u{9b}31m \u{202e}x\u{200d}y"), "\\u{9b}31m \\u{202e}x\\u{200d}y");
+        assert_eq!(visible("Köln 東京 ❤\u{fe0f}"), "Köln 東京 ❤");
     }
 
     #[test]
-    fn columns_stand_below_each_other() {
-        let rows = [vec!["名".to_owned(), "x".to_owned()], vec!["abcdef".to_owned(), String::new()]];
-        assert_eq!(table(&["A", "B"], &rows), "A       B\n名      x\nabcdef\n");
+    fn texts_are_cut_by_columns() {
+        assert_eq!(fit("report", 6), "report");
+        assert_eq!(fit("report", 5), "repo…");
+        assert_eq!(fit("東京都", 5), "東京…");
+        assert_eq!(fit("東京都", 4), "東…");
+        assert_eq!(fit("東京都", 1), "…");
+        assert_eq!(fit("report", 0), "");
+        assert_eq!(padded("東", 4), "東  ");
+        assert_eq!(padded("東京都", 4), "東… ");
     }
 
     #[test]
-    fn times_are_rough() {
-        for (millis, text) in
-            [(5, "5 ms"), (119_999, "119 s"), (120_000, "2 min"), (7_200_000, "2 h"), (172_800_000, "2 d")]
-        {
-            assert_eq!(rough(Duration::from_millis(millis)), text);
+    fn times_are_short() {
+        for (millis, text) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_800, "1.8 s"),
+            (59_999, "59.9 s"),
+            (245_000, "4m05s"),
+            (7_380_000, "2h03m"),
+            (273_600_000, "3d04h"),
+        ] {
+            assert_eq!(time(Duration::from_millis(millis)), text);
         }
     }
 }

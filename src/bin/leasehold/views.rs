@@ -44,11 +44,11 @@ pub(crate) struct HolderView {
     owner: Option<OwnerView>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct OwnerView {
-    label: String,
-    pid: u32,
-    host: String,
+    pub(crate) label: String,
+    pub(crate) pid: u32,
+    pub(crate) host: String,
 }
 
 #[derive(Serialize)]

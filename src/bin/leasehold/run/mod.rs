@@ -18,6 +18,7 @@ use child::Child;
 use lock::{Guard, GuardOfAnyKind, Lock};
 use oversee::{Ended, Oversight};
 use signals::Signals;
+pub(crate) use signals::is_ignored;
 
 /// What has not reached the store by then ends with its lease.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -95,6 +95,11 @@ fn is_in(mask: u64, signal: i32) -> bool {
     signal != SIGCHLD && (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
 }
 
+/// Whether whoever started this process wants it ignored.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    is_in(ignored(), signal)
+}
+
 /// Those that whoever started this process wants ignored, such as SIGHUP by `nohup`: the command
 /// inherits that, as long as nobody takes them in. Bit n - 1 is signal n. Known on Linux only.
 fn ignored() -> u64 {

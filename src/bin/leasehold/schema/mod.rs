@@ -6,8 +6,16 @@ use crate::failure::Failure;
 use crate::output::write_json;
 
 /// Each is an object of definitions: that of the subcommand, and those that it refers to.
-const PARTS: [&str; 4] =
-    [include_str!("common.json"), include_str!("ls.json"), include_str!("show.json"), include_str!("unlock.json")];
+const PARTS: [&str; 8] = [
+    include_str!("common.json"),
+    include_str!("bench.json"),
+    include_str!("doctor.json"),
+    include_str!("ls.json"),
+    include_str!("show.json"),
+    include_str!("top.json"),
+    include_str!("unlock.json"),
+    include_str!("watch.json"),
+];
 
 pub(crate) fn print() -> Result<u8, Failure> {
     let _ = write_json(&schema())?;

@@ -11,7 +11,7 @@ use crate::failure::{Failure, say, status};
 use crate::output::{write_json, write_out};
 use crate::show::describe;
 use crate::store::StoreArgs;
-use crate::text::plain;
+use crate::text::visible;
 use crate::views::HolderView;
 use signs_of_life::sign_of_life;
 
@@ -104,12 +104,12 @@ fn refuse_what_is_no_lock(report: Option<&LockReport>) -> Result<(), Failure> {
         return Ok(());
     }
     let what = other.map_or_else(|| "a number".to_owned(), |one| one.primitive().to_string());
-    let why = format!("{}: it is no lock but a {what}: nothing there can be freed by force", plain(report.name()));
+    let why = format!("{}: it is no lock but a {what}: nothing there can be freed by force", visible(report.name()));
     Err(Failure::new(status::PROTOCOL, why))
 }
 
 fn announcement(lock: &LockSummary) -> String {
-    let mut text = format!("{}, {}, is held by\n", plain(lock.name()), lock.primitive());
+    let mut text = format!("{}, {}, is held by\n", visible(lock.name()), lock.primitive());
     for holder in lock.holders() {
         text.push_str(&format!("  {}\n    {}\n", describe(holder), what_it_is_told(holder)));
     }
@@ -153,7 +153,7 @@ fn free(client: &LockClient, lock: &LockSummary) -> Result<bool, Failure> {
 }
 
 fn answer(args: &UnlockArgs, holders: &[LockHolder], freed: bool, refused: Option<String>) -> Result<u8, Failure> {
-    let name = plain(&args.name);
+    let name = visible(&args.name);
     let status = if refused.is_some() { status::NOT_HAD } else { 0 };
     if args.json {
         let holders = holders.iter().map(HolderView::from).collect();

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use leasehold::{LockClient, LockHolder, LockSummary};
 
 use crate::failure::{Failure, say};
-use crate::text::{is_kept, plain, rough, who};
+use crate::holders::{is_kept, who};
+use crate::text::{time, visible};
 
 /// The lease of those that do not say it, unless more is left: that of Redisson and of this
 /// library, if nobody sets another.
@@ -27,11 +28,11 @@ pub(super) fn sign_of_life(client: &LockClient, name: &str, lock: &LockSummary) 
     for holder in lock.holders().iter().filter(|holder| !is_kept(holder)) {
         match look_at(holder) {
             Look::Lives(sign) => return Ok(Some(sign)),
-            Look::Unclear(time) => watch = watch.max(time),
+            Look::Unclear(longest) => watch = watch.max(longest),
         }
     }
     if watch > NOISE {
-        say(format_args!("{}: looking for up to {} whether it is renewed", plain(name), rough(watch)));
+        say(format_args!("{}: looking for up to {} whether it is renewed", visible(name), time(watch)));
     }
     let mut before: Vec<LockHolder> = lock.holders().to_vec();
     let until = Instant::now() + watch;
@@ -66,7 +67,7 @@ fn look_at(holder: &LockHolder) -> Look {
     let ago = lease - left;
     if ago < lease / 3 {
         let may = if holder.lease().is_some() { "was" } else { "may have been" };
-        return Look::Lives(format!("{} {may} renewed {} ago", who(holder), rough(ago)));
+        return Look::Lives(format!("{} {may} renewed {} ago", who(holder), time(ago)));
     }
     Look::Unclear((left / 2 + NOISE).min(LONGEST_WATCH))
 }

@@ -1,0 +1,22 @@
+//! How holders are shown to people.
+
+use leasehold::{HolderOwner, LockHolder};
+
+use crate::text::visible;
+
+/// Who holds it: what it says of itself, or else its id.
+pub(crate) fn who(holder: &LockHolder) -> String {
+    if is_kept(holder) {
+        return "nobody (min_hold)".to_owned();
+    }
+    who_or_id(holder.owner(), holder.id())
+}
+
+pub(crate) fn who_or_id(owner: Option<&HolderOwner>, id: &str) -> String {
+    visible(&owner.map_or_else(|| id.to_owned(), ToString::to_string))
+}
+
+/// Whether it was given up, and stays taken until its shortest hold is over.
+pub(crate) fn is_kept(holder: &LockHolder) -> bool {
+    holder.id().ends_with(":kept")
+}

@@ -1,0 +1,113 @@
+//! The loop of the live screen: looks, keys and signals in, cells out.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, never, select, unbounded};
+use leasehold::LockSummary;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::process::{Signal, getpgrp, getpid, getsid, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
+
+use super::draw::draw;
+use super::screen::Screen;
+use super::state::{Input, State, Todo};
+use crate::failure::{Failure, by_signal, status};
+use crate::looks::{Looks, asker_has_ended, take_in};
+
+/// The age of the last look is shown.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Returns the exit status.
+pub(super) fn show(
+    looks: &Looks<Vec<LockSummary>>,
+    mut state: State,
+    start: Instant,
+    reads_keys: bool,
+) -> Result<u8, Failure> {
+    // Before the screen is entered: from here on no signal ends the process without giving it back.
+    let signals = take_in(&[SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH])?;
+    let mut screen = Screen::enter(reads_keys).map_err(no_screen)?;
+    let mut keys = if reads_keys { read_keys()? } else { never() };
+    loop {
+        screen.draw(|frame| draw(frame, &mut state, start.elapsed())).map_err(no_screen)?;
+        let todo = select! {
+            recv(looks.received) -> look => {
+                state.look(look.map_err(|_| asker_has_ended())?, start);
+                Todo::Draw
+            }
+            recv(keys) -> input => match input {
+                Ok(input) => state.press(&input),
+                Err(_) => {
+                    keys = never();
+                    Todo::Draw
+                }
+            },
+            recv(signals) -> signal => match signal.unwrap_or(SIGTERM) {
+                SIGWINCH => Todo::Draw,
+                SIGTSTP => Todo::Suspend,
+                other => return Ok(by_signal(other)),
+            },
+            default(TICK) => Todo::Draw,
+        };
+        looks.pause(state.is_paused);
+        match todo {
+            Todo::Draw => {}
+            Todo::Quit => return Ok(0),
+            Todo::Suspend => screen.without(stop).map_err(no_screen)?,
+        }
+    }
+}
+
+/// Until a shell continues this process; without one above, nobody could.
+fn stop() {
+    if getsid(None).is_ok_and(|session| session != getpgrp()) {
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+}
+
+/// On a thread of its own, which ends with the process.
+fn read_keys() -> Result<Receiver<Input>, Failure> {
+    let (sender, keys) = unbounded();
+    let read = move || {
+        while let Ok(event) = event::read() {
+            if input(&event).is_some_and(|input| sender.send(input).is_err()) {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("lh-keys".into());
+    thread.spawn(read).map_err(no_screen)?;
+    Ok(keys)
+}
+
+fn input(event: &Event) -> Option<Input> {
+    let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press | KeyEventKind::Repeat, .. }) = event else {
+        return None;
+    };
+    if modifiers.contains(KeyModifiers::CONTROL) {
+        return match code {
+            KeyCode::Char('c') => Some(Input::Interrupt),
+            KeyCode::Char('z') => Some(Input::Suspend),
+            _ => None,
+        };
+    }
+    match code {
+        KeyCode::Char(c) => Some(Input::Text(*c)),
+        KeyCode::Up => Some(Input::Up),
+        KeyCode::Down => Some(Input::Down),
+        KeyCode::PageUp => Some(Input::PageUp),
+        KeyCode::PageDown => Some(Input::PageDown),
+        KeyCode::Home => Some(Input::Home),
+        KeyCode::End => Some(Input::End),
+        KeyCode::Enter => Some(Input::Enter),
+        KeyCode::Esc => Some(Input::Escape),
+        KeyCode::Backspace => Some(Input::Backspace),
+        _ => None,
+    }
+}
+
+#[cold]
+fn no_screen(e: io::Error) -> Failure {
+    Failure::new(status::UNAVAILABLE, format!("the terminal cannot be used: {e}"))
+}

@@ -1,0 +1,106 @@
+//! `leasehold top`: a live screen of all locks.
+
+mod args;
+mod draw;
+mod live;
+mod rates;
+mod row;
+mod screen;
+mod state;
+mod table;
+
+use std::io::{IsTerminal, stdin, stdout};
+use std::time::Instant;
+
+use crossbeam_channel::select;
+use leasehold::{LockClient, LockSummary};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::failure::{Failure, by_signal, chain, status};
+use crate::looks::{Look, Looks, asker_has_ended, take_in};
+use crate::output::{Reader, write_json};
+use crate::shown_url::shown;
+use crate::store::StoreArgs;
+use crate::views::{LockView, millis};
+pub(crate) use args::TopArgs;
+use rates::Rates;
+use row::Key;
+use state::State;
+
+/// Returns the exit status.
+pub(crate) fn top(store: &StoreArgs, args: &TopArgs) -> Result<u8, Failure> {
+    if !args.json && !stdout().is_terminal() {
+        let why = "stdout is no terminal: `leasehold ls` prints the locks once, `leasehold top --json` again and again";
+        return Err(Failure::new(status::USAGE, why));
+    }
+    let urls = shown(&store.urls()?);
+    let client = store.builder()?.busy_poll(false).build()?;
+    let start = Instant::now();
+    let looks = ask(client, args)?;
+    // What is wrong from the start, such as a pattern that is none, is said without a screen.
+    let first = looks.received.recv().map_err(|_| asker_has_ended())?;
+    if let Err(e) = first.answer {
+        return Err(e.into());
+    }
+    if args.json {
+        return print(&looks, first, start);
+    }
+    let mut state = State::new(urls, args);
+    state.look(first, start);
+    live::show(&looks, state, start, stdin().is_terminal())
+}
+
+fn ask(client: LockClient, args: &TopArgs) -> Result<Looks<Vec<LockSummary>>, Failure> {
+    let pattern = args.pattern.clone();
+    Looks::start(args.interval, move || client.locks(&pattern))
+}
+
+/// One look, with `--json`.
+#[derive(Serialize)]
+struct TopView {
+    /// Since the start.
+    elapsed_ms: u64,
+    /// How long the store took to answer.
+    took_ms: u64,
+    /// `null` if the store could not be asked.
+    locks: Option<Vec<RatedView>>,
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct RatedView {
+    #[serde(flatten)]
+    lock: LockView,
+    /// Changes of the holder per second; `null` at the first look.
+    rate: Option<f64>,
+}
+
+fn print(looks: &Looks<Vec<LockSummary>>, first: Look<Vec<LockSummary>>, start: Instant) -> Result<u8, Failure> {
+    let signals = take_in(&[SIGTERM, SIGINT, SIGHUP])?;
+    let mut rates = Rates::default();
+    let mut look = first;
+    while write_json(&view(&mut rates, look, start))? == Reader::Stays {
+        select! {
+            recv(looks.received) -> next => look = next.map_err(|_| asker_has_ended())?,
+            recv(signals) -> signal => return Ok(by_signal(signal.unwrap_or(SIGTERM))),
+        }
+    }
+    Ok(0)
+}
+
+fn view(rates: &mut Rates, look: Look<Vec<LockSummary>>, start: Instant) -> TopView {
+    let at = look.begun.saturating_duration_since(start);
+    let (locks, error) = match look.answer {
+        Ok(locks) => {
+            rates.see(at, &locks);
+            let rated = |lock: &LockSummary| {
+                let thousandths = |rate: f64| (rate * 1e3).round() / 1e3;
+                RatedView { lock: LockView::from(lock), rate: rates.of(&Key::of(lock)).map(thousandths) }
+            };
+            (Some(locks.iter().map(rated).collect()), None)
+        }
+        Err(e) => (None, Some(chain(&e))),
+    };
+    TopView { elapsed_ms: millis(at), took_ms: millis(look.took), locks, error }
+}

@@ -1,0 +1,68 @@
+//! The terminal, which is given back however the program ends.
+
+use std::io::{self, Stdout, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::{Frame, Terminal};
+
+/// Whether there is something to give back. Leaving the other screen twice would move the cursor
+/// up over what was written between the two, such as the message of a panic.
+static IS_ENTERED: AtomicBool = AtomicBool::new(false);
+
+pub(super) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    reads_keys: bool,
+}
+
+impl Screen {
+    pub(super) fn enter(reads_keys: bool) -> io::Result<Self> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            give_back();
+            before(panic);
+        }));
+        let terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
+        let screen = Self { terminal, reads_keys };
+        screen.take()?;
+        Ok(screen)
+    }
+
+    fn take(&self) -> io::Result<()> {
+        IS_ENTERED.store(true, Ordering::SeqCst);
+        if self.reads_keys {
+            enable_raw_mode()?;
+        }
+        execute!(stdout(), EnterAlternateScreen)
+    }
+
+    /// Also takes in what size the terminal has now.
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(draw).map(|_| ())
+    }
+
+    /// Gives the terminal back while `other` runs.
+    pub(super) fn without(&mut self, other: impl FnOnce()) -> io::Result<()> {
+        give_back();
+        other();
+        self.take()?;
+        self.terminal.clear()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn give_back() {
+    if IS_ENTERED.swap(false, Ordering::SeqCst) {
+        // A terminal that is gone needs nothing back.
+        let _ = execute!(stdout(), LeaveAlternateScreen, Show);
+        let _ = disable_raw_mode();
+    }
+}

@@ -1,0 +1,119 @@
+//! `leasehold watch`: a time line of who had a lock.
+
+mod args;
+mod bars;
+mod lines;
+mod picture;
+mod standing;
+mod summary;
+mod svg_file;
+mod timeline;
+mod views;
+
+use std::io::{IsTerminal, stdout};
+use std::time::Instant;
+
+use crossbeam_channel::{after, never, select};
+use leasehold::LockReport;
+use rustix::termios::tcgetwinsize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::failure::{Failure, chain};
+use crate::looks::{Look, Looks, asker_has_ended, take_in};
+use crate::output::{Reader, write_json, write_out};
+use crate::shown_url::shown;
+use crate::store::StoreArgs;
+use crate::text::visible;
+pub(crate) use args::WatchArgs;
+use picture::{Title, picture};
+use standing::Standing;
+use summary::Summary;
+use svg_file::SvgFile;
+use timeline::{Event, Timeline};
+use views::{EventView, SummaryView};
+
+/// Returns the exit status.
+pub(crate) fn watch(store: &StoreArgs, args: &WatchArgs) -> Result<u8, Failure> {
+    let urls = shown(&store.urls()?);
+    // Before the watch, which may be long, and would be for nothing.
+    let file = args.svg.as_deref().map(SvgFile::create).transpose()?;
+    let client = store.builder()?.busy_poll(false).build()?;
+    let name = args.name.clone();
+    let signals = take_in(&[SIGTERM, SIGINT, SIGHUP])?;
+    let start = Instant::now();
+    let looks = Looks::start(args.interval, move || client.inspect(&name))?;
+    let over = args.time.map_or(never(), after);
+    let mut watch = Watch { args, start, timeline: Timeline::new(args.interval), has_answered: false };
+    let mut reader = Reader::Stays;
+    while reader == Reader::Stays {
+        reader = select! {
+            recv(looks.received) -> look => watch.look(look.map_err(|_| asker_has_ended())?)?,
+            recv(signals) -> _ => break,
+            recv(over) -> _ => break,
+        };
+    }
+    watch.timeline.finish(start.elapsed());
+    if reader == Reader::Stays {
+        // One that leaves now wants the picture nevertheless.
+        let _ = watch.print_summary()?;
+    }
+    let title = Title { name: visible(&args.name), store: urls, interval: args.interval };
+    file.map_or(Ok(()), |file| file.write(&picture(&title, &watch.timeline)))?;
+    Ok(0)
+}
+
+struct Watch<'w> {
+    args: &'w WatchArgs,
+    start: Instant,
+    timeline: Timeline,
+    has_answered: bool,
+}
+
+impl Watch<'_> {
+    fn look(&mut self, look: Look<Option<LockReport>>) -> Result<Reader, Failure> {
+        let at = look.begun.saturating_duration_since(self.start) + look.took;
+        let events = match look.answer {
+            Ok(report) => {
+                self.has_answered = true;
+                let standing = report.as_ref().map(Standing::from).unwrap_or_default();
+                self.timeline.see(at, &standing)
+            }
+            Err(e) if !self.has_answered => return Err(e.into()),
+            Err(e) => self.timeline.cut_off(at, &visible(&chain(&e))),
+        };
+        self.print(&events)
+    }
+
+    fn print(&self, events: &[Event]) -> Result<Reader, Failure> {
+        for event in events {
+            let reader = if self.args.json {
+                write_json(&EventView::from(event))?
+            } else {
+                write_out(lines::line(event, self.args.interval).as_bytes())?
+            };
+            if reader == Reader::Left {
+                return Ok(reader);
+            }
+        }
+        Ok(Reader::Stays)
+    }
+
+    fn print_summary(&self) -> Result<Reader, Failure> {
+        let summary = Summary::of(&self.timeline);
+        if self.args.json {
+            return write_json(&SummaryView::from(&summary));
+        }
+        let mut text = summary.to_string();
+        if let Some(columns) = columns_of_terminal() {
+            text += &bars::bars(&self.timeline, columns);
+        }
+        write_out(text.as_bytes())
+    }
+}
+
+/// `None` if stdout is no terminal, or one that does not say how wide it is.
+fn columns_of_terminal() -> Option<usize> {
+    let terminal = stdout();
+    let columns = terminal.is_terminal().then(|| tcgetwinsize(&terminal).ok())??.ws_col;
+    (columns > 0).then_some(columns.into())
+}

@@ -1,0 +1,77 @@
+//! What one look at the lock has shown.
+
+use std::time::Duration;
+
+use leasehold::{LockHolder, LockReport, Primitive};
+
+use crate::text::{short_id, visible};
+use crate::views::OwnerView;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Holder {
+    pub(super) id: String,
+    pub(super) owner: Option<OwnerView>,
+    pub(super) held_for: Option<Duration>,
+}
+
+/// Nothing: there is nothing under the name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Standing {
+    pub(super) holders: Vec<Holder>,
+    pub(super) waiting: Option<u64>,
+    /// Of what nobody holds: what a latch has left, or the permits of a counting semaphore.
+    pub(super) number: Option<i64>,
+    pub(super) token: Option<u64>,
+}
+
+impl From<&LockReport> for Standing {
+    fn from(report: &LockReport) -> Self {
+        let locks = report.locks();
+        // The free permits of a semaphore change with its holders, which say more.
+        let is_counted = |primitive| matches!(primitive, Primitive::Latch | Primitive::CountingSemaphore);
+        let counted = locks.iter().filter(|lock| is_counted(lock.primitive())).find_map(|lock| lock.number());
+        Self {
+            holders: locks.iter().flat_map(|lock| lock.holders()).map(Holder::from).collect(),
+            waiting: locks.iter().filter_map(|lock| lock.waiting()).max(),
+            number: counted.or(report.number()),
+            token: report.last_token().map(leasehold::fencing::FencingToken::get),
+        }
+    }
+}
+
+impl From<&LockHolder> for Holder {
+    fn from(holder: &LockHolder) -> Self {
+        Self { id: holder.id().to_owned(), owner: holder.owner().map(OwnerView::from), held_for: holder.held_for() }
+    }
+}
+
+impl Holder {
+    /// The client: the part of the id that all its threads have in common.
+    pub(super) fn client(&self) -> &str {
+        if self.is_kept() {
+            return KEPT;
+        }
+        self.id.rsplit_once(':').map_or(&self.id, |(client, _)| client)
+    }
+
+    /// Its holder has given it up, and it stays taken for a while.
+    fn is_kept(&self) -> bool {
+        self.id.ends_with(KEPT)
+    }
+
+    /// For people, fit for a terminal.
+    pub(super) fn who(&self) -> String {
+        who(self.client(), self.owner.as_ref().filter(|_| !self.is_kept()))
+    }
+}
+
+const KEPT: &str = ":kept";
+
+/// The owner or, if it is not known, the client.
+pub(super) fn who(client: &str, owner: Option<&OwnerView>) -> String {
+    match owner {
+        Some(OwnerView { label, pid, host }) => visible(&format!("{label} (pid {pid} on {host})")),
+        None if client == KEPT => "nobody, kept taken (min_hold)".to_owned(),
+        None => format!("client {}", short_id(client)),
+    }
+}

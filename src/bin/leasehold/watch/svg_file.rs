@@ -1,0 +1,46 @@
+//! The file for the picture: there from the start, in its place at the end.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, status};
+
+pub(super) struct SvgFile {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: File,
+}
+
+impl SvgFile {
+    /// Makes a temporary file beside it, which becomes the file once it is complete.
+    pub(super) fn create(path: &Path) -> Result<Self, Failure> {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let Some(name) = name.filter(|_| !path.is_dir()) else {
+            return Err(Failure::new(status::USAGE, format!("--svg {}: this is no name of a file", path.display())));
+        };
+        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        let file = File::create(&temporary)
+            .map_err(|e| Failure::new(status::USAGE, format!("--svg {}: {e}", path.display())))?;
+        Ok(Self { path: path.to_owned(), temporary, file })
+    }
+
+    pub(super) fn write(mut self, picture: &str) -> Result<(), Failure> {
+        let written = self.put(picture.as_bytes());
+        let failed = |e| Failure::new(status::UNAVAILABLE, format!("{} cannot be written: {e}", self.path.display()));
+        written.map_err(failed)
+    }
+
+    fn put(&mut self, picture: &[u8]) -> io::Result<()> {
+        self.file.write_all(picture)?;
+        self.file.sync_all()?;
+        fs::rename(&self.temporary, &self.path)
+    }
+}
+
+impl Drop for SvgFile {
+    fn drop(&mut self) {
+        // It has another name by now if all went well.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}

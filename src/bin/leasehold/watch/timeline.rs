@@ -1,0 +1,557 @@
+//! Looks become events, and spans of time. No I/O: times are those since the start.
+
+use std::time::Duration;
+
+use super::standing::{Holder, Standing, who};
+use crate::text::visible;
+use crate::views::OwnerView;
+
+/// Clients beyond so many are one.
+const MOST_GROUPS: usize = 1_000;
+const OTHERS: &str = "of others";
+const MOST_SINGLE: usize = 12;
+/// More spans than that are drawn as one where no eye could tell them apart.
+const MOST_SPANS: usize = 20_000;
+const FINEST: u32 = 4_000;
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Event {
+    pub(super) at: Duration,
+    pub(super) what: What,
+    /// How many hold it from then on.
+    pub(super) holders: usize,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum What {
+    /// It was so already at the first look, or still is after a time without looks.
+    Held {
+        by: Holder,
+    },
+    Taken {
+        by: Holder,
+        token: Option<u64>,
+    },
+    /// By the same holder, which must have given it up meanwhile.
+    TakenAgain {
+        by: Holder,
+        token: Option<u64>,
+    },
+    HandedOver {
+        from: Holder,
+        to: Holder,
+        after: Duration,
+        token: Option<u64>,
+    },
+    /// Of several holders.
+    Left {
+        who: Holder,
+        after: Duration,
+    },
+    /// Without a time at the first look.
+    Free {
+        holder: Option<Holder>,
+        after: Option<Duration>,
+    },
+    /// A holder has said who it is.
+    Named {
+        holder: Holder,
+    },
+    Waiting(u64),
+    Number(i64),
+    CutOff {
+        why: String,
+    },
+    Back {
+        after: Duration,
+    },
+}
+
+/// A client, with all that it had the lock.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Group {
+    pub(super) client: String,
+    pub(super) owner: Option<OwnerView>,
+    /// Others of the same label and host that are shown with it.
+    pub(super) more: usize,
+    pub(super) total: Duration,
+    pub(super) times: u64,
+    pub(super) spans: Vec<Span>,
+}
+
+pub(super) type Span = (Duration, Duration);
+
+struct Open {
+    holder: Holder,
+    group: usize,
+    /// Since when it is known to be there; for a first look also from before the start.
+    held_before: Duration,
+    since: Duration,
+    /// What is not in a span yet begins here.
+    span_from: Duration,
+}
+
+pub(super) struct Timeline {
+    /// Later than that after the last look, it is not known what was between them.
+    longest_pause: Duration,
+    pub(super) groups: Vec<Group>,
+    pub(super) free: Duration,
+    pub(super) unknown: Vec<Span>,
+    /// From when on so many waited.
+    pub(super) waits: Vec<(Duration, u64)>,
+    pub(super) end: Duration,
+    open: Vec<Open>,
+    /// The last look that was answered.
+    last: Option<Duration>,
+    is_cut_off: bool,
+    waiting: Option<u64>,
+    number: Option<i64>,
+    token: Option<u64>,
+}
+
+impl Timeline {
+    pub(super) fn new(interval: Duration) -> Self {
+        Self {
+            longest_pause: interval * 3 + Duration::from_secs(1),
+            groups: Vec::new(),
+            free: Duration::ZERO,
+            unknown: Vec::new(),
+            waits: Vec::new(),
+            end: Duration::ZERO,
+            open: Vec::new(),
+            last: None,
+            is_cut_off: false,
+            waiting: None,
+            number: None,
+            token: None,
+        }
+    }
+
+    /// What has changed since the last look.
+    pub(super) fn see(&mut self, at: Duration, now: &Standing) -> Vec<Event> {
+        let mut news = Vec::new();
+        let is_first = self.last.is_none();
+        let since_last = at.saturating_sub(self.last.unwrap_or(at));
+        let was_out = self.pass_to(at);
+        if was_out {
+            news.push(What::Back { after: since_last });
+        }
+        // The first answer is taken for what was so since the start, a moment before.
+        let begin = if is_first && at <= self.longest_pause { Duration::ZERO } else { at };
+        self.see_holders(begin, now, is_first, since_last, &mut news);
+        (self.last, self.is_cut_off) = (Some(begin), false);
+        self.pass_to(at);
+        if was_out || is_first {
+            self.still_there(now, &mut news);
+        }
+        if now.holders.is_empty() && now.number.is_none() && (is_first || was_out) && !news.iter().any(is_free) {
+            news.push(What::Free { holder: None, after: None });
+        }
+        if now.waiting != self.waiting {
+            let waiting = now.waiting.unwrap_or(0);
+            if waiting != self.waiting.unwrap_or(0) {
+                news.push(What::Waiting(waiting));
+            }
+            self.waits.push((begin, waiting));
+        }
+        if let Some(number) = now.number.filter(|number| self.number != Some(*number)) {
+            news.push(What::Number(number));
+        }
+        (self.waiting, self.number, self.token) = (now.waiting, now.number, now.token);
+        (self.last, self.end) = (Some(at), at);
+        self.thin_out();
+        let holders = self.open.len();
+        news.into_iter().map(|what| Event { at, what, holders }).collect()
+    }
+
+    /// The store could not be asked.
+    pub(super) fn cut_off(&mut self, at: Duration, why: &str) -> Vec<Event> {
+        let is_new = !self.is_cut_off;
+        self.is_cut_off = true;
+        let event = Event { at, what: What::CutOff { why: why.to_owned() }, holders: self.open.len() };
+        if is_new { vec![event] } else { Vec::new() }
+    }
+
+    pub(super) fn finish(&mut self, at: Duration) {
+        self.pass_to(at);
+        for open in self.open.drain(..) {
+            self.groups[open.group].spans.push((open.span_from, at));
+        }
+        self.end = at;
+    }
+
+    /// A few clients are each on its own; of many, those of the same label and host are one, such as
+    /// a job that is started again and again.
+    pub(super) fn shown_groups(&self) -> Vec<Group> {
+        if self.groups.len() <= MOST_SINGLE {
+            return self.groups.clone();
+        }
+        let mut shown: Vec<Group> = Vec::new();
+        for group in &self.groups {
+            match shown.iter_mut().find(|one| one.is_as(group)) {
+                Some(one) => one.take_in(group),
+                None => shown.push(group.clone()),
+            }
+        }
+        shown
+    }
+
+    pub(super) fn unknown_time(&self) -> Duration {
+        self.unknown.iter().map(|(from, to)| *to - *from).sum()
+    }
+
+    /// What was so at the last look was so until now, if nothing speaks against it. Returns whether
+    /// something does.
+    fn pass_to(&mut self, at: Duration) -> bool {
+        let Some(last) = self.last else {
+            // Before the first answer.
+            if !at.is_zero() && at > self.longest_pause {
+                self.unknown.push((Duration::ZERO, at));
+            }
+            return false;
+        };
+        let passed = at.saturating_sub(last);
+        if self.is_cut_off || passed > self.longest_pause {
+            self.unknown.push((last, at));
+            for open in &mut self.open {
+                self.groups[open.group].spans.push((open.span_from, last));
+                open.span_from = at;
+            }
+            return true;
+        }
+        let mut groups: Vec<usize> = self.open.iter().map(|open| open.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups.iter().for_each(|group| self.groups[*group].total += passed);
+        if groups.is_empty() {
+            self.free += passed;
+        }
+        false
+    }
+
+    fn see_holders(
+        &mut self,
+        at: Duration,
+        now: &Standing,
+        is_first: bool,
+        since_last: Duration,
+        news: &mut Vec<What>,
+    ) {
+        let is_there = |open: &Open| now.holders.iter().any(|holder| holder.id == open.holder.id);
+        let (still, mut gone): (Vec<Open>, Vec<Open>) = std::mem::take(&mut self.open).into_iter().partition(is_there);
+        self.open = still;
+        let mut came = Vec::new();
+        for holder in &now.holders {
+            match self.open.iter().position(|open| open.holder.id == holder.id) {
+                Some(place) => self.see_again(at, place, holder, now, since_last, news),
+                None => came.push(holder.clone()),
+            }
+        }
+        for open in &gone {
+            self.close(open, at);
+        }
+        let token = now.token.filter(|_| now.holders.len() == 1);
+        match (&mut gone[..], &came[..]) {
+            ([from], [to]) if self.open.is_empty() => {
+                let (from, after) = (from.holder.clone(), held(from, at));
+                news.push(What::HandedOver { from, to: to.clone(), after, token });
+            }
+            _ => {
+                let last = gone.len();
+                for (place, open) in (1..).zip(&gone) {
+                    let (holder, after) = (open.holder.clone(), held(open, at));
+                    news.push(if place == last && now.holders.is_empty() {
+                        What::Free { holder: Some(holder), after: Some(after) }
+                    } else {
+                        What::Left { who: holder, after }
+                    });
+                }
+                let taken = |by: &Holder| What::Taken { by: by.clone(), token };
+                news.extend(came.iter().filter(|_| !is_first).map(taken));
+            }
+        }
+        for holder in came {
+            self.open(at, holder, is_first);
+        }
+    }
+
+    /// One that was there at the last look as well.
+    fn see_again(
+        &mut self,
+        at: Duration,
+        place: usize,
+        holder: &Holder,
+        now: &Standing,
+        since_last: Duration,
+        news: &mut Vec<What>,
+    ) {
+        let has_newer_token = now.holders.len() == 1 && self.token.is_some() && now.token > self.token;
+        let began_since = holder.held_for.is_some_and(|held_for| held_for < since_last / 2);
+        let open = &mut self.open[place];
+        if has_newer_token || began_since {
+            news.push(What::TakenAgain { by: holder.clone(), token: now.token });
+            self.groups[open.group].spans.push((open.span_from, at));
+            self.groups[open.group].times += 1;
+            (open.held_before, open.since, open.span_from) = (Duration::ZERO, at, at);
+        } else if open.holder.owner.is_none() && holder.owner.is_some() && self.groups[open.group].owner.is_none() {
+            news.push(What::Named { holder: holder.clone() });
+        }
+        self.groups[open.group].owner = self.groups[open.group].owner.take().or_else(|| holder.owner.clone());
+        open.holder = holder.clone();
+    }
+
+    fn open(&mut self, at: Duration, holder: Holder, is_first: bool) {
+        let group = self.group_of(&holder);
+        self.groups[group].times += 1;
+        let held_before = holder.held_for.filter(|_| is_first).unwrap_or_default();
+        self.open.push(Open { holder, group, held_before, since: at, span_from: at });
+    }
+
+    fn close(&mut self, open: &Open, at: Duration) {
+        // After a time without looks nothing is known of its end.
+        if open.span_from < at {
+            self.groups[open.group].spans.push((open.span_from, at));
+        }
+    }
+
+    fn group_of(&mut self, holder: &Holder) -> usize {
+        let client = holder.client();
+        let known = self.groups.iter().position(|group| group.client == client);
+        let place = known.unwrap_or_else(|| {
+            let client = match self.groups.len() {
+                ..MOST_GROUPS => client,
+                MOST_GROUPS => OTHERS,
+                full => return full - 1,
+            };
+            self.groups.push(Group { client: client.to_owned(), ..Group::default() });
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[place];
+        if group.owner.is_none() && group.client == client {
+            group.owner.clone_from(&holder.owner);
+        }
+        place
+    }
+
+    fn still_there(&self, now: &Standing, news: &mut Vec<What>) {
+        let is_news = |holder: &Holder| {
+            let names = |what: &What| matches!(what, What::Taken { by, .. } | What::HandedOver { to: by, .. } if by.id == holder.id);
+            news.iter().any(names)
+        };
+        let still: Vec<What> =
+            now.holders.iter().filter(|one| !is_news(one)).map(|one| What::Held { by: one.clone() }).collect();
+        news.extend(still);
+    }
+
+    /// Keeps the memory bounded, however long it takes.
+    fn thin_out(&mut self) {
+        let finest = self.end / FINEST;
+        for group in &mut self.groups {
+            if group.spans.len() > MOST_SPANS {
+                group.spans = joined(&group.spans, finest);
+            }
+        }
+        if self.unknown.len() > MOST_SPANS {
+            self.unknown = joined(&self.unknown, finest);
+        }
+        if self.waits.len() > MOST_SPANS {
+            self.waits = most_of(&self.waits, finest);
+        }
+    }
+}
+
+impl Group {
+    pub(super) fn who(&self) -> String {
+        match &self.owner {
+            Some(OwnerView { label, host, .. }) if self.more > 0 => {
+                visible(&format!("{label} ({} processes on {host})", self.more + 1))
+            }
+            owner => who(&self.client, owner.as_ref()),
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        let of = |group: &Self| group.owner.as_ref().map(|owner| (owner.label.clone(), owner.host.clone()));
+        self.client == other.client || of(self).is_some_and(|own| Some(own) == of(other))
+    }
+
+    fn take_in(&mut self, other: &Self) {
+        self.more += 1;
+        self.times += other.times;
+        self.spans.extend_from_slice(&other.spans);
+        self.spans.sort_unstable();
+        // Two of them may have had it at the same time.
+        self.total = joined(&self.spans, Duration::ZERO).iter().map(|(from, to)| *to - *from).sum();
+    }
+}
+
+fn is_free(what: &What) -> bool {
+    matches!(what, What::Free { .. })
+}
+
+fn held(open: &Open, at: Duration) -> Duration {
+    open.held_before + at.saturating_sub(open.since)
+}
+
+/// Spans in their order, those with less than `finest` between them as one.
+pub(super) fn joined(spans: &[Span], finest: Duration) -> Vec<Span> {
+    let mut joined: Vec<Span> = Vec::new();
+    for (from, to) in spans {
+        match joined.last_mut() {
+            Some((_, end)) if *from <= *end + finest => *end = (*end).max(*to),
+            _ => joined.push((*from, *to)),
+        }
+    }
+    joined
+}
+
+/// Steps at least `finest` apart, each the highest of those that it stands for.
+pub(super) fn most_of(steps: &[(Duration, u64)], finest: Duration) -> Vec<(Duration, u64)> {
+    let mut most: Vec<(Duration, u64)> = Vec::new();
+    let mut last = 0;
+    for (at, height) in steps {
+        match most.last_mut() {
+            Some((from, highest)) if *at < *from + finest => *highest = (*highest).max(*height),
+            _ => most.push((*at, *height)),
+        }
+        last = *height;
+    }
+    // What it is in the end must not be hidden by a peak.
+    if let (Some((_, shown)), Some((at, _))) = (most.last(), steps.last())
+        && *shown != last
+    {
+        most.push((*at, last));
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn holder(id: &str) -> Holder {
+        Holder { id: id.to_owned(), owner: None, held_for: None }
+    }
+
+    fn standing(ids: &[&str]) -> Standing {
+        Standing { holders: ids.iter().map(|id| holder(id)).collect(), ..Standing::default() }
+    }
+
+    fn new() -> Timeline {
+        Timeline::new(MS(100))
+    }
+
+    fn see(timeline: &mut Timeline, at: u64, ids: &[&str]) -> Vec<What> {
+        timeline.see(MS(at), &standing(ids)).into_iter().map(|event| event.what).collect()
+    }
+
+    fn taken(id: &str) -> What {
+        What::Taken { by: holder(id), token: None }
+    }
+
+    #[test]
+    fn a_lock_is_taken_handed_over_and_freed() {
+        let mut line = new();
+        assert_eq!(see(&mut line, 0, &[]), [What::Free { holder: None, after: None }]);
+        assert_eq!(see(&mut line, 100, &["a:1"]), [taken("a:1")]);
+        assert_eq!(see(&mut line, 200, &["a:1"]), []);
+        let (from, to) = (holder("a:1"), holder("b:1"));
+        assert_eq!(see(&mut line, 300, &["b:1"]), [What::HandedOver { from, to, after: MS(200), token: None }]);
+        assert_eq!(see(&mut line, 700, &[]), [What::Free { holder: Some(holder("b:1")), after: Some(MS(400)) }]);
+        line.finish(MS(1_000));
+        assert_eq!((line.free, line.unknown_time()), (MS(400), MS(0)));
+        let spans: Vec<_> =
+            line.groups.iter().map(|group| (group.client.as_str(), group.total, &group.spans[..])).collect();
+        assert_eq!(spans, [("a", MS(200), &[(MS(100), MS(300))][..]), ("b", MS(400), &[(MS(300), MS(700))][..])]);
+    }
+
+    #[test]
+    fn readers_come_and_go() {
+        let mut line = new();
+        assert_eq!(see(&mut line, 0, &["a:1"]), [What::Held { by: holder("a:1") }]);
+        assert_eq!(see(&mut line, 100, &["a:1", "b:1", "b:2"]), [taken("b:1"), taken("b:2")]);
+        assert_eq!(
+            see(&mut line, 200, &["b:2"]),
+            [What::Left { who: holder("a:1"), after: MS(200) }, What::Left { who: holder("b:1"), after: MS(100) }]
+        );
+        line.finish(MS(300));
+        assert_eq!(line.groups[1].total, MS(200), "its two holds are not counted twice");
+        assert_eq!(line.free, MS(0));
+    }
+
+    #[test]
+    fn what_was_while_nobody_could_ask_is_unknown() {
+        let mut line = new();
+        see(&mut line, 0, &["a:1"]);
+        see(&mut line, 100, &["a:1"]);
+        assert_eq!(line.cut_off(MS(200), "down").len(), 1);
+        assert_eq!(line.cut_off(MS(300), "down").len(), 0, "said once");
+        assert_eq!(see(&mut line, 400, &["a:1"]), [What::Back { after: MS(300) }, What::Held { by: holder("a:1") }]);
+        // An answer that took long, and another holder behind it.
+        let news = see(&mut line, 5_000, &["b:1"]);
+        assert!(matches!(news[..], [What::Back { .. }, What::HandedOver { .. }]), "{news:?}");
+        line.finish(MS(5_100));
+        assert_eq!(line.unknown, [(MS(100), MS(400)), (MS(400), MS(5_000))]);
+        assert_eq!((line.groups[0].total, line.groups[1].total, line.free), (MS(100), MS(100), MS(0)));
+    }
+
+    #[test]
+    fn a_holder_that_takes_it_again_and_one_that_says_its_name() {
+        let owner = OwnerView { label: "billing".to_owned(), pid: 7, host: "h".to_owned() };
+        let mut line = new();
+        let mut now = Standing { token: Some(5), ..standing(&["a:1"]) };
+        line.see(MS(0), &now);
+        now.holders[0].owner = Some(owner.clone());
+        let named = What::Named { holder: now.holders[0].clone() };
+        assert_eq!(line.see(MS(100), &now)[0].what, named);
+        now.token = Some(6);
+        let again = What::TakenAgain { by: now.holders[0].clone(), token: Some(6) };
+        assert_eq!(line.see(MS(200), &now)[0].what, again);
+        line.finish(MS(200));
+        assert_eq!((line.groups[0].times, line.groups[0].who()), (2, "billing (pid 7 on h)".to_owned()));
+    }
+
+    #[test]
+    fn who_waits_is_told_when_it_changes() {
+        let mut line = new();
+        let waiting = |waiting| Standing { waiting, ..standing(&["a:1"]) };
+        let mut see = |at, count| line.see(MS(at), &waiting(count)).pop().map(|event| event.what);
+        assert_eq!(see(0, Some(2)), Some(What::Waiting(2)));
+        assert_eq!(see(100, Some(2)), None);
+        assert_eq!(see(200, None), Some(What::Waiting(0)));
+        assert_eq!(see(300, Some(0)), None);
+        assert_eq!(line.waits, [(MS(0), 2), (MS(200), 0), (MS(300), 0)]);
+    }
+
+    #[test]
+    fn many_processes_of_one_label_are_one_row() {
+        let mut line = new();
+        for n in 0..40_u64 {
+            let owner = OwnerView { label: format!("job-{}", n % 2), pid: 7, host: "h".to_owned() };
+            let one = Holder { owner: Some(owner), ..holder(&format!("c{n}:1")) };
+            line.see(MS(n * 100), &Standing { holders: vec![one], ..Standing::default() });
+        }
+        line.finish(MS(4_000));
+        let shown: Vec<_> = line.shown_groups().iter().map(|group| (group.who(), group.total, group.times)).collect();
+        let job = |n| (format!("job-{n} (20 processes on h)"), MS(2_000), 20);
+        assert_eq!(shown, [job(0), job(1)]);
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let mut line = new();
+        for n in 0..45_000_u64 {
+            let ids: [&str; 1] = if n % 2 == 0 { ["a:1"] } else { ["b:1"] };
+            line.see(MS(n * 100), &Standing { waiting: Some(n % 3), ..standing(&ids) });
+        }
+        assert!(line.groups.iter().all(|group| group.spans.len() <= MOST_SPANS && group.spans.len() > 1));
+        assert!(line.waits.len() <= MOST_SPANS);
+        assert_eq!(line.groups[0].total, MS(2_250_000), "sums stay exact");
+        for n in 0..2_000 {
+            see(&mut line, 4_500_000 + n, &[&format!("c{n}:1")]);
+        }
+        assert_eq!(line.groups.len(), MOST_GROUPS + 1);
+    }
+}
