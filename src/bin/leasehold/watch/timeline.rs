@@ -180,7 +180,7 @@ impl Timeline {
         self.end = at;
     }
 
-    /// A few clients are each on its own; of many, those of the same label and host are one, such as
+    /// A few clients are each on its own; of many, those of one label and host are one, such as
     /// a job that is started again and again.
     pub(super) fn shown_groups(&self) -> Vec<Group> {
         if self.groups.len() <= MOST_SINGLE {
