@@ -127,9 +127,7 @@ impl<'r> Oversight<'r> {
             // It asked for the terminal before it was lent, or nobody could continue this process.
             (true, has_job_control) if wants_terminal || !has_job_control => self.child.signal(Signal::CONT),
             (is_lent, true) if is_lent || wants_terminal => {
-                let left = self.guard.remaining();
-                let name = &self.args.name;
-                say(format_args!("{name}: stopped, and not renewed meanwhile: its lease ends in {left:.0?}"));
+                self.say_that_it_stops();
                 terminal.take_back();
                 // What the terminal would have done; this process gets it as well.
                 let _ = kill_current_process_group(Signal::TSTP);
@@ -138,12 +136,20 @@ impl<'r> Oversight<'r> {
         }
     }
 
+    fn say_that_it_stops(&self) {
+        let left = self.guard.remaining();
+        say(format_args!("{}: stopped, and not renewed meanwhile: its lease ends in {left:.0?}", self.args.name));
+    }
+
     /// Stops the command and this process. Not where nobody could continue it, as the kernel does
     /// with those who do not take the signal in: Ctrl-Z between the start of the command and the
     /// moment when the terminal is lent to it comes here.
     fn stop(&self) {
         if self.terminal.as_ref().is_some_and(|terminal| !terminal.has_job_control()) {
             return;
+        }
+        if self.terminal.is_some() {
+            self.say_that_it_stops();
         }
         self.child.signal(Signal::TSTP);
         let _ = kill_process(getpid(), Signal::STOP);
