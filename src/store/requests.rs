@@ -180,7 +180,7 @@ pub(crate) struct Undo {
 
 /// How long a request that returns permits without leases may be repeated after it may have run:
 /// half the TTL of its idempotency key, because the last repeat may be slow.
-const REPEATED: Duration = Duration::from_nanos(IDEMPOTENCY_TTL.as_nanos() as u64 / 2);
+pub(super) const REPEATED: Duration = Duration::from_nanos(IDEMPOTENCY_TTL.as_nanos() as u64 / 2);
 
 impl Undo {
     /// Returns permits without leases. It does not expire until a request for it may have run.

@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::json::checked;
 use crate::program::{Program, leasehold, leasehold_at, run};
 use crate::rig::{Cluster, Masters, PROMPT, Server, wait_until};
 
@@ -16,7 +17,7 @@ fn measured(url: &str, options: &[&str]) -> Value {
     let (status, out, said) = run(leasehold_at(url, &[&SHORT, options, &["--json"]].concat()));
     assert_eq!((status, out.lines().count()), (Some(0), 1), "{out} {said}");
     assert!(said.starts_with("leasehold: locks and unlocks as fast as the store answers, for about "), "{said}");
-    let json: Value = serde_json::from_str(&out).unwrap();
+    let json = checked("bench", &out);
     assert_eq!(json["part_ms"], 200);
     let parts = json["parts"].as_array().unwrap();
     let names: Vec<&str> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();

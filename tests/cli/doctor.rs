@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::json::checked;
 use crate::program::{leasehold, leasehold_at, path, run};
 use crate::rig::{Cluster, ClusterOptions, MASTER_NAME, Masters, SentinelOptions, Sentinels, Server, acl_rule};
 
@@ -27,7 +28,7 @@ impl Said {
         assert_eq!(said, "", "{text}");
         let (with_json, json, said) = asked(&["--json"]);
         assert_eq!((with_json, &*said, json.lines().count()), (status, "", 1), "{text}\n{json}");
-        let json: Value = serde_json::from_str(&json).unwrap();
+        let json = checked("doctor", &json);
         let said = Self { status: status.unwrap(), text, json };
         said.check();
         said

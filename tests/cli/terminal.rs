@@ -88,6 +88,10 @@ const IDLE: &str = "while :; do sleep 0.02; done";
 
 const READ: &str = r#"$LEASEHOLD run job -- sh -c 'echo ready; read line; echo "it read $line"'"#;
 
+/// The same, for Ctrl-Z once it has read a line: before, it may be stopped because it reads a
+/// terminal that it has not been lent yet, and what continues it takes back a Ctrl-Z of that moment.
+const READ_TWICE: &str = r#"$LEASEHOLD run job -- sh -c 'read line; echo ready; read line; echo "it read $line"'"#;
+
 #[test]
 fn the_command_can_read_the_terminal() {
     let server = Server::start();
@@ -124,8 +128,9 @@ fn an_interrupt_at_the_terminal_ends_the_command_and_its_script() {
 #[test]
 fn a_command_is_stopped_at_the_terminal_and_continued() {
     let server = Server::start();
-    let line = format!("{READ}; echo the shell has it; sleep 0.3; fg; echo status $?");
+    let line = format!("{READ_TWICE}; echo the shell has it; sleep 0.3; fg; echo status $?");
     let mut session = Session::start(&server, "bash -mc", &line);
+    session.press("\n");
     session.expect("ready");
     session.press("\u{1a}");
     session.expect("stopped, and not renewed meanwhile: its lease ends in ");
@@ -141,8 +146,9 @@ fn a_command_is_stopped_at_the_terminal_and_continued() {
 #[test]
 fn a_lease_that_ends_while_it_is_stopped_ends_the_command() {
     let server = Server::start();
-    let line = READ.replace("run job", "run job --lease 500ms") + "; sleep 1.5; fg; echo status $?";
+    let line = READ_TWICE.replace("run job", "run job --lease 500ms") + "; sleep 1.5; fg; echo status $?";
     let mut session = Session::start(&server, "bash -mc", &line);
+    session.press("\n");
     session.expect("ready");
     session.press("\u{1a}");
     session.expect("not renewed meanwhile");
@@ -156,7 +162,8 @@ fn a_lease_that_ends_while_it_is_stopped_ends_the_command() {
 #[test]
 fn without_a_shell_above_a_stop_does_nothing() {
     let server = Server::start();
-    let mut session = Session::start(&server, "sh -c", &format!("exec {READ}"));
+    let mut session = Session::start(&server, "sh -c", &format!("exec {READ_TWICE}"));
+    session.press("\n");
     session.expect("ready");
     session.press("\u{1a}");
     std::thread::sleep(ms(300));

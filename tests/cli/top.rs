@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::json::checked;
 use crate::program::{Program, leasehold, leasehold_at, run};
 use crate::rig::{Proxy, Server, ms, signal, wait_until};
 use crate::screen::screen;
@@ -211,7 +212,7 @@ fn without_a_terminal_it_says_what_to_use() {
 }
 
 fn next(program: &Program) -> Value {
-    serde_json::from_str(&program.expect("")).unwrap()
+    checked("top", &program.expect(""))
 }
 
 #[test]
@@ -249,7 +250,7 @@ fn json_ends_when_the_reader_leaves() {
     let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(process.stdout.take().unwrap()), &mut first).unwrap();
-    assert!(serde_json::from_str::<Value>(&first).unwrap()["elapsed_ms"].is_u64());
+    assert!(checked("top", &first)["elapsed_ms"].is_u64());
     wait_until("it has ended", || process.try_wait().unwrap().is_some());
     assert_eq!(process.wait().unwrap().code(), Some(0));
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use leasehold::LockClient;
 use serde_json::Value;
 
+use crate::json::checked;
 use crate::program::{Program, leasehold, leasehold_at, run};
 use crate::rig::{Proxy, Server, wait_until};
 
@@ -17,7 +18,7 @@ fn client(server: &Server, owner: &str) -> LockClient {
 }
 
 fn next(program: &Program) -> Value {
-    serde_json::from_str(&program.expect("")).unwrap()
+    checked("watch", &program.expect(""))
 }
 
 /// The next event that is one of these; those that tell who a holder is may come at any time.
@@ -61,7 +62,7 @@ fn events_come_in_their_order() {
     program.signal("TERM");
     let end = program.end();
     assert_eq!((end.status, &end.err[..]), (Some(0), &[][..]));
-    let summary: Value = serde_json::from_str(end.out.last().unwrap()).unwrap();
+    let summary = checked("watch", end.out.last().unwrap());
     assert_eq!(summary["event"], "summary");
     let holders = summary["holders"].as_array().unwrap();
     assert_eq!(holders.len(), 2, "{summary}");
@@ -141,7 +142,7 @@ fn a_server_that_goes_away_and_comes_back() {
     assert_eq!(expect(&program, &["held"])["holder"]["id"], held["holder"]["id"]);
     program.signal("TERM");
     let end = program.end();
-    let summary: Value = serde_json::from_str(end.out.last().unwrap()).unwrap();
+    let summary = checked("watch", end.out.last().unwrap());
     assert!(summary["unknown_ms"].as_u64() >= back["unknown_ms"].as_u64() && summary["free_ms"] == 0, "{summary}");
     let svg = std::fs::read_to_string(&file).unwrap();
     assert_well_formed(&svg);

@@ -321,8 +321,8 @@ mod tests {
     use super::*;
     use crate::base::clock::FakeClock;
     use crate::base::limits::TAKEN_TTL;
-    use crate::store::REPEATED;
     use crate::store::redis::wire::{BusyPoll, Endpoint};
+    use crate::store::requests::REPEATED;
 
     /// A store whose server does not exist.
     fn unreachable_store(clock: &Arc<FakeClock>) -> RedisStore {

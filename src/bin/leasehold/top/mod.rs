@@ -34,7 +34,7 @@ pub(crate) fn top(store: &StoreArgs, args: &TopArgs) -> Result<u8, Failure> {
         let why = "stdout is no terminal: `leasehold ls` prints the locks once, `leasehold top --json` again and again";
         return Err(Failure::new(status::USAGE, why));
     }
-    let urls = shown(&store.urls()?);
+    let urls = shown(&store.urls(&[])?);
     let client = store.builder()?.busy_poll(false).build()?;
     let start = Instant::now();
     let looks = ask(client, args)?;

@@ -34,7 +34,7 @@ use views::{EventView, SummaryView};
 
 /// Returns the exit status.
 pub(crate) fn watch(store: &StoreArgs, args: &WatchArgs) -> Result<u8, Failure> {
-    let urls = shown(&store.urls()?);
+    let urls = shown(&store.urls(&[])?);
     // Before the watch, which may be long, and would be for nothing.
     let file = args.svg.as_deref().map(SvgFile::create).transpose()?;
     let client = store.builder()?.busy_poll(false).build()?;

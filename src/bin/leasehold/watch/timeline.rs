@@ -503,7 +503,7 @@ mod tests {
         let mut line = new();
         let mut now = Standing { token: Some(5), ..standing(&["a:1"]) };
         line.see(MS(0), &now);
-        now.holders[0].owner = Some(owner.clone());
+        now.holders[0].owner = Some(owner);
         let named = What::Named { holder: now.holders[0].clone() };
         assert_eq!(line.see(MS(100), &now)[0].what, named);
         now.token = Some(6);
