@@ -200,9 +200,9 @@ impl LockClient {
     /// servers have to be found first (sentinels, a cluster); mostly for some milliseconds. Looking
     /// up host names is not bounded. It may be repeated and called by several threads, also while
     /// locks are held: it takes no lock, writes no key, and makes no table. (With
-    /// [Redlock](Builder::redlock), the background thread of the client notes at each master what it
-    /// always notes.) On servers older than Redis 7, rights that are missing are found by trying,
-    /// which the `ACL LOG` shows.
+    /// [Redlock](Builder::redlock), the background thread of the client notes at each master what
+    /// it always notes.) On servers older than Redis 7, rights that are missing are found by
+    /// trying, which the `ACL LOG` shows.
     ///
     /// A server that cannot be asked is a finding, not an error: a problem, or a warning where the
     /// others do without it and locks work. To diagnose servers to which a client cannot be

@@ -311,15 +311,17 @@ step_with_component clippy 'clippy without features' cargo clippy --all-targets 
 step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
 step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
 # Three steps, because cargo stops at the first of them that fails.
-step 'unit tests' cargo test --all-features --lib
+step 'unit tests' cargo test --all-features --lib --bins
 step 'unit tests with TLS alone' cargo test --features tls --lib
 step 'metrics alone' cargo check --features metrics --lib
+step 'the command alone' cargo check --features cli --bins
 test_on_postgres
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
     step 'tests' cargo test --all-features --test it -- --skip postgres --skip zookeeper
+    step 'tests of the command' cargo test --all-features --test cli
     step 'doc tests' cargo test --all-features --doc
 else
-    for name in 'tests' 'doc tests'; do skip "$name" 'no server'; done
+    for name in 'tests' 'tests of the command' 'doc tests'; do skip "$name" 'no server'; done
 fi
 test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
 test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}" --skip redlock::

@@ -89,7 +89,8 @@ const IDLE: &str = "while :; do sleep 0.02; done";
 const READ: &str = r#"$LEASEHOLD run job -- sh -c 'echo ready; read line; echo "it read $line"'"#;
 
 /// The same, for Ctrl-Z once it has read a line: before, it may be stopped because it reads a
-/// terminal that it has not been lent yet, and what continues it takes back a Ctrl-Z of that moment.
+/// terminal that it has not been lent yet, and what continues it takes back a Ctrl-Z of that
+/// moment.
 const READ_TWICE: &str = r#"$LEASEHOLD run job -- sh -c 'read line; echo ready; read line; echo "it read $line"'"#;
 
 #[test]
@@ -107,8 +108,8 @@ fn the_command_can_read_the_terminal() {
 
 /// The script around it gets the signal too, as it does without a run.
 ///
-/// The command waits in short sleeps: a `dash` that gets SIGINT after its `echo` and before the fork
-/// of a long `sleep`, which does not get it then, dies only when that has ended, at a terminal
+/// The command waits in short sleeps: a `dash` that gets SIGINT after its `echo` and before the
+/// fork of a long `sleep`, which does not get it then, dies only when that has ended, at a terminal
 /// without a run as well.
 #[test]
 fn an_interrupt_at_the_terminal_ends_the_command_and_its_script() {
