@@ -304,4 +304,5 @@
 //! | `lh-on-lost` | runs callbacks, and tells the [listener](crate::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
 //! | `lh-sentinel-<client name>` | watches the [sentinels](crate::Builder::sentinel) for failovers | the first connection |
 //! | `lh-cluster`, `lh-connect`, `lh-renew-node` | in a cluster: ask all nodes for its slots, connect for messages, renew at several primaries side by side; each ends with its exchange | a slot that has moved, a wait, a renewal |
+//! | `lh-diagnose` | ask each server side by side; each ends with its questions | [`diagnose`](crate::LockClient::diagnose) |
 //! | `lh-sentinel-ask`, `-sub` | ask all sentinels side by side, for each connect and once a second; each ends with its exchange | a question |

@@ -106,6 +106,7 @@ fn a_java_client_shows_by_its_id() {
     assert!(status == Some(76) && err.starts_with("leasehold: "), "{status:?} {err}");
 }
 
+#[cfg(feature = "postgres")]
 #[test]
 fn a_database_is_looked_at() {
     let Some(server) = crate::rig::Postgres::start() else { return };

@@ -137,6 +137,7 @@ fn a_lock_that_has_changed_hands_stays() {
     assert!(guard.is_held());
 }
 
+#[cfg(feature = "postgres")]
 #[test]
 fn a_database_is_unlocked() {
     let Some(server) = crate::rig::Postgres::start() else { return };
