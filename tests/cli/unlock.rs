@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::json::json_of;
-use crate::program::{Program, leasehold, leasehold_at, path, run};
+use crate::program::{Program, leasehold, path, run};
 use crate::rig::{CAP, Server, wait_until};
 
 const JAVA: &str = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
@@ -143,7 +143,7 @@ fn a_database_is_unlocked() {
     let Some(server) = crate::rig::Postgres::start() else { return };
     let client = server.client();
     let guard = client.lock("job").unwrap();
-    assert_eq!(run(leasehold_at(&server.url(), &["unlock", "job"])).0, Some(75));
-    assert_eq!(run(leasehold_at(&server.url(), &["unlock", "job", "--force"])).0, Some(0));
+    assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job"])).0, Some(75));
+    assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job", "--force"])).0, Some(0));
     assert!(guard.wait_lost(CAP), "it is told");
 }
