@@ -3,8 +3,11 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Once};
 
 use crossbeam_channel::{Receiver, unbounded};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT};
 
 use crate::rig::{CAP, Server, signal, wait_until};
 
@@ -19,7 +22,17 @@ pub(crate) fn leasehold_at(url: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// The command. Signals that are ignored here, as those of a job that a shell has put into the
+/// background, it would rightly ignore too: a handler here means the default there.
 pub(crate) fn path() -> &'static str {
+    static HANDLED: Once = Once::new();
+    HANDLED.call_once(|| {
+        for signal in [SIGINT, SIGQUIT, SIGHUP] {
+            // Here it ends the tests, as the default would.
+            let always = Arc::new(AtomicBool::new(true));
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, always).unwrap();
+        }
+    });
     env!("CARGO_BIN_EXE_leasehold")
 }
 

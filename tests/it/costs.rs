@@ -37,9 +37,8 @@ fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
     let client = LockClient::builder().urls(proxies.iter().map(Proxy::url)).redlock().build().unwrap();
     crate::rig::wait_for_votes(&client, 3);
     let asked = exchanges(&client, &proxies);
-    // What the slowest has not answered yet is not waited for.
-    assert!(asked.iter().all(|asked| (CYCLES..=2 * CYCLES).contains(asked)), "{asked:?}");
-    // It need not be the same one each time.
+    assert!(asked.iter().all(|asked| *asked <= 2 * CYCLES), "{asked:?}");
+    // The slowest is not waited for. It need not be the same one each time.
     assert!(asked.iter().sum::<u32>() >= 2 * 2 * CYCLES, "a majority is asked each time: {asked:?}");
     drop((client, proxies));
     masters.assert_clean();

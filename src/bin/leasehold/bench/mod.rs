@@ -71,6 +71,7 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(store: &StoreArgs, args: &BenchArgs) -> Result<u8, Failure> {
     // Before anything can be taken: from here on no signal ends the process without giving it up.
     let signals = Signals::take_in()?;
+    signals.spare_this_thread();
     let threads = args.threads.map_or_else(cores, usize::from);
     let builder = store.builder_at(&args.urls)?.fencing(false);
     let clients: Result<Vec<LockClient>, _> = (0..threads).map(|_| builder.clone().build()).collect();

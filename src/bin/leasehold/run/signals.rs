@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use leasehold::CancelToken;
+use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::process::{Signal, kill_current_process_group};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals as Incoming};
@@ -42,6 +43,15 @@ impl Signals {
     pub(super) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
         let mut more = [SIGCHLD, SIGCONT, SIGTSTP].into_iter().filter(|one| !is_in(self.ignored, *one));
         more.try_for_each(|one| self.handle.add_signal(one)).map_err(failed)
+    }
+
+    /// From now on they arrive at other threads than this one and those that it starts. For calls
+    /// that end when a signal interrupts them, as those of the `redis` crate do: what they have asked
+    /// for would stay at the server.
+    pub(crate) fn spare_this_thread(&self) {
+        let all = PASSED_ON.iter().filter_map(|signal| Blocked::try_from(*signal).ok());
+        // Cannot fail with a mask that is one.
+        let _ = all.collect::<SigSet>().thread_block();
     }
 
     /// Cancelled by the first signal that ends a wait.
