@@ -333,8 +333,8 @@ impl LockClient {
 
     /// All that stands under one name, of whatever kind: who holds it, who waits in which order,
     /// permits, counts, and the last fencing token. `None` if nothing stands there. It only reads,
-    /// and may be repeated. One round trip (over ZooKeeper two to four), and one for each client
-    /// that is asked who it is; to every master of Redlock.
+    /// and may be repeated. One round trip (over ZooKeeper two to four), and one for each client,
+    /// up to 256, that is asked who it is; to every master of Redlock.
     ///
     /// It tells more than [`locks`](Self::locks), because the name says that it is a lock: holders
     /// may have ids of any form, and a plain number is [given](LockReport::number) as it is.

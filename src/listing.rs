@@ -13,8 +13,10 @@ use crate::fencing::FencingToken;
 use crate::session::Shared;
 use crate::stats::shortened;
 use crate::store::{Found, FoundWaiter, Wanted};
-use crate::sync::lock_holder::{LockHolder, Lookups, rough};
+use crate::sync::lock_holder::{Known, LockHolder, Lookups, rough};
 
+/// Of so many places in a queue, the first ones, it is asked whose they are.
+const MOST_WAITERS: usize = 16;
 /// Of so many other clients it is asked who they are, for a whole list.
 const MOST_LOOKUPS: usize = 256;
 
@@ -171,10 +173,9 @@ impl fmt::Display for LockSummary {
 }
 
 impl LockWaiter {
-    fn of(lookups: &mut Lookups<'_>, shared: &Shared, waiter: FoundWaiter, found: &Found) -> Self {
+    fn of(shared: &Shared, waiter: FoundWaiter, known: Known) -> Self {
         let FoundWaiter { id, left } = waiter;
-        let owner = lookups.known_of(&id, &found.owners).owner;
-        Self { is_this_client: shared.id.owns(&id), owner, remaining: left, id }
+        Self { is_this_client: shared.id.owns(&id), owner: known.owner, remaining: left, id }
     }
 
     /// The id that it will hold the lock with: as [`LockHolder::id`].
@@ -197,6 +198,7 @@ impl LockWaiter {
     }
 
     /// Who it says it is, as [`LockHolder::owner`]. A client that holds nothing says nothing.
+    /// Asked for the first 16 of the queue.
     #[must_use]
     pub fn owner(&self) -> Option<&HolderOwner> {
         self.owner.as_ref()
@@ -314,8 +316,10 @@ pub(crate) fn inspect(shared: &Arc<Shared>, name: &str) -> Result<Option<LockRep
     };
     for one in &found {
         report.locks.extend(LockSummary::of(&mut lookups, name, one));
-        let waiters = one.queue.iter().cloned();
-        report.queue.extend(waiters.map(|waiter| LockWaiter::of(&mut lookups, shared, waiter, one)));
+        for (place, waiter) in one.queue.iter().cloned().enumerate() {
+            let known = if place < MOST_WAITERS { lookups.known_of(&waiter.id, &one.owners) } else { Known::default() };
+            report.queue.push(LockWaiter::of(shared, waiter, known));
+        }
     }
     Ok(Some(report))
 }

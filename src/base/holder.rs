@@ -129,6 +129,12 @@ pub(crate) fn client_and_number(holder: &str) -> Option<(&str, u64)> {
     (client.len() == CLIENT_LENGTH).then_some((client, number))
 }
 
+/// Whether it is the id of a lock that its holder has given up, and that stays taken.
+pub(crate) fn is_kept(holder: &str) -> bool {
+    // Of a write lock, the side is behind it.
+    holder.strip_suffix(":write").unwrap_or(holder).ends_with(KEPT)
+}
+
 /// Whether the holder id is of another library.
 pub(crate) fn is_foreign(holder: &str) -> bool {
     holder.as_bytes().get(14) != Some(&b'8')

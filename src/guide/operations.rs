@@ -199,7 +199,7 @@
 //! $ leasehold show nightly:report
 //! nightly:report
 //!   kind     mutex
-//!   held by  billing-7 (pid 4711 on host-a) for 48 min, its lease ends in 21 s, id 8a2c..:3
+//!   held by  billing-7 (pid 4711 on host-a) for 48m12s, its lease ends in 21.4 s, id 8a2c..:3
 //!   token    1795384469368111, the last that was given
 //! ```
 //!
@@ -272,10 +272,11 @@
 //!
 //! The store is in `--url` or `LEASEHOLD_URL`. Arguments can be seen by everybody on the machine,
 //! so a URL with a password is refused there: put it into `LEASEHOLD_URL`, or the password into a
-//! file and give `--password-file`. With `--json` all but `run` print JSON, as `leasehold schema`
-//! describes it. Statuses: 0 done, 75 somebody else has the lock, 70 it was lost, 69 the store
-//! cannot be asked, 64 bad arguments, 77 denied, 76 nothing that can be locked; of `run` otherwise
-//! the status of the command; of `doctor` 1 for warnings and 2 for problems.
+//! file and give `--password-file`. With `--json`, what shows something prints
+//! JSON, as `leasehold schema` describes it. Statuses: 0 done, 75 somebody else has the lock, 70 it
+//! was lost, 69 the store cannot be asked, 64 bad arguments, 77 denied, 76 nothing that can be
+//! locked; of `run` otherwise the status of the command; of `doctor` 1 for warnings and 2 for
+//! problems.
 //!
 //! # Connections
 //!

@@ -1,7 +1,7 @@
 //! `leasehold unlock`.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -50,14 +50,12 @@ fn who_is_not_renewed_is_gone() {
     hold_as_java(&server, "dead", 4000);
     let (status, out, err) = run(leasehold(&server, &["unlock", "dead"]));
     assert_eq!(status, Some(0), "{err}");
-    assert!(out.contains(JAVA) && out.contains("Redisson"), "{out}");
+    assert!(out.contains(JAVA) && out.contains("another library"), "{out}");
     assert!(err.ends_with("dead: freed"), "{err}");
     assert_eq!(server.cmd::<u32>(&["EXISTS", "dead"]), 0);
 
-    hold_as_java(&server, "fresh", 29_000);
-    let (status, _, err) = run(leasehold(&server, &["unlock", "fresh"]));
-    assert!(status == Some(75) && err.contains("may have been renewed"), "{err}");
-
+    hold_as_java(&server, "long", 300_000);
+    let long = Program::start(leasehold(&server, &["unlock", "long"]));
     hold_as_java(&server, "short", 4000);
     let looks = Program::start(leasehold(&server, &["unlock", "short"]));
     looks.expect_said("whether it is renewed");
@@ -65,6 +63,8 @@ fn who_is_not_renewed_is_gone() {
     assert!(looks.ends_with(75).contains("has just renewed it"));
 
     server.cmd::<()>(&["HSET", "endless", JAVA, "1"]);
+    let said = long.ends_with(75);
+    assert!(said.contains("its lease is longer than 30.0 s and not known"), "{said}");
     let (status, _, err) = run(leasehold(&server, &["unlock", "endless"]));
     assert!(status == Some(75) && err.contains("without a lease"), "{err}");
     assert_eq!(run(leasehold(&server, &["unlock", "endless", "--force"])).0, Some(0));
@@ -109,16 +109,47 @@ fn it_asks_at_a_terminal_only() {
     let (status, _, err) = run(leasehold(&server, &["unlock", "job", "--ask", "--force"]));
     assert!(status == Some(64) && err.contains("terminal"), "{err}");
     for (answer, status, left) in [("n\n", 75, 1), ("\n", 75, 1), ("yes\n", 0, 0)] {
+        let mut terminal = Asked::start(&server, "unlock job --ask --force");
+        terminal.expect("[y/N]");
+        let text = terminal.answer(answer, status);
+        assert_eq!(server.cmd::<u32>(&["EXISTS", "job"]), left, "{text}");
+        assert!(text.contains(JAVA), "{text}");
+    }
+}
+
+/// The command at a terminal, which asks.
+struct Asked {
+    process: Child,
+    keys: ChildStdin,
+    shown: ChildStdout,
+    seen: String,
+}
+
+impl Asked {
+    fn start(server: &Server, arguments: &str) -> Self {
         let mut script = Command::new("script");
-        script.args(["-qefc", "exec \"$LEASEHOLD\" unlock job --ask --force", "/dev/null"]).env("SHELL", "/bin/sh");
+        script.args(["-qefc", &format!("exec \"$LEASEHOLD\" {arguments}"), "/dev/null"]).env("SHELL", "/bin/sh");
         script.env("LEASEHOLD", path()).env("LEASEHOLD_URL", server.url());
-        let mut terminal = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut keys = terminal.stdin.take().unwrap();
-        keys.write_all(answer.as_bytes()).unwrap();
-        let output = terminal.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!((output.status.code(), server.cmd::<u32>(&["EXISTS", "job"])), (Some(status), left), "{text}");
-        assert!(text.contains("[y/N]") && text.contains(JAVA), "{text}");
+        let mut process = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (keys, shown) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        Self { process, keys, shown, seen: String::new() }
+    }
+
+    fn expect(&mut self, text: &str) {
+        let mut some = [0; 1024];
+        while !self.seen.contains(text) {
+            let count = self.shown.read(&mut some).unwrap();
+            assert!(count > 0, "it has ended: {}", self.seen);
+            self.seen += &String::from_utf8_lossy(&some[..count]);
+        }
+    }
+
+    /// Returns all that was shown.
+    fn answer(mut self, answer: &str, status: i32) -> String {
+        self.keys.write_all(answer.as_bytes()).unwrap();
+        self.shown.read_to_string(&mut self.seen).unwrap();
+        assert_eq!(self.process.wait().unwrap().code(), Some(status), "{}", self.seen);
+        self.seen
     }
 }
 
@@ -146,4 +177,38 @@ fn a_database_is_unlocked() {
     assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job"])).0, Some(75));
     assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job", "--force"])).0, Some(0));
     assert!(guard.wait_lost(CAP), "it is told");
+}
+
+/// A lock that `min_hold` keeps is nobody's, however it was held.
+#[test]
+fn a_kept_lock_is_nobodys() {
+    let server = Server::start();
+    for (name, kind) in [("plain", "--fair"), ("written", "--write")] {
+        let job = ["run", name, kind, "--min-hold", "10m", "--", "true"];
+        assert_eq!(run(leasehold(&server, &job)).0, Some(0));
+        for look in [&["ls"][..], &["show", name]] {
+            let (_, out, _) = run(leasehold(&server, look));
+            assert!(out.contains("nobody (min_hold)"), "{out}");
+        }
+        let (_, shown) = json_of("show", leasehold(&server, &["show", name]));
+        assert_eq!(shown["locks"][0]["holders"][0]["kept"], true);
+        let (status, out, err) = run(leasehold(&server, &["unlock", name]));
+        assert!(status == Some(0) && out.contains("nobody is thrown out"), "{out} {err}");
+    }
+}
+
+/// While the question stands, its holder may renew it, or give it up and take it again.
+#[test]
+fn the_answer_is_for_what_was_shown() {
+    let server = Server::start();
+    let renew: &dyn Fn() = &|| server.cmd(&["PEXPIRE", "job", "20000"]);
+    let take_again: &dyn Fn() = &|| server.cmd(&["INCR", "redisson_lock_token:{job}"]);
+    for (change, says) in [(renew, "has just renewed it"), (take_again, "changed hands")] {
+        server.cmd::<()>(&["SET", "redisson_lock_token:{job}", "100"]);
+        hold_as_java(&server, "job", 2000);
+        let mut terminal = Asked::start(&server, "unlock job --ask");
+        terminal.expect("[y/N]");
+        change();
+        assert!(terminal.answer("y\n", 75).contains(says));
+    }
 }

@@ -6,6 +6,8 @@ use std::io::Write;
 
 use leasehold::{Error, ErrorKind};
 
+use crate::text::visible;
+
 /// The exit statuses. Those from 64 to 77 are of BSD's `sysexits.h`, the others those of shells.
 pub(crate) mod status {
     pub(crate) const USAGE: u8 = 64;
@@ -88,7 +90,8 @@ pub(crate) fn chain(error: &Error) -> String {
 /// One line on stderr. Never panics, as `eprintln` does where stderr is closed: that would give up
 /// the lock, and the command would go on.
 pub(crate) fn say(line: impl fmt::Display) {
-    let line = line.to_string().replace('\n', " ");
+    // It may quote what other programs have written into the store.
+    let line = visible(&line.to_string().replace('\n', " "));
     let _ = writeln!(std::io::stderr(), "leasehold: {line}");
 }
 

@@ -6,7 +6,7 @@ use crate::text::visible;
 
 /// Who holds it: what it says of itself, or else its id.
 pub(crate) fn who(holder: &LockHolder) -> String {
-    if is_kept(holder) {
+    if holder.is_kept() {
         return "nobody (min_hold)".to_owned();
     }
     who_or_id(holder.owner(), holder.id())
@@ -14,9 +14,4 @@ pub(crate) fn who(holder: &LockHolder) -> String {
 
 pub(crate) fn who_or_id(owner: Option<&HolderOwner>, id: &str) -> String {
     visible(&owner.map_or_else(|| id.to_owned(), ToString::to_string))
-}
-
-/// Whether it was given up, and stays taken until its shortest hold is over.
-pub(crate) fn is_kept(holder: &LockHolder) -> bool {
-    holder.id().ends_with(":kept")
 }

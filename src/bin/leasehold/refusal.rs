@@ -33,8 +33,11 @@ fn help_for(arguments: &[String]) -> String {
 
 /// An argument that is not understood is quoted, and standard error may end in the mail of a cron.
 fn without_passwords(mut line: String, arguments: &[String]) -> String {
-    for secret in arguments.iter().filter(|argument| may_have_password(argument)) {
-        line = line.replace(secret.as_str(), "(a URL with a password)");
+    // Of `--option=value` the value alone is quoted.
+    let values = arguments.iter().filter_map(|argument| Some(argument.split_once('=')?.1));
+    let quoted = arguments.iter().map(String::as_str).chain(values);
+    for secret in quoted.filter(|text| may_have_password(text)) {
+        line = line.replace(secret, "(a URL with a password)");
     }
     line
 }
@@ -74,5 +77,8 @@ mod tests {
         let url = "redis://:secret@host/".to_owned();
         let line = without_passwords(format!("unrecognized subcommand '{url}'"), &[url]);
         assert_eq!(line, "unrecognized subcommand '(a URL with a password)'");
+        let option = ["--longest-lease=redis://:secret@h/".to_owned()];
+        let line = without_passwords("invalid value 'redis://:secret@h/' for".to_owned(), &option);
+        assert_eq!(line, "invalid value '(a URL with a password)' for");
     }
 }

@@ -3,7 +3,7 @@
 use leasehold::{LockHolder, LockReport, LockSummary, Primitive};
 
 use crate::failure::Failure;
-use crate::holders::{is_kept, who, who_or_id};
+use crate::holders::{who, who_or_id};
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
 use crate::text::{time, visible};
@@ -89,10 +89,8 @@ fn count(lock: &LockSummary) -> Option<String> {
     })
 }
 
-/// An id of Redisson's is of one permit and longer than ours, which is of all permits of a call.
 fn made_by(permit: &LockHolder) -> &'static str {
-    const REDISSONS: usize = 32;
-    if permit.id().len() == REDISSONS { "of Redisson" } else { "of this library" }
+    if permit.is_foreign() { "of another library" } else { "of this library" }
 }
 
 /// In one line.
@@ -107,7 +105,7 @@ pub(crate) fn describe(holder: &LockHolder) -> String {
     if let Some(left) = holder.remaining() {
         text.push_str(&format!(", its lease ends in {}", time(left)));
     }
-    if holder.owner().is_some() && !is_kept(holder) {
+    if holder.owner().is_some() && !holder.is_kept() {
         text.push_str(&format!(", id {}", visible(holder.id())));
     }
     text

@@ -42,6 +42,10 @@ pub(crate) struct HolderView {
     /// The one that its client is set to.
     lease_ms: Option<u64>,
     owner: Option<OwnerView>,
+    /// Of another library.
+    foreign: bool,
+    /// Given up, and taken until its shortest hold is over.
+    kept: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -95,6 +99,8 @@ impl From<&LockHolder> for HolderView {
             held_for_ms: holder.held_for().map(millis),
             lease_ms: holder.lease().map(millis),
             owner: holder.owner().map(OwnerView::from),
+            foreign: holder.is_foreign(),
+            kept: holder.is_kept(),
         }
     }
 }

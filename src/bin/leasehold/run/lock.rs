@@ -98,7 +98,7 @@ impl Lock {
 fn describe(holder: &LockHolder) -> String {
     match holder.remaining() {
         // That of nobody: the one who had it has ended.
-        Some(left) if holder.id().contains(":kept") => {
+        Some(left) if holder.is_kept() => {
             format!("somebody had it, and keeps it taken for {:.0?} more (min_hold)", left)
         }
         _ => holder.to_string(),

@@ -46,8 +46,8 @@ impl Signals {
     }
 
     /// From now on they arrive at other threads than this one and those that it starts. For calls
-    /// that end when a signal interrupts them, as those of the `redis` crate do: what they have asked
-    /// for would stay at the server.
+    /// that end when a signal interrupts them, as those of the `redis` crate do: what they have
+    /// asked for would stay at the server.
     pub(crate) fn spare_this_thread(&self) {
         let all = PASSED_ON.iter().filter_map(|signal| Blocked::try_from(*signal).ok());
         // Cannot fail with a mask that is one.

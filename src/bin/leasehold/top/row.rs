@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use leasehold::{LockHolder, LockSummary, Primitive};
 
-use crate::holders::is_kept;
 use crate::text::{short_id, visible};
 
 /// What a lock is known by from one look to the next. Of one name there may be a lock, permits and
@@ -82,7 +81,7 @@ fn name_of(holder: &LockHolder, more: usize) -> String {
     let more = if more == 0 { String::new() } else { format!(" +{more}") };
     match holder.owner() {
         Some(owner) => visible(&format!("{}{more} (pid {} on {})", owner.label(), owner.pid(), owner.host())),
-        None if is_kept(holder) => format!("nobody (min_hold){more}"),
+        None if holder.is_kept() => format!("nobody (min_hold){more}"),
         None => short_id(holder.id()) + &more,
     }
 }

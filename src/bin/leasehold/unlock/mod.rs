@@ -13,15 +13,18 @@ use crate::show::describe;
 use crate::store::StoreArgs;
 use crate::text::visible;
 use crate::views::HolderView;
-use signs_of_life::sign_of_life;
+use signs_of_life::{renewed_since, sign_of_life};
 
 const DETAILS: &str = "\
 For a lock whose holder is gone or hangs. It shows who will be thrown out and what they are told, and frees the lock; who waits
 gets it.
 
-It refuses, with status 75, while a holder lives: while the holder was renewed within a third of its lease. Where the lease of
-the holder is not known, it watches for up to 10 s whether the holder is renewed. --force leaves that out. A hold that ends
-with a session (ZooKeeper), and one without a lease, needs --force.
+It refuses, with status 75, while a holder lives: while the holder was renewed within a third of its lease. Where that does
+not show at once it watches for up to 11 s whether the holder renews the lock. A hold that ends with a session (ZooKeeper), one
+without a lease, and one of more than 30 s whose lease is not known, needs --force.
+
+Whoever has got the lock, or has renewed it, since it was shown is not thrown out either; only in the last round trip before
+the lock is freed that cannot be seen.
 
 What the holder does meanwhile it goes on doing, until it notices: only a resource that checks fencing tokens (LEASEHOLD_TOKEN)
 refuses it at once. Permits of a semaphore are not freed by force: they end with their leases.
@@ -69,8 +72,10 @@ pub(crate) fn unlock(store: &StoreArgs, args: &UnlockArgs) -> Result<u8, Failure
         refuse_what_is_no_lock(report.as_ref())?;
         return answer(args, &[], false, None);
     };
-    if !args.json {
-        let _ = write_out(announcement(lock).as_bytes())?;
+    match args.json {
+        false => drop(write_out(announcement(lock).as_bytes())?),
+        true if args.ask => announcement(lock).lines().for_each(say),
+        true => {}
     }
     if !args.force
         && let Some(sign) = sign_of_life(&client, &args.name, lock)?
@@ -80,9 +85,8 @@ pub(crate) fn unlock(store: &StoreArgs, args: &UnlockArgs) -> Result<u8, Failure
     if args.ask && !is_agreed()? {
         return answer(args, lock.holders(), false, Some("nobody has agreed".to_owned()));
     }
-    // Whoever got it meanwhile has nothing to do with what was shown.
-    if ids(&client, &args.name)? != Some(ids_of(lock)) {
-        return answer(args, lock.holders(), false, Some("it has changed hands meanwhile: look again".to_owned()));
+    if let Some(why) = changed(&client, args, report.as_ref(), lock)? {
+        return answer(args, lock.holders(), false, Some(why));
     }
     let freed = free(&client, lock)?;
     answer(args, lock.holders(), freed, None)
@@ -117,10 +121,12 @@ fn announcement(lock: &LockSummary) -> String {
 }
 
 fn what_it_is_told(holder: &LockHolder) -> &'static str {
-    if holder.owner().is_some() {
-        "is told at its next renewal, within a third of its lease, that it has lost the lock; `leasehold run` ends its command"
+    if holder.is_kept() {
+        "nobody is thrown out: its holder has given it up, and min_hold keeps it taken"
+    } else if holder.is_foreign() {
+        "a client of another library (Redisson, Curator): it is told by the error of its unlock, and of nothing before"
     } else {
-        "a client of Redisson is told by the exception that its unlock() throws; one of this library at its next renewal"
+        "is told at its next renewal, within a third of its lease, that it has lost the lock; `leasehold run` ends its command"
     }
 }
 
@@ -139,8 +145,23 @@ fn ids_of(lock: &LockSummary) -> Vec<String> {
     ids
 }
 
-fn ids(client: &LockClient, name: &str) -> Result<Option<Vec<String>>, Failure> {
-    Ok(client.inspect(name)?.as_ref().and_then(held_lock).map(ids_of))
+/// What has happened since the lock was shown: whoever got it meanwhile has nothing to do with
+/// that.
+fn changed(
+    client: &LockClient,
+    args: &UnlockArgs,
+    shown: Option<&LockReport>,
+    lock: &LockSummary,
+) -> Result<Option<String>, Failure> {
+    let report = client.inspect(&args.name)?;
+    // Two holds of one client may have the same id, but not the same token.
+    let token = |report: Option<&LockReport>| report.and_then(LockReport::last_token);
+    let now = report.as_ref().and_then(held_lock);
+    if now.map(ids_of) != Some(ids_of(lock)) || token(report.as_ref()) != token(shown) {
+        return Ok(Some("it has changed hands meanwhile: look again".to_owned()));
+    }
+    let renewed = now.and_then(|now| renewed_since(lock.holders(), now.holders()));
+    Ok(renewed.filter(|_| !args.force).map(|sign| format!("{sign}; --force frees it all the same")))
 }
 
 /// A fair lock passes to the first of its queue, which only its own kind knows.

@@ -12,6 +12,8 @@ pub(super) struct Holder {
     pub(super) id: String,
     pub(super) owner: Option<OwnerView>,
     pub(super) held_for: Option<Duration>,
+    /// It was given up, and stays taken for a while.
+    pub(super) is_kept: bool,
 }
 
 /// Nothing: there is nothing under the name.
@@ -41,27 +43,27 @@ impl From<&LockReport> for Standing {
 
 impl From<&LockHolder> for Holder {
     fn from(holder: &LockHolder) -> Self {
-        Self { id: holder.id().to_owned(), owner: holder.owner().map(OwnerView::from), held_for: holder.held_for() }
+        Self {
+            id: holder.id().to_owned(),
+            owner: holder.owner().map(OwnerView::from),
+            held_for: holder.held_for(),
+            is_kept: holder.is_kept(),
+        }
     }
 }
 
 impl Holder {
     /// The client: the part of the id that all its threads have in common.
     pub(super) fn client(&self) -> &str {
-        if self.is_kept() {
+        if self.is_kept {
             return KEPT;
         }
         self.id.rsplit_once(':').map_or(&self.id, |(client, _)| client)
     }
 
-    /// Its holder has given it up, and it stays taken for a while.
-    fn is_kept(&self) -> bool {
-        self.id.ends_with(KEPT)
-    }
-
     /// For people, fit for a terminal.
     pub(super) fn who(&self) -> String {
-        who(self.client(), self.owner.as_ref().filter(|_| !self.is_kept()))
+        who(self.client(), self.owner.as_ref().filter(|_| !self.is_kept))
     }
 }
 

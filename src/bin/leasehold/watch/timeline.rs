@@ -432,7 +432,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     fn holder(id: &str) -> Holder {
-        Holder { id: id.to_owned(), owner: None, held_for: None }
+        Holder { id: id.to_owned(), owner: None, held_for: None, is_kept: false }
     }
 
     fn standing(ids: &[&str]) -> Standing {
