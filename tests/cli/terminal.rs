@@ -208,11 +208,11 @@ fn a_pager_beside_it_can_read_the_terminal_and_the_lock_is_renewed() {
     let server = Server::start();
     let gate = Gate::in_dir(server.dir());
     let script = gate.script() + "; echo the last line";
-    let line = format!("$LEASEHOLD run job --lease 500ms -- sh -c '{script}' | {PAGER}; echo status $PIPESTATUS");
+    let line = format!("$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {PAGER}; echo status $PIPESTATUS");
     let mut session = Session::start(&server, "bash -mc", &line);
     let client = server.client();
     wait_until("it runs", || client.mutex("job").is_locked().unwrap());
-    assert!(client.mutex("job").try_lock_for(ms(1500)).unwrap().is_none(), "it is renewed");
+    assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none(), "it is renewed");
     session.press("a word\n");
     session.expect("the pager read a word");
     gate.open();
@@ -261,12 +261,12 @@ fn a_pager_gets_the_terminal_back_that_the_command_asked_for() {
     let server = Server::start();
     let gate = Gate::in_dir(server.dir());
     let script = format!("read line; echo \"it read $line\" >&2; echo; {}; echo the last line", gate.script());
-    let line = format!("$LEASEHOLD run job --lease 500ms -- sh -c '{script}' | {LATER_PAGER}; echo status $PIPESTATUS");
+    let line = format!("$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {LATER_PAGER}; echo status $PIPESTATUS");
     let mut session = Session::start(&server, "bash -mc", &line);
     session.press("one\n");
     session.expect("it read one");
     let client = server.client();
-    assert!(client.mutex("job").try_lock_for(ms(1500)).unwrap().is_none(), "it is renewed");
+    assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none(), "it is renewed");
     session.press("two\n");
     session.expect("the pager read two");
     gate.open();
