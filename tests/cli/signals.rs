@@ -1,8 +1,9 @@
 //! Signals, and what is killed.
 
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use crate::program::{Program, leasehold, lives, path};
+use crate::program::{Program, is_stopped, leasehold, leasehold_at, lives, path};
 use crate::rig::{PROMPT, Server, ms, signal, wait_until};
 
 const SIGNALS: [(&str, i32); 6] = [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3), ("USR1", 10), ("USR2", 12)];
@@ -68,6 +69,21 @@ fn a_signal_ends_the_wait_and_leaves_nothing() {
     drop(guards);
     drop(client);
     server.assert_clean();
+}
+
+/// The server accepts, and never answers.
+#[test]
+fn a_signal_while_it_connects_is_what_ends_it() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", server.local_addr().unwrap());
+    for (name, number) in [("TERM", 15), ("INT", 2)] {
+        let program = Program::start(leasehold_at(&url, &["run", "job", "--", "echo", "never"]));
+        let connection = server.accept().unwrap();
+        program.signal(name);
+        let said = program.ends_with(128 + number);
+        assert!(said.contains(&format!("ended by signal {number} before the command was started")), "{said}");
+        drop(connection);
+    }
 }
 
 /// A parent that is killed is nothing to the run: the command is under its lock until it ends.
@@ -167,10 +183,6 @@ fn a_command_that_is_stopped_keeps_its_lock() {
     server.assert_clean();
 }
 
-fn is_stopped(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "))
-}
-
 #[test]
 fn a_run_that_is_told_to_stop_stops_its_command_too() {
     let server = Server::start();
@@ -179,7 +191,7 @@ fn a_run_that_is_told_to_stop_stops_its_command_too() {
         let program = Program::start(leasehold(&server, &["run", "job", "--lease", lease, "--", "sh", "-c", &script]));
         let command: u32 = program.expect("").parse().unwrap();
         program.signal("TSTP");
-        wait_until("both are stopped", || is_stopped(command) && is_stopped(program.pid()));
+        wait_until(&format!("both are stopped, lease {lease}"), || is_stopped(command) && is_stopped(program.pid()));
         if status == 70 {
             wait_until("the lease has ended", || server.lock_keys().is_empty());
         }

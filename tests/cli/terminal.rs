@@ -7,8 +7,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crossbeam_channel::Receiver;
 
-use crate::program::path;
-use crate::rig::{CAP, PROMPT, Server, ms, wait_until};
+use crate::program::{Gate, is_stopped, path};
+use crate::rig::{CAP, PROMPT, Server, ms, signal, wait_until};
 
 /// A session at a terminal of its own.
 pub(crate) struct Session {
@@ -44,15 +44,19 @@ impl Session {
         Self { process, keys, shown, seen: String::new() }
     }
 
+    /// Returns what was shown before it.
     #[track_caller]
-    pub(crate) fn expect(&mut self, text: &str) {
+    pub(crate) fn expect(&mut self, text: &str) -> String {
         while !self.seen.contains(text) {
             match self.shown.recv_timeout(CAP) {
                 Ok(more) => self.seen += &more,
                 Err(e) => panic!("no {text:?} ({e}): {:?}", self.seen),
             }
         }
-        self.seen = self.seen.split_once(text).unwrap().1.to_owned();
+        let (before, after) = self.seen.split_once(text).unwrap();
+        let (before, after) = (before.to_owned(), after.to_owned());
+        self.seen = after;
+        before
     }
 
     /// All that was shown since it was looked at last, which stays to be looked at.
@@ -134,13 +138,13 @@ fn a_command_is_stopped_at_the_terminal_and_continued() {
     session.press("\n");
     session.expect("ready");
     session.press("\u{1a}");
-    session.expect("stopped, and not renewed meanwhile: its lease ends in ");
-    session.expect("the shell has it");
+    let mut shown = session.expect("the shell has it");
     std::thread::sleep(ms(500));
     session.press("a word\n");
-    session.expect("it read a word");
+    shown += &session.expect("it read a word");
     session.expect("status 0");
     session.end();
+    assert_eq!(shown.matches("stopped, and not renewed meanwhile: its lease ends in ").count(), 1, "{shown:?}");
     server.assert_clean();
 }
 
@@ -171,4 +175,135 @@ fn without_a_shell_above_a_stop_does_nothing() {
     session.press("a word\n");
     session.expect("it read a word");
     assert_eq!(session.end().0, Some(0));
+}
+
+/// It was sent to the run alone, at a moment when the terminal is lent.
+#[test]
+fn an_interrupt_from_elsewhere_ends_the_command_and_not_its_script() {
+    let server = Server::start();
+    for shell in ["sh -c", "bash -c"] {
+        let script = format!("read line; echo run $PPID ready; {IDLE}");
+        let line = format!("$LEASEHOLD run job -- sh -c '{script}'; echo next line after $?");
+        let mut session = Session::start(&server, shell, &line);
+        session.press("\n");
+        session.expect("run ");
+        let run = session.expect(" ready").parse().unwrap();
+        signal(run, "INT");
+        session.expect("next line after 130");
+        session.end();
+        server.assert_clean();
+    }
+}
+
+/// Reads the terminal, whatever its stdin is, as a pager does.
+const PAGER: &str = r#"sh -c 'read line </dev/tty; echo "the pager read $line"; cat'"#;
+
+/// The same once the command has written a line.
+const LATER_PAGER: &str = r#"sh -c 'read first; read line </dev/tty; echo "the pager read $line"; cat'"#;
+
+/// A pager in the group of the run would be stopped, and the run with it, if the terminal were lent
+/// to the command.
+#[test]
+fn a_pager_beside_it_can_read_the_terminal_and_the_lock_is_renewed() {
+    let server = Server::start();
+    let gate = Gate::in_dir(server.dir());
+    let script = gate.script() + "; echo the last line";
+    let line = format!("$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {PAGER}; echo status $PIPESTATUS");
+    let mut session = Session::start(&server, "bash -mc", &line);
+    let client = server.client();
+    wait_until("it runs", || client.mutex("job").is_locked().unwrap());
+    assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none(), "it is renewed");
+    session.press("a word\n");
+    session.expect("the pager read a word");
+    gate.open();
+    let shown = session.expect("status 0");
+    assert!(shown.contains("the last line"), "{shown:?}");
+    session.end();
+    drop(client);
+    server.assert_clean();
+}
+
+/// It may be asked for a password. Ctrl-C then ends the script, whoever has the terminal by then.
+#[test]
+fn a_command_whose_output_goes_elsewhere_can_read_the_terminal() {
+    let server = Server::start();
+    let read = r#"$LEASEHOLD run job -- sh -c 'echo ready >&2; read line; echo "it read $line" >&2; NEXT'"#;
+    for shell in ["sh -c", "bash -c", "bash -mc"] {
+        for to in ["| cat", "> /dev/null"] {
+            let line = format!("{} {to}; echo status $?", read.replace("NEXT", ":"));
+            let mut session = Session::start(&server, shell, &line);
+            session.expect("ready");
+            session.press("a word\n");
+            session.expect("it read a word");
+            session.expect("status 0");
+            session.end();
+            server.assert_clean();
+        }
+    }
+    for line in [read.to_owned(), read.replace("read line;", "")] {
+        for to in ["| cat", "> /dev/null"] {
+            let mut session =
+                Session::start(&server, "bash -c", &format!("{} {to}; echo the next line", line.replace("NEXT", IDLE)));
+            session.press("a word\n");
+            session.expect("it read ");
+            session.press("\u{3}");
+            let (status, shown) = session.end();
+            assert!(!shown.contains("the next line"), "{line} {to}: {shown:?}");
+            assert_eq!(status, Some(130), "{line} {to}: {shown:?}");
+            server.assert_clean();
+        }
+    }
+}
+
+/// The command has it first; then the kernel stops the pager, and tells the run.
+#[test]
+fn a_pager_gets_the_terminal_back_that_the_command_asked_for() {
+    let server = Server::start();
+    let gate = Gate::in_dir(server.dir());
+    let script = format!("read line; echo \"it read $line\" >&2; echo; {}; echo the last line", gate.script());
+    let line = format!("$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {LATER_PAGER}; echo status $PIPESTATUS");
+    let mut session = Session::start(&server, "bash -mc", &line);
+    session.press("one\n");
+    session.expect("it read one");
+    let client = server.client();
+    assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none(), "it is renewed");
+    session.press("two\n");
+    session.expect("the pager read two");
+    gate.open();
+    let shown = session.expect("status 0");
+    assert!(shown.contains("the last line"), "{shown:?}");
+    session.end();
+    drop(client);
+    server.assert_clean();
+}
+
+/// In the background the pager is stopped, and the command and its run with it.
+#[test]
+fn a_pipeline_is_stopped_as_a_whole_and_continued() {
+    let server = Server::start();
+    let gate = Gate::in_dir(server.dir());
+    let script = format!("echo command $$ of $PPID. >&2; echo; {}; echo the last line", gate.script());
+    let run = format!("$LEASEHOLD run job -- sh -c '{script}'");
+    let wait = "while [ $(jobs -s | wc -l) = 0 ]; do sleep 0.02; done";
+    for (line, keys) in [
+        (format!("{run} | {LATER_PAGER} & {wait}; echo the shell has it; fg; echo status $PIPESTATUS"), ""),
+        (format!("{run} | {LATER_PAGER}; echo the shell has it; sleep 0.3; fg; echo status $PIPESTATUS"), "\u{1a}"),
+    ] {
+        let mut session = Session::start(&server, "bash -mc", &line);
+        session.expect("command ");
+        let command: u32 = session.expect(" of ").parse().unwrap();
+        let run: u32 = session.expect(".").parse().unwrap();
+        session.press(keys);
+        let shown = session.expect("the shell has it");
+        assert_eq!(shown.matches("not renewed meanwhile").count(), 1, "{line}: {shown:?}");
+        wait_until("both go on", || !is_stopped(command) && !is_stopped(run));
+        session.press("a word\n");
+        session.expect("the pager read a word");
+        gate.open();
+        let shown = session.expect("status 0");
+        assert!(shown.contains("the last line"), "{shown:?}");
+        session.end();
+        server.assert_clean();
+        Gate::in_dir(server.dir());
+    }
 }

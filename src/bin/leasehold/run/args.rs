@@ -28,10 +28,12 @@ A lost lock (its lease could not be renewed, somebody freed it by force, --max-h
 SIGTERM, and SIGKILL after --kill-after. If the store goes away while the command runs, renewal is tried again until the
 lease ends.
 
-Signals: the command runs in a process group of its own, which is the foreground group if stdin is a terminal. SIGTERM,
-SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to that group, except those that were ignored from the start
-(nohup; seen on Linux). When the command is stopped at a terminal (Ctrl-Z), leasehold stops too, and the lease may end: then
-the command is ended when it is continued. A command that is stopped otherwise keeps its lock.
+Signals: the command runs in a process group of its own, which is the foreground group if stdin, stdout and stderr are
+terminals. If only stdin is (`leasehold run ... | less`), it becomes that as soon as the command reads the terminal or changes
+its settings, and until others of the pipeline do. SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to that
+group, except those that were ignored from the start (nohup; seen on Linux). When the command is stopped at a terminal
+(Ctrl-Z), leasehold stops too, and the lease may end: then the command is ended when it is continued. A command that is stopped
+otherwise keeps its lock.
 
 If leasehold itself is killed by SIGKILL, the command goes on without renewal, and the lock is free when the lease has ended:
 let the resource check the token. On Linux `-- setpriv --pdeathsig TERM command` ends the command in that case. What a

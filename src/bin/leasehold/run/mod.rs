@@ -28,7 +28,11 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     terminal::may_write_in_the_background();
     // Before anything can be taken: from here on no signal ends the process without giving it up.
     let signals = Signals::take_in()?;
-    let client = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false).build()?;
+    let builder = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false);
+    let client = builder.build().map_err(|e| {
+        // A signal does not end the attempt to connect: only its time-out does.
+        if signals.token().is_cancelled() { ended_before_start(args, &signals) } else { e.into() }
+    })?;
     let ended = under_lock(&client, args, &signals);
     // Places in queues and releases that failed are cleared up in the background, for which this
     // waits.
@@ -36,8 +40,8 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
     let ended = ended?;
-    if ended.was_interrupted_at_terminal {
-        signals::interrupt_own_group();
+    if let Some(interrupt) = ended.interrupt {
+        signals::end_by(interrupt);
     }
     Ok(ended.status)
 }

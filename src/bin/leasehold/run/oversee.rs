@@ -1,15 +1,16 @@
 //! What is watched while the command runs: its end, its lock, and the signals.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, at, never, select};
 use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
-use signal_hook::consts::{SIGCHLD, SIGCONT, SIGINT, SIGTSTP};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGINT, SIGTSTP, SIGTTIN, SIGTTOU};
 
 use super::args::RunArgs;
 use super::child::{Change, Child};
 use super::lock::GuardOfAnyKind;
-use super::signals::Signals;
+use super::signals::{Interrupt, Signals};
 use super::terminal::Terminal;
 use crate::failure::{Failure, by_signal, say, status};
 
@@ -24,6 +25,8 @@ pub(super) struct Oversight<'r> {
     args: &'r RunArgs,
     signals: &'r Signals,
     terminal: Option<Terminal>,
+    /// Whether this process has got a SIGINT, and not only the command.
+    is_interrupted: Cell<bool>,
     /// Once the lock is lost: when what is left of the command is killed.
     kill_at: Option<Instant>,
 }
@@ -31,13 +34,14 @@ pub(super) struct Oversight<'r> {
 /// How the command ended.
 pub(super) struct Ended {
     pub(super) status: u8,
-    pub(super) was_interrupted_at_terminal: bool,
+    /// If a SIGINT ended the command of somebody at a terminal.
+    pub(super) interrupt: Option<Interrupt>,
 }
 
 impl<'r> Oversight<'r> {
     pub(super) fn new(child: Child, guard: &'r dyn GuardOfAnyKind, args: &'r RunArgs, signals: &'r Signals) -> Self {
-        let terminal = Terminal::lend_to(child.group());
-        Self { child, guard, args, signals, terminal, kill_at: None }
+        let terminal = Terminal::for_command(child.group());
+        Self { child, guard, args, signals, terminal, is_interrupted: Cell::new(false), kill_at: None }
     }
 
     /// Blocks until the command has ended; if its lock was lost, until its group has.
@@ -67,7 +71,9 @@ impl<'r> Oversight<'r> {
             SIGCHLD => return self.look_after_child(),
             SIGTSTP => self.stop(),
             SIGCONT => self.go_on(),
+            SIGTTIN | SIGTTOU => self.others_stopped(),
             other => {
+                self.is_interrupted.set(other == SIGINT || self.is_interrupted.get());
                 if let Some(signal) = Signal::from_named_raw(other) {
                     self.child.signal(signal);
                 }
@@ -91,9 +97,8 @@ impl<'r> Oversight<'r> {
     }
 
     fn ended(&self, status: u8, is_interrupted: bool) -> Ended {
-        let was_interrupted_at_terminal = is_interrupted && self.terminal.as_ref().is_some_and(Terminal::is_lent);
         let Some(kill_at) = self.kill_at else {
-            return Ended { status, was_interrupted_at_terminal };
+            return Ended { status, interrupt: if is_interrupted { self.interrupt() } else { None } };
         };
         // Others of its group may still write what the lock protected.
         while self.child.has_group() {
@@ -103,7 +108,15 @@ impl<'r> Oversight<'r> {
             }
             std::thread::sleep(LOOK);
         }
-        Ended { status: status::LOST, was_interrupted_at_terminal: false }
+        Ended { status: status::LOST, interrupt: None }
+    }
+
+    fn interrupt(&self) -> Option<Interrupt> {
+        let terminal = self.terminal.as_ref()?;
+        if self.is_interrupted.get() {
+            return Some(Interrupt::OfThisProcess);
+        }
+        terminal.is_lent().then_some(Interrupt::OfCommand)
     }
 
     /// The lock is lost. Returns when what is left of the command is to be killed.
@@ -123,22 +136,27 @@ impl<'r> Oversight<'r> {
     fn child_stopped(&self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = [Signal::TTIN, Signal::TTOU].contains(&signal);
-        match (terminal.is_lent(), terminal.has_job_control()) {
-            // It asked for the terminal before it was lent, or nobody could continue this process.
-            (true, has_job_control) if wants_terminal || !has_job_control => self.child.signal(Signal::CONT),
-            (is_lent, true) if is_lent || wants_terminal => {
-                self.say_that_it_stops();
-                terminal.take_back();
-                // What the terminal would have done; this process gets it as well.
-                let _ = kill_current_process_group(Signal::TSTP);
+        if wants_terminal && terminal.lend() {
+            self.child.signal(Signal::CONT);
+        } else if !terminal.has_job_control() {
+            // Nobody could continue this process.
+            if terminal.is_lent() {
+                self.child.signal(Signal::CONT);
             }
-            _ => {}
+        } else if terminal.is_lent() || wants_terminal {
+            terminal.take_back();
+            // What the terminal would have done; this process gets it as well, and [stops](Self::stop).
+            let _ = kill_current_process_group(Signal::TSTP);
         }
     }
 
-    fn say_that_it_stops(&self) {
-        let left = self.guard.remaining();
-        say(format_args!("{}: stopped, and not renewed meanwhile: its lease ends in {left:.0?}", self.args.name));
+    /// This process's group was stopped by SIGTTIN or SIGTTOU: others of it asked for the terminal.
+    /// Without that taken in, this process would be stopped with them, and the command would go on
+    /// without renewal.
+    fn others_stopped(&self) {
+        if !self.terminal.as_ref().is_some_and(Terminal::leave_to_others) {
+            self.stop();
+        }
     }
 
     /// Stops the command and this process. Not where nobody could continue it, as the kernel does
@@ -149,7 +167,8 @@ impl<'r> Oversight<'r> {
             return;
         }
         if self.terminal.is_some() {
-            self.say_that_it_stops();
+            let left = self.guard.remaining();
+            say(format_args!("{}: stopped, and not renewed meanwhile: its lease ends in {left:.0?}", self.args.name));
         }
         self.child.signal(Signal::TSTP);
         let _ = kill_process(getpid(), Signal::STOP);
@@ -160,7 +179,7 @@ impl<'r> Oversight<'r> {
         // If the lock was lost meanwhile, the command must not run before it is told to end.
         if self.guard.is_held() || self.kill_at.is_some() {
             if let Some(terminal) = &self.terminal {
-                terminal.lend();
+                terminal.lend_unless_shared();
             }
             self.child.signal(Signal::CONT);
         }

@@ -7,7 +7,9 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use leasehold::CancelToken;
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::process::{Signal, kill_current_process_group};
-use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+};
 use signal_hook::iterator::{Handle, Signals as Incoming};
 use signal_hook::low_level::emulate_default_handler;
 
@@ -41,7 +43,8 @@ impl Signals {
     /// Takes in those as well that are of a command that runs. Before, the process is stopped and
     /// continued as any other.
     pub(super) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
-        let mut more = [SIGCHLD, SIGCONT, SIGTSTP].into_iter().filter(|one| !is_in(self.ignored, *one));
+        let all = [SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU];
+        let mut more = all.into_iter().filter(|one| !is_in(self.ignored, *one));
         more.try_for_each(|one| self.handle.add_signal(one)).map_err(failed)
     }
 
@@ -77,6 +80,9 @@ struct Listener {
 
 impl Listener {
     fn listen(self, mut incoming: Incoming) {
+        // Blocked in the threads that may write to the terminal. This one does not, and is told when
+        // others of the group are stopped by it.
+        let _ = SigSet::from(Blocked::SIGTTOU).thread_unblock();
         for signal in incoming.forever() {
             if PASSED_ON.contains(&signal) {
                 // Before the cancel, after which it is asked for.
@@ -93,11 +99,26 @@ fn failed(e: std::io::Error) -> Failure {
     Failure::new(status::UNAVAILABLE, format!("signals cannot be taken in: {e}"))
 }
 
+/// Who has got a SIGINT.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Interrupt {
+    /// Only the command: the terminal was lent to it.
+    OfCommand,
+    /// This process, which has passed it on. If it was the terminal's, its whole group has got it.
+    OfThisProcess,
+}
+
 /// What the terminal would have done without a command in a group of its own: its script, if it has
-/// one, must not go on with its next line. Such a shell looks whether what it waited for was ended
-/// by the signal as well, so this process is. Returns only if that fails.
-pub(super) fn interrupt_own_group() {
-    let _ = kill_current_process_group(Signal::INT);
+/// one, must not go on with its next line. Such a shell looks whether it has got the signal itself,
+/// and whether what it waited for was ended by it, so this process is. Returns only if that fails.
+pub(super) fn end_by(interrupt: Interrupt) {
+    match interrupt {
+        Interrupt::OfCommand => {
+            let _ = kill_current_process_group(Signal::INT);
+        }
+        // Somebody may have sent it to this process alone: its script goes on then.
+        Interrupt::OfThisProcess => {}
+    }
     let _ = emulate_default_handler(SIGINT);
 }
 

@@ -1,9 +1,10 @@
 //! The terminal at stdin: whose it is, and how a command that is stopped at it is stopped.
 
-use std::io::{IsTerminal, stdin};
+use std::cell::Cell;
+use std::io::{IsTerminal, stderr, stdin, stdout};
 
 use nix::sys::signal::{SigSet, Signal as Blocked};
-use rustix::process::{Pid, getpgrp, getsid};
+use rustix::process::{Pid, Signal, getpgrp, getsid, kill_current_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// To be called before there are threads, which inherit it: a process in the background that takes
@@ -23,25 +24,53 @@ pub(super) fn without_that<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// The terminal at stdin, for a command in the process group `command`.
+///
+/// Lent to it at once if this process is alone at the terminal. Where stdout or stderr is something
+/// else, the rest of a pipeline may be in this process's group: a pager that reads the terminal while
+/// it is lent is stopped by the kernel, with all of its group. So the terminal is lent there only
+/// when the command asks for it, and taken back when the others do. The command need not ask in vain
+/// then: it may want a password while its output goes to a file.
 pub(super) struct Terminal {
     command: Pid,
     own: Pid,
+    is_shared: Cell<bool>,
 }
 
 impl Terminal {
-    /// Lends the terminal at stdin, if this process has it, to the command. `None` if stdin is no
-    /// terminal.
-    pub(super) fn lend_to(command: Pid) -> Option<Self> {
+    /// `None` if stdin is no terminal.
+    pub(super) fn for_command(command: Pid) -> Option<Self> {
         if !stdin().is_terminal() {
             return None;
         }
-        let terminal = Self { command, own: getpgrp() };
-        terminal.lend();
+        let is_shared = !stdout().is_terminal() || !stderr().is_terminal();
+        let terminal = Self { command, own: getpgrp(), is_shared: Cell::new(is_shared) };
+        terminal.lend_unless_shared();
         Some(terminal)
     }
 
-    pub(super) fn lend(&self) {
+    pub(super) fn lend_unless_shared(&self) {
+        if !self.is_shared.get() {
+            self.lend();
+        }
+    }
+
+    /// Lends it to the command if this process has it. Returns whether it is lent.
+    pub(super) fn lend(&self) -> bool {
         self.pass(self.own, self.command);
+        self.is_lent()
+    }
+
+    /// Others of this process's group were stopped because they asked for the terminal: they get it,
+    /// and go on. Returns whether they do: not if somebody else has it, such as the shell above a job
+    /// in the background.
+    pub(super) fn leave_to_others(&self) -> bool {
+        self.is_shared.set(true);
+        self.take_back();
+        let is_own = self.foreground() == Some(self.own);
+        if is_own {
+            let _ = kill_current_process_group(Signal::CONT);
+        }
+        is_own
     }
 
     pub(super) fn take_back(&self) {
@@ -73,6 +102,11 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        self.take_back();
+        if self.is_lent() && self.is_shared.get() {
+            // Others may have been stopped by now, and nobody has heard of it yet.
+            self.leave_to_others();
+        } else {
+            self.take_back();
+        }
     }
 }
