@@ -112,6 +112,7 @@ impl ZooKeeperStore {
         Ok(Some(Found {
             holders: places.into_iter().map(|place| FoundHolder { id: place.id, count: 1, left: None }).collect(),
             owners,
+            unlisted: holding.saturating_sub(MOST_LISTED) as u64,
             waiting: Some(nodes.len().saturating_sub(holding) as u64),
             queue: queue.into_iter().map(|place| FoundWaiter { id: place.id, left: None }).collect(),
             ..Found::new(&name.key, if is_written { Kind::Write } else { kind })
@@ -139,6 +140,7 @@ impl ZooKeeperStore {
         Ok(Found {
             holders,
             owners,
+            unlisted: leases.len().saturating_sub(MOST_LISTED) as u64,
             // In Java one who waits for permits has made them already: those are not held.
             number: count.map(|count| count - taken.min(count.max(0))),
             waiting: Some(waiting),
