@@ -31,6 +31,7 @@ pub struct LockSummary {
     name: String,
     primitive: Primitive,
     holders: Vec<LockHolder>,
+    unlisted: u64,
     waiting: Option<u64>,
     number: Option<i64>,
     masters: Option<(u32, u32)>,
@@ -69,6 +70,7 @@ impl LockSummary {
             name: name.to_owned(),
             primitive: found.kind?.into(),
             holders: lookups.holders(&found.key, found.holders.clone(), &found.owners),
+            unlisted: found.unlisted,
             waiting: found.waiting,
             number: found.number,
             masters: found.masters,
@@ -90,7 +92,7 @@ impl LockSummary {
         self.primitive
     }
 
-    /// Who holds it, in no order; at most 1000. Of a semaphore, each acquisition: its
+    /// Who holds it, in no order; at most 1000, [`taken`](Self::taken) counts all. Of a semaphore, each acquisition: its
     /// [id](LockHolder::id) is that of its [`PermitId`](crate::PermitId), or Java's id of one
     /// permit, and its [hold count](LockHolder::hold_count) says how many permits it has. Nothing
     /// says whose permits they are, but for those of the client that asks. Empty for latches and
@@ -101,7 +103,8 @@ impl LockSummary {
     }
 
     /// When the last of its holders loses it unless it renews its lease. `None` without holders,
-    /// for one that never expires, and over ZooKeeper, where holds end with sessions.
+    /// for one that never expires, and over ZooKeeper, where holds end with sessions. Of more than
+    /// 1000 readers, the last of those that are listed.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let all: Option<Vec<Duration>> = self.holders.iter().map(LockHolder::remaining).collect();
@@ -122,13 +125,14 @@ impl LockSummary {
     }
 
     /// Of a semaphore, how many permits its [holders](Self::holders) have; of anything else, how
-    /// many holders there are.
+    /// many holders there are. Those that are not listed count too.
     #[must_use]
     pub fn taken(&self) -> u64 {
-        match self.primitive {
+        let listed = match self.primitive {
             Primitive::Semaphore => self.holders.iter().map(LockHolder::hold_count).sum(),
             _ => self.holders.len() as u64,
-        }
+        };
+        listed + self.unlisted
     }
 
     /// Over [several masters](crate::guide::redlock): on how many of them it stands, and how many
@@ -157,10 +161,10 @@ impl LockSummary {
 impl fmt::Display for LockSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\" {}", shortened(&self.name, 60), self.primitive)?;
-        if let ([first, rest @ ..], None) = (&self.holders[..], self.number) {
+        if let (Some(first), None) = (self.holders.first(), self.number) {
             write!(f, " {first}")?;
-            if !rest.is_empty() {
-                write!(f, ", and {} more", rest.len())?;
+            if self.taken() > 1 {
+                write!(f, ", and {} more", self.taken() - 1)?;
             }
         }
         self.write_rest(f)?;
@@ -272,6 +276,9 @@ impl fmt::Display for LockReport {
                 if holder.hold_count() > 1 {
                     write!(f, " (x{})", holder.hold_count())?;
                 }
+            }
+            if lock.unlisted > 0 {
+                write!(f, "\n    and {} more", lock.unlisted)?;
             }
             match lock.waiting {
                 Some(1) if lock.primitive == Primitive::Read => write!(f, "\n    a writer waits")?,

@@ -33,6 +33,8 @@ pub(crate) struct Found {
     /// `None`: a number that may be of several kinds.
     pub(crate) kind: Option<Kind>,
     pub(crate) holders: Vec<FoundHolder>,
+    /// How many there are besides: holders, or permits of a semaphore.
+    pub(crate) unlisted: u64,
     /// Who some of them, or of those who wait, are, where the store has that beside them.
     pub(crate) owners: Vec<(String, HolderOwner)>,
     /// How many wait, where the store knows it, and the first of them in order.
@@ -52,6 +54,7 @@ impl Found {
             key: key.to_owned(),
             kind: Some(kind),
             holders: Vec::new(),
+            unlisted: 0,
             owners: Vec::new(),
             waiting: None,
             queue: Vec::new(),

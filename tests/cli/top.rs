@@ -124,6 +124,23 @@ fn any_end_gives_the_terminal_back() {
     }
 }
 
+/// As when a window is closed: the shell passes SIGHUP on.
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    let server = Server::start();
+    let file = server.dir().join("status");
+    let line = format!(
+        "trap 'kill -HUP $top' HUP; $LEASEHOLD top --interval 100ms < /dev/tty & top=$!; wait $top; wait $top; \
+         echo status $?. > {}",
+        file.display()
+    );
+    let mut top = Top { session: Session::start_at(&server.url(), "sh -c", &line), rows: 24, columns: 80 };
+    top.session.expect("0 locks");
+    drop(top);
+    wait_until("it has ended", || std::fs::read_to_string(&file).is_ok_and(|status| status.ends_with(".\n")));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "status 129.\n");
+}
+
 #[test]
 fn a_server_that_goes_away_and_comes_back() {
     let server = Server::start();

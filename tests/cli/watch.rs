@@ -150,6 +150,34 @@ fn a_server_that_goes_away_and_comes_back() {
     drop(guard);
 }
 
+/// The picture is there where stdout cannot be written.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_below_stdout_costs_no_picture() {
+    let server = Server::start();
+    let file = server.dir().join("watch.svg");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = leasehold(&server, &["watch", "job", "--for", "10s", "--svg", file.to_str().unwrap()]);
+    let status = command.stdout(full).stderr(std::process::Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(69));
+    assert_well_formed(&std::fs::read_to_string(&file).unwrap());
+    assert_eq!(temporary_files(server.dir()), 0);
+}
+
+/// A server that takes a connection and says nothing.
+#[test]
+fn a_signal_while_it_connects_leaves_no_file() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = Server::start();
+    let file = dir.dir().join("watch.svg");
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let mut program = watch(&url, &["--svg", file.to_str().unwrap()]);
+    let _connection = silent.accept().unwrap();
+    program.signal("TERM");
+    wait_until("it has ended", || program.has_ended());
+    assert_eq!((file.exists(), temporary_files(dir.dir())), (false, 0));
+}
+
 #[test]
 fn it_ends_after_its_time() {
     let server = Server::start();

@@ -35,6 +35,7 @@ impl State {
         let holders = |entries: &[HolderEntry]| -> Vec<FoundHolder> {
             entries.iter().take(MOST_LISTED).map(|entry| holder(entry, now)).collect()
         };
+        let unlisted = |all: usize| all.saturating_sub(MOST_LISTED) as u64;
         let mut found = match self.entry(key, now) {
             Some(Entry::Lock(current)) => {
                 let kind = if queue.is_empty() { Kind::Mutex } else { Kind::Fair };
@@ -45,14 +46,20 @@ impl State {
                 let writer = lock.writer.iter().map(|writer| holder(writer, now));
                 let writer = writer.map(|one| FoundHolder { id: one.id + ":write", ..one });
                 let readers = holders(&lock.readers);
-                Found { holders: writer.chain(readers).collect(), waiting: writer_waits.then_some(1), ..found(kind) }
+                Found {
+                    holders: writer.chain(readers).collect(),
+                    unlisted: unlisted(lock.readers.len()),
+                    waiting: writer_waits.then_some(1),
+                    ..found(kind)
+                }
             }
             Some(Entry::Semaphore(permits)) => {
                 // Permits whose lease has ended are free: the next acquire gives them back.
                 let live: Vec<HolderEntry> = permits.taken.iter().filter(|one| one.until > now).cloned().collect();
                 let taken: i64 = live.iter().map(|one| i64::from(one.count)).sum();
                 let free = permits.free + permits.held() - taken;
-                Found { holders: holders(&live), ..number(Kind::Semaphore, free) }
+                let unlisted = live.iter().skip(MOST_LISTED).map(|one| u64::from(one.count)).sum();
+                Found { holders: holders(&live), unlisted, ..number(Kind::Semaphore, free) }
             }
             Some(Entry::CountingSemaphore(free)) => number(Kind::CountingSemaphore, *free),
             Some(Entry::Latch(left)) => number(Kind::Latch, *left),

@@ -43,17 +43,20 @@ impl Name {
             "r" => {
                 let is_written = holder.is_some();
                 let writer = holder.map(|one| FoundHolder { id: one.id + ":write", ..one });
-                let holders: Vec<FoundHolder> = writer.into_iter().chain(shares).take(MOST_LISTED).collect();
+                let mut holders: Vec<FoundHolder> = writer.into_iter().chain(shares).collect();
+                let unlisted = holders.len().saturating_sub(MOST_LISTED) as u64;
+                holders.truncate(MOST_LISTED);
                 if holders.is_empty() {
                     return None;
                 }
-                Found { holders, waiting, ..found(if is_written { Kind::Write } else { Kind::Read }) }
+                Found { holders, unlisted, waiting, ..found(if is_written { Kind::Write } else { Kind::Read }) }
             }
             "s" => {
                 let taken: u64 = shares.iter().map(|share| share.count).sum();
                 let free = number?.saturating_sub(i64::try_from(taken).unwrap_or(i64::MAX));
+                let unlisted = shares.iter().skip(MOST_LISTED).map(|share| share.count).sum();
                 shares.truncate(MOST_LISTED);
-                Found { holders: shares, number: Some(free), token: None, ..found(Kind::Semaphore) }
+                Found { holders: shares, unlisted, number: Some(free), token: None, ..found(Kind::Semaphore) }
             }
             "c" => Found { number: Some(number?), token: None, ..found(Kind::CountingSemaphore) },
             // Its token says when it was last opened.

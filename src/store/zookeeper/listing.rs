@@ -8,13 +8,21 @@ use super::names::Paths;
 use super::queue::{Asked, certain, children_in};
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::owner::HolderOwner;
 use crate::store::{Found, FoundHolder, FoundWaiter, ListingStore, LockStore, MOST_LISTED, Wanted};
 
 /// How many directories are listed in one write.
 const PAGE: usize = 100;
+
+/// What becomes of nodes of holders and waiters that the user may not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unreadable {
+    /// In a list of all: one of them must not end it. The name of the node has an id.
+    HasAnId,
+    Fails,
+}
 
 /// A node of a holder or a waiter, in order.
 struct Place {
@@ -45,7 +53,7 @@ impl ZooKeeperStore {
                     let key = format!("{slash}{of}");
                     let is_lock = kind_of(&children).is_some() && wanted.name_of(&key).is_some();
                     if let Some(name) = is_lock.then(|| self.named(&key)).flatten() {
-                        found.extend(self.found(&name)?.into_iter().map(|one| (one.key.clone(), one)));
+                        found.extend(self.readable(&name)?.into_iter().map(|one| (one.key.clone(), one)));
                     }
                     let is_directory = |child: &&String| {
                         let is_own = of.is_empty() && self.chroot.is_empty() && *child == "zookeeper";
@@ -65,7 +73,15 @@ impl ZooKeeperStore {
         LockName::new("", key, Kind::Mutex).ok().filter(|name| self.check(name).is_ok())
     }
 
-    fn found(&self, name: &LockName) -> Asked<Vec<Found>> {
+    /// Nothing if the user may not read it, or if something else stands there.
+    fn readable(&self, name: &LockName) -> Asked<Vec<Found>> {
+        match self.found(name, Unreadable::HasAnId) {
+            Err(Failure::NotSent(e)) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) => Ok(Vec::new()),
+            found => found,
+        }
+    }
+
+    fn found(&self, name: &LockName, unreadable: Unreadable) -> Asked<Vec<Found>> {
         let paths = self.paths(name);
         let looks = [
             Request::children(&paths.base, false),
@@ -79,12 +95,12 @@ impl ZooKeeperStore {
         let Some(children) = children_in(&replies[0], &paths.base)? else { return Ok(Vec::new()) };
         let mut all = Vec::new();
         match kind_of(&children) {
-            Some(kind @ (Kind::Mutex | Kind::Read)) => all.extend(self.found_lock(name, kind, children)?),
+            Some(kind @ (Kind::Mutex | Kind::Read)) => all.extend(self.found_lock(name, kind, children, unreadable)?),
             Some(_) => {
                 let leases = children_in(&replies[2], &paths.leases)?.unwrap_or_default();
                 let turns = children_in(&replies[3], &paths.locks)?.unwrap_or_default();
                 let count = super::semaphore::count_in(&replies[4], &paths.permits)?.map(|(count, _)| count);
-                all.push(self.found_semaphore(name, leases, turns, count)?);
+                all.push(self.found_semaphore(name, [leases, turns], count, unreadable)?);
             }
             None if replies[1].code.is_ok() => {
                 let (data, _) = replies[1].data().map_err(certain)?;
@@ -98,12 +114,18 @@ impl ZooKeeperStore {
         Ok(all)
     }
 
-    fn found_lock(&self, name: &LockName, kind: Kind, children: Vec<String>) -> Asked<Option<Found>> {
+    fn found_lock(
+        &self,
+        name: &LockName,
+        kind: Kind,
+        children: Vec<String>,
+        unreadable: Unreadable,
+    ) -> Asked<Option<Found>> {
         let nodes =
             names::sorted(kind, children.into_iter().filter(|node| names::sequence(kind, node).is_some()).collect());
         let holding = Self::holders_in(kind, &nodes).len();
         let is_written = kind == Kind::Read && nodes.first().is_some_and(|node| names::is_write(node));
-        let mut places = self.places(&self.paths(name).base, &nodes)?;
+        let mut places = self.places(&self.paths(name).base, &nodes, unreadable)?;
         if places.is_empty() {
             return Ok(None);
         }
@@ -112,6 +134,7 @@ impl ZooKeeperStore {
         Ok(Some(Found {
             holders: places.into_iter().map(|place| FoundHolder { id: place.id, count: 1, left: None }).collect(),
             owners,
+            unlisted: holding.saturating_sub(MOST_LISTED) as u64,
             waiting: Some(nodes.len().saturating_sub(holding) as u64),
             queue: queue.into_iter().map(|place| FoundWaiter { id: place.id, left: None }).collect(),
             ..Found::new(&name.key, if is_written { Kind::Write } else { kind })
@@ -121,13 +144,14 @@ impl ZooKeeperStore {
     fn found_semaphore(
         &self,
         name: &LockName,
-        leases: Vec<String>,
-        turns: Vec<String>,
+        [leases, turns]: [Vec<String>; 2],
         count: Option<i64>,
+        unreadable: Unreadable,
     ) -> Asked<Found> {
         let (paths, turns) = (self.paths(name), names::sorted(Kind::Semaphore, turns));
         let (taken, waiting) = (i64::try_from(leases.len()).unwrap_or(i64::MAX), turns.len() as u64);
-        let (permits, turns) = (self.places(&paths.leases, &leases)?, self.places(&paths.locks, &turns)?);
+        let permits = self.places(&paths.leases, &leases, unreadable)?;
+        let turns = self.places(&paths.locks, &turns, unreadable)?;
         let owners = owners_of(permits.iter().chain(&turns));
         let mut holders: Vec<FoundHolder> = Vec::new();
         for Place { id, .. } in permits {
@@ -139,6 +163,7 @@ impl ZooKeeperStore {
         Ok(Found {
             holders,
             owners,
+            unlisted: leases.len().saturating_sub(MOST_LISTED) as u64,
             // In Java one who waits for permits has made them already: those are not held.
             number: count.map(|count| count - taken.min(count.max(0))),
             waiting: Some(waiting),
@@ -148,7 +173,7 @@ impl ZooKeeperStore {
     }
 
     /// Whose the first of the nodes are, without those that are gone by now.
-    fn places(&self, directory: &str, nodes: &[String]) -> Asked<Vec<Place>> {
+    fn places(&self, directory: &str, nodes: &[String], unreadable: Unreadable) -> Asked<Vec<Place>> {
         let nodes = &nodes[..nodes.len().min(MOST_LISTED)];
         if nodes.is_empty() {
             return Ok(Vec::new());
@@ -158,12 +183,12 @@ impl ZooKeeperStore {
         let exchange = self.ask(&looks)?;
         let mut places = Vec::with_capacity(nodes.len());
         for (reply, node) in exchange.replies.iter().zip(nodes) {
-            match reply.code {
-                Code::OK => {}
+            let data = match reply.code {
+                Code::OK => reply.data().map_err(certain)?.0,
                 Code::NO_NODE => continue,
+                Code::NO_AUTH if unreadable == Unreadable::HasAnId => Vec::new(),
                 code => return Err(certain(code.to_error(directory))),
-            }
-            let (data, _) = reply.data().map_err(certain)?;
+            };
             let id = holder_in(&data, node);
             let owner = owner_in(&data, &id);
             let id = if names::is_write(node) { format!("{id}:write") } else { id };
@@ -195,7 +220,7 @@ impl ListingStore for ZooKeeperStore {
         let found = match wanted.pattern.only() {
             Some(only) => {
                 let name = self.named(&format!("{}{only}", wanted.prefix));
-                name.map_or(Ok(Vec::new()), |name| self.found(&name))
+                name.map_or(Ok(Vec::new()), |name| self.found(&name, Unreadable::Fails))
             }
             None => self.list_below(wanted),
         };
@@ -204,6 +229,6 @@ impl ListingStore for ZooKeeperStore {
     }
 
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
-        self.found(name).map_err(Failure::into_error)
+        self.found(name, Unreadable::Fails).map_err(Failure::into_error)
     }
 }

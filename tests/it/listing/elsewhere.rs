@@ -76,3 +76,30 @@ fn others_see_it_in_zookeeper() {
     assert_eq!(names(&client, "*"), ["a/b", "a/b/c", "x"]);
     assert_eq!(names(&client, "a/*"), ["a/b", "a/b/c"]);
 }
+
+/// One node that the user may not read does not end the list of all the others.
+#[cfg(feature = "zookeeper")]
+#[test]
+fn an_unreadable_node_in_zookeeper_does_not_end_a_list() {
+    const ALL: i32 = 31;
+    const READ: i32 = 1;
+    let Some(server) = crate::rig::zookeeper::ZooKeeper::start_with(crate::on_zookeeper::SETTINGS) else { return };
+    let client = LockClient::builder().url(server.url()).lease(LONG).build().unwrap();
+    let _guards: Vec<_> = ["a", "job", "x"].map(|name| client.lock(name).unwrap()).into();
+    client.semaphore("pool").try_set_permits(3).unwrap();
+    let _permit = client.semaphore("pool").acquire().unwrap();
+    let mut look = server.raw();
+    let node = format!("/job/{}", look.children("/job").unwrap()[0]);
+    look.allow(&node, ALL - READ).unwrap();
+    assert_eq!(names(&client, "*"), ["a", "job", "pool", "x"]);
+    assert_eq!(listed(&client, "j*")[0].taken(), 1, "it is held, whoever has it");
+    let error = client.inspect("job").unwrap_err();
+    assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("ACL"), "{error}");
+    // A directory of a semaphore, and a count that is none.
+    look.allow("/pool/leases", ALL - READ).unwrap();
+    assert_eq!(names(&client, "*"), ["a", "job", "x"]);
+    look.allow("/pool/leases", ALL).unwrap();
+    look.allow(&node, ALL).unwrap();
+    assert_eq!(names(&client, "*"), ["a", "job", "pool", "x"]);
+    look.close();
+}

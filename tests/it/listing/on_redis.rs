@@ -186,6 +186,67 @@ fn locks_of_redisson_are_seen() {
     assert_eq!(report(&client, "latch").number(), Some(2));
 }
 
+/// 1000 are listed, and all are counted.
+#[test]
+fn many_readers_permits_and_waiters_are_counted() {
+    let server = Server::start();
+    let client = server.client();
+    let fill = "for n = 1, 1500 do \
+                  local id = string.format('a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:%d', n) \
+                  redis.call('hset', 'read', id, n == 1 and '4000000000000000000' or 1) \
+                  redis.call('set', '{read}:' .. id .. ':rwlock_timeout:1', 1, 'px', 60000) \
+                  redis.call('rpush', 'redisson_lock_queue:{fair}', id) \
+                  redis.call('zadd', '{pool}:timeout', n <= 1200 and n or ARGV[1] + n, string.format('%016d', n)) \
+                end \
+                redis.call('hset', 'read', 'mode', 'read') \
+                redis.call('pexpire', 'read', 60000) \
+                redis.call('set', 'pool', 7)";
+    let now: Vec<u64> = server.cmd(&["TIME"]);
+    let ends = now[0] * 1000 + 60_000;
+    server.cmd::<redis::Value>(&["EVAL", fill, "0", &ends.to_string()]);
+    assert_eq!(names(&client, "*"), ["fair", "pool", "read"]);
+    let seen = report(&client, "read");
+    assert_eq!((only(&seen).primitive(), only(&seen).holders().len()), (Primitive::Read, 1000));
+    assert_eq!(only(&seen).taken(), 1500);
+    assert!(only(&seen).remaining().is_some_and(|left| left > ms(30_000)), "{:?}", only(&seen).remaining());
+    assert!(only(&seen).to_string().contains(", and 1499 more") && seen.to_string().contains("and 500 more"));
+    let seen = report(&client, "fair");
+    assert_eq!((only(&seen).waiting(), seen.queue().len()), (Some(1500), 1000));
+    // Most leases have ended: their permits are free.
+    let seen = report(&client, "pool");
+    assert_eq!((only(&seen).number(), only(&seen).taken()), (Some(1207), 300));
+    let fill = "for n = 1, 1500 do \
+                  redis.call('zadd', '{pool}:timeout', ARGV[1] + n, string.format('%016d', n)) \
+                end";
+    server.cmd::<redis::Value>(&["EVAL", fill, "0", &ends.to_string()]);
+    let seen = report(&client, "pool");
+    assert_eq!((only(&seen).number(), only(&seen).taken()), (Some(7), 1500));
+    assert!(only(&seen).holders().len() == 1000 && only(&seen).to_string().contains("7 free, 1500 taken"));
+    // Nobody reads a hash of that size.
+    let fill = "redis.call('hset', 'large', 'mode', 'read') \
+                for n = 1, 100000 do redis.call('hset', 'large', n, 1) end";
+    server.cmd::<redis::Value>(&["EVAL", fill, "0"]);
+    assert_eq!(client.inspect("large").unwrap_err().kind(), ErrorKind::WrongType);
+    // The queue of every length.
+    for length in [999, 1000, 1001, 1999, 2000, 2001] {
+        let fill = "redis.call('del', KEYS[1]) for n = 1, ARGV[1] do redis.call('rpush', KEYS[1], n) end";
+        server.cmd::<redis::Value>(&["EVAL", fill, "1", "redisson_lock_queue:{fair}", &length.to_string()]);
+        assert_eq!(only(&report(&client, "fair")).waiting(), Some(length));
+    }
+}
+
+/// Of a large string only the beginning is read, where the user may do that.
+#[test]
+fn a_large_string_is_not_copied() {
+    let server = Server::start();
+    let client = server.client();
+    server.cmd::<()>(&["SET", "text", &"x".repeat(100_000)]);
+    let before = server.call_count("get");
+    assert_eq!(client.inspect("text").unwrap_err().kind(), ErrorKind::WrongType);
+    let asked = if server.major() >= 7 { 0 } else { 1 };
+    assert!(server.call_count("get") - before <= asked, "{before}");
+}
+
 /// A latch that was opened and set again, and a lock that is kept after its holder has gone.
 #[test]
 fn marks_of_this_library_are_understood() {

@@ -17,6 +17,8 @@ use crate::looks::{Looks, asker_has_ended, take_in};
 
 /// The age of the last look is shown.
 const TICK: Duration = Duration::from_millis(500);
+/// How long after a terminal that cannot be written its SIGHUP may come.
+const HANG_UP: Duration = Duration::from_millis(500);
 
 /// Returns the exit status.
 pub(super) fn show(
@@ -30,7 +32,9 @@ pub(super) fn show(
     let mut screen = Screen::enter(reads_keys).map_err(no_screen)?;
     let mut keys = if reads_keys { read_keys()? } else { never() };
     loop {
-        screen.draw(|frame| draw(frame, &mut state, start.elapsed())).map_err(no_screen)?;
+        if let Err(e) = screen.draw(|frame| draw(frame, &mut state, start.elapsed())) {
+            return without_terminal(e, &signals);
+        }
         let todo = select! {
             recv(looks.received) -> look => {
                 state.look(look.map_err(|_| asker_has_ended())?, start);
@@ -57,6 +61,14 @@ pub(super) fn show(
             Todo::Suspend => screen.without(stop).map_err(no_screen)?,
         }
     }
+}
+
+/// A terminal that goes away fails first, or sends its signal first.
+fn without_terminal(e: io::Error, signals: &Receiver<i32>) -> Result<u8, Failure> {
+    let deadline = Instant::now() + HANG_UP;
+    let ends = |signal: &i32| !matches!(*signal, SIGWINCH | SIGTSTP);
+    let signal = std::iter::from_fn(|| signals.recv_deadline(deadline).ok()).find(ends);
+    signal.map(by_signal).ok_or_else(|| no_screen(e))
 }
 
 /// Until a shell continues this process; without one above, nobody could.

@@ -1,6 +1,7 @@
 //! The terminal, which is given back however the program ends.
 
 use std::io::{self, Stdout, stdout};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratatui::backend::CrosstermBackend;
@@ -14,7 +15,9 @@ use ratatui::{Frame, Terminal};
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Not dropped: it would show the cursor, as `give_back` does, and panic where the terminal is
+    /// gone and stderr with it.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     reads_keys: bool,
 }
 
@@ -25,7 +28,7 @@ impl Screen {
             give_back();
             before(panic);
         }));
-        let terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
+        let terminal = ManuallyDrop::new(Terminal::new(CrosstermBackend::new(stdout()))?);
         let screen = Self { terminal, reads_keys };
         screen.take()?;
         Ok(screen)

@@ -11,15 +11,16 @@ pub(super) fn line(event: &Event, interval: Duration) -> String {
     format!("{:>9}  {}\n", clock(event.at, interval), text(event))
 }
 
-/// The time since the start, as exact as the looks are.
+/// The time since the start, as exact as the looks are. The rest is cut off: rounded up it could
+/// show as 60 seconds.
 fn clock(at: Duration, interval: Duration) -> String {
     let digits = if interval < Duration::from_millis(100) { 2 } else { 1 };
-    let seconds = at.as_secs_f64();
-    let (minutes, rest) = (at.as_secs() / 60, seconds % 60.0);
+    let fraction = at.subsec_millis() / if digits == 2 { 10 } else { 100 };
+    let (minutes, seconds) = (at.as_secs() / 60, at.as_secs() % 60);
     match minutes {
-        0 => format!("{seconds:.digits$} s"),
-        1..60 => format!("{minutes}:{rest:0width$.digits$}", width = digits + 3),
-        _ => format!("{}:{:02}:{:02}", minutes / 60, minutes % 60, at.as_secs() % 60),
+        0 => format!("{seconds}.{fraction:0digits$} s"),
+        1..60 => format!("{minutes}:{seconds:02}.{fraction:0digits$}"),
+        _ => format!("{}:{:02}:{:02}", minutes / 60, minutes % 60, seconds),
     }
 }
 
@@ -73,8 +74,12 @@ mod tests {
     fn times_are_as_exact_as_the_looks() {
         let clock = |millis, interval| clock(Duration::from_millis(millis), Duration::from_millis(interval));
         assert_eq!(clock(12_345, 200), "12.3 s");
-        assert_eq!(clock(12_345, 10), "12.35 s");
+        assert_eq!(clock(12_345, 10), "12.34 s");
+        assert_eq!(clock(12_045, 10), "12.04 s");
         assert_eq!(clock(125_250, 200), "2:05.2");
+        assert_eq!(clock(59_990, 200), "59.9 s");
+        assert_eq!(clock(119_970, 200), "1:59.9");
+        assert_eq!(clock(119_999, 10), "1:59.99");
         assert_eq!(clock(3_725_250, 200), "1:02:05");
     }
 }

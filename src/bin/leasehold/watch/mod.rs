@@ -13,7 +13,7 @@ mod views;
 use std::io::{IsTerminal, stdout};
 use std::time::Instant;
 
-use crossbeam_channel::{after, never, select};
+use crossbeam_channel::{Receiver, after, never, select};
 use leasehold::LockReport;
 use rustix::termios::tcgetwinsize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -35,30 +35,27 @@ use views::{EventView, SummaryView};
 /// Returns the exit status.
 pub(crate) fn watch(store: &StoreArgs, args: &WatchArgs) -> Result<u8, Failure> {
     let urls = shown(&store.urls(&[])?);
-    // Before the watch, which may be long, and would be for nothing.
-    let file = args.svg.as_deref().map(SvgFile::create).transpose()?;
     let client = store.builder()?.busy_poll(false).build()?;
     let name = args.name.clone();
     let signals = take_in(&[SIGTERM, SIGINT, SIGHUP])?;
+    // Before the watch, which may be long, and would be for nothing; and once no signal ends the
+    // process any more, which would leave it behind.
+    let file = args.svg.as_deref().map(SvgFile::create).transpose()?;
     let start = Instant::now();
     let looks = Looks::start(args.interval, move || client.inspect(&name))?;
     let over = args.time.map_or(never(), after);
     let mut watch = Watch { args, start, timeline: Timeline::new(args.interval), has_answered: false };
-    let mut reader = Reader::Stays;
-    while reader == Reader::Stays {
-        reader = select! {
-            recv(looks.received) -> look => watch.look(look.map_err(|_| asker_has_ended())?)?,
-            recv(signals) -> _ => break,
-            recv(over) -> _ => break,
-        };
-    }
+    let seen = watch.until_the_end(&looks, &signals, &over);
     watch.timeline.finish(start.elapsed());
-    if reader == Reader::Stays {
-        // One that leaves now wants the picture nevertheless.
-        let _ = watch.print_summary()?;
+    let told = seen.and_then(|reader| if reader == Reader::Stays { watch.print_summary() } else { Ok(reader) });
+    if told.is_err() && !watch.has_answered {
+        // There is nothing to draw.
+        return told.map(|_| 0);
     }
     let title = Title { name: visible(&args.name), store: urls, interval: args.interval };
-    file.map_or(Ok(()), |file| file.write(&picture(&title, &watch.timeline)))?;
+    // Also where nobody reads stdout any more, or it cannot be written.
+    let drawn = file.map_or(Ok(()), |file| file.write(&picture(&title, &watch.timeline)));
+    told.and(drawn)?;
     Ok(0)
 }
 
@@ -70,6 +67,23 @@ struct Watch<'w> {
 }
 
 impl Watch<'_> {
+    fn until_the_end(
+        &mut self,
+        looks: &Looks<Option<LockReport>>,
+        signals: &Receiver<i32>,
+        over: &Receiver<Instant>,
+    ) -> Result<Reader, Failure> {
+        let mut reader = Reader::Stays;
+        while reader == Reader::Stays {
+            reader = select! {
+                recv(looks.received) -> look => self.look(look.map_err(|_| asker_has_ended())?)?,
+                recv(signals) -> _ => break,
+                recv(over) -> _ => break,
+            };
+        }
+        Ok(reader)
+    }
+
     fn look(&mut self, look: Look<Option<LockReport>>) -> Result<Reader, Failure> {
         let at = look.begun.saturating_duration_since(self.start) + look.took;
         let events = match look.answer {

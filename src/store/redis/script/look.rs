@@ -39,14 +39,15 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
     match kind {
         Kind::Semaphore => {
             // Permits whose lease has ended are free: the next acquire gives them back.
-            let (ended, held): (Vec<_>, Vec<_>) =
-                seen.permits.into_iter().partition(|(_, left)| *left == Some(Duration::ZERO));
-            found.number = seen.number.map(|free| free.saturating_add(i64::try_from(ended.len()).unwrap_or(0)));
-            found.holders = acquisitions(&held);
+            found.number = seen.number.map(|free| free.saturating_add(seen.ended));
+            let held = seen.permits.into_iter().filter(|(_, left)| *left != Some(Duration::ZERO));
+            found.holders = acquisitions(&held.collect::<Vec<_>>());
+            found.unlisted = seen.unlisted;
         }
         Kind::Latch | Kind::CountingSemaphore => found.number = seen.number,
         Kind::Read | Kind::Write => {
             found.holders = seen.holders;
+            found.unlisted = seen.unlisted;
             // How many of them there are is not known.
             found.waiting = seen.writer_waits.then_some(1);
         }
@@ -82,6 +83,9 @@ struct Seen {
     length: u64,
     queue: Vec<FoundWaiter>,
     writer_waits: bool,
+    unlisted: u64,
+    /// Permits whose lease has ended.
+    ended: i64,
     permits: Vec<(Vec<u8>, Option<Duration>)>,
     was_opened: bool,
 }
@@ -89,8 +93,8 @@ struct Seen {
 impl Seen {
     /// `None`: no script of leasehold answers this.
     fn read(reply: Reply) -> Option<Self> {
-        let parts: [Reply; 10] = reply.into_list()?.try_into().ok()?;
-        let [what, number, holders, token, length, queue, marker, _held, permits, opened] = parts;
+        let parts: [Reply; 11] = reply.into_list()?.try_into().ok()?;
+        let [what, number, holders, token, length, queue, marker, unlisted, ended, permits, opened] = parts;
         let integer = |reply: &Reply| if let Reply::Int(n) = reply { Some(*n) } else { None };
         let mut what = match integer(&what)? {
             0 => What::Nothing,
@@ -134,6 +138,9 @@ impl Seen {
             length: u64::try_from(integer(&length)?).ok()?,
             queue: queued,
             writer_waits: integer(&marker)? > 0,
+            // A clock that goes by fractions might count one twice.
+            unlisted: u64::try_from(integer(&unlisted)?).unwrap_or(0),
+            ended: integer(&ended)?,
             permits: permits.collect::<Option<_>>()?,
             was_opened: integer(&opened)? == 1,
         })
@@ -250,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_an_error() {
-        for reply in [Reply::Nil, Reply::Pair(1, 2), Reply::Array(vec![Reply::Int(0); 10])] {
+        for reply in [Reply::Nil, Reply::Pair(1, 2), Reply::Array(vec![Reply::Int(0); 11])] {
             assert_eq!(look_answer(reply, "k", true).unwrap_err().kind(), ErrorKind::Protocol);
         }
     }
