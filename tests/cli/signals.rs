@@ -186,7 +186,7 @@ fn a_command_that_is_stopped_keeps_its_lock() {
 #[test]
 fn a_run_that_is_told_to_stop_stops_its_command_too() {
     let server = Server::start();
-    for (lease, status) in [("10m", 0), ("500ms", 70)] {
+    for (lease, status) in [("10m", 0), ("2s", 70)] {
         let script = format!("trap 'exit 0' USR1; echo $$; {IDLE}");
         let program = Program::start(leasehold(&server, &["run", "job", "--lease", lease, "--", "sh", "-c", &script]));
         let command: u32 = program.expect("").parse().unwrap();
