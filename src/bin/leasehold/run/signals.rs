@@ -49,8 +49,8 @@ impl Signals {
     }
 
     /// From now on they arrive at other threads than this one and those that it starts. For calls
-    /// that end when a signal interrupts them, as those of the `redis` crate do: what they have asked
-    /// for would stay at the server.
+    /// that end when a signal interrupts them, as those of the `redis` crate do: what they have
+    /// asked for would stay at the server.
     pub(crate) fn spare_this_thread(&self) {
         let all = PASSED_ON.iter().filter_map(|signal| Blocked::try_from(*signal).ok());
         // Cannot fail with a mask that is one.
@@ -80,8 +80,8 @@ struct Listener {
 
 impl Listener {
     fn listen(self, mut incoming: Incoming) {
-        // Blocked in the threads that may write to the terminal. This one does not, and is told when
-        // others of the group are stopped by it.
+        // Blocked in the threads that may write to the terminal. This one does not, and is told
+        // when others of the group are stopped by it.
         let _ = SigSet::from(Blocked::SIGTTOU).thread_unblock();
         for signal in incoming.forever() {
             if PASSED_ON.contains(&signal) {
