@@ -134,9 +134,11 @@ pub(crate) fn lives(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Linux only.
+/// Whether the process is stopped (Linux). A shell whose child was stopped between `vfork` and
+/// `exec` waits for that without being stopped itself, in the state D.
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "))
+    let is = |stat: String| stat.contains(") T ") || stat.contains(") D ");
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(is)
 }
 
 /// A command that runs until the test lets it end, by removing a file.

@@ -145,7 +145,7 @@ impl<'r> Oversight<'r> {
             }
         } else if terminal.is_lent() || wants_terminal {
             terminal.take_back();
-            // What the terminal would have done; this process gets it as well, and [stops](Self::stop).
+            // What the terminal would have done; this process gets it too, and [stops](Self::stop).
             let _ = kill_current_process_group(Signal::TSTP);
         }
     }

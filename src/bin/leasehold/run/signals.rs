@@ -80,8 +80,8 @@ struct Listener {
 
 impl Listener {
     fn listen(self, mut incoming: Incoming) {
-        // Blocked in the threads that may write to the terminal. This one does not, and is told when
-        // others of the group are stopped by it.
+        // Blocked in the threads that may write to the terminal. This one does not, and is told
+        // when others of the group are stopped by it.
         let _ = SigSet::from(Blocked::SIGTTOU).thread_unblock();
         for signal in incoming.forever() {
             if PASSED_ON.contains(&signal) {

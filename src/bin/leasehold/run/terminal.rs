@@ -26,10 +26,10 @@ pub(super) fn without_that<T>(start: impl FnOnce() -> T) -> T {
 /// The terminal at stdin, for a command in the process group `command`.
 ///
 /// Lent to it at once if this process is alone at the terminal. Where stdout or stderr is something
-/// else, the rest of a pipeline may be in this process's group: a pager that reads the terminal while
-/// it is lent is stopped by the kernel, with all of its group. So the terminal is lent there only
-/// when the command asks for it, and taken back when the others do. The command need not ask in vain
-/// then: it may want a password while its output goes to a file.
+/// else, the rest of a pipeline may be in this process's group: a pager that reads the terminal
+/// while it is lent is stopped by the kernel, with all of its group. So the terminal is lent there
+/// only when the command asks for it, and taken back when the others do. The command need not ask
+/// in vain then: it may want a password while its output goes to a file.
 pub(super) struct Terminal {
     command: Pid,
     own: Pid,
@@ -60,9 +60,9 @@ impl Terminal {
         self.is_lent()
     }
 
-    /// Others of this process's group were stopped because they asked for the terminal: they get it,
-    /// and go on. Returns whether they do: not if somebody else has it, such as the shell above a job
-    /// in the background.
+    /// Others of this process's group were stopped because they asked for the terminal: they get
+    /// it, and go on. Returns whether they do: not if somebody else has it, such as the shell above
+    /// a job in the background.
     pub(super) fn leave_to_others(&self) -> bool {
         self.is_shared.set(true);
         self.take_back();
