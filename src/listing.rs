@@ -92,11 +92,12 @@ impl LockSummary {
         self.primitive
     }
 
-    /// Who holds it, in no order; at most 1000, [`taken`](Self::taken) counts all. Of a semaphore, each acquisition: its
-    /// [id](LockHolder::id) is that of its [`PermitId`](crate::PermitId), or Java's id of one
-    /// permit, and its [hold count](LockHolder::hold_count) says how many permits it has. Nothing
-    /// says whose permits they are, but for those of the client that asks. Empty for latches and
-    /// counting semaphores, which nobody holds, and for what is free.
+    /// Who holds it, in no order; at most 1000, [`taken`](Self::taken) counts all. Of a semaphore,
+    /// each acquisition: its [id](LockHolder::id) is that of its [`PermitId`](crate::PermitId),
+    /// or Java's id of one permit, and its [hold count](LockHolder::hold_count) says how many
+    /// permits it has. Nothing says whose permits they are, but for those of the client that
+    /// asks. Empty for latches and counting semaphores, which nobody holds, and for what is
+    /// free.
     #[must_use]
     pub fn holders(&self) -> &[LockHolder] {
         &self.holders
