@@ -135,7 +135,7 @@ fn a_terminal_that_goes_away_ends_it() {
         file.display()
     );
     let mut top = Top { session: Session::start_at(&server.url(), "sh -c", &line), rows: 24, columns: 80 };
-    top.session.expect("0 locks");
+    top.wait_for_text("0 locks");
     drop(top);
     wait_until("it has ended", || std::fs::read_to_string(&file).is_ok_and(|status| status.ends_with(".\n")));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "status 129.\n");
