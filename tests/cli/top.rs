@@ -130,7 +130,7 @@ fn a_terminal_that_goes_away_ends_it() {
     let server = Server::start();
     let file = server.dir().join("status");
     let line = format!(
-        "trap 'kill -HUP $top' HUP; $LEASEHOLD top --interval 100ms < /dev/tty & top=$!; wait $top; wait $top; \
+        "stty rows 24 cols 80; trap 'kill -HUP $top' HUP; $LEASEHOLD top --interval 100ms < /dev/tty & top=$!; wait $top; wait $top; \
          echo status $?. > {}",
         file.display()
     );
