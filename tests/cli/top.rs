@@ -130,12 +130,12 @@ fn a_terminal_that_goes_away_ends_it() {
     let server = Server::start();
     let file = server.dir().join("status");
     let line = format!(
-        "trap 'kill -HUP $top' HUP; $LEASEHOLD top --interval 100ms < /dev/tty & top=$!; wait $top; wait $top; \
+        "stty rows 24 cols 80; trap 'kill -HUP $top' HUP; $LEASEHOLD top --interval 100ms < /dev/tty & top=$!; wait $top; wait $top; \
          echo status $?. > {}",
         file.display()
     );
     let mut top = Top { session: Session::start_at(&server.url(), "sh -c", &line), rows: 24, columns: 80 };
-    top.session.expect("0 locks");
+    top.wait_for_text("0 locks");
     drop(top);
     wait_until("it has ended", || std::fs::read_to_string(&file).is_ok_and(|status| status.ends_with(".\n")));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "status 129.\n");
