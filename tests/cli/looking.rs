@@ -50,6 +50,8 @@ fn shown(url: &str, name: &str) -> String {
 }
 
 fn looks_right(url: &str) {
+    // In the background, just after the first grant.
+    wait_until("it is announced", || shown(url, "line").contains("billing-7"));
     let (status, locks) = json_of("ls", leasehold_at(url, &["ls"]));
     assert_eq!(status, 0);
     let job = by_name(&locks, "job \u{1b}[31m");

@@ -94,7 +94,7 @@ fn a_killed_parent_shell_changes_nothing() {
     std::fs::write(&gate, "").unwrap();
     let script = format!("echo $PPID; echo ready; while [ -e {} ]; do sleep 0.02; done", gate.display());
     let mut shell = Command::new("sh");
-    shell.args(["-c", r#""$0" run job --lease 500ms -- sh -c "$1" & wait"#, path(), &script]);
+    shell.args(["-c", r#""$0" run job --lease 1500ms -- sh -c "$1" & wait"#, path(), &script]);
     shell.env("LEASEHOLD_URL", server.url()).stdin(Stdio::null());
     let shell = Program::start(shell);
     let run: u32 = shell.expect("").parse().unwrap();
@@ -172,11 +172,11 @@ fn a_command_that_is_stopped_keeps_its_lock() {
     let server = Server::start();
     let script = "echo $$; while [ ! -e \"$0\" ]; do sleep 0.02; done";
     let end = server.dir().join("end");
-    let words = ["run", "job", "--lease", "500ms", "--", "sh", "-c", script, end.to_str().unwrap()];
+    let words = ["run", "job", "--lease", "1500ms", "--", "sh", "-c", script, end.to_str().unwrap()];
     let program = Program::start(leasehold(&server, &words));
     let command: u32 = program.expect("").parse().unwrap();
     signal(command, "STOP");
-    assert!(server.client().mutex("job").try_lock_for(ms(1500)).unwrap().is_none());
+    assert!(server.client().mutex("job").try_lock_for(ms(3000)).unwrap().is_none());
     signal(command, "CONT");
     std::fs::write(end, "").unwrap();
     assert_eq!(program.ends_with(0), "");
