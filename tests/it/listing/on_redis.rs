@@ -235,16 +235,19 @@ fn many_readers_permits_and_waiters_are_counted() {
     }
 }
 
-/// Of a large string only the beginning is read, where the user may do that.
+/// Of a large string only the beginning is read, where the user may do that. Redis 6.2 cannot say
+/// whether it may.
 #[test]
 fn a_large_string_is_not_copied() {
     let server = Server::start();
+    if server.major() < 7 {
+        return;
+    }
     let client = server.client();
     server.cmd::<()>(&["SET", "text", &"x".repeat(100_000)]);
     let before = server.call_count("get");
     assert_eq!(client.inspect("text").unwrap_err().kind(), ErrorKind::WrongType);
-    let asked = if server.major() >= 7 { 0 } else { 1 };
-    assert!(server.call_count("get") - before <= asked, "{before}");
+    assert_eq!(server.call_count("get"), before);
 }
 
 /// A latch that was opened and set again, and a lock that is kept after its holder has gone.
