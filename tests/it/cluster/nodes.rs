@@ -89,8 +89,8 @@ fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
         let client = short().build().unwrap();
         let held: Vec<_> = [1, 3, 5].map(|at| client.lock(&names[at]).unwrap()).into();
         uncover(&cluster, &names[0]);
-        let state = || cluster.node(0).cmd::<String>(&["CLUSTER", "INFO"]);
-        wait_until("all nodes know", || (full_coverage == "no") == state().contains("cluster_state:ok"));
+        let serves = |node| cluster.node(node).cmd::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
+        wait_until("all nodes know", || (0..3).all(|node| serves(node) == (full_coverage == "no")));
         for client in [&client, &short().connect_lazily().build().unwrap()] {
             let e = promptly("nobody serves it", || client.lock(&names[0]).unwrap_err());
             assert_eq!((e.kind(), e.name()), (ErrorKind::NotReady, Some(&*names[0])), "{e:?}");
