@@ -71,8 +71,11 @@ pub(crate) struct Grant {
     /// at the server.
     longest: AtomicU64,
     pub(crate) lease: Lease,
-    /// The store no longer has the hold, as somebody was told, at whatever turn of the run.
-    pub(super) gone: AtomicBool,
+    /// The grant that the store answered with: the first turn of the run, or the first member of the
+    /// share. `None` for that grant itself.
+    first: Option<Arc<Grant>>,
+    /// The store no longer has the hold: see [`is_gone`](Self::is_gone).
+    gone: AtomicBool,
     /// Its user relies on the release: no other turn follows it.
     is_last_turn: AtomicBool,
     /// Its `max_hold` was reached, and that was logged.
@@ -152,6 +155,7 @@ impl Grant {
             share: None,
             longest: AtomicU64::new(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
             lease,
+            first: None,
             gone: AtomicBool::new(false),
             is_last_turn: AtomicBool::new(false),
             renewed_no_more: AtomicBool::new(false),
@@ -184,21 +188,37 @@ impl Grant {
     /// The next turn at the hold of this one, which has been given up and passed on, or another
     /// member of its share, which has been [counted](Self::admits_one): with the same holder, and
     /// the lease that the store has confirmed for it.
-    pub(crate) fn next_turn(&self, renewal_policy: impl FnOnce(Moment) -> RenewalPolicy) -> Self {
+    pub(crate) fn next_turn(self: &Arc<Self>, renewal_policy: impl FnOnce(Moment) -> RenewalPolicy) -> Self {
         let now = self.now();
         let token = if self.token > 0 { self.token + 1 } else { 0 };
         let (name, holder, clock) = (self.name.clone(), self.holder.clone(), self.clock.clone());
         let grant = Self::new(name, holder, token, self.asked_at, self.span, renewal_policy(now), clock);
-        // A renewal may have been confirmed since the acquire; never more than that.
-        let end = self.ends.lock().own();
+        // A renewal may have been confirmed since the acquire, and an inspection may have found that
+        // others can cut the lease; never more than both allow.
+        let ends = *self.ends.lock();
         Self {
             since: now,
             turn: self.turn.map(|turn| turn.next(now)),
             share: self.share.clone(),
-            lease: Lease::new(end),
-            ends: Mutex::new(Ends::new(end)),
+            first: Some(self.first().clone()),
+            lease: Lease::new(ends.end()),
+            ends: Mutex::new(ends),
             ..grant
         }
+    }
+
+    /// Takes over what an inspection has found since the [turn was made](Self::next_turn) of
+    /// `previous`. To be called once this grant is in the watchdog's schedule: an inspection before
+    /// that is seen here, and a later one visits this grant as well.
+    pub(crate) fn bounded_as(&self, previous: &Self) {
+        let found = *previous.ends.lock();
+        let mut ends = self.ends.lock();
+        ends.bounded_as(found);
+        self.lease.inspected(self.now(), ends.end());
+    }
+
+    fn first<'g>(self: &'g Arc<Self>) -> &'g Arc<Self> {
+        self.first.as_ref().unwrap_or(self)
     }
 
     /// Whether the next turn of the hold can be one with these terms: with the lease that the store
@@ -266,9 +286,15 @@ impl Grant {
         RunLength { turns, lasted: self.now().since(self.asked_at) }
     }
 
-    /// Whether the store is known to have lost the hold, if not this turn then after it.
+    /// Whether the store is known to have lost the hold. All turns of a run and all members of a
+    /// share know at once: each enters the hold table first and looks here second, while whoever
+    /// learns of the loss notes it first and lists the table second.
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.first.as_deref().unwrap_or(self).gone.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note_gone(&self) {
+        self.first.as_deref().unwrap_or(self).gone.store(true, Ordering::Release);
     }
 
     /// To be called before a request for a lease that may be longer than those before.

@@ -23,7 +23,7 @@ impl Grant {
 
     fn end(&self, how: LostBy) -> State {
         // Also after it was given up: the thread that takes the next turn may not have it yet.
-        self.gone.store(true, Ordering::Release);
+        self.note_gone();
         let state = self.lease.lose(self.now(), how);
         self.wake();
         state

@@ -48,6 +48,10 @@ pub(super) struct Table {
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is
     /// notified.
     planned: Option<Moment>,
+    /// What was asked for up to then may be gone, although the store has granted it: the lock was
+    /// forced open, another server has the holds, or the machine stood still. A grant that was
+    /// still on its way into the table then enters it as Suspect.
+    mistrusted: Option<Moment>,
     /// All grants are to be visited, whenever they are due.
     pub(super) visit_all: bool,
     /// Set with the request to stop: until when the thread goes on resolving.
@@ -79,12 +83,15 @@ impl Drop for ExitGuard<'_> {
 /// otherwise they would never be renewed again.
 struct Batch<'a> {
     inner: &'a Inner,
+    taken_at: Moment,
     grants: Vec<(Arc<Grant>, Moment)>,
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         let mut table = self.inner.table.lock();
+        // The store may have confirmed them just before a lock was forced open.
+        let is_old = table.mistrusted.is_some_and(|at| self.taken_at <= at);
         for (grant, due) in self.grants.drain(..) {
             // Checked under the table's mutex. A release changes the state first and then takes the
             // mutex to leave the table: either its new state is seen here, or it finds the grant in
@@ -93,7 +100,7 @@ impl Drop for Batch<'_> {
                 State::Held | State::Suspect => {
                     // It may have become shared since `due` was computed, and shared grants are due
                     // sooner.
-                    let due = due.min(grant.now().plus(grant.period()));
+                    let due = due.min(grant.now().plus(if is_old { Duration::ZERO } else { grant.period() }));
                     self.inner.enter(&mut table, &grant, due);
                 }
                 // Its end came while its renewal was under way, and failed. The next visit reports
@@ -121,6 +128,7 @@ impl Inner {
             resolving: 0,
             resolve_from: Moment::from_nanos(0),
             planned: None,
+            mistrusted: None,
             visit_all: false,
             resolve_until: None,
             phase: Phase::NotStarted,
@@ -134,6 +142,23 @@ impl Inner {
         if table.planned.is_none_or(|planned| visit < planned) {
             self.changed.notify_all();
         }
+    }
+
+    /// [`enter`](Self::enter) for a grant that was not in the table before.
+    pub(super) fn enter_new(&self, table: &mut Table, grant: &Arc<Grant>, due: Moment) {
+        let now = grant.now();
+        if table.mistrusted.is_some_and(|at| grant.asked_at <= at) {
+            grant.lease.suspect(now);
+            return self.enter(table, grant, now);
+        }
+        self.enter(table, grant, due);
+    }
+
+    /// From now on every grant that was asked for before is doubtful.
+    pub(super) fn mistrusts(&self, table: &mut Table) -> Moment {
+        let now = self.clock.now();
+        table.mistrusted = Some(now);
+        now
     }
 
     /// Returns the undo that was dropped for it, if there were too many.
@@ -290,6 +315,7 @@ impl Inner {
     }
 
     fn suspect_all(&self, table: &mut Table, now: Moment) {
+        self.mistrusts(table);
         for grant in table.due.take_all() {
             grant.lease.suspect(now);
             self.enter(table, &grant, now);
@@ -301,7 +327,7 @@ impl Inner {
         let grants: Vec<_> = due.map(|grant| (grant.clone(), now.plus(tick(grant.span)))).collect();
         // Dropping a batch takes the table's mutex, which the caller holds: an empty batch must not
         // be made here, or the thread would deadlock.
-        if grants.is_empty() { None } else { Some(Batch { inner: self, grants }) }
+        if grants.is_empty() { None } else { Some(Batch { inner: self, taken_at: now, grants }) }
     }
 
     fn renew(&self, mut batch: Batch<'_>, round: &mut Round) {

@@ -56,11 +56,22 @@ impl Schedule {
 
     /// Makes all grants of a holder due now.
     pub(crate) fn hasten(&mut self, holder: &Holder, now: Moment) {
-        let theirs: Vec<_> = self.due.values().filter(|grant| grant.holder == *holder).cloned().collect();
-        for grant in theirs {
-            self.leave(&grant);
+        for grant in self.take_where(|grant| grant.holder == *holder) {
             self.enter(&grant, now);
         }
+    }
+
+    /// Takes out all grants under a lock key.
+    pub(crate) fn take_under(&mut self, key: &str) -> Vec<Arc<Grant>> {
+        self.take_where(|grant| &*grant.name.key == key)
+    }
+
+    fn take_where(&mut self, is_meant: impl Fn(&Grant) -> bool) -> Vec<Arc<Grant>> {
+        let meant: Vec<_> = self.due.values().filter(|grant| is_meant(grant)).cloned().collect();
+        for grant in &meant {
+            self.leave(grant);
+        }
+        meant
     }
 
     pub(crate) fn is_empty(&self) -> bool {

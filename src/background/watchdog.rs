@@ -50,7 +50,7 @@ impl Watchdog {
         self.start(&mut table)?;
         // Counted from the request: a slow reply has used up some of the lease.
         let due = grant.asked_at.plus(grant.first_visit());
-        self.inner.enter(&mut table, grant, due);
+        self.inner.enter_new(&mut table, grant, due);
         Ok(())
     }
 
@@ -64,8 +64,19 @@ impl Watchdog {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
         let due = table.due.take(previous).unwrap_or_else(|| grant.now());
-        self.inner.enter(&mut table, grant, due);
+        self.inner.enter_new(&mut table, grant, due);
         Ok(())
+    }
+
+    /// The holds under this key may be gone, as others may that were asked for before now: they
+    /// become Suspect, and the store is asked at once.
+    pub(crate) fn mistrust(&self, key: &str) {
+        let mut table = self.inner.table.lock();
+        let now = self.inner.mistrusts(&mut table);
+        for grant in table.due.take_under(key) {
+            grant.lease.suspect(now);
+            self.inner.enter(&mut table, &grant, now);
+        }
     }
 
     /// Called after the lease left its live states and *before* the release is sent: a renewal that
@@ -98,13 +109,21 @@ impl Watchdog {
     /// Undoes an acquisition in the background, as soon as the server can be asked.
     pub(crate) fn undo(&self, undo: Undo) {
         let name = undo.name.name.clone();
-        let mut table = self.inner.table.lock();
-        let remembered = self.start(&mut table).map(|()| self.inner.remember(&mut table, undo));
-        drop(table);
-        match remembered {
+        match self.remember(undo) {
             Ok(oldest) => log_dropped(oldest),
             Err(e) => log::warn!("{name:?} stays locked until its lease ends: {}", e.chain()),
         }
+    }
+
+    /// [`undo`](Self::undo) for a caller that must not log. Returns the undo that was dropped for
+    /// it, if there were too many.
+    ///
+    /// # Errors
+    /// When the thread cannot be started: the lock stays taken until its lease ends.
+    pub(crate) fn remember(&self, undo: Undo) -> Result<Option<Undo>, Error> {
+        let mut table = self.inner.table.lock();
+        self.start(&mut table)?;
+        Ok(self.inner.remember(&mut table, undo))
     }
 
     /// The undos that wait to be resolved; and, of those that the thread is resolving now, until

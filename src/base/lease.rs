@@ -149,7 +149,7 @@ impl PartialEq for SessionTerm {
 impl Eq for SessionTerm {}
 
 /// What determines the end of a lease: the grant, and a bound that other holders may set.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
     own: Moment,
     /// [`Moment::NEVER`] for none.
@@ -173,6 +173,13 @@ impl Ends {
         // The replies to two inspections may be read in the wrong order.
         if asked >= self.inspected_at {
             (self.inspected_at, self.bound) = (asked, bound.unwrap_or(Moment::NEVER));
+        }
+    }
+
+    /// Takes over the bound that an inspection of the same hold found for another lease of it.
+    pub(crate) fn bounded_as(&mut self, other: Self) {
+        if other.inspected_at > self.inspected_at {
+            (self.inspected_at, self.bound) = (other.inspected_at, other.bound);
         }
     }
 

@@ -9,7 +9,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
-use crate::session::hold::{Hold, Left};
+use crate::session::hold::Hold;
+use crate::session::leaving::Leaving;
 use crate::session::shared::{Closing, OutstandingPermits, Shared};
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 
@@ -100,21 +101,19 @@ impl Shared {
     /// another can have its lock.
     fn release_holds(self: &Arc<Self>, deadline: Instant) -> Vec<Unconfirmed> {
         let holds = self.holds.take_all();
-        let close = |entry| -> Option<(Hold, Left)> {
-            let hold = Hold::of(self, entry);
-            // An error says that it was lost before, and is undone in the background.
-            let left = hold.close().ok().flatten()?;
-            Some((hold, left))
-        };
-        let leaving: Vec<_> = holds.into_iter().filter_map(close).collect();
+        // An error says that it was lost before, and is undone in the background.
+        let close = |entry| Hold::of(self, entry).close().ok().flatten();
+        let all: Vec<Leaving> = holds.into_iter().filter_map(close).collect();
         let mut unconfirmed = Vec::new();
-        for (hold, left) in leaving {
+        for leaving in all {
+            let hold = leaving.hold.clone();
             let why = if Instant::now() >= deadline {
-                hold.send_later();
+                // It is released in the background.
+                drop(leaving);
                 hold.tell_end();
                 "the time was up".to_owned()
             } else {
-                let sent = hold.send(&left);
+                let sent = leaving.send();
                 hold.tell_end();
                 match sent {
                     // `Lost`: the server does not know the hold, so the lock is free.

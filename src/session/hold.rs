@@ -24,14 +24,6 @@ pub(crate) struct Hold {
     entry: Arc<HoldEntry>,
 }
 
-/// Hold counts left after a release, and what is needed to judge the reply.
-#[derive(Debug)]
-pub(crate) struct Left {
-    pub(crate) counts: HoldCounts,
-    /// How many messages this client's waiters had received before.
-    pub(super) received_before: u64,
-}
-
 impl Hold {
     /// Enters a grant into the hold table and the watchdog: from here on it is found, renewed and
     /// released.
@@ -85,8 +77,9 @@ impl Hold {
             let _ = hold.release_all();
             return Err(closed().for_name(hold.name()));
         }
+        hold.grant.bounded_as(previous);
         // Checked after it is in the table: whoever learns of the loss later finds it there.
-        if previous.is_gone() {
+        if hold.grant.is_gone() {
             hold.grant.lose();
         }
         if hold.is_held() {

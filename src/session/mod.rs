@@ -19,6 +19,7 @@ pub(crate) mod attempt;
 mod closing;
 pub(crate) mod hold;
 mod hold_table;
+pub(crate) mod leaving;
 mod names;
 pub(crate) mod record;
 mod release;

@@ -9,7 +9,8 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
 use crate::base::lease::State;
-use crate::session::hold::{Hold, Left, Side};
+use crate::session::hold::{Hold, Side};
+use crate::session::leaving::Leaving;
 use crate::session::{Shared, label};
 use crate::store::{Release, Renewal, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
@@ -28,16 +29,16 @@ impl MultiHold {
         Self { shared: shared.clone(), parts, label }
     }
 
-    fn send(&self, leaving: &[(&Hold, Left)]) -> Result<()> {
-        let releases: Vec<Release<'_>> = leaving.iter().map(|(hold, left)| hold.grant.release(left.counts)).collect();
+    fn send(&self, leaving: Vec<Leaving>) -> Result<()> {
+        let grants: Vec<_> = leaving.iter().map(|part| (part.hold.grant.clone(), part.counts)).collect();
+        let releases: Vec<Release<'_>> = grants.iter().map(|(grant, counts)| grant.release(*counts)).collect();
         let mut unknowns = UnknownOutcomes::default();
         let answers = self.shared.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
         let outcomes = match answers {
             Ok(outcomes) => outcomes,
             Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
         };
-        let finished = leaving.iter().zip(outcomes);
-        worst(finished.map(|((hold, left), outcome)| hold.finish(left, outcome, unknowns.clone())))
+        worst(leaving.into_iter().zip(outcomes).map(|(part, outcome)| part.finish(outcome, unknowns.clone())))
     }
 }
 
@@ -99,12 +100,12 @@ impl HeldLock for MultiHold {
         }
         // Before a lease leaves its live states, as for one lock.
         let _call = self.shared.count_call();
-        let mut leaving: Vec<(&Hold, Left)> = Vec::with_capacity(self.parts.len());
+        let mut leaving = Vec::with_capacity(self.parts.len());
         let left_here = worst(self.parts.iter().map(|hold| {
-            leaving.extend(hold.leave_one(side)?.map(|left| (hold, left)));
+            leaving.extend(hold.leave_one(side)?);
             Ok(())
         }));
-        let sent = if leaving.is_empty() { Ok(()) } else { self.send(&leaving) };
+        let sent = if leaving.is_empty() { Ok(()) } else { self.send(leaving) };
         self.parts.iter().for_each(Hold::tell_end);
         worst([left_here, sent].into_iter())
     }

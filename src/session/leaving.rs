@@ -1,0 +1,203 @@
+//! A level of a hold that was given up in this process, and has yet to be given up in the store.
+
+use crate::background::grant::Grant;
+use crate::background::piggyback::TakenPiggyback;
+use crate::base::error::Result;
+use crate::base::lock_name::Kind;
+use crate::session::hold::Hold;
+use crate::store::{HandedOver, HoldCounts, Release, Released, Topic, UnknownOutcomes};
+
+/// The duty to give up the level in the store, and what is needed for that.
+///
+/// Whoever has this must [send](Self::send) the release, or [finish](Self::finish) one that was
+/// sent with others. If it is dropped before that, the hold leaves the tables of the client and is
+/// undone in the background: that is how a close gives up holds when its time is up, and what
+/// follows a panic in the middle of a release. Otherwise the entry in the hold table would keep the
+/// other threads of the client from the lock for ever.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) hold: Hold,
+    /// What the holder has left after the release.
+    pub(crate) counts: HoldCounts,
+    /// How many messages this client's waiters had received before.
+    received_before: u64,
+    is_over: bool,
+}
+
+impl Drop for Leaving {
+    /// Does no I/O, logs nothing and runs no code of the user: a logger may be what has panicked.
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        if self.counts == HoldCounts::NONE {
+            // From now on a renewal that puts the hold back undoes that by itself.
+            let _ = self.hold.grant.release_is_over();
+        }
+        if self.counts == HoldCounts::NONE || self.is_downgrade() {
+            let undo = self.hold.grant.undo(self.counts, UnknownOutcomes::default());
+            let _ = self.hold.shared.watchdog.remember(undo);
+        }
+        self.leave_tables();
+    }
+}
+
+impl Leaving {
+    pub(super) fn new(hold: &Hold, counts: HoldCounts) -> Self {
+        // Made before anything that may panic.
+        let mut leaving = Self { hold: hold.clone(), counts, received_before: 0, is_over: false };
+        let (queues, grant) = (&hold.shared.local_queues, &hold.grant);
+        if queues.is_run_over(grant) {
+            // The client is about to yield, and counts messages from this release on: those that
+            // nobody has read yet must not count as later ones.
+            hold.shared.notifications.catch_up();
+        }
+        leaving.received_before = queues.messages(&grant.name.key).unwrap_or(0);
+        leaving
+    }
+
+    pub(super) fn send(self) -> Result<()> {
+        let grant = self.hold.grant.clone();
+        let release = grant.release(self.counts);
+        let mut unknowns = UnknownOutcomes::default();
+        let outcome = match self.next_acquire() {
+            Some(piggyback) => self.hand_over(&release, piggyback, &mut unknowns),
+            None => self.hold.shared.store.release(&release, &mut unknowns),
+        };
+        self.finish(outcome, unknowns)
+    }
+
+    /// The acquire of this client's next thread, if it can be sent with the release.
+    fn next_acquire(&self) -> Option<TakenPiggyback> {
+        let Hold { shared, .. } = &self.hold;
+        // A client that waits no more acquires nothing, for any of its threads.
+        if self.counts != HoldCounts::NONE || shared.waits_no_more() || self.hold.grant.is_kept() {
+            return None;
+        }
+        let Grant { name, next, .. } = &*self.hold.grant;
+        match (name.kind, next) {
+            (Kind::Mutex | Kind::Write | Kind::Read, _) => shared.local_queues.take_piggyback(&self.hold.grant),
+            (Kind::Fair, Some(next)) => shared.local_queues.take_piggyback_of(next),
+            _ => None,
+        }
+    }
+
+    /// Sends the acquire of this client's next thread right behind the release.
+    fn hand_over(
+        &self,
+        release: &Release<'_>,
+        piggyback: TakenPiggyback,
+        unknowns: &mut UnknownOutcomes,
+    ) -> Result<Released> {
+        let store = &self.hold.shared.store;
+        match store.hand_over(release, &piggyback.request(), unknowns) {
+            Some(HandedOver { released, acquired, unknowns }) => {
+                piggyback.deliver(acquired, unknowns);
+                released
+            }
+            None => {
+                drop(piggyback);
+                store.release(release, unknowns)
+            }
+        }
+    }
+
+    /// Takes in the outcome of the release.
+    pub(crate) fn finish(mut self, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
+        let finished = match self.counts {
+            HoldCounts::NONE => self.finish_all(outcome, unknowns),
+            _ => self.finish_one(outcome, unknowns),
+        };
+        self.is_over = true;
+        finished
+    }
+
+    /// For an inner level, or the last write level above read levels. Sent once: the server stores
+    /// the count that the client sends, so the next acquire or release corrects it. Only a failed
+    /// downgrade is repeated in the background, because readers of other clients wait for it.
+    fn finish_one(&self, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
+        if self.is_downgrade() {
+            if outcome.is_err() {
+                self.hold.undo(unknowns, self.counts);
+            }
+            self.leave_tables();
+        }
+        match outcome {
+            Ok(Released::StillHeld | Released::Freed { .. }) => Ok(()),
+            Ok(Released::NotHeld) => Err(self.hold.gone()),
+            Err(e) => Err(e.for_name(self.hold.name())),
+        }
+    }
+
+    fn finish_all(&self, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
+        let hold = &self.hold;
+        if hold.grant.release_is_over() {
+            hold.undo(UnknownOutcomes::default(), HoldCounts::NONE);
+        }
+        let released = match outcome {
+            Ok(released) => released,
+            Err(e) => {
+                hold.undo(unknowns, HoldCounts::NONE);
+                self.leave_tables();
+                return Err(e.for_name(hold.name()));
+            }
+        };
+        // The hold may still be at a node that has not answered.
+        if !unknowns.is_empty() {
+            hold.undo(unknowns, HoldCounts::NONE);
+        }
+        match released {
+            Released::Freed { listeners, next } => self.freed(listeners, next),
+            // Other readers stay, or the lock is kept: no other client can get in that could not
+            // before. The local queue is notified all the same: if this hold was downgraded, readers
+            // of this client have waited for the release. And whoever waits for a lock that is kept
+            // has to ask the store from now on when it ends.
+            Released::StillHeld => self.leave_tables(),
+            Released::NotHeld => {
+                self.leave_tables();
+                hold.shared.loss_callbacks.observe_loss(&hold.grant);
+                return Err(hold.lost());
+            }
+        }
+        Ok(())
+    }
+
+    fn freed(&self, listeners: Option<u64>, next: Option<String>) {
+        let Hold { shared, .. } = &self.hold;
+        let name = &self.hold.grant.name;
+        shared.holds.remove(&self.hold);
+        match name.kind {
+            Kind::Fair => {
+                // A waiter of this client is woken sooner than the message reaches it.
+                if let Some(next) = next.filter(|next| shared.id.owns(next)) {
+                    shared.notifications.notify(&Topic::turn(name, &next));
+                }
+                // A plain lock of this client under the same name: the message is not for it.
+                shared.local_queues.notify(&name.key);
+            }
+            // The fairness counter does not count reads: readers keep no reader out, and a waiting
+            // writer leaves a wait marker that keeps new readers out.
+            Kind::Read => shared.local_queues.notify(&name.key),
+            _ => shared.notify_freed(name, self.hold.grant.run(), listeners, self.received_before),
+        }
+    }
+
+    /// Whether it is the last write level above read levels.
+    fn is_downgrade(&self) -> bool {
+        self.counts != HoldCounts::NONE && self.counts.main == 0 && self.hold.grant.name.kind == Kind::Write
+    }
+
+    /// To be called once the release is over, and not before: the entry keeps the other threads of
+    /// the client from asking the server in vain. A hold that only reads from now on stays in the
+    /// table, and keeps no reader of this client out.
+    fn leave_tables(&self) {
+        match self.counts {
+            HoldCounts::NONE => self.hold.leave_table(),
+            _ if self.is_downgrade() => {
+                self.hold.shared.watchdog.shared_now(&self.hold.grant);
+                self.hold.shared.local_queues.notify(&self.hold.grant.name.key);
+            }
+            _ => {}
+        }
+    }
+}
