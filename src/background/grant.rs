@@ -475,6 +475,117 @@ pub(crate) mod tests {
         assert_eq!(g.remaining(), Duration::ZERO);
     }
 
+    const SPAN: Duration = Duration::from_secs(10);
+
+    /// As the store has granted it just now: a lock that can pass on, or a read hold that others can
+    /// join.
+    fn granted(clock: &Arc<FakeClock>, kind: Kind) -> Arc<Grant> {
+        let name = Arc::new(LockName::new("", "a", kind).unwrap());
+        let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
+        let (asked_at, clock): (Moment, Arc<dyn Clock>) = (clock.now(), clock.clone());
+        let policy = RenewalPolicy::Renewed { until: None };
+        let mut grant = Grant::new(name, holder, 1, asked_at, SPAN, policy, clock);
+        if kind == Kind::Read {
+            grant.open_share();
+        } else {
+            grant.turn = Some(Turn::first(9, asked_at));
+        }
+        Arc::new(grant)
+    }
+
+    fn next(grant: &Arc<Grant>) -> Arc<Grant> {
+        Arc::new(grant.next_turn(|_| RenewalPolicy::Renewed { until: None }))
+    }
+
+    #[test]
+    fn a_turn_begins_with_what_is_left_of_the_confirmed_lease() {
+        let clock = Arc::new(FakeClock::default());
+        let first = granted(&clock, Kind::Mutex);
+        let end = valid_until(clock.now(), SPAN);
+        clock.advance(Duration::from_secs(3));
+        let second = next(&first);
+        assert_eq!((second.lease.until(), second.since), (Lease::new(end).until(), clock.now()));
+        second.confirmed(clock.now(), SPAN);
+        let confirmed = valid_until(clock.now(), SPAN);
+        clock.advance(Duration::from_secs(1));
+        let third = next(&second);
+        assert_eq!(third.lease.until(), Lease::new(confirmed).until());
+        clock.advance(SPAN);
+        assert_eq!((next(&third).state(), third.state()), (State::Lost, State::Lost));
+    }
+
+    #[test]
+    fn a_hold_passes_on_only_with_a_fresh_lease_that_was_never_lengthened() {
+        let clock = Arc::new(FakeClock::default());
+        let passes = |grant: &Arc<Grant>| grant.passes_to(SPAN, TokenRule::On);
+        let grant = granted(&clock, Kind::Mutex);
+        assert!(passes(&grant) && !grant.passes_to(SPAN * 2, TokenRule::On) && !grant.passes_to(SPAN, TokenRule::Kept));
+        clock.advance(SPAN / 3);
+        assert!(!passes(&grant), "its renewal is due");
+        let lengthened = granted(&clock, Kind::Mutex);
+        lengthened.asks_for(SPAN * 2);
+        let last = granted(&clock, Kind::Mutex);
+        last.ends_run();
+        assert!(!passes(&lengthened) && !passes(&last));
+        let mut turn = granted(&clock, Kind::Mutex);
+        for _ in 0..8 {
+            turn = next(&turn);
+            assert!(turn.token > 1);
+        }
+        assert!(!passes(&turn), "its tokens are used up");
+    }
+
+    #[test]
+    fn readers_join_a_hold_only_while_it_is_young_and_certain() {
+        let clock = Arc::new(FakeClock::default());
+        let join = |spoil: &dyn Fn(&Arc<Grant>)| {
+            let grant = granted(&clock, Kind::Read);
+            spoil(&grant);
+            grant.admits_one(SPAN)
+        };
+        assert!(join(&|_| ()));
+        assert!(!granted(&clock, Kind::Read).admits_one(SPAN * 2), "another lease");
+        assert!(!join(&|grant| assert_eq!(grant.lease.suspect(clock.now()), State::Suspect)));
+        assert!(!join(&|grant| assert_eq!(grant.lose(), State::Lost)));
+        assert!(!join(&|grant| assert_eq!(grant.lease.release(clock.now()), State::Held)));
+        assert!(!join(&|grant| grant.asks_for(SPAN * 2)), "it was lengthened");
+        assert!(!join(&|_| clock.advance(Duration::from_millis(4))), "a writer elsewhere may wait");
+        assert!(!join(&|grant| {
+            assert!(grant.leaves_last());
+        }));
+    }
+
+    #[test]
+    fn a_reader_that_joins_late_has_the_bound_that_an_inspection_found() {
+        let clock = Arc::new(FakeClock::default());
+        let first = granted(&clock, Kind::Read);
+        let before = next(&first);
+        clock.advance(Duration::from_millis(1));
+        first.inspected(clock.now(), Some(LEAST_WATCHDOG));
+        let end = valid_until(clock.now(), LEAST_WATCHDOG);
+        let after = next(&first);
+        assert_eq!(after.lease.until(), Lease::new(end).until());
+        assert!(before.lease.until() > after.lease.until(), "it was made before");
+        before.bounded_as(&first);
+        assert_eq!(before.lease.until(), after.lease.until());
+        clock.advance(LEAST_WATCHDOG);
+        assert_eq!((before.state(), after.state()), (State::Lost, State::Lost));
+    }
+
+    #[test]
+    fn all_turns_of_a_run_know_that_the_store_has_lost_the_hold() {
+        let clock = Arc::new(FakeClock::default());
+        let first = granted(&clock, Kind::Mutex);
+        let second = next(&first);
+        let third = next(&second);
+        assert!(!third.is_gone());
+        first.lose();
+        assert!(second.is_gone() && third.is_gone() && next(&third).is_gone());
+        let alone = granted(&clock, Kind::Mutex);
+        next(&alone).lose();
+        assert!(alone.is_gone());
+    }
+
     #[test]
     fn a_hold_put_back_beside_its_release_is_undone_once_and_behind_it() {
         let clock = Arc::new(FakeClock::default());

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::background::grant::Grant;
 use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
 use crate::background::queue_map::{LocalQueue, QueueMap, QueueState};
-use crate::background::run::RunLength;
+use crate::background::run::{GAP, RunLength};
 use crate::background::waiter::{Signal, Waiter};
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
@@ -98,13 +98,15 @@ impl LocalQueues {
         let map = self.map.lock();
         map.get(name).is_some_and(|local_queue| {
             let state = local_queue.state.lock();
-            state.leader || state.fairness.is_yield_due()
+            state.leader || state.comes_later()
         })
     }
 
     /// Blocks until the caller is the leader of the queue for the name, or `cancel` is cancelled.
-    /// `piggyback` makes the acquire that the caller leaves in the queue if it has to wait there;
     /// `begins` is called before it waits, without any mutex; the caller has its place by then.
+    /// After that, `piggyback` makes the acquire that the caller leaves in the queue while it waits:
+    /// code of the user may run in `begins`, and a hold that was passed to the caller would lie idle
+    /// until that returns.
     pub(crate) fn queue(
         &self,
         name: &LockName,
@@ -124,12 +126,18 @@ impl LocalQueues {
             if state.outage.is_some() {
                 return EnqueueOutcome::Outage;
             }
-            let piggyback = piggyback().map(Arc::new);
-            let waiter = Arc::new(Waiter::new(piggyback));
+            let waiter = Arc::<Waiter>::default();
             state.waiters.push_back(waiter.clone());
             waiter
         };
+        let place = Place(Some((membership, waiter)));
         begins();
+        let piggyback = piggyback().map(Arc::new);
+        let (membership, waiter) = place.keep();
+        if let Some(piggyback) = piggyback {
+            let _state = membership.local_queue.state.lock();
+            waiter.offer(piggyback);
+        }
         let _woken = cancel.map(|token| token.wakes(waiter.clone()));
         match waiter.wait(deadline) {
             // If it was made the leader in the meantime, it stays: the role must not be lost with a
@@ -143,7 +151,7 @@ impl LocalQueues {
             _ => match waiter.wait(Deadline::Now) {
                 Signal::Joined(grant) => EnqueueOutcome::Joined(grant),
                 _ => {
-                    let piggyback = waiter.piggyback.clone();
+                    let piggyback = waiter.piggyback().cloned();
                     EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback })
                 }
             },
@@ -174,7 +182,8 @@ impl LocalQueues {
         let map = self.map.lock();
         let local_queue = map.get(&grant.name.key)?;
         let mut state = local_queue.state.lock();
-        if state.fairness.is_over(grant.run()) {
+        if state.piggyback.is_none() || !state.fairness.may_hand_over(grant.run()) {
+            state.fairness.is_released();
             return None;
         }
         let piggyback = state.take_piggyback()?;
@@ -228,7 +237,7 @@ impl LocalQueues {
         let mut joined = SmallVec::<[Arc<Waiter>; 8]>::new();
         let mut state = local_queue.state.lock();
         while let Some(next) = state.waiters.front() {
-            if !next.piggyback.as_ref().is_some_and(|piggyback| piggyback.joins(grant)) {
+            if !next.piggyback().is_some_and(|piggyback| piggyback.joins(grant)) {
                 break;
             }
             if !next.set(Signal::Joined(grant.clone())) {
@@ -377,6 +386,12 @@ impl Leader<'_> {
         }
     }
 
+    /// The outage that the leaders of this queue knew of is over, as far as they can tell: a thread
+    /// of this client has had the lock since.
+    pub(crate) fn forget_outage(&self) {
+        self.membership.local_queue.state.lock().outage = None;
+    }
+
     /// Records the latest error of an outage. Returns since when the outage lasts.
     pub(crate) fn outage_goes_on(&self, error: &Error) -> Instant {
         let mut state = self.membership.local_queue.state.lock();
@@ -393,31 +408,43 @@ impl Leader<'_> {
     /// True once this client has had the lock so often in a row, with others waiting, that it must
     /// let one of them have it.
     pub(crate) fn must_yield(&self) -> bool {
-        self.membership.local_queue.state.lock().fairness.is_yield_due()
+        self.membership.local_queue.state.lock().comes_later()
     }
 
     /// Whether clients that have waited longer are to come first.
     pub(crate) fn comes_last(&self) -> bool {
         let state = self.membership.local_queue.state.lock();
-        state.fairness.is_yield_due() || state.courtesy(self.event()).is_some()
+        state.comes_later() || state.courtesy(self.event()).is_some()
     }
 
-    /// If this client must yield, waits until another has released the lock, or for
-    /// [`LONGEST_YIELD`]; and then for as long as others may still need to come first. `patience`:
-    /// the part of a pause that the caller has time for. Sooner if its wait is ended.
+    /// If this client has to leave a [`GAP`], waits for that. If it must yield, waits until another
+    /// has released the lock, or for [`LONGEST_YIELD`]; and then for as long as others may still
+    /// need to come first. `patience`: the part of a pause that the caller has time for. Sooner if
+    /// its wait is ended.
     pub(crate) fn let_others_first(
         &self,
         patience: impl Fn(Duration) -> Duration,
         wait_for: impl FnOnce(Awaited, Duration) -> bool,
     ) {
-        if self.must_yield() {
-            let messages = self.membership.local_queue.state.lock().fairness.messages;
+        let fairness = || MutexGuard::map(self.membership.local_queue.state.lock(), |state| &mut state.fairness);
+        let owes_gap = fairness().owes_gap();
+        if owes_gap {
+            self.event().wait_for(Awaited::Nothing, patience(GAP));
+            if self.event().is_ended() {
+                // The next leader leaves it.
+                return;
+            }
+            fairness().left_gap();
+        }
+        let is_yield_due = fairness().is_yield_due();
+        if is_yield_due {
+            let messages = fairness().messages;
             let taken = wait_for(Awaited::Messages(messages + 1), patience(LONGEST_YIELD));
             if self.event().is_ended() {
                 // The next leader yields.
                 return;
             }
-            self.membership.local_queue.state.lock().fairness.yielded(taken);
+            fairness().yielded(taken);
         }
         let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
         if let Some(courtesy) = courtesy {
@@ -432,12 +459,32 @@ impl Drop for Leader<'_> {
         (state.piggyback, state.passed_to) = (None, None);
         match state.waiters.pop_front() {
             Some(next) => {
-                if !state.fairness.is_yield_due() {
-                    state.piggyback.clone_from(&next.piggyback);
+                if !state.comes_later() {
+                    state.piggyback = next.piggyback().cloned();
                 }
                 next.signal(Signal::Lead);
             }
-            None => state.leader = false,
+            // Nobody asks the server any more, so nobody knows how long an outage goes on.
+            None => (state.leader, state.outage) = (false, None),
+        }
+    }
+}
+
+/// The place of a waiter behind the leader, while code runs that may panic: it leaves the queue then.
+struct Place<'s>(Option<(Membership<'s>, Arc<Waiter>)>);
+
+impl<'s> Place<'s> {
+    fn keep(mut self) -> (Membership<'s>, Arc<Waiter>) {
+        self.0.take().expect("it is taken out once, by the value itself")
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some((membership, waiter)) = self.0.take() else { return };
+        if !membership.give_up(&waiter) {
+            // It was made the leader in the meantime: the role passes on.
+            drop(Leader { membership, has_waited: true, piggyback: None });
         }
     }
 }
@@ -545,6 +592,68 @@ mod tests {
         leader.event().end_wait();
         leader.let_others_first(|pause| pause, |awaited, pause| leader.event().wait_for(awaited, pause));
         assert!(leader.must_yield());
+    }
+
+    fn error() -> Error {
+        Error::new(crate::base::error::ErrorKind::Unreachable, "the server is away")
+    }
+
+    /// The queue is kept, because others listened a moment before.
+    #[test]
+    fn an_outage_is_forgotten_with_the_last_waiter_that_knew_of_it() {
+        let local_queues = LocalQueues::default();
+        local_queues.released(&"n".into(), RunLength::ONE, 1, 0);
+        let leader = |cancel| match queue(&local_queues, Deadline::Never, cancel) {
+            EnqueueOutcome::Leader(leader) => leader,
+            _ => panic!(),
+        };
+        let first = leader(None);
+        let since = first.outage_goes_on(&error());
+        assert_eq!(first.outage_goes_on(&error()), since);
+        drop(first);
+        let second = leader(None);
+        assert!(second.outage_goes_on(&error()) > since, "an earlier call waited in another outage");
+        second.forget_outage();
+        assert!(second.outage_goes_on(&error()) > since);
+    }
+
+    /// Code of the user runs before a waiter sleeps, and may take any time.
+    #[test]
+    fn nothing_is_passed_to_a_waiter_before_it_sleeps() {
+        let local_queues = LocalQueues::default();
+        let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+        let local_queue = first.membership.local_queue.clone();
+        let first = std::cell::RefCell::new(Some(first));
+        let begins = || {
+            assert_eq!(local_queue.state.lock().waiters.len(), 1, "it has its place");
+            drop(first.take());
+            assert!(local_queue.state.lock().piggyback.is_none());
+        };
+        match local_queues.queue(&lock_name(), Deadline::Never, None, piggyback, begins) {
+            EnqueueOutcome::Leader(leader) => assert!(leader.has_waited && !leader.has_piggyback()),
+            _ => panic!("it was made the leader"),
+        }
+        assert!(local_queues.map.lock().local_queues.is_empty());
+    }
+
+    #[test]
+    fn a_panic_before_a_waiter_sleeps_takes_it_out_of_the_queue() {
+        use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+        let local_queues = LocalQueues::default();
+        for becomes_leader in [false, true] {
+            let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+            let first = std::cell::RefCell::new(Some(first));
+            let begins = || {
+                if becomes_leader {
+                    drop(first.take());
+                }
+                resume_unwind(Box::new("injected"));
+            };
+            let queues = || drop(local_queues.queue(&lock_name(), Deadline::Never, None, piggyback, begins));
+            assert!(catch_unwind(AssertUnwindSafe(queues)).is_err());
+            drop(first.take());
+            assert!(local_queues.map.lock().local_queues.is_empty());
+        }
     }
 
     #[test]

@@ -90,6 +90,11 @@ impl QueueState {
         if self.fairness.owes_courtesy() { self.fairness.courtesy(event.messages()) } else { None }
     }
 
+    /// Whether others have to get in before this client asks again.
+    pub(super) fn comes_later(&self) -> bool {
+        self.fairness.is_yield_due() || self.fairness.owes_gap()
+    }
+
     pub(super) fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {
         let piggyback = self.piggyback.take()?;
         piggyback.take();

@@ -42,6 +42,13 @@ const LAST_BOUND: u32 = 1024;
 /// each release that finds nobody, from [`FIRST_SPAN`] up to this. One who comes waits that long
 /// until a release shows that it is there, and what `unlock` knows of the store is no older.
 const LONGEST_ALONE: Duration = Duration::from_millis(16);
+/// How long a client keeps a lock without a moment in which it is free at the store. Waiters that no
+/// release can count (they may not subscribe, are reconnecting, or subscribe at a replica) would
+/// otherwise never find it free.
+pub(crate) const LONGEST_UNBROKEN: Duration = Duration::from_millis(150);
+/// How long the lock then stays free at the store: a waiter of another library needs up to 5.5 ms
+/// from a message to its request.
+pub(crate) const GAP: Duration = Duration::from_millis(6);
 /// How long a fairness counter is remembered.
 pub(super) const MEMORY: Duration = Duration::from_secs(1);
 /// How much later than the others a client tries, for each of them that may not have had the lock
@@ -113,6 +120,10 @@ pub(super) struct FairnessCounter {
     alone: Duration,
     /// How many tokens the next acquire draws.
     tokens: u32,
+    /// Since when the lock was never free at the store, because each release took an acquire along.
+    unbroken_since: Option<Instant>,
+    /// When it was released without one because that lasted too long. A gap has to follow.
+    gap_from: Option<Instant>,
 }
 
 impl Default for FairnessCounter {
@@ -127,6 +138,8 @@ impl Default for FairnessCounter {
             last: None,
             alone: FIRST_SPAN,
             tokens: 1,
+            unbroken_since: None,
+            gap_from: None,
         }
     }
 }
@@ -143,6 +156,32 @@ impl FairnessCounter {
         let lasted = self.first.map_or(run.lasted, |first| first.elapsed());
         let is_long = turns >= SHORTEST_RUN && lasted > span;
         (is_long || turns >= self.bound) && self.knows_others()
+    }
+
+    /// Whether the release after this run may take the acquire of another thread along: then the lock
+    /// is not free at the store in between. Counts for how long that goes on.
+    pub(super) fn may_hand_over(&mut self, run: RunLength) -> bool {
+        let now = Instant::now();
+        let since = *self.unbroken_since.get_or_insert(now.checked_sub(run.lasted).unwrap_or(now));
+        let is_unbroken = now.duration_since(since) >= LONGEST_UNBROKEN;
+        if is_unbroken {
+            self.gap_from = Some(now);
+        }
+        !is_unbroken && !self.is_over(run)
+    }
+
+    /// The lock is released without an acquire behind it.
+    pub(super) fn is_released(&mut self) {
+        self.unbroken_since = None;
+    }
+
+    /// Whether this client has to leave the lock free for [`GAP`], which no message shortens.
+    pub(super) fn owes_gap(&self) -> bool {
+        self.gap_from.is_some_and(|from| from.elapsed() < MEMORY)
+    }
+
+    pub(super) fn left_gap(&mut self) {
+        self.gap_from = None;
     }
 
     /// Whether a run may go on without a request.
@@ -182,7 +221,8 @@ impl FairnessCounter {
 
     /// This client has yielded. `taken`: another client had the lock meanwhile.
     pub(super) fn yielded(&mut self, taken: bool) {
-        self.in_a_row = 0;
+        // A new run begins with the next release: it is as long as the first was.
+        (self.in_a_row, self.first) = (0, None);
         self.bound = if taken { FIRST_BOUND } else { (self.bound * 2).min(LAST_BOUND) };
         self.last_until = if taken { self.messages + self.others } else { 0 };
     }
@@ -247,6 +287,31 @@ mod tests {
         fairness.released_beside(3, run(32, 0), true, 20);
         fairness.yielded(false);
         assert_eq!((fairness.bound, fairness.courtesy(20)), (2 * FIRST_BOUND, None), "nobody wanted it");
+    }
+
+    #[test]
+    fn a_run_after_a_yield_has_its_full_length() {
+        let mut fairness = FairnessCounter::default();
+        fairness.released_beside(3, run(FIRST_BOUND, 3), true, 7);
+        std::thread::sleep(FIRST_SPAN);
+        fairness.yielded(true);
+        assert!(!fairness.is_over(run(SHORTEST_RUN, 0)), "the time of the run before does not count");
+        assert!(fairness.goes_on(run(FIRST_BOUND - 1, 0)) && !fairness.goes_on(run(FIRST_BOUND, 0)));
+    }
+
+    #[test]
+    fn a_lock_that_was_never_free_for_long_is_left_free() {
+        let mut fairness = FairnessCounter::default();
+        let most = LONGEST_UNBROKEN.as_millis() as u64;
+        assert!(fairness.may_hand_over(run(2, most - 50)) && !fairness.owes_gap());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!fairness.may_hand_over(run(2, 1)) && fairness.owes_gap(), "the run before counts as well");
+        fairness.is_released();
+        assert!(fairness.owes_gap());
+        fairness.left_gap();
+        assert!(fairness.may_hand_over(run(2, 1)) && !fairness.owes_gap());
+        fairness.is_released();
+        assert!(fairness.may_hand_over(run(2, most - 1)), "it was free in between");
     }
 
     /// The server's clock in microseconds must stay ahead of all tokens.

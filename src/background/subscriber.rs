@@ -89,10 +89,11 @@ impl Drop for ExitGuard<'_> {
         let mut state = self.0.state.lock();
         state.phase = Phase::Ended;
         state.topics.values_mut().for_each(Watch::lose);
-        let subscriber = state.reading.end();
+        // Both halves: the sending half answers for topics that the connection covers.
+        let connection = (state.reading.end(), state.sender.take());
         self.0.changed.notify_all();
         drop(state);
-        drop(subscriber);
+        drop(connection);
     }
 }
 
@@ -455,6 +456,30 @@ mod tests {
         };
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         assert!(inner.take_role().is_some());
+    }
+
+    #[test]
+    fn when_the_thread_ends_nothing_is_subscribed() {
+        struct Covers;
+        impl SubscriptionSender for Covers {
+            fn watch(&mut self, _topics: &[&Topic]) -> Result<bool> {
+                Ok(true)
+            }
+            fn unwatch(&mut self, _topic: &Topic) -> Result<()> {
+                Ok(())
+            }
+            fn covers(&self, _topic: &Topic) -> bool {
+                true
+            }
+            fn ping(&mut self) -> Result<()> {
+                Ok(())
+            }
+            fn close(&self) {}
+        }
+        let inner = connected(false);
+        inner.state.lock().sender = Some(Box::new(Covers));
+        drop(ExitGuard(&inner));
+        assert!(inner.state.lock().sender.is_none());
     }
 
     #[test]

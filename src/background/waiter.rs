@@ -1,6 +1,6 @@
 //! A thread that waits in a local queue behind its leader.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -9,11 +9,11 @@ use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::event::Interrupt;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Waiter {
     /// Its owner's acquire, sent with the release before its turn even while the owner is still
-    /// waking up.
-    pub(super) piggyback: Option<Arc<Piggyback>>,
+    /// waking up. Set under the mutex of the local queue, once its owner is about to sleep.
+    piggyback: OnceLock<Arc<Piggyback>>,
     signal: Mutex<Signal>,
     changed: Condvar,
 }
@@ -37,8 +37,16 @@ impl Interrupt for Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(piggyback: Option<Arc<Piggyback>>) -> Self {
-        Self { piggyback, signal: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn piggyback(&self) -> Option<&Arc<Piggyback>> {
+        self.piggyback.get()
+    }
+
+    /// Leaves its owner's acquire in the queue. Called under the mutex of the local queue, under
+    /// which a waiter is made the leader: one that is the leader already asks for itself.
+    pub(super) fn offer(&self, piggyback: Arc<Piggyback>) {
+        if matches!(*self.signal.lock(), Signal::Wait) {
+            let _ = self.piggyback.set(piggyback);
+        }
     }
 
     pub(super) fn signal(&self, to: Signal) {

@@ -196,3 +196,72 @@ impl Watchdog {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::background::grant::RenewalPolicy;
+    use crate::background::grant::tests::grant;
+    use crate::background::observer::Observer;
+    use crate::base::clock::FakeClock;
+    use crate::base::lease::State;
+    use crate::store::memory::{Memory, MemoryStore};
+
+    const SPAN: Duration = Duration::from_secs(600);
+
+    /// Over a store that holds nothing: whatever it is asked for is lost.
+    fn watchdog(clock: &Arc<FakeClock>) -> Watchdog {
+        let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), SPAN));
+        let losses = Arc::new(LossCallbacks::new(Arc::new(Observer::new(None))));
+        Watchdog::new("c".to_owned(), None, store, clock.clone(), losses, Arc::default())
+    }
+
+    fn is_lost_soon(grant: &Grant, mut meanwhile: impl FnMut()) -> bool {
+        let give_up = Instant::now() + Duration::from_secs(10);
+        while grant.state() != State::Lost && Instant::now() < give_up {
+            meanwhile();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        grant.state() == State::Lost
+    }
+
+    /// Thread A has the grant in hand and is about to enter it here; thread B learns that the lock
+    /// was forced open, and finds nothing here. Time does not pass: no renewal is due.
+    #[test]
+    fn a_grant_that_enters_after_a_forced_unlock_is_asked_for_at_once() {
+        let clock = Arc::new(FakeClock::default());
+        let watchdog = watchdog(&clock);
+        let policy = RenewalPolicy::Renewed { until: None };
+        let (here, late, other) =
+            (grant("a", &clock, SPAN, policy), grant("a", &clock, SPAN, policy), grant("b", &clock, SPAN, policy));
+        watchdog.watch(&here).unwrap();
+        watchdog.watch(&other).unwrap();
+        watchdog.mistrust(&late.name.key);
+        assert!(is_lost_soon(&here, || ()));
+        watchdog.watch(&late).unwrap();
+        assert!(is_lost_soon(&late, || ()));
+        assert_eq!(other.state(), State::Held, "it has another name");
+        clock.advance(Duration::from_nanos(1));
+        let later = grant("a", &clock, SPAN, policy);
+        watchdog.watch(&later).unwrap();
+        assert_eq!(later.state(), State::Held, "it was asked for afterwards");
+        assert!(watchdog.stop(Instant::now() + Duration::from_secs(10)));
+    }
+
+    /// The same when the machine stood still while the reply was on its way.
+    #[test]
+    fn a_grant_that_enters_after_a_jump_of_the_clock_is_asked_for_at_once() {
+        let clock = Arc::new(FakeClock::default());
+        let watchdog = watchdog(&clock);
+        let policy = RenewalPolicy::Renewed { until: None };
+        let (here, late) = (grant("a", &clock, SPAN, policy), grant("b", &clock, SPAN, policy));
+        watchdog.watch(&here).unwrap();
+        // More than once: the thread may not have read the clock before the first jump.
+        assert!(is_lost_soon(&here, || clock.jump_wall(SPAN)));
+        watchdog.watch(&late).unwrap();
+        assert!(is_lost_soon(&late, || ()));
+        assert!(watchdog.stop(Instant::now() + Duration::from_secs(10)));
+    }
+}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::background::grant::Grant;
 use crate::background::local_queue::{EnqueueOutcome, Leader};
 use crate::background::piggyback::{Piggyback, PiggybackOutcome};
+use crate::background::run::{GAP, LONGEST_UNBROKEN};
 use crate::base::backoff::Backoff;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
@@ -182,13 +183,15 @@ fn lead<'a, C: Contender<'a>>(
     // waiter's messages as well: with it from before the first attempt, no second attempt is needed
     // to close the gap between attempt and subscription.
     let queues = name.kind == Kind::Fair || shared.store.queues_all() && name.kind != Kind::Latch;
-    // Not with a reply from before: what has happened since it was sent nobody was told.
-    let stands = queues && first.is_none() && shared.notifications.is_subscribed(&topic);
+    // Not with a reply from before, nor with that to a request which another thread has sent or may
+    // still send for this call: its event was not notified of what has happened since then.
+    let is_covered = queues && first.is_none() && !leader.has_piggyback() && shared.notifications.is_subscribed(&topic);
     // Who has a place in the store is told by the store alone when its turn comes.
     let at_server = leader.is_at_server();
     let blocks = || if at_server { None } else { shared.holds.blocks(name) };
-    let mut listening = stands.then(|| shared.notifications.listen(topic.clone(), leader.event()));
+    let mut listening = is_covered.then(|| shared.notifications.listen(topic.clone(), leader.event()));
     let mut poll = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
+    let mut blind = BlindPoll::new(name.kind.is_exclusive() && !at_server);
     // A call that was answered "busy" is already waiting.
     let mut outage = Outage::new(leader.has_waited || first.is_some(), shared.config.outage_timeout);
     let mut sent = None;
@@ -204,9 +207,10 @@ fn lead<'a, C: Contender<'a>>(
             if sent.is_none() {
                 // Otherwise those that nobody has read yet would count as new ones.
                 shared.notifications.catch_up();
-                let listening =
-                    listening.get_or_insert_with(|| shared.notifications.listen(topic.clone(), leader.event()));
-                leader.let_others_first(patience, |awaited, pause| listening.wait_for(awaited, pause));
+                leader.let_others_first(patience, |awaited, pause| {
+                    let listen = || shared.notifications.listen(topic.clone(), leader.event());
+                    listening.get_or_insert_with(listen).wait_for(awaited, pause)
+                });
                 shared.notifications.catch_up();
                 // This reply predates the yield, and the notification that is cleared below.
                 first = None;
@@ -233,7 +237,10 @@ fn lead<'a, C: Contender<'a>>(
         }
         let tried = match (sent.take(), first.take(), local) {
             (Some(PiggybackOutcome::Passed(previous)), ..) => match contender.take_turn(&previous)? {
-                Some(won) => return Ok(Some(won)),
+                Some(won) => {
+                    leader.forget_outage();
+                    return Ok(Some(won));
+                }
                 None => continue,
             },
             (Some(PiggybackOutcome::Sent { acquired, unknowns, tokens }), ..) => {
@@ -246,22 +253,23 @@ fn lead<'a, C: Contender<'a>>(
                 contender.try_once(true)
             }
             (.., Some(remaining)) => {
-                // At most a lease: a longer hold may have ended in another way, so the server is
-                // asked then.
+                // At most a lease: a longer hold may have ended in another way, and a release that
+                // takes so long may never be over, so the server is asked then.
                 contender.attempt().begins_to_wait(deadline);
-                let start = Instant::now();
-                let pause = patience(until_after(remaining).min(shared.config.lease));
-                sent = wait_for_local(contender, leader, pause);
+                let (start, most) = (Instant::now(), until_after(remaining).min(shared.config.lease));
+                sent = wait_for_local(contender, leader, patience(most));
                 if sent.is_none() && deadline.has_passed(Instant::now()) {
                     sent = leader.withdraw_piggyback();
                     if sent.is_none() {
                         return Ok(None);
                     }
                 }
-                // It has waited for a thread of this client, which had the lock from a server.
+                // It has waited for a thread of this client, which had the lock from a server. An
+                // outage that follows is another one.
                 outage.waited = true;
+                leader.forget_outage();
                 if sent.is_none() {
-                    ask_anyway = start.elapsed() >= shared.config.lease;
+                    ask_anyway = start.elapsed() >= most;
                 }
                 continue;
             }
@@ -303,7 +311,7 @@ fn lead<'a, C: Contender<'a>>(
         };
         // At most a lease, in case a message is lost; much less while none can be received.
         let lease = shared.config.lease;
-        let most = if shared.notifications.is_subscribed(&topic) { lease } else { POLL_UNSUBSCRIBED.min(lease / 2) };
+        let most = if shared.notifications.is_subscribed(&topic) { lease } else { blind.pause().min(lease / 2) };
         let pause = patience(hint.map_or_else(|| poll.next(), until_after).min(most));
         // The store names the next waiter to the releasing holder: if that is of this client, it
         // sends this acquire with its release. A reader of this client sends that of a writer.
@@ -347,6 +355,39 @@ fn wait_for_local<'a, C: Contender<'a>>(
 
 /// How often a waiter that receives no messages tries again.
 const POLL_UNSUBSCRIBED: Duration = Duration::from_millis(500);
+/// How often in a burst: twice within a [`GAP`].
+const POLL_IN_BURST: Duration = Duration::from_millis(3);
+
+/// When a waiter that receives no messages tries again. Between two pauses comes a burst of tries
+/// that is longer than a client of this library keeps the lock without a [`GAP`]: so one of them
+/// finds the lock free, however busy it is.
+struct BlindPoll {
+    has_bursts: bool,
+    burst_until: Option<Instant>,
+}
+
+impl BlindPoll {
+    /// `has_bursts`: the lock can be kept by threads of one client that hand it to each other.
+    fn new(has_bursts: bool) -> Self {
+        // It begins with a pause: mostly the subscription is confirmed within that.
+        Self { has_bursts, burst_until: Some(Instant::now()) }
+    }
+
+    fn pause(&mut self) -> Duration {
+        let now = Instant::now();
+        match self.burst_until {
+            Some(until) if now < until => POLL_IN_BURST,
+            None if self.has_bursts => {
+                self.burst_until = Some(now + LONGEST_UNBROKEN + 2 * GAP);
+                POLL_IN_BURST
+            }
+            _ => {
+                self.burst_until = None;
+                POLL_UNSUBSCRIBED
+            }
+        }
+    }
+}
 
 /// A millisecond more than the TTL, which stores may round down.
 fn until_after(ttl: Duration) -> Duration {

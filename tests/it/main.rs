@@ -34,6 +34,7 @@ mod on_postgres;
 mod on_zookeeper;
 mod outcomes;
 mod owner;
+mod panics;
 mod processes;
 mod reading;
 mod redisson_readers;
@@ -60,4 +61,5 @@ mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
 mod turns;
+mod unheard;
 mod waiting;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::{Error, ErrorKind, Figures, Listener, LockClient, LockInfo, Loss, Primitive};
 
-use crate::rig::{CAP, Cluster, Masters, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Cluster, Masters, PROMPT, Proxy, Server, ms, wait_until};
 
 fn figures(client: &LockClient, primitive: Primitive) -> Figures {
     client.stats().primitive(primitive).cloned().unwrap_or_default()
@@ -630,6 +630,38 @@ fn a_listener_is_told_of_renewals_that_fail() {
     proxy.refuse(false);
     held.unlock().unwrap_err();
     drop((client, proxy));
+    server.assert_clean();
+}
+
+/// It runs on the thread that is about to wait, which takes no lock meanwhile.
+#[test]
+fn a_listener_that_blocks_keeps_no_lock() {
+    struct Blocks(Mutex<std::sync::mpsc::Receiver<()>>);
+    impl Listener for Blocks {
+        fn waiting(&self, _: &LockInfo<'_>) {
+            if std::thread::current().name() == Some("slow") {
+                self.0.lock().unwrap().recv().unwrap();
+            }
+        }
+    }
+    let server = Server::start();
+    let (goes_on, blocks) = std::sync::mpsc::channel();
+    let client = server.builder().listener(Arc::new(Blocks(Mutex::new(blocks)))).build().unwrap();
+    let other = server.client();
+    let held = client.lock("job").unwrap();
+    std::thread::scope(|s| {
+        let quick = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
+        waits(&client, 1);
+        let slow = std::thread::Builder::new().name("slow".to_owned());
+        let slow = slow.spawn_scoped(s, || client.lock("job").unwrap().unlock().unwrap()).unwrap();
+        waits(&client, 2);
+        held.unlock().unwrap();
+        quick.join().unwrap();
+        drop(other.try_lock_for("job", PROMPT).unwrap().expect("nobody has it"));
+        goes_on.send(()).unwrap();
+        slow.join().unwrap();
+    });
+    drop((client, other));
     server.assert_clean();
 }
 

@@ -252,6 +252,57 @@ fn a_turn_that_is_forced_out_learns_of_it() {
     server.assert_clean();
 }
 
+/// Threads of one client hand the lock to each other in every way (passed on, with the release,
+/// taken anew) while a thread of the same client forces it open; a thread of another client gets in.
+/// Whoever has a guard then learns that it was forced out, and does not believe in it until its
+/// next renewal, which is ten seconds away.
+#[test]
+fn a_forced_unlock_reaches_the_hold_that_is_just_handed_over() {
+    const FORCED: u32 = 150;
+    let overlaps = |client: &LockClient, other: &LockClient| {
+        let (newest, forced, overlaps) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        let is_over = || forced.load(Ordering::SeqCst) >= FORCED;
+        std::thread::scope(|s| {
+            for _ in 0..THREADS {
+                s.spawn(|| {
+                    while !is_over() {
+                        let guard = client.lock(NAME).unwrap();
+                        let token = guard.fencing_token().unwrap().get();
+                        let (began, is_newer) = (Instant::now(), || newest.load(Ordering::SeqCst) > token);
+                        while !is_newer() && began.elapsed() < ms(1) {
+                            std::thread::yield_now();
+                        }
+                        if is_newer() {
+                            overlaps.fetch_add(1, Ordering::SeqCst);
+                            assert!(guard.wait_lost(ms(3_000)), "token {token}: it was forced out, and believes");
+                        }
+                        let _ = guard.unlock();
+                    }
+                });
+            }
+            s.spawn(|| {
+                while !is_over() {
+                    let guard = other.lock(NAME).unwrap();
+                    newest.fetch_max(guard.fencing_token().unwrap().get(), Ordering::SeqCst);
+                    let _ = guard.unlock();
+                }
+            });
+            while !is_over() {
+                forced.fetch_add(u32::from(client.mutex(NAME).force_unlock().unwrap()), Ordering::SeqCst);
+                std::thread::sleep(ms(5));
+            }
+        });
+        overlaps.into_inner()
+    };
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client());
+    assert!(overlaps(&client, &other) > 0, "nobody was forced out");
+    drop((client, other));
+    server.assert_clean();
+    let client = LockClient::in_memory();
+    overlaps(&client, &LockClient::in_memory_shared(&client).unwrap());
+}
+
 /// It is not passed on, so nobody believes in it.
 #[test]
 fn a_turn_that_is_unlocked_after_it_was_forced_out_passes_nothing_on_for_long() {
