@@ -8,7 +8,7 @@ use leasehold::LockClient;
 
 use crate::rig::{CAP, Server, ms};
 
-const THREADS: usize = 3;
+const THREADS: usize = 6;
 /// How often the waiter has to get in.
 const TIMES: u32 = 3;
 /// Without a gap it gets in never; with one, about once a second.
