@@ -34,7 +34,7 @@
 //! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be asked for half a minute, or it refused for ten minutes, or the client ended; this is not tried again | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
 //! | a lock stays locked until its lease ends; too many unknown outcomes | what could not be undone: 10 000 unknown outcomes are kept, beyond that the oldest is dropped | nothing: the lease ends it |
 //! | a thread ended with a hold | its guards were forgotten | fix the program: drop guards |
-//! | release messages cannot be received | the user may not subscribe. Waiters poll about every half second | fix the ACL rule |
+//! | release messages cannot be received | the user may not subscribe. Waiters poll about every half second, and in between every 3 ms for a sixth of a second, so that they get in beside the threads of other clients | fix the ACL rule |
 //! | no thread for ... | the system grants no more threads | raise the limit; waiters use timers, callbacks run late |
 //! | the server may evict locks | see the checklist | `maxmemory-policy noeviction` |
 //! | TLS: a file cannot be used; the certificates that were read before stay in use | a certificate was renewed badly. Logged once for each change of a file | repair the file, before the old certificate expires |

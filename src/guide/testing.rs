@@ -67,7 +67,7 @@
 //! | what your code should survive | how a test makes it happen |
 //! |---|---|
 //! | somebody else has the lock | a second client takes it first |
-//! | the lock is lost | [`force_unlock`](crate::ReentrantMutex::force_unlock) from the *same* client: its guards learn of the loss at once. From another client: at the next renewal |
+//! | the lock is lost | [`force_unlock`](crate::ReentrantMutex::force_unlock) from the *same* client: its guards learn of the loss at once; one whose grant is still on its way learns of it within a round trip. From another client: at the next renewal |
 //! | a lease ends by time | `kill -STOP` the *server* for longer than the lease, then `kill -CONT` |
 //! | the process is suspended | run the test binary again as a child process, and `kill -STOP` that |
 //! | the server restarts and forgets | kill it and start it again on the same socket |
