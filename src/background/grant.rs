@@ -71,8 +71,8 @@ pub(crate) struct Grant {
     /// at the server.
     longest: AtomicU64,
     pub(crate) lease: Lease,
-    /// The grant that the store answered with: the first turn of the run, or the first member of the
-    /// share. `None` for that grant itself.
+    /// The grant that the store answered with: the first turn of the run, or the first member of
+    /// the share. `None` for that grant itself.
     first: Option<Arc<Grant>>,
     /// The store no longer has the hold: see [`is_gone`](Self::is_gone).
     gone: AtomicBool,
@@ -193,8 +193,8 @@ impl Grant {
         let token = if self.token > 0 { self.token + 1 } else { 0 };
         let (name, holder, clock) = (self.name.clone(), self.holder.clone(), self.clock.clone());
         let grant = Self::new(name, holder, token, self.asked_at, self.span, renewal_policy(now), clock);
-        // A renewal may have been confirmed since the acquire, and an inspection may have found that
-        // others can cut the lease; never more than both allow.
+        // A renewal may have been confirmed since the acquire, and an inspection may have found
+        // that others can cut the lease; never more than both allow.
         let ends = *self.ends.lock();
         Self {
             since: now,
@@ -477,8 +477,8 @@ pub(crate) mod tests {
 
     const SPAN: Duration = Duration::from_secs(10);
 
-    /// As the store has granted it just now: a lock that can pass on, or a read hold that others can
-    /// join.
+    /// As the store has granted it just now: a lock that can pass on, or a read hold that others
+    /// can join.
     fn granted(clock: &Arc<FakeClock>, kind: Kind) -> Arc<Grant> {
         let name = Arc::new(LockName::new("", "a", kind).unwrap());
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();

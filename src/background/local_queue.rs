@@ -3,66 +3,31 @@
 //! Only the leader of a queue talks to the server: fifty threads cost it what one does. The role of
 //! the leader passes on when it is granted the lock or leaves, also by a panic.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::background::grant::Grant;
-use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
-use crate::background::queue_map::{LocalQueue, QueueMap, QueueState};
-use crate::background::run::{GAP, RunLength};
+use crate::background::leader::{Leader, Membership, Place, QueueTable};
+use crate::background::piggyback::{Piggyback, TakenPiggyback};
+use crate::background::queue_map::{LocalQueue, QueueMap, QueueState, QueuesByHolder};
+use crate::background::run::RunLength;
 use crate::background::waiter::{Signal, Waiter};
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::base::event::{Awaited, Event};
+use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
 use crate::store::TokenRule;
-
-/// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
-/// request.
-const LONGEST_YIELD: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
     map: Mutex<QueueMap>,
     /// Those of waiters that queue at the server, by holder.
-    at_server: Mutex<HashMap<Arc<str>, Arc<LocalQueue>>>,
-}
-
-/// A thread's membership in a local queue. The queue is kept while it has members.
-#[derive(Debug)]
-struct Membership<'s> {
-    local_queues: &'s LocalQueues,
-    local_queue: Arc<LocalQueue>,
-    /// The lock's key; for a waiter that queues at the server, which has a local queue of its own,
-    /// its holder id.
-    name: Arc<str>,
-    at_server: bool,
-}
-
-impl Drop for Membership<'_> {
-    fn drop(&mut self) {
-        if self.at_server {
-            self.local_queues.at_server.lock().remove(&self.name);
-        } else {
-            self.local_queues.leave(&self.name, &self.local_queue);
-        }
-    }
-}
-
-/// The role of the leader of a local queue. When this is dropped, the next waiter becomes leader.
-#[derive(Debug)]
-pub(crate) struct Leader<'s> {
-    membership: Membership<'s>,
-    /// It waited in the queue before.
-    pub(crate) has_waited: bool,
-    /// The acquire that it has left in the queue, and has neither taken back nor heard of.
-    piggyback: Option<Arc<Piggyback>>,
+    at_server: Mutex<QueuesByHolder>,
 }
 
 pub(crate) enum EnqueueOutcome<'s> {
@@ -88,7 +53,7 @@ impl LocalQueues {
     pub(crate) fn at_server(&self, holder: &Holder) -> Leader<'_> {
         let (local_queue, name): (Arc<LocalQueue>, Arc<str>) = (Arc::default(), holder.as_str().into());
         self.at_server.lock().insert(name.clone(), local_queue.clone());
-        let membership = Membership { local_queues: self, local_queue, name, at_server: true };
+        let membership = Membership { table: QueueTable::ByHolder(&self.at_server), local_queue, name };
         Leader { membership, has_waited: false, piggyback: None }
     }
 
@@ -104,9 +69,8 @@ impl LocalQueues {
 
     /// Blocks until the caller is the leader of the queue for the name, or `cancel` is cancelled.
     /// `begins` is called before it waits, without any mutex; the caller has its place by then.
-    /// After that, `piggyback` makes the acquire that the caller leaves in the queue while it waits:
-    /// code of the user may run in `begins`, and a hold that was passed to the caller would lie idle
-    /// until that returns.
+    /// `piggyback` makes the acquire that the caller leaves in the queue. That comes second:
+    /// `begins` runs code of the user, and a hold passed to the caller meanwhile would lie idle.
     pub(crate) fn queue(
         &self,
         name: &LockName,
@@ -130,14 +94,11 @@ impl LocalQueues {
             state.waiters.push_back(waiter.clone());
             waiter
         };
-        let place = Place(Some((membership, waiter)));
+        let place = Place::new(membership, waiter);
         begins();
         let piggyback = piggyback().map(Arc::new);
         let (membership, waiter) = place.keep();
-        if let Some(piggyback) = piggyback {
-            let _state = membership.local_queue.state.lock();
-            waiter.offer(piggyback);
-        }
+        piggyback.into_iter().for_each(|piggyback| membership.offer(&waiter, piggyback));
         let _woken = cancel.map(|token| token.wakes(waiter.clone()));
         match waiter.wait(deadline) {
             // If it was made the leader in the meantime, it stays: the role must not be lost with a
@@ -163,17 +124,7 @@ impl LocalQueues {
         let local_queue = map.entry(name).clone();
         local_queue.state.lock().members += 1;
         drop(map);
-        Membership { local_queues: self, local_queue, name: name.clone(), at_server: false }
-    }
-
-    fn leave(&self, name: &Arc<str>, local_queue: &LocalQueue) {
-        let mut map = self.map.lock();
-        let mut state = local_queue.state.lock();
-        state.members -= 1;
-        if state.members == 0 && state.fairness.last.is_none() {
-            drop(state);
-            map.spare = map.local_queues.remove(name);
-        }
+        Membership { table: QueueTable::ByKey(&self.map), local_queue, name: name.clone() }
     }
 
     /// The acquire of the leader, to be sent behind the release of `grant`, which is about to be
@@ -328,179 +279,11 @@ impl LocalQueues {
     }
 }
 
-impl Leader<'_> {
-    pub(crate) fn event(&self) -> &Arc<Event> {
-        &self.membership.local_queue.event
-    }
-
-    /// Whether its place is in a queue at the server.
-    pub(crate) fn is_at_server(&self) -> bool {
-        self.membership.at_server
-    }
-
-    /// How many fencing tokens an acquire draws.
-    pub(crate) fn tokens(&self) -> u32 {
-        self.membership.local_queue.state.lock().fairness.tokens()
-    }
-
-    /// Whether it has left an acquire in the queue and not taken it back.
-    pub(crate) fn has_piggyback(&self) -> bool {
-        self.piggyback.is_some()
-    }
-
-    /// Leaves an acquire in the queue, for the thread of this client that frees the lock.
-    pub(crate) fn leave_piggyback(&mut self, piggyback: Piggyback) {
-        let piggyback = Arc::new(piggyback);
-        self.membership.local_queue.state.lock().piggyback = Some(piggyback.clone());
-        self.piggyback = Some(piggyback);
-    }
-
-    /// The outcome of the acquire that it has left in the queue, once a thread has taken it there.
-    /// That thread is bounded by the I/O timeouts.
-    pub(crate) fn collect_piggyback(&mut self) -> Option<PiggybackOutcome> {
-        let piggyback = self.piggyback.as_ref().filter(|piggyback| piggyback.is_taken())?;
-        let outcome = piggyback.wait()?;
-        self.piggyback = None;
-        Some(outcome)
-    }
-
-    /// Takes the acquire back that it has left in the queue. Its outcome, if a thread has taken it
-    /// there; `None`: nobody did, and nobody will. To be called before the leader sends a request
-    /// of its own, and before it leaves: a hold that was passed to it would be lost.
-    pub(crate) fn withdraw_piggyback(&mut self) -> Option<PiggybackOutcome> {
-        loop {
-            let piggyback = self.piggyback.as_ref()?;
-            let mut state = self.membership.local_queue.state.lock();
-            // Not taken: it stands there, or was never put there because this client has to yield.
-            if !piggyback.is_taken() {
-                state.piggyback = None;
-                drop(state);
-                self.piggyback = None;
-                return None;
-            }
-            drop(state);
-            // Taken: it has an outcome, unless another thread was faster and put it back.
-            if let Some(outcome) = self.collect_piggyback() {
-                return Some(outcome);
-            }
-        }
-    }
-
-    /// The outage that the leaders of this queue knew of is over, as far as they can tell: a thread
-    /// of this client has had the lock since.
-    pub(crate) fn forget_outage(&self) {
-        self.membership.local_queue.state.lock().outage = None;
-    }
-
-    /// Records the latest error of an outage. Returns since when the outage lasts.
-    pub(crate) fn outage_goes_on(&self, error: &Error) -> Instant {
-        let mut state = self.membership.local_queue.state.lock();
-        let since = state.outage.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-        state.outage = Some((since, error.clone()));
-        since
-    }
-
-    pub(crate) fn outage_is_over(&self) {
-        self.event().answered();
-        self.membership.local_queue.state.lock().outage = None;
-    }
-
-    /// True once this client has had the lock so often in a row, with others waiting, that it must
-    /// let one of them have it.
-    pub(crate) fn must_yield(&self) -> bool {
-        self.membership.local_queue.state.lock().comes_later()
-    }
-
-    /// Whether clients that have waited longer are to come first.
-    pub(crate) fn comes_last(&self) -> bool {
-        let state = self.membership.local_queue.state.lock();
-        state.comes_later() || state.courtesy(self.event()).is_some()
-    }
-
-    /// If this client has to leave a [`GAP`], waits for that. If it must yield, waits until another
-    /// has released the lock, or for [`LONGEST_YIELD`]; and then for as long as others may still
-    /// need to come first. `patience`: the part of a pause that the caller has time for. Sooner if
-    /// its wait is ended.
-    pub(crate) fn let_others_first(
-        &self,
-        patience: impl Fn(Duration) -> Duration,
-        wait_for: impl FnOnce(Awaited, Duration) -> bool,
-    ) {
-        let fairness = || MutexGuard::map(self.membership.local_queue.state.lock(), |state| &mut state.fairness);
-        let owes_gap = fairness().owes_gap();
-        if owes_gap {
-            self.event().wait_for(Awaited::Nothing, patience(GAP));
-            if self.event().is_ended() {
-                // The next leader leaves it.
-                return;
-            }
-            fairness().left_gap();
-        }
-        let is_yield_due = fairness().is_yield_due();
-        if is_yield_due {
-            let messages = fairness().messages;
-            let taken = wait_for(Awaited::Messages(messages + 1), patience(LONGEST_YIELD));
-            if self.event().is_ended() {
-                // The next leader yields.
-                return;
-            }
-            fairness().yielded(taken);
-        }
-        let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
-        if let Some(courtesy) = courtesy {
-            self.event().wait_for(Awaited::Nothing, patience(courtesy));
-        }
-    }
-}
-
-impl Drop for Leader<'_> {
-    fn drop(&mut self) {
-        let mut state = self.membership.local_queue.state.lock();
-        (state.piggyback, state.passed_to) = (None, None);
-        match state.waiters.pop_front() {
-            Some(next) => {
-                if !state.comes_later() {
-                    state.piggyback = next.piggyback().cloned();
-                }
-                next.signal(Signal::Lead);
-            }
-            // Nobody asks the server any more, so nobody knows how long an outage goes on.
-            None => (state.leader, state.outage) = (false, None),
-        }
-    }
-}
-
-/// The place of a waiter behind the leader, while code runs that may panic: it leaves the queue then.
-struct Place<'s>(Option<(Membership<'s>, Arc<Waiter>)>);
-
-impl<'s> Place<'s> {
-    fn keep(mut self) -> (Membership<'s>, Arc<Waiter>) {
-        self.0.take().expect("it is taken out once, by the value itself")
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let Some((membership, waiter)) = self.0.take() else { return };
-        if !membership.give_up(&waiter) {
-            // It was made the leader in the meantime: the role passes on.
-            drop(Leader { membership, has_waited: true, piggyback: None });
-        }
-    }
-}
-
-impl Membership<'_> {
-    /// Leaves the queue. False: this waiter was made the leader already.
-    fn give_up(&self, waiter: &Arc<Waiter>) -> bool {
-        let mut state = self.local_queue.state.lock();
-        let place = state.waiters.iter().position(|other| Arc::ptr_eq(other, waiter));
-        place.map(|at| state.waiters.remove(at)).is_some()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
+
     use crate::background::queue_map::SWEEP_AT;
     use crate::background::run::{FIRST_BOUND, MEMORY};
     use crate::store::{Acquire, Waiting};

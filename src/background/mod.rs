@@ -6,6 +6,7 @@ mod ending;
 mod give_up;
 pub(crate) mod grant;
 mod hold_loss;
+pub(crate) mod leader;
 mod listeners;
 pub(crate) mod local_queue;
 pub(crate) mod loss_callbacks;

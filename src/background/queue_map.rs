@@ -48,6 +48,9 @@ impl QueueMap {
     }
 }
 
+/// Those of waiters that queue at the server.
+pub(super) type QueuesByHolder = HashMap<Arc<str>, Arc<LocalQueue>>;
+
 #[derive(Debug, Default)]
 pub(super) struct LocalQueue {
     pub(super) event: Arc<Event>,

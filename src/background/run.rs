@@ -42,8 +42,8 @@ const LAST_BOUND: u32 = 1024;
 /// each release that finds nobody, from [`FIRST_SPAN`] up to this. One who comes waits that long
 /// until a release shows that it is there, and what `unlock` knows of the store is no older.
 const LONGEST_ALONE: Duration = Duration::from_millis(16);
-/// How long a client keeps a lock without a moment in which it is free at the store. Waiters that no
-/// release can count (they may not subscribe, are reconnecting, or subscribe at a replica) would
+/// How long a client keeps a lock without a moment in which it is free at the store. Waiters that
+/// no release can count (they may not subscribe, are reconnecting, or subscribe at a replica) would
 /// otherwise never find it free.
 pub(crate) const LONGEST_UNBROKEN: Duration = Duration::from_millis(150);
 /// How long the lock then stays free at the store: a waiter of another library needs up to 5.5 ms
@@ -158,8 +158,8 @@ impl FairnessCounter {
         (is_long || turns >= self.bound) && self.knows_others()
     }
 
-    /// Whether the release after this run may take the acquire of another thread along: then the lock
-    /// is not free at the store in between. Counts for how long that goes on.
+    /// Whether the release after this run may take the acquire of another thread along: then the
+    /// lock is not free at the store in between. Counts for how long that goes on.
     pub(super) fn may_hand_over(&mut self, run: RunLength) -> bool {
         let now = Instant::now();
         let since = *self.unbroken_since.get_or_insert(now.checked_sub(run.lasted).unwrap_or(now));

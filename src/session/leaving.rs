@@ -149,9 +149,9 @@ impl Leaving {
         match released {
             Released::Freed { listeners, next } => self.freed(listeners, next),
             // Other readers stay, or the lock is kept: no other client can get in that could not
-            // before. The local queue is notified all the same: if this hold was downgraded, readers
-            // of this client have waited for the release. And whoever waits for a lock that is kept
-            // has to ask the store from now on when it ends.
+            // before. The local queue is notified all the same: if this hold was downgraded,
+            // readers of this client have waited for the release. And whoever waits for a lock that
+            // is kept has to ask the store from now on when it ends.
             Released::StillHeld => self.leave_tables(),
             Released::NotHeld => {
                 self.leave_tables();

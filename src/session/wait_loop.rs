@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::background::grant::Grant;
-use crate::background::local_queue::{EnqueueOutcome, Leader};
+use crate::background::leader::Leader;
+use crate::background::local_queue::EnqueueOutcome;
 use crate::background::piggyback::{Piggyback, PiggybackOutcome};
 use crate::background::run::{GAP, LONGEST_UNBROKEN};
 use crate::base::backoff::Backoff;

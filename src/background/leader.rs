@@ -1,0 +1,244 @@
+//! A thread's membership in a [local queue](crate::background::local_queue), and the role of its
+//! leader.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::background::piggyback::{Piggyback, PiggybackOutcome};
+use crate::background::queue_map::{LocalQueue, QueueMap, QueuesByHolder};
+use crate::background::run::GAP;
+use crate::background::waiter::{Signal, Waiter};
+use crate::base::error::Error;
+use crate::base::event::{Awaited, Event};
+
+/// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
+/// request.
+const LONGEST_YIELD: Duration = Duration::from_millis(10);
+
+/// A thread's membership in a local queue. The queue is kept while it has members.
+#[derive(Debug)]
+pub(super) struct Membership<'s> {
+    pub(super) table: QueueTable<'s>,
+    pub(super) local_queue: Arc<LocalQueue>,
+    /// The lock's key; for a waiter that queues at the server, which has a local queue of its own,
+    /// its holder id.
+    pub(super) name: Arc<str>,
+}
+
+/// Where a local queue is found.
+#[derive(Debug)]
+pub(super) enum QueueTable<'s> {
+    ByKey(&'s Mutex<QueueMap>),
+    /// The waiter queues at the server.
+    ByHolder(&'s Mutex<QueuesByHolder>),
+}
+
+impl Drop for Membership<'_> {
+    fn drop(&mut self) {
+        match self.table {
+            QueueTable::ByKey(map) => self.leave(map),
+            QueueTable::ByHolder(at_server) => drop(at_server.lock().remove(&self.name)),
+        }
+    }
+}
+
+/// The role of the leader of a local queue. When this is dropped, the next waiter becomes leader.
+#[derive(Debug)]
+pub(crate) struct Leader<'s> {
+    pub(super) membership: Membership<'s>,
+    /// It waited in the queue before.
+    pub(crate) has_waited: bool,
+    /// The acquire that it has left in the queue, and has neither taken back nor heard of.
+    pub(super) piggyback: Option<Arc<Piggyback>>,
+}
+
+impl Leader<'_> {
+    pub(crate) fn event(&self) -> &Arc<Event> {
+        &self.membership.local_queue.event
+    }
+
+    /// Whether its place is in a queue at the server.
+    pub(crate) fn is_at_server(&self) -> bool {
+        matches!(self.membership.table, QueueTable::ByHolder(_))
+    }
+
+    /// How many fencing tokens an acquire draws.
+    pub(crate) fn tokens(&self) -> u32 {
+        self.membership.local_queue.state.lock().fairness.tokens()
+    }
+
+    /// Whether it has left an acquire in the queue and not taken it back.
+    pub(crate) fn has_piggyback(&self) -> bool {
+        self.piggyback.is_some()
+    }
+
+    /// Leaves an acquire in the queue, for the thread of this client that frees the lock.
+    pub(crate) fn leave_piggyback(&mut self, piggyback: Piggyback) {
+        let piggyback = Arc::new(piggyback);
+        self.membership.local_queue.state.lock().piggyback = Some(piggyback.clone());
+        self.piggyback = Some(piggyback);
+    }
+
+    /// The outcome of the acquire that it has left in the queue, once a thread has taken it there.
+    /// That thread is bounded by the I/O timeouts.
+    pub(crate) fn collect_piggyback(&mut self) -> Option<PiggybackOutcome> {
+        let piggyback = self.piggyback.as_ref().filter(|piggyback| piggyback.is_taken())?;
+        let outcome = piggyback.wait()?;
+        self.piggyback = None;
+        Some(outcome)
+    }
+
+    /// Takes the acquire back that it has left in the queue. Its outcome, if a thread has taken it
+    /// there; `None`: nobody did, and nobody will. To be called before the leader sends a request
+    /// of its own, and before it leaves: a hold that was passed to it would be lost.
+    pub(crate) fn withdraw_piggyback(&mut self) -> Option<PiggybackOutcome> {
+        loop {
+            let piggyback = self.piggyback.as_ref()?;
+            let mut state = self.membership.local_queue.state.lock();
+            // Not taken: it stands there, or was never put there because this client has to yield.
+            if !piggyback.is_taken() {
+                state.piggyback = None;
+                drop(state);
+                self.piggyback = None;
+                return None;
+            }
+            drop(state);
+            // Taken: it has an outcome, unless another thread was faster and put it back.
+            if let Some(outcome) = self.collect_piggyback() {
+                return Some(outcome);
+            }
+        }
+    }
+
+    /// A thread of this client has had the lock since: an outage that follows is another one.
+    pub(crate) fn forget_outage(&self) {
+        self.membership.local_queue.state.lock().outage = None;
+    }
+
+    /// Records the latest error of an outage. Returns since when the outage lasts.
+    pub(crate) fn outage_goes_on(&self, error: &Error) -> Instant {
+        let mut state = self.membership.local_queue.state.lock();
+        let since = state.outage.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        state.outage = Some((since, error.clone()));
+        since
+    }
+
+    pub(crate) fn outage_is_over(&self) {
+        self.event().answered();
+        self.membership.local_queue.state.lock().outage = None;
+    }
+
+    /// True once this client has had the lock so often in a row, with others waiting, that it must
+    /// let one of them have it.
+    pub(crate) fn must_yield(&self) -> bool {
+        self.membership.local_queue.state.lock().comes_later()
+    }
+
+    /// Whether clients that have waited longer are to come first.
+    pub(crate) fn comes_last(&self) -> bool {
+        let state = self.membership.local_queue.state.lock();
+        state.comes_later() || state.courtesy(self.event()).is_some()
+    }
+
+    /// If this client has to leave a [`GAP`], waits for that. If it must yield, waits until another
+    /// has released the lock, or for [`LONGEST_YIELD`]; and then for as long as others may still
+    /// need to come first. `patience`: the part of a pause that the caller has time for. Sooner if
+    /// its wait is ended.
+    pub(crate) fn let_others_first(
+        &self,
+        patience: impl Fn(Duration) -> Duration,
+        wait_for: impl FnOnce(Awaited, Duration) -> bool,
+    ) {
+        let fairness = || MutexGuard::map(self.membership.local_queue.state.lock(), |state| &mut state.fairness);
+        let owes_gap = fairness().owes_gap();
+        if owes_gap {
+            self.event().wait_for(Awaited::Nothing, patience(GAP));
+            if self.event().is_ended() {
+                // The next leader leaves it.
+                return;
+            }
+            fairness().left_gap();
+        }
+        let is_yield_due = fairness().is_yield_due();
+        if is_yield_due {
+            let messages = fairness().messages;
+            let taken = wait_for(Awaited::Messages(messages + 1), patience(LONGEST_YIELD));
+            if self.event().is_ended() {
+                // The next leader yields.
+                return;
+            }
+            fairness().yielded(taken);
+        }
+        let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
+        if let Some(courtesy) = courtesy {
+            self.event().wait_for(Awaited::Nothing, patience(courtesy));
+        }
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        let mut state = self.membership.local_queue.state.lock();
+        (state.piggyback, state.passed_to) = (None, None);
+        match state.waiters.pop_front() {
+            Some(next) => {
+                if !state.comes_later() {
+                    state.piggyback = next.piggyback().cloned();
+                }
+                next.signal(Signal::Lead);
+            }
+            // Nobody asks the server any more, so nobody knows how long an outage goes on.
+            None => (state.leader, state.outage) = (false, None),
+        }
+    }
+}
+
+/// The place of a waiter behind the leader while code runs that may panic: it leaves the queue
+/// then.
+pub(super) struct Place<'s>(Option<(Membership<'s>, Arc<Waiter>)>);
+
+impl<'s> Place<'s> {
+    pub(super) fn new(membership: Membership<'s>, waiter: Arc<Waiter>) -> Self {
+        Self(Some((membership, waiter)))
+    }
+
+    pub(super) fn keep(mut self) -> (Membership<'s>, Arc<Waiter>) {
+        self.0.take().expect("it is taken out once, by the value itself")
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some((membership, waiter)) = self.0.take() else { return };
+        if !membership.give_up(&waiter) {
+            // It was made the leader in the meantime: the role passes on.
+            drop(Leader { membership, has_waited: true, piggyback: None });
+        }
+    }
+}
+
+impl Membership<'_> {
+    fn leave(&self, map: &Mutex<QueueMap>) {
+        let mut map = map.lock();
+        let mut state = self.local_queue.state.lock();
+        state.members -= 1;
+        if state.members == 0 && state.fairness.last.is_none() {
+            drop(state);
+            map.spare = map.local_queues.remove(&self.name);
+        }
+    }
+
+    pub(super) fn offer(&self, waiter: &Waiter, piggyback: Arc<Piggyback>) {
+        let _state = self.local_queue.state.lock();
+        waiter.offer(piggyback);
+    }
+
+    /// Leaves the queue. False: this waiter was made the leader already.
+    pub(super) fn give_up(&self, waiter: &Arc<Waiter>) -> bool {
+        let mut state = self.local_queue.state.lock();
+        let place = state.waiters.iter().position(|other| Arc::ptr_eq(other, waiter));
+        place.map(|at| state.waiters.remove(at)).is_some()
+    }
+}
