@@ -48,9 +48,8 @@ pub(super) struct Table {
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is
     /// notified.
     planned: Option<Moment>,
-    /// What was asked for up to then may be gone, although the store has granted it: the lock was
-    /// forced open, another server has the holds, or the machine stood still. A grant that was
-    /// still on its way into the table then enters it as Suspect.
+    /// What was granted before may be gone: the lock was forced open, another server has the holds,
+    /// or the machine stood still. A grant that was asked for until then enters as Suspect.
     mistrusted: Option<Moment>,
     /// All grants are to be visited, whenever they are due.
     pub(super) visit_all: bool,
@@ -146,12 +145,11 @@ impl Inner {
 
     /// [`enter`](Self::enter) for a grant that was not in the table before.
     pub(super) fn enter_new(&self, table: &mut Table, grant: &Arc<Grant>, due: Moment) {
-        let now = grant.now();
-        if table.mistrusted.is_some_and(|at| grant.asked_at <= at) {
+        let (now, is_doubtful) = (grant.now(), table.mistrusted.is_some_and(|at| grant.asked_at <= at));
+        if is_doubtful {
             grant.lease.suspect(now);
-            return self.enter(table, grant, now);
         }
-        self.enter(table, grant, due);
+        self.enter(table, grant, if is_doubtful { now } else { due });
     }
 
     /// From now on every grant that was asked for before is doubtful.
