@@ -14,12 +14,16 @@
 #   LEASEHOLD_ZOOKEEPER=0        the same for ZooKeeper and a live Curator
 #   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
 #                                at least 10 on a small machine
-#   CI=true                      a missing rustfmt or clippy is a failure
+#   CI=true                      a missing rustfmt or clippy is a failure; rustup installs
+#                                Rust 1.88 and the platforms that are checked
 set -u
 
 cd "$(dirname "$0")/.." || exit 1
 
 msrv='1.88'
+platforms='x86_64-pc-windows-gnu x86_64-unknown-linux-musl aarch64-apple-darwin'
+# The features of the library for which no C is compiled.
+without_c='metrics,postgres,testing,zookeeper'
 # Of each step with ZooKeeper.
 zookeeper_seconds=600
 work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-run.XXXXXX") || exit 1
@@ -236,16 +240,51 @@ check_dependencies() {
     fi
 }
 
-# Compiles for other platforms, as far as their standard library is installed:
-# nothing here may download one.
+# What CI checks must not depend on what was installed there before. Elsewhere nothing is installed
+# that was not asked for.
+install_rust() {
+    [ "${CI:-}" = true ] && command -v rustup >/dev/null 2>&1 || return 0
+    if [ -z "${LEASEHOLD_MSRV_CARGO:-}" ]; then
+        step "install Rust $msrv" rustup toolchain install "$msrv.0" --profile minimal --no-self-update
+    fi
+    # shellcheck disable=SC2086  # several platforms
+    step 'install platforms' rustup target add $platforms
+}
+
+# Compiles for other platforms, as far as their standard library is installed. What needs a C
+# compiler for the platform is a step of its own.
 check_platforms() {
     installed=$(rustup target list --installed 2>/dev/null) || installed=
-    for platform in x86_64-pc-windows-gnu x86_64-unknown-linux-musl; do
-        if printf '%s\n' "$installed" | grep -qx "$platform"; then
-            step "check for $platform" cargo check --all-features --target "$platform"
-        else
+    for platform in $platforms; do
+        if ! printf '%s\n' "$installed" | grep -qx "$platform"; then
             skip "check for $platform" "not installed (rustup target add $platform)"
+            continue
         fi
+        step "check for $platform" cargo check --lib --features "$without_c" --target "$platform"
+        # The command passes signals on.
+        case $platform in
+        *windows*) ;;
+        *) step "the command for $platform" cargo check --bins --features "cli,$without_c" --target "$platform" ;;
+        esac
+        compiler=$(c_compiler_for "$platform")
+        if [ -n "$compiler" ]; then
+            step "TLS for $platform" cargo check --lib --features "tls,$without_c" --target "$platform"
+        else
+            skip "TLS for $platform" 'no C compiler for it, which ring needs'
+        fi
+    done
+}
+
+c_compiler_for() { # c_compiler_for PLATFORM
+    case $1 in
+    *windows-gnu) candidates='x86_64-w64-mingw32-gcc' ;;
+    *musl) candidates='musl-gcc x86_64-linux-musl-gcc' ;;
+    # With Apple's headers, which only a Mac has.
+    *apple*) [ "$(uname -s)" = Darwin ] && candidates='cc' || candidates='' ;;
+    *) candidates='' ;;
+    esac
+    for candidate in $candidates; do
+        command -v "$candidate" && return
     done
 }
 
@@ -305,6 +344,7 @@ if [ -z "${LEASEHOLD_ZOOKEEPER:-}" ] && [ -z "$(lacks_for_java)" ]; then
 fi
 
 step 'find a server' find_servers
+install_rust
 step_with_component fmt 'format' cargo fmt --check
 step_with_component clippy 'clippy' cargo clippy --all-targets --all-features -- -D warnings
 step_with_component clippy 'clippy without features' cargo clippy --all-targets -- -D warnings

@@ -195,7 +195,7 @@ fn a_semaphore_has_redisson_s_names() {
             let waiter = s.spawn(|| semaphore.acquire().unwrap());
             wait_until("it waits", || server.channels().contains(&channel));
             // Redisson returns one by its id, as its script does.
-            bench.cmd::<()>(&[b"ZREM", leases.as_bytes(), &members[1]]);
+            bench.cmd::<()>(&[&b"ZREM"[..], leases.as_bytes(), &members[1]]);
             bench.cmd::<()>(&["INCR", name]);
             bench.cmd::<()>(&["PUBLISH", &channel, "1"]);
             waiter.join().unwrap().unlock().unwrap();
