@@ -329,6 +329,20 @@ impl Leader<'_> {
         self.membership.at_server
     }
 
+    /// The waiter asks under another holder from now on, by which a thread that releases finds it.
+    /// True if its place is in a queue at the server and it had another holder there.
+    pub(crate) fn asks_as(&mut self, holder: &Holder) -> bool {
+        let Membership { local_queues, local_queue, name, at_server } = &mut self.membership;
+        if !*at_server || **name == *holder.as_str() {
+            return false;
+        }
+        let mut all = local_queues.at_server.lock();
+        all.remove(name);
+        *name = holder.as_str().into();
+        all.insert(name.clone(), local_queue.clone());
+        true
+    }
+
     /// How many fencing tokens an acquire draws.
     pub(crate) fn tokens(&self) -> u32 {
         self.membership.local_queue.state.lock().fairness.tokens()

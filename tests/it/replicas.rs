@@ -5,13 +5,13 @@ use leasehold::{Builder, ErrorKind, LockClient};
 use crate::rig::{CAP, Server, ms, wait_until};
 
 /// A server with a replica that follows it.
-struct Pair {
-    primary: Server,
-    replica: Server,
+pub(crate) struct Pair {
+    pub(crate) primary: Server,
+    pub(crate) replica: Server,
 }
 
 impl Pair {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let primary = Server::start_tcp(&["--repl-diskless-sync-delay", "0"]);
         let port = primary.url().trim_end_matches('/').rsplit(':').next().unwrap().to_owned();
         let replica = Server::start();
