@@ -1,8 +1,10 @@
 //! Grants and renewals that replicas must acknowledge.
 
+use std::time::Instant;
+
 use leasehold::{Builder, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Server, ms, wait_until};
+use crate::rig::{CAP, PROMPT, Server, ms, wait_until};
 
 /// A server with a replica that follows it.
 pub(crate) struct Pair {
@@ -132,6 +134,33 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
         wait_until("it has been refused", || pair.primary.call_count("wait") > 2);
         pair.replica.resume();
         assert!(waiter.join().unwrap().unwrap());
+    });
+}
+
+/// It has lost its place, and waits for its next turn under another holder.
+#[test]
+fn a_fair_waiter_whose_grant_did_not_count_queues_again_and_is_woken() {
+    let pair = Pair::start();
+    // Without a message it would look again after 20 seconds.
+    let waits = |builder: Builder| builder.lease(CAP * 8).waiter_timeout(CAP * 4).outage_timeout(CAP).build().unwrap();
+    let (client, other) = (waits(pair.builder()), waits(pair.primary.builder()));
+    let queued = |n| wait_until("they are in the queue", || other.fair("f").queue_len().unwrap() == n);
+    let guard = other.fair("f").lock_owned().unwrap();
+    std::thread::scope(|s| {
+        let refused = s.spawn(|| client.fair("f").lock().map(|guard| guard.is_held()));
+        queued(1);
+        let next = s.spawn(|| other.fair("f").lock_owned());
+        queued(2);
+        pair.replica.suspend();
+        guard.unlock().unwrap();
+        let next = next.join().unwrap().unwrap();
+        queued(1);
+        pair.replica.resume();
+        pair.wait_until_it_follows();
+        let start = Instant::now();
+        next.unlock().unwrap();
+        assert!(refused.join().unwrap().unwrap());
+        assert!(start.elapsed() < PROMPT, "{:?}", start.elapsed());
     });
 }
 
