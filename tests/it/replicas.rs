@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use leasehold::{Builder, ErrorKind, LockClient};
 
-use crate::rig::{CAP, PROMPT, Server, ms, wait_until};
+use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, script, sha, wait_until};
 
 /// A server with a replica that follows it.
 pub(crate) struct Pair {
@@ -135,6 +135,21 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
         pair.replica.resume();
         assert!(waiter.join().unwrap().unwrap());
     });
+}
+
+#[test]
+fn a_grant_that_did_not_count_is_undone_when_the_server_refuses_its_release() {
+    let pair = Pair::start();
+    let proxy = Proxy::start(&pair.primary);
+    let builder = LockClient::builder().url(proxy.url()).replicas(1).lease(CAP * 8).io_timeout(ms(1200));
+    let client = builder.build().unwrap();
+    client.lock("l").unwrap().unlock().unwrap();
+    pair.replica.suspend();
+    proxy.inject(&sha(script("mutex_release")), Fault::Reply(b"-OOM command not allowed\r\n"));
+    assert_eq!(client.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);
+    proxy.wait_hits(1);
+    wait_until("nothing of it stays", || pair.primary.lock_keys().is_empty());
+    pair.replica.resume();
 }
 
 /// It has lost its place, and waits for its next turn under another holder.
