@@ -12,6 +12,7 @@ use crate::background::run::GAP;
 use crate::background::waiter::{Signal, Waiter};
 use crate::base::error::Error;
 use crate::base::event::{Awaited, Event};
+use crate::base::holder::Holder;
 
 /// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
 /// request.
@@ -62,6 +63,22 @@ impl Leader<'_> {
     /// Whether its place is in a queue at the server.
     pub(crate) fn is_at_server(&self) -> bool {
         matches!(self.membership.table, QueueTable::ByHolder(_))
+    }
+
+    /// The waiter asks under another holder from now on, by which a thread that releases finds it.
+    /// True if its place is in a queue at the server and it had another holder there.
+    pub(crate) fn asks_as(&mut self, holder: &Holder) -> bool {
+        let Membership { table: QueueTable::ByHolder(queues), local_queue, name } = &mut self.membership else {
+            return false;
+        };
+        if **name == *holder.as_str() {
+            return false;
+        }
+        let mut queues = queues.lock();
+        queues.remove(name);
+        *name = holder.as_str().into();
+        queues.insert(name.clone(), local_queue.clone());
+        true
     }
 
     /// How many fencing tokens an acquire draws.

@@ -167,13 +167,14 @@ impl Builder {
     /// (`WAIT`, in the same write) within half the I/O timeout. A grant that is not is taken
     /// back, and the call fails with [`NotReplicated`](crate::ErrorKind::NotReplicated); a
     /// renewal that is not counts as failed, and the lease ends in time. A call that is already
-    /// waiting tries again, as in an outage.
+    /// waiting tries again, as in an outage. A waiter of a [fair lock](crate::FairMutex) whose
+    /// grant was taken back has had its turn, and queues again behind the others.
     ///
     /// The smaller step before [`redlock`](Self::redlock): a failover to one of these replicas
     /// keeps the lock. What it does not give: nothing makes the failover choose one of them;
     /// one that restarts without its data has forgotten what it acknowledged; and a release is
-    /// not waited for, so after a failover a lock may stand for the rest of its lease. Let
-    /// the [fencing token](crate::fencing) decide where it must not happen twice.
+    /// not waited for, so after a failover a lock may stand for the rest of its lease (a permit
+    /// for two seconds more), also where a replica acknowledged its grant. Let the [fencing token](crate::fencing) decide where it must not happen twice.
     ///
     /// Not with `redlock`, and 1 at least. Defaults to none.
     pub fn replicas(mut self, count: u32) -> Self {

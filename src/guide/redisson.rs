@@ -122,7 +122,8 @@
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
 //! | `RMultiLock` and `RedissonRedLock` set their lease at the end on whatever holder is there by then | if taking the locks takes longer than twice its wait (a master is dead), Java cuts a *leasehold* lock to its lease and works beside its holder | no remedy: do not pass a lease there |
-//! | `RMultiLock` waits for one lock while it holds others, and what a lost reply left locked in its name stays | two Java threads can wait for each other (seen for 16 s with leases of 10 s), and leasehold for both | leasehold takes all or none, and holds nothing while it waits |
+//! | `RMultiLock` waits for one lock while it holds others, and what a lost reply left locked in its name stays | two Java threads that take the same names in different orders wait for each other (1.5 s for each name, and then perhaps anew; seen for 16 s with leases of 10 s), and leasehold waits for both: 3.0 and 6.0 s where two Java threads took two names in opposite orders | leasehold takes all or none, and holds nothing while it waits. The order in which leasehold is given the names does not matter. In Java, name them in the same order everywhere |
+//! | `RMultiLock` takes and frees its locks one after the other | while several Java threads want the same locks, the next one has the first lock before the last one is free, so there is no moment at which all are free. A leasehold multi-lock then waits until there is one, for no bounded time: 3.7 s beside eight Java threads, 1.2 s beside two, whatever the order | no remedy for a multi-lock: protect what both sides take together by one lock (a [fair](crate::FairMutex) one gives each side its turns) |
 //! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stay for days | no remedy: do not pass a lease there, or free the lock [by force](crate::ReentrantMutex::force_unlock) |
 //!
 //! # Readers of both sides
@@ -165,7 +166,7 @@
 //! |---|---|---|
 //! | plain | leasehold 85 to 90 of 100: plain locks are not fair, and leasehold needs less time for a turn and hands over within its process | a Java thread: 4 s (0.4 s where only Java takes turns) |
 //! | [fair](crate::FairMutex) | half for each side | 0.1 s |
-//! | multi-lock | Java 84 to 89 of 100: `RMultiLock` keeps the locks that it has, and leasehold takes all or none | |
+//! | multi-lock | Java 84 to 89 of 100: `RMultiLock` keeps the locks that it has, and leasehold takes all or none | leasehold: seconds, [not bounded](#where-redissons-behaviour-shows) |
 //! | permits | leasehold 61 to 68 of 100 | |
 //!
 //! # Beside `RedissonRedLock`

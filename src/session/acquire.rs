@@ -231,7 +231,7 @@ fn reenter_once(
     let request = Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting: Waiting::No };
     match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
         Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
-        Acquired::Gone | Acquired::Busy { .. } | Acquired::TooFew { .. } => Ok(None),
+        Acquired::Gone | Acquired::Busy { .. } | Acquired::Split { .. } | Acquired::TooFew { .. } => Ok(None),
     }
 }
 

@@ -12,10 +12,11 @@ use crate::base::lease::Moment;
 use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
+use crate::base::random;
 use crate::session::shared::{Call, Shared};
 use crate::session::waits::WaitEntry;
 use crate::store::{
-    Acquire, Acquired, AcquiredAll, Granted, HoldCounts, Release, TokenRule, Undo, UnknownOutcomes, Waiting,
+    Acquire, Acquired, AcquiredAll, Granted, HoldCounts, Release, Spent, TokenRule, Undo, UnknownOutcomes, Waiting,
 };
 
 /// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
@@ -144,11 +145,17 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
-        let acquired = self.ask_with(|attempt, unknowns| {
-            attempt.note_marker(waits);
-            attempt.shared.store.acquire(&attempt.request(waits), unknowns)
-        });
-        self.judge(acquired)
+        for split in 0..MAX_SPLITS {
+            let acquired = self.ask_with(|attempt, unknowns| {
+                attempt.note_marker(waits);
+                attempt.shared.store.acquire(&attempt.request(waits), unknowns)
+            });
+            let Ok(Acquired::Split { round }) = acquired else { return self.judge(acquired) };
+            // After pauses of equal length the callers would have a part each again.
+            let longest = round.max(Duration::from_micros(500)) * (1 << split);
+            std::thread::sleep(longest.mul_f64(random::fraction()));
+        }
+        Ok(Tried::Busy(Some(Duration::from_millis(5 + random::number() % 20))))
     }
 
     /// To be called before a request. `waits`: it will be repeated if the lock is busy.
@@ -178,7 +185,8 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     /// Sends one request, which resolves the unknown outcomes of earlier ones and may leave its
-    /// own.
+    /// own. The acquire that was left for another thread must have been withdrawn: if this request
+    /// spends the holder, nobody may ask for it any more.
     pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
         let now = (self.name.kind == Kind::CountingSemaphore).then(|| self.shared.clock.now());
         if let (Some(now), Some(since)) = (now, self.unknown_since)
@@ -191,8 +199,31 @@ impl<'a> AcquireAttempt<'a> {
         let mut unknowns = std::mem::take(&mut self.unknowns);
         let answer = ask(self, &mut unknowns);
         self.unknown_since = if unknowns.is_empty() { None } else { self.unknown_since.or(now) };
-        self.unknowns = unknowns;
+        self.keep(unknowns);
         answer
+    }
+
+    fn keep(&mut self, mut unknowns: UnknownOutcomes) {
+        let spent = unknowns.take_spent();
+        self.unknowns = unknowns;
+        let is_released = match spent {
+            None => return,
+            Some(Spent::Released) => self.unknowns.is_empty(),
+            // In the background only if that fails, or if the call is to wait for no server: the
+            // next request could find the lock taken by what is left of this one.
+            Some(Spent::Unreleased) => !self.is_ended() && self.release_all(),
+        };
+        if is_released {
+            self.take_fresh_holder();
+        } else {
+            self.give_up();
+        }
+    }
+
+    /// Nothing is left of the present holder.
+    fn take_fresh_holder(&mut self) -> Holder {
+        (self.has_marker, self.queued, self.unknown_since) = (false, false, None);
+        std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.name.kind))
     }
 
     /// Takes in the outcome of an acquire that another thread sent with its release.
@@ -202,7 +233,7 @@ impl<'a> AcquireAttempt<'a> {
         unknowns: UnknownOutcomes,
     ) -> Result<Tried<Granted>> {
         self.note_marker(true);
-        self.unknowns = unknowns;
+        self.keep(unknowns);
         self.judge(acquired)
     }
 
@@ -217,6 +248,7 @@ impl<'a> AcquireAttempt<'a> {
                 self.queued = self.has_marker;
                 Ok(Tried::Busy(ttl))
             }
+            Acquired::Split { .. } => Ok(Tried::Busy(None)),
             Acquired::TooFew { permits } => Err(Error::named(
                 ErrorKind::Conflict,
                 name,
@@ -268,10 +300,9 @@ impl<'a> AcquireAttempt<'a> {
     /// Undoes in the background whatever was sent. Later requests have a new holder: one of the old
     /// holder would be undone with the rest.
     pub(crate) fn give_up(&mut self) {
-        let holder = std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.name.kind));
         // A queue entry may outlive the lease of its waiter.
         let stands = if self.has_marker { LONGEST_MARKER.max(self.lease) } else { self.lease };
-        (self.has_marker, self.queued, self.unknown_since) = (false, false, None);
+        let holder = self.take_fresh_holder();
         let unknowns = std::mem::take(&mut self.unknowns);
         let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
         for name in self.all {
@@ -284,22 +315,30 @@ impl<'a> AcquireAttempt<'a> {
     /// Removes the queue entry or wait marker at once: waiters behind it move up now, and not when
     /// this one counts as dead.
     pub(crate) fn leave(&mut self) {
-        if !self.has_marker || !self.unknowns.is_empty() {
-            return;
+        if self.has_marker && self.unknowns.is_empty() && self.release_all() {
+            (self.has_marker, self.queued) = (false, false);
         }
-        let Self { all, holder, permits, .. } = &*self;
+    }
+
+    /// Releases all names with no counts left: the holder must not be asked for again. False if
+    /// that failed.
+    fn release_all(&mut self) -> bool {
+        let mut unknowns = std::mem::take(&mut self.unknowns);
+        let Self { shared, all, holder, permits, .. } = &*self;
         let (left, granted, permits, kept_until) = (HoldCounts::NONE, false, *permits, None);
-        for name in *all {
-            let mut unknowns = UnknownOutcomes::default();
-            let release = Release { name, holder, permits, left, granted, kept_until };
-            let released = self.shared.store.release(&release, &mut unknowns);
-            if let Err(e) = released {
-                log::debug!("leaving the queue of {:?} in the background: {e}", name.name);
-                self.unknowns = unknowns;
-                return;
+        let release = |name| Release { name, holder, permits, left, granted, kept_until };
+        let released = match all {
+            [] => Ok(()),
+            [name] => shared.store.release(&release(name), &mut unknowns).map(drop),
+            all => {
+                let releases: Vec<_> = all.iter().map(|name| release(name)).collect();
+                let multi = shared.store.multi();
+                let released = multi.and_then(|multi| multi.release_all(&releases, &mut unknowns));
+                released.and_then(|released| released.into_iter().try_for_each(|one| one.map(drop)))
             }
-        }
-        (self.has_marker, self.queued) = (false, false);
+        };
+        self.unknowns = unknowns;
+        released.inspect_err(|e| log::debug!("releasing {:?} in the background: {e}", self.name.name)).is_ok()
     }
 }
 
@@ -339,3 +378,6 @@ fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {
 /// How long a waiter's place in a fair queue stands at most, other libraries' waiting times for
 /// those in front of it included.
 const LONGEST_MARKER: Duration = Duration::from_secs(600);
+
+/// After so many rounds in which no caller got all of a lock, it counts as busy.
+const MAX_SPLITS: u32 = 4;

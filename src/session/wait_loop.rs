@@ -179,7 +179,7 @@ fn lead<'a, C: Contender<'a>>(
     let AcquireAttempt { shared, name, cancel, .. } = *contender.attempt();
     // Until the role passes on: the next leader waits by the same event.
     let _woken = cancel.map(|token| token.wakes(leader.event().clone()));
-    let topic = topic_of(contender.attempt(), leader);
+    let mut topic = topic_of(contender.attempt(), leader);
     // If other waiters with places of this client are subscribed, their subscription covers this
     // waiter's messages as well: with it from before the first attempt, no second attempt is needed
     // to close the gap between attempt and subscription.
@@ -275,6 +275,11 @@ fn lead<'a, C: Contender<'a>>(
                 continue;
             }
         };
+        // Its earlier holder is spent. Messages for that one are of another turn, and the release
+        // of a thread of this client looks for the fresh one.
+        if leader.asks_as(&contender.attempt().holder) {
+            (topic, listening) = (topic_of(contender.attempt(), leader), None);
+        }
         let hint = match tried {
             Ok(Tried::Won(won)) => {
                 leader.outage_is_over();

@@ -34,7 +34,7 @@ pub(crate) use owners::{Announced, LockStatus, OwnerStore};
 pub(crate) use requests::{
     Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, Renewal, Renewed, TokenRule, Undo, Waiting,
 };
-pub(crate) use unknown_outcomes::UnknownOutcomes;
+pub(crate) use unknown_outcomes::{Spent, UnknownOutcomes};
 pub(crate) use wake_ups::{Received, Subscriber, SubscriptionSender, Topic};
 
 use crate::base::diagnosis::Finding;
@@ -51,7 +51,8 @@ use std::time::Duration;
 ///
 /// A call takes one round trip. If it fails, it adds the requests that may have run to `unknowns`.
 /// A call with earlier `unknowns` first makes sure that those requests can no longer run. Every
-/// request may be repeated with the same holder.
+/// request may be repeated with the same holder, except an acquire in which the store had to take a
+/// grant back: it says so by [`UnknownOutcomes::spend`], and the next acquire has another holder.
 ///
 /// A store with one lease for each hold renews every hold of a batch. A store whose holds share a
 /// session keeps the session alive by itself, and only says which holds are still there.

@@ -68,6 +68,11 @@ pub(crate) enum Acquired {
     Busy {
         ttl: Option<Duration>,
     },
+    /// Nobody has it: several callers had a part each of what it takes, in a round that took
+    /// `round`, and give that back. It is worth another try after a random pause.
+    Split {
+        round: Duration,
+    },
     /// The holder held it before, and has lost it.
     Gone,
     /// The semaphore has only `permits` permits in all, fewer than were requested.

@@ -6,22 +6,49 @@ use std::sync::Arc;
 /// The requests of one call that may have run, or may still run, because no reply came. Only the
 /// store that wrote this value can read it. Empty: the outcome of every request is known.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct UnknownOutcomes(Option<Arc<dyn Any + Send + Sync>>);
+pub(crate) struct UnknownOutcomes {
+    requests: Option<Arc<dyn Any + Send + Sync>>,
+    spent: Option<Spent>,
+}
+
+/// The holder of an acquire must not be asked for again, because a release with no counts left is
+/// sent for it. That release may run late, and would then remove what a later request of the same
+/// holder was granted: another client could take a lock in which this client believes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spent {
+    /// The store has sent the release. If something may be left, that is among the unknown
+    /// outcomes.
+    Released,
+    /// The holder may hold something that does not count, and the caller has to release it.
+    Unreleased,
+}
 
 impl UnknownOutcomes {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.requests.is_none()
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0 = None;
+        self.requests = None;
     }
 
     pub(crate) fn set<T: Any + Send + Sync>(&mut self, unknown: T) {
-        self.0 = Some(Arc::new(unknown));
+        self.requests = Some(Arc::new(unknown));
     }
 
     pub(crate) fn get<T: Any>(&self) -> Option<&T> {
-        self.0.as_deref()?.downcast_ref()
+        self.requests.as_deref()?.downcast_ref()
+    }
+
+    /// Called by a store in an acquire. If something was released and something else was not, the
+    /// caller releases all.
+    pub(crate) fn spend(&mut self, spent: Spent) {
+        if self.spent != Some(Spent::Unreleased) {
+            self.spent = Some(spent);
+        }
+    }
+
+    pub(crate) fn take_spent(&mut self) -> Option<Spent> {
+        self.spent.take()
     }
 }

@@ -24,7 +24,9 @@ use crate::sync::lock_holder::LockHolder;
 /// [`waiter_timeout`](crate::Builder::waiter_timeout) of its client (5 s) at most, wherever it
 /// stood. When the server forgets the queue (a restart without its data, a flush), the waiters
 /// queue again, in no order. When the server stops for longer than two thirds of the
-/// `waiter_timeout`, the order among different clients can suffer.
+/// `waiter_timeout`, the order among different clients can suffer. With
+/// [`Builder::replicas`](crate::Builder::replicas), a waiter whose grant too few replicas
+/// acknowledged queues again at the end.
 ///
 /// With Java waiters in the queue, a dead waiter can stay for longer:
 /// - A dead Java waiter stays for Java's own timeout (5 minutes, unless Java is set otherwise).

@@ -19,6 +19,7 @@ mod fencing_sql;
 mod golden;
 mod kinds;
 mod latch;
+mod late_releases;
 mod listing;
 mod loss;
 mod loss_reasons;

@@ -1,17 +1,19 @@
 //! Grants and renewals that replicas must acknowledge.
 
+use std::time::Instant;
+
 use leasehold::{Builder, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Server, ms, wait_until};
+use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, script, sha, wait_until};
 
 /// A server with a replica that follows it.
-struct Pair {
-    primary: Server,
-    replica: Server,
+pub(crate) struct Pair {
+    pub(crate) primary: Server,
+    pub(crate) replica: Server,
 }
 
 impl Pair {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let primary = Server::start_tcp(&["--repl-diskless-sync-delay", "0"]);
         let port = primary.url().trim_end_matches('/').rsplit(':').next().unwrap().to_owned();
         let replica = Server::start();
@@ -132,6 +134,48 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
         wait_until("it has been refused", || pair.primary.call_count("wait") > 2);
         pair.replica.resume();
         assert!(waiter.join().unwrap().unwrap());
+    });
+}
+
+#[test]
+fn a_grant_that_did_not_count_is_undone_when_the_server_refuses_its_release() {
+    let pair = Pair::start();
+    let proxy = Proxy::start(&pair.primary);
+    let builder = LockClient::builder().url(proxy.url()).replicas(1).lease(CAP * 8).io_timeout(ms(1200));
+    let client = builder.build().unwrap();
+    client.lock("l").unwrap().unlock().unwrap();
+    pair.replica.suspend();
+    proxy.inject(&sha(script("mutex_release")), Fault::Reply(b"-OOM command not allowed\r\n"));
+    assert_eq!(client.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);
+    proxy.wait_hits(1);
+    wait_until("nothing of it stays", || pair.primary.lock_keys().is_empty());
+    pair.replica.resume();
+}
+
+/// It has lost its place, and waits for its next turn under another holder.
+#[test]
+fn a_fair_waiter_whose_grant_did_not_count_queues_again_and_is_woken() {
+    let pair = Pair::start();
+    // Without a message it would look again after 20 seconds.
+    let waits = |builder: Builder| builder.lease(CAP * 8).waiter_timeout(CAP * 4).outage_timeout(CAP).build().unwrap();
+    let (client, other) = (waits(pair.builder()), waits(pair.primary.builder()));
+    let queued = |n| wait_until("they are in the queue", || other.fair("f").queue_len().unwrap() == n);
+    let guard = other.fair("f").lock_owned().unwrap();
+    std::thread::scope(|s| {
+        let refused = s.spawn(|| client.fair("f").lock().map(|guard| guard.is_held()));
+        queued(1);
+        let next = s.spawn(|| other.fair("f").lock_owned());
+        queued(2);
+        pair.replica.suspend();
+        guard.unlock().unwrap();
+        let next = next.join().unwrap().unwrap();
+        queued(1);
+        pair.replica.resume();
+        pair.wait_until_it_follows();
+        let start = Instant::now();
+        next.unlock().unwrap();
+        assert!(refused.join().unwrap().unwrap());
+        assert!(start.elapsed() < PROMPT, "{:?}", start.elapsed());
     });
 }
 

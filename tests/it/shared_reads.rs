@@ -161,7 +161,8 @@ fn terms_and_levels_are_the_guards_own() {
     let limited = client.rw_lock(NAME).max_hold(ms(300));
     let (mut short, mut long) = (None, None);
     wait_until("both have one hold", || {
-        (short, long) = (None, None);
+        // Given up before the next pair is taken.
+        drop((short.take(), long.take()));
         short = Some(limited.read_owned().unwrap());
         long = Some(lock.read_owned().unwrap());
         holders(&server).len() == 1

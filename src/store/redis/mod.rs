@@ -44,8 +44,8 @@ use crate::base::node_status::NodeStatus;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,
-    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo,
-    UnknownOutcomes,
+    MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Spent, Subscriber, SubscriptionSender,
+    Undo, UnknownOutcomes,
 };
 
 /// The settings of a client of one server.
@@ -105,13 +105,11 @@ impl RedisStore {
         self.servers.connect_now()
     }
 
-    /// Releases what may have been granted without enough acknowledgements from replicas: the
-    /// caller is told that it was not granted.
-    fn take_back(&self, release: impl FnOnce() -> Result<()>) {
-        if self.replicas.is_some()
-            && let Err(e) = release()
-        {
-            log::debug!("a grant without enough replicas is undone in the background: {}", e.chain());
+    /// After an error: the lock may have been granted without enough acknowledgements from
+    /// replicas, which does not count.
+    fn spend(&self, unknowns: &mut UnknownOutcomes) {
+        if self.replicas.is_some() {
+            unknowns.spend(Spent::Unreleased);
         }
     }
 
@@ -163,9 +161,7 @@ impl LockStore for RedisStore {
         let answered = self.servers.ask(slot_of(acquire.name), || self.acquire_request(acquire), unknowns)?;
         let outcome = script::acquire_answer(answered.reply, answered.sent_at);
         if outcome.is_err() && acquire.held == 0 {
-            let Acquire { name, holder, permits, .. } = *acquire;
-            let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false, kept_until: None };
-            self.take_back(|| self.release(&release, unknowns).map(drop));
+            self.spend(unknowns);
         }
         // Only an answer about the lock resolves the earlier attempts: after an error (a full
         // server, say) their effects remain.
@@ -198,7 +194,7 @@ impl LockStore for RedisStore {
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver> {
         if self.replicas.is_some() {
-            // A grant without enough replicas must be taken back by the call that requested it.
+            // A grant without enough replicas must be released by the call that requested it.
             return None;
         }
         if next.name.kind == Kind::Fair

@@ -14,7 +14,7 @@ use super::unknowns::{add_unknown, unknowns_of};
 use super::wire::UnknownOutcome;
 use super::{RedisStore, script, slot_of};
 use crate::base::error::Result;
-use crate::store::{AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, UnknownOutcomes};
+use crate::store::{AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, Spent, UnknownOutcomes};
 
 impl MultiStore for RedisStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
@@ -57,13 +57,7 @@ impl RedisStore {
         let asked = Cell::new(!unknowns.is_empty());
         let request = || script::acquire_all(acquire, asked.replace(true)).acknowledged_by(self.replicas);
         let Answered { reply, sent_at, .. } = self.servers.ask(slot_of(acquire.parts[0].name), request, unknowns)?;
-        script::acquire_all_answer(reply, acquire, sent_at).inspect_err(|_| {
-            let releases: Vec<_> = fresh_releases(acquire.parts.iter()).collect();
-            if !releases.is_empty() {
-                // Not by `release_all`, which forgets what is unknown in other slots.
-                self.take_back(|| self.release_in_one_slot(&releases, unknowns).map(drop));
-            }
-        })
+        script::acquire_all_answer(reply, acquire, sent_at).inspect_err(|_| self.spend(unknowns))
     }
 
     fn release_in_one_slot(
@@ -135,6 +129,7 @@ impl RedisStore {
             if releases.is_empty() {
                 continue;
             }
+            unknowns.spend(Spent::Released);
             let released = self.release_in_one_slot(&releases, unknowns);
             let refused = released.map(|answers| answers.into_iter().find_map(Result::err));
             if let Err(e) | Ok(Some(e)) = refused {

@@ -15,7 +15,7 @@ use crate::base::holder::is_foreign;
 use crate::base::lease::Moment;
 use crate::store::redis::script::{self, NodeReply};
 use crate::store::redis::wire::{Connection, Failure, Reply};
-use crate::store::{Acquire, HoldCounts, Release, TokenRule, UnknownOutcomes};
+use crate::store::{Acquire, HoldCounts, Release, Spent, TokenRule, UnknownOutcomes};
 
 /// How far ahead of a master's clock a client may propose a token, in microseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000_000;
@@ -30,7 +30,9 @@ pub(super) enum Tally {
         ttl: Option<Duration>,
     },
     /// Several contenders have some masters each, and none has a majority.
-    Split,
+    Split {
+        round: Duration,
+    },
     Gone,
 }
 
@@ -65,7 +67,7 @@ impl RedlockStore {
         let votes: Vec<Vote> = round.outcomes.iter().map(vote_of).collect();
         let count = self.count(&votes);
         if count.granted.len() >= quorum {
-            self.add_nodes_of(acquire.holder, may_hold(&round, &count) | UnknownNodes::of(unknowns).nodes);
+            self.add_nodes_of(acquire.holder, may_hold(&round, &count));
             if acquire.held > 0 || acquire.token == TokenRule::Off {
                 return Ok(Tally::Granted { token: 0, sent_at: round.sent_at });
             }
@@ -88,7 +90,7 @@ impl RedlockStore {
         if count.answered() < quorum || count.busy.is_empty() {
             return Err(self.refused(&votes));
         }
-        Ok(count.contended(all))
+        Ok(count.contended(all, self.clock.now().since(round.sent_at)))
     }
 
     fn count(&self, votes: &[Vote]) -> Count {
@@ -146,13 +148,15 @@ impl RedlockStore {
     }
 
     /// After a round without a majority: releases the grants at once where the master answers. On
-    /// the other masters the outcome stays unknown.
+    /// the other masters the outcome stays unknown. A holder of which something is released is
+    /// spent: its release may reach a master later than an acquire that is sent after it.
     fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Count, unknowns: &mut UnknownOutcomes) {
-        let nodes = UnknownNodes::of(unknowns).nodes | may_hold(round, count);
+        let nodes = may_hold(round, count);
         self.forget(acquire.holder);
         if nodes.is_empty() {
             return;
         }
+        unknowns.spend(Spent::Released);
         // A minority blocked nobody; a message would only cause spurious wake-ups, of this client
         // too.
         let is_quiet = nodes.len() < majority(self.nodes.len());
@@ -193,7 +197,7 @@ impl Count {
     }
 
     /// A majority of `all` masters answered, and some are held by others.
-    fn contended(self, all: usize) -> Tally {
+    fn contended(self, all: usize, round: Duration) -> Tally {
         let quorum = majority(all);
         // All holders of Redisson count as one: each has another id on every master, and publishes
         // a message when it gives one back.
@@ -209,7 +213,7 @@ impl Count {
         if most + all - self.answered() >= quorum {
             return Tally::Busy { ttl: None };
         }
-        Tally::Split
+        Tally::Split { round }
     }
 }
 

@@ -37,7 +37,6 @@ use crate::base::holder::hold_on_many;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::{NodeState, NodeStatus};
-use crate::base::random;
 use crate::store::redis::keys::check_name;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};
@@ -47,8 +46,6 @@ use crate::store::{
     Undo, UnknownOutcomes,
 };
 
-/// After so many rounds in which no contender got a majority, the call reports the lock as busy.
-const MAX_SPLITS: u32 = 4;
 /// Undos resolved in one go.
 const RESOLVE_CHUNK: usize = 200;
 
@@ -66,28 +63,15 @@ impl LockStore for RedlockStore {
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         self.quarantine.check_lease(acquire.lease)?;
-        for split in 0..MAX_SPLITS {
-            let began = self.clock.now();
-            // Dropped before the pause below, so that another call can run its round meanwhile.
-            let permit = self.begin_round();
-            let tally = self.acquire_once(acquire, unknowns)?;
-            drop(permit);
-            match tally {
-                Tally::Granted { token, sent_at } => {
-                    // Nothing is left to undo: the release goes to every master that may have it.
-                    unknowns.clear();
-                    return Ok(Acquired::Granted(Granted { token, sent_at, session: None, next: None }));
-                }
-                Tally::Busy { ttl } => return Ok(Acquired::Busy { ttl }),
-                Tally::Gone => return Ok(Acquired::Gone),
-                Tally::Split => {
-                    // With pauses of equal length the contenders would split the masters again.
-                    let round = self.clock.now().since(began).max(Duration::from_micros(500));
-                    std::thread::sleep(round.mul_f64(random::fraction() * f64::from(1 << split)));
-                }
+        let _permit = self.begin_round();
+        Ok(match self.acquire_once(acquire, unknowns)? {
+            Tally::Granted { token, sent_at } => {
+                Acquired::Granted(Granted { token, sent_at, session: None, next: None })
             }
-        }
-        Ok(Acquired::Busy { ttl: Some(Duration::from_millis(5 + random::number() % 20)) })
+            Tally::Busy { ttl } => Acquired::Busy { ttl },
+            Tally::Split { round } => Acquired::Split { round },
+            Tally::Gone => Acquired::Gone,
+        })
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {

@@ -37,7 +37,7 @@ pub(crate) use places::{TO_BUS, free_port, fresh_dir};
 #[cfg(feature = "postgres")]
 pub(crate) use postgres::Postgres;
 pub(crate) use proxy::{Fault, Proxy};
-pub(crate) use scripts::{script, scripts};
+pub(crate) use scripts::{script, scripts, sha};
 pub(crate) use sentinels::{MASTER_NAME, SentinelOptions, Sentinels, sentinel_of};
 pub(crate) use server::{Listen, PROMPT_SYNC, Server, start_together};
 #[cfg(feature = "tls")]

@@ -20,3 +20,8 @@ pub(crate) fn scripts() -> BTreeMap<&'static str, &'static str> {
 pub(crate) fn script(name: &str) -> &'static str {
     scripts()[name]
 }
+
+/// The word by which a request names a script that the server knows.
+pub(crate) fn sha(source: &str) -> String {
+    redis::Script::new(source).get_hash().to_owned()
+}
