@@ -174,7 +174,8 @@ impl Builder {
     /// keeps the lock. What it does not give: nothing makes the failover choose one of them;
     /// one that restarts without its data has forgotten what it acknowledged; and a release is
     /// not waited for, so after a failover a lock may stand for the rest of its lease (a permit
-    /// for two seconds more), also where a replica acknowledged its grant. Let the [fencing token](crate::fencing) decide where it must not happen twice.
+    /// for two seconds more), also where a replica acknowledged its grant. Let the [fencing
+    /// token](crate::fencing) decide where it must not happen twice.
     ///
     /// Not with `redlock`, and 1 at least. Defaults to none.
     pub fn replicas(mut self, count: u32) -> Self {
