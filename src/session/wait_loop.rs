@@ -440,3 +440,82 @@ impl Outage {
             .and_also(format!("given up after {lasted:.1?} of waiting for the server, see Builder::outage_timeout")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::background::grant::RenewalPolicy;
+    use crate::background::observer::Observer;
+    use crate::base::clock::{Clock, SystemClock};
+    use crate::base::holder::ClientId;
+    use crate::base::lock_name::LockName;
+    use crate::session::Config;
+    use crate::session::acquire::{Terms, acquire_owned};
+    use crate::store::Acquired;
+    use crate::store::memory::{Memory, MemoryStore};
+
+    const LEASE: Duration = Duration::from_secs(600);
+
+    fn shared() -> Arc<Shared> {
+        let (lease, io_timeout, outage_timeout) = (LEASE, Duration::from_secs(5), LEASE);
+        let (key_prefix, max_hold, owner) = (String::new(), None, None);
+        let config =
+            Config { lease, io_timeout, key_prefix, max_hold, fencing: true, outage_timeout, owner, has_label: false };
+        let mut store = MemoryStore::new(&Arc::new(Memory::new()), io_timeout);
+        store.queues_all = true;
+        let (id, observer) = (ClientId::random(io_timeout), Arc::new(Observer::new(None)));
+        Arc::new(Shared::new(config, "c".to_owned(), id, Arc::new(store), Arc::new(SystemClock), observer, None))
+    }
+
+    /// A thread that releases has sent the acquire of the waiter, and was answered "busy"; then the
+    /// lock was freed, and the message for that was read, while the waiter woke up as the leader.
+    #[test]
+    fn a_message_that_came_before_the_leader_listened_is_not_missed() {
+        assert!((0..100).any(|_| is_staged()), "the waiter was always quicker");
+    }
+
+    /// False if the waiter woke up sooner than its acquire was taken: then it asks for itself.
+    fn is_staged() -> bool {
+        let shared = shared();
+        let name = Arc::new(LockName::new("", "job", Kind::Mutex).unwrap());
+        let topic = Topic::freed(&name);
+        // So that the topic is subscribed before the waiter listens.
+        let other = Arc::default();
+        let listening = shared.notifications.listen(topic.clone(), &other);
+        while !shared.notifications.is_subscribed(&topic) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let first = shared.local_queues.queue(&name, Deadline::Never, None, || None, || ());
+        let EnqueueOutcome::Leader(first) = first else { panic!("nobody else is there") };
+        let (got_it, outcome) = channel();
+        let (client, of_waiter) = (shared.clone(), name.clone());
+        std::thread::Builder::new()
+            .spawn(move || {
+                let terms = Terms::of(&client.config);
+                let hold = acquire_owned(&client, &of_waiter, 1, &terms, Deadline::Never);
+                got_it.send(hold.is_ok_and(|hold| hold.is_some())).unwrap();
+            })
+            .unwrap();
+        let now = SystemClock.now();
+        let holder = shared.id.fresh_holder();
+        let grant = Grant::new(name, holder, 0, now, LEASE, RenewalPolicy::Fixed, Arc::new(SystemClock));
+        while shared.waits.len() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It leaves its acquire in the queue after it has said that it waits.
+        std::thread::sleep(Duration::from_millis(50));
+        drop(first);
+        let taken = shared.local_queues.take_piggyback(&grant);
+        shared.notifications.notify(&topic);
+        let is_staged = taken.is_some();
+        if let Some(taken) = taken {
+            let busy = Acquired::Busy { ttl: Some(LEASE) };
+            taken.deliver(Ok(busy), UnknownOutcomes::default());
+        }
+        assert!(outcome.recv_timeout(Duration::from_secs(10)).expect("it sleeps although the lock is free"));
+        drop(listening);
+        is_staged
+    }
+}

@@ -58,12 +58,22 @@ pub(crate) struct MemoryStore {
     /// How long a dead waiter can delay others.
     waiter_timeout: Duration,
     closed: AtomicBool,
+    /// As a store in which every waiter has a place.
+    #[cfg(test)]
+    pub(crate) queues_all: bool,
 }
 
 impl MemoryStore {
     pub(crate) fn new(memory: &Arc<Memory>, waiter_timeout: Duration) -> Self {
         let id = memory.next_store.fetch_add(1, Ordering::Relaxed);
-        Self { memory: memory.clone(), id, waiter_timeout, closed: AtomicBool::new(false) }
+        Self {
+            memory: memory.clone(),
+            id,
+            waiter_timeout,
+            closed: AtomicBool::new(false),
+            #[cfg(test)]
+            queues_all: false,
+        }
     }
 
     /// The shared state behind the store; `None` for a store of another kind.
@@ -146,6 +156,11 @@ impl LockStore for MemoryStore {
         let released = state.release(release, now);
         let acquired = state.acquire(next, self.waiter_timeout, now);
         Some(HandedOver { released, acquired, unknowns: UnknownOutcomes::default() })
+    }
+
+    #[cfg(test)]
+    fn queues_all(&self) -> bool {
+        self.queues_all
     }
 
     fn renew(&self, batch: &[Renewal]) -> Vec<Renewed> {
