@@ -62,13 +62,13 @@
 //! # Tables and rights
 //!
 //! The first connection installs what is missing: the schema `leasehold` with the tables, and
-//! `leasehold_v1` with the functions. A later release with other functions puts them beside these,
+//! `leasehold_v2` with the functions. A later release with other functions puts them beside these,
 //! so that old and new clients work together. Where the role may not create schemas, or
 //! `Builder::create_schema(false)` says so, an administrator runs `leasehold::POSTGRES_SCHEMA`
 //! once. A role `app` then needs these rights and no others:
 //!
 //! ```sql
-//! GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO app;
+//! GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.waiter TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.once, leasehold.fenced TO app;

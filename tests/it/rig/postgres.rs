@@ -404,7 +404,7 @@ impl Postgres {
         // Whatever is at rest goes, and nothing else stands there but counts.
         self.run_sql(
             "UPDATE leasehold.lock SET ends = '-infinity', wanted = '-infinity' WHERE number IS NULL; \
-             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v1.sweep(0, 1000000)",
+             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v2.sweep(0, 1000000)",
         );
         let stays = self.texts(
             "SELECT name || ' ' || kind::text FROM leasehold.lock WHERE number IS NULL \
