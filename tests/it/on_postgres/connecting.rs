@@ -163,34 +163,6 @@ fn the_schema_is_installed_once_and_known_by_its_version() {
     assert_eq!(LockClient::open(&server.url()).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
-/// A later release has functions of its own, over the same tables.
-#[test]
-fn two_releases_of_the_functions_work_side_by_side() {
-    let server = server!();
-    let client = server.client();
-    let guard = client.lock("k").unwrap();
-    server.run_sql(&POSTGRES_SCHEMA.replace("leasehold_v2", "leasehold_v2"));
-    let take = "SELECT status::bigint FROM leasehold_v2.acquire('k', 'later:1', 60000, 0, 1, NULL)";
-    assert_eq!(server.number_of(take), 0, "the earlier release has it");
-    guard.unlock().unwrap();
-    assert_eq!(server.number_of(take), 1);
-    assert!(client.try_lock("k").unwrap().is_none());
-    std::thread::scope(|s| {
-        let waiter = s.spawn(|| client.lock("k").unwrap().unlock().unwrap());
-        wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
-        let channel = "k"
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        let release =
-            format!("SELECT status::bigint FROM leasehold_v2.release('k', 'later:1', 0, 'leasehold_{channel:016x}')");
-        assert_eq!(server.number_of(&release), 2);
-        // Long before the lease of the later release would have ended.
-        wait_until("the message of the later release woke it", || waiter.is_finished());
-    });
-    drop(client);
-    server.assert_clean();
-}
-
 /// A pooler answers with another process id than that of the backend.
 #[test]
 fn a_pooler_is_recognized() {

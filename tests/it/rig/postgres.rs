@@ -43,10 +43,7 @@ impl Template {
         let dir = fresh_dir();
         give_away(&dir);
         let template = Arc::new(Self { data: dir.join("data"), dir });
-        let mut initdb = command(&binaries().expect("asked before").join("initdb"));
-        initdb.arg("-D").arg(&template.data);
-        initdb.args(["-U", "leasehold", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]);
-        run(&mut initdb);
+        initdb(&template.data);
         *shared = Arc::downgrade(&template);
         template
     }
@@ -90,6 +87,13 @@ fn binaries() -> Option<&'static Path> {
 fn has_tls(binaries: &Path) -> bool {
     let built = Command::new(binaries.join("pg_config")).arg("--configure").output();
     built.map_or(true, |built| String::from_utf8_lossy(&built.stdout).contains("ssl"))
+}
+
+fn initdb(data: &Path) {
+    let mut initdb = command(&binaries().expect("asked before").join("initdb"));
+    initdb.arg("-D").arg(data);
+    initdb.args(["-U", "leasehold", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]);
+    run(&mut initdb);
 }
 
 fn is_root() -> bool {
@@ -173,6 +177,14 @@ impl Postgres {
         self.port = free_port();
         self.run();
         self
+    }
+
+    /// A server of another database cluster than all others: with data that `initdb` has made for it.
+    pub(crate) fn start_anew() -> Option<Self> {
+        let server = Self::empty("")?;
+        initdb(&server.data());
+        server.run();
+        Some(server)
     }
 
     fn empty(settings: &str) -> Option<Self> {

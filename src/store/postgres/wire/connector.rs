@@ -70,6 +70,8 @@ pub(crate) struct Known {
     boot: Mutex<Option<Boot>>,
     /// How often that was another one than before.
     moves: AtomicU64,
+    /// Of several hosts: the database cluster that all of them belong to.
+    pub(super) system: Mutex<Option<u64>>,
     schema: AtomicBool,
 }
 
@@ -103,10 +105,13 @@ impl Connector {
             // With a single host, the look-up of its name must not use up the time.
             let share = if hosts.len() == 1 { self.io_timeout } else { left / u32::try_from(untried).unwrap_or(1) };
             match self.connect_to(&hosts[place], share.max(Duration::from_millis(1))) {
-                Ok(connection) => {
-                    self.note(place, &connection);
-                    return Ok(connection);
-                }
+                Ok(connection) => match self.check_system(place, connection.boot().system) {
+                    Ok(()) => {
+                        self.note(place, &connection);
+                        return Ok(connection);
+                    }
+                    Err(error) => failed.push(error),
+                },
                 Err(error) => failed.push(error),
             }
         }
@@ -140,7 +145,7 @@ impl Connector {
 
     /// Where the URL leaves it to the server whether there is TLS, and its rules refuse one way,
     /// the other is tried.
-    fn either_way<T>(
+    pub(super) fn either_way<T>(
         &self,
         address: &Address,
         timeout: Duration,
@@ -173,7 +178,7 @@ impl Connector {
         Ok(Connection::new(transport, facts, self.server.clock.clone()))
     }
 
-    fn log_in_once(
+    pub(super) fn log_in_once(
         &self,
         address: &Address,
         timeout: Duration,
