@@ -1,9 +1,9 @@
 //! Many who ask for one row: nobody is refused or starved by that, and nothing stays.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::server;
-use crate::rig::{ms, wait_until};
+use crate::rig::{Postgres, ms, wait_until};
 
 /// Beside each other readers find the row locked now and then, and no writer.
 #[test]
@@ -24,32 +24,45 @@ fn readers_are_never_told_of_a_writer_that_is_not_there() {
     server.assert_clean();
 }
 
-/// A statement of the sweep does not see what was committed after it began.
-#[test]
-fn a_sweep_removes_no_row_that_a_reader_has_just_taken() {
-    let server = server!();
-    let clients: Vec<_> = (0..4).map(|_| server.client()).collect();
-    let over = AtomicBool::new(false);
+/// Readers take and free one lock while `sweep` runs again and again, which takes so long that they
+/// commit while a statement of it runs.
+pub(super) fn read_beside_sweeps(server: &Postgres, sweep: &str) {
+    let clients: Vec<_> = (0..3).map(|_| server.client()).collect();
+    server.run_sql(
+        "DELETE FROM leasehold.lock WHERE name = 'r'; \
+         INSERT INTO leasehold.lock (name, kind) SELECT 'full ' || i, 'r' FROM generate_series(1, 20000) i; \
+         INSERT INTO leasehold.share SELECT 'full ' || i, 'x:1', 1, now() + interval '1 h' FROM generate_series(1, 20000) i",
+    );
+    let sweeps = AtomicU32::new(0);
     std::thread::scope(|s| {
-        let over = &over;
-        for _ in 0..2 {
-            s.spawn(|| {
-                let mut db = server.connect();
-                while !over.load(Ordering::SeqCst) {
-                    db.batch_execute("SELECT leasehold_v2.sweep(0, 1000)").unwrap();
-                }
-            });
-        }
+        let sweeps = &sweeps;
         let readers: Vec<_> = clients
             .iter()
-            .map(|client| s.spawn(move || (0..300).try_for_each(|_| client.rw_lock("r").read()?.unlock())))
+            .map(|client| {
+                s.spawn(move || {
+                    while sweeps.load(Ordering::SeqCst) < 60 {
+                        client.rw_lock("r").read()?.unlock()?;
+                    }
+                    Ok::<_, leasehold::Error>(())
+                })
+            })
             .collect();
+        let mut db = server.connect();
+        while sweeps.fetch_add(1, Ordering::SeqCst) < 60 {
+            db.batch_execute(&format!("SELECT {sweep}")).unwrap();
+        }
         let read: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
-        over.store(true, Ordering::SeqCst);
         assert!(read.iter().all(Result::is_ok), "the row of a held read lock was removed: {read:?}");
     });
     drop(clients);
+    server.run_sql("DELETE FROM leasehold.lock WHERE name LIKE 'full %'; DELETE FROM leasehold.share");
     server.assert_clean();
+}
+
+/// A statement of the sweep does not see what was committed after it began.
+#[test]
+fn a_sweep_removes_no_row_that_a_reader_has_just_taken() {
+    read_beside_sweeps(&server!(), "leasehold_v2.sweep(0, 1000)");
 }
 
 /// A writer whose lease has ended is no holder any more when a reader has come in, and its
@@ -135,6 +148,7 @@ fn a_fair_waiter_keeps_its_place_without_a_lock_of_the_row() {
     let server = server!();
     drop(server.client());
     let mut db = server.connect();
+    db.batch_execute("SET lock_timeout = '5s'").unwrap();
     let mut ask = |holder: &str, place: i64| {
         let sql = format!(
             "SELECT status, place FROM leasehold_v2.fair_acquire('q', '{holder}:1', 60000, 0, 60000, {place}, 'c', NULL)"

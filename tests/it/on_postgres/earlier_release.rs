@@ -1,8 +1,7 @@
 //! Clients of an earlier release, whose functions are those of version 1, beside clients of this
 //! one, over the same tables.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
+use super::contention::read_beside_sweeps;
 use super::server;
 use crate::rig::{Postgres, ms, wait_until};
 
@@ -70,27 +69,8 @@ fn two_releases_share_a_read_lock() {
     assert!(client.rw_lock("r").try_read().unwrap().is_none());
     server.run_sql("SELECT leasehold_v1.rw_release('r', 'earlier:w', 0, 0, '')");
 
-    let over = AtomicBool::new(false);
-    std::thread::scope(|s| {
-        let over = &over;
-        s.spawn(|| {
-            let mut db = server.connect();
-            while !over.load(Ordering::SeqCst) {
-                db.batch_execute("SELECT leasehold_v1.sweep(60, 1000)").unwrap();
-            }
-        });
-        let readers: Vec<_> = (0..3)
-            .map(|_| {
-                let client = server.client();
-                s.spawn(move || (0..150).try_for_each(|_| client.rw_lock("r").read()?.unlock()))
-            })
-            .collect();
-        let read: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
-        over.store(true, Ordering::SeqCst);
-        assert!(read.iter().all(Result::is_ok), "the row of a held read lock was removed: {read:?}");
-    });
     drop(client);
-    server.assert_clean();
+    read_beside_sweeps(&server, "leasehold_v1.sweep(60, 1000)");
 }
 
 /// Waiters of both queue in one order.
