@@ -123,7 +123,9 @@ impl Pool {
     fn grow(&self) {
         let own = self.own.clone();
         let grown = std::thread::Builder::new().name("lh-connect".into()).spawn(move || {
-            own.upgrade().map(|pool| drop(pool.make()));
+            if let Some(pool) = own.upgrade() {
+                drop(pool.make());
+            }
         });
         if grown.is_err() {
             drop(self.make());
