@@ -63,8 +63,9 @@ impl Background {
             }
             self.renew_once(holds, &left, false, &mut outcomes, locks);
         }
-        // Others have locked the row each time. From here on the renewal waits for it, as they do: where hundreds of clients
-        // ask for one lock, its row is locked at nearly all times. Each hold by itself, so that one row holds up no other.
+        // Others have locked the row each time. From here on the renewal waits for it, as they do:
+        // where hundreds of clients ask for one lock, its row is locked at nearly all times. Each
+        // hold by itself, so that one row holds up no other.
         let started = Instant::now();
         for place in 0..holds.len() {
             if outcomes[place].is_none() && started.elapsed() < self.connector.io_timeout {

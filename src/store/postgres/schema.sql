@@ -984,15 +984,15 @@ END $$;
 -- The floor keeps the tokens of removed names growing. Answers how many rows went. Again does no harm.
 CREATE OR REPLACE FUNCTION leasehold_v2.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE n bigint; m bigint; most bigint; past timestamptz := clock_timestamp() - leasehold_v2.span(p_age::bigint * 1000);
-  unused text[];
+DECLARE n bigint; m bigint; most bigint; unused text[]; now timestamptz := clock_timestamp();
+  past timestamptz := now - leasehold_v2.span(p_age::bigint * 1000);
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   DELETE FROM leasehold.share s WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.share WHERE ends < past LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS n = ROW_COUNT;
   DELETE FROM leasehold.waiter w WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.waiter WHERE deadline < past LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
-  DELETE FROM leasehold.once o WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.once WHERE ends < clock_timestamp() LIMIT p_most FOR UPDATE SKIP LOCKED));
+  DELETE FROM leasehold.once o WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.once WHERE ends < now LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
   -- Locked by one statement and looked at again by another: a statement does not see a share or a place that was
   -- committed after it began, and would remove the row of a lock that a reader has just taken.

@@ -2,13 +2,14 @@
 
 use parking_lot::Mutex;
 
-/// A mark lets a change of a count be repeated. When its answer has come the change is not repeated, and the next request
-/// about a count takes the mark along to its removal. Otherwise each permit that was ever taken would leave a row for a
-/// sweep.
+/// A mark lets a change of a count be repeated. When its answer has come the change is not
+/// repeated, and the next request about a count takes the mark along to its removal. Otherwise each
+/// permit that was ever taken would leave a row for a sweep.
 #[derive(Debug, Default)]
 pub(super) struct UsedMarks(Mutex<Vec<String>>);
 
-/// Beyond these, and when the request that takes them along fails, marks stay until a sweep removes them.
+/// Beyond these, and when the request that takes them along fails, marks stay until a sweep removes
+/// them.
 const MOST: usize = 256;
 
 impl UsedMarks {

@@ -126,9 +126,9 @@ impl ZooKeeperStore {
         Ok(outcomes)
     }
 
-    /// Gives up what nobody uses, for a short time: each takes a round trip, and what is due meanwhile
-    /// must not wait for thousands of them. What cannot be settled yet stays: a node stands for as
-    /// long as the session lives, not for a lease.
+    /// Gives up what nobody uses, for a short time: each takes a round trip, and what is due
+    /// meanwhile must not wait for thousands of them. What cannot be settled yet stays: a node
+    /// stands for as long as the session lives, not for a lease.
     pub(super) fn settle(&self, undos: &mut Vec<Undo>) {
         if self.client.present().is_none() {
             return;
@@ -148,8 +148,8 @@ impl ZooKeeperStore {
                 undo.unknowns = unknowns;
                 // The others wait for the next connection too.
                 is_over |= error.kind().is_outage();
-                // Also one that is refused: it stands until it may be deleted. Behind the others, which
-                // would not have their turn otherwise.
+                // Also one that is refused: it stands until it may be deleted. Behind the others,
+                // which would not have their turn otherwise.
                 kept.push(undo);
             }
             if is_over {

@@ -73,6 +73,25 @@ fn two_releases_share_a_read_lock() {
     read_beside_sweeps(&server, "leasehold_v1.sweep(60, 1000)");
 }
 
+/// Each fence of a transaction is checked at its end by the functions of both.
+#[test]
+fn two_releases_check_a_fence() {
+    let server = server!(both_releases());
+    let client = server.client();
+    let guard = client.lock("k").unwrap();
+    let fence = guard.fence_sql().unwrap();
+    let mut db = server.connect();
+    for version in ["leasehold_v1", "leasehold_v2"] {
+        for (token, holds) in [(fence.token(), true), (fence.token() - 1, false)] {
+            let sql = format!("SELECT {version}.fence_at_commit($1, $2)");
+            assert_eq!(db.execute(&sql, &[&fence.name(), &token]).is_ok(), holds, "{version}");
+        }
+    }
+    guard.unlock().unwrap();
+    drop((client, db));
+    server.assert_clean();
+}
+
 /// Waiters of both queue in one order.
 #[test]
 fn two_releases_share_a_queue() {

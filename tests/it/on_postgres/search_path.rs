@@ -6,10 +6,10 @@ use leasehold::LockClient;
 use super::server;
 use crate::rig::{Fault, Postgres, Proxy, ms, wait_until};
 
-/// What the role `mallory`, which may create functions in the schema `public`, puts there: functions
-/// of the same names as those of PostgreSQL, and operators for all types, also for those for which
-/// PostgreSQL has none and converts an operand. All answer as PostgreSQL does, and write down who
-/// has called them.
+/// What the role `mallory`, which may create functions in the schema `public`, puts there:
+/// functions of the same names as those of PostgreSQL, and operators for all types, also for those
+/// for which PostgreSQL has none and converts an operand. All answer as PostgreSQL does, and write
+/// down who has called them.
 const TRAPS: &str = r#"
 CREATE ROLE mallory; GRANT CREATE, USAGE ON SCHEMA public TO mallory; SET ROLE mallory;
 CREATE TABLE public.caught (who text, what text); GRANT INSERT ON public.caught TO PUBLIC;

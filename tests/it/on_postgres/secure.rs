@@ -204,7 +204,8 @@ fn a_log_in_that_must_be_bound_is_bound_or_refused() {
     server.assert_clean();
 }
 
-/// Whatever the hash of the certificate's signature is; and where none is defined, the reason is said.
+/// Whatever the hash of the certificate's signature is; and where none is defined, the reason is
+/// said.
 #[test]
 fn a_log_in_is_bound_by_the_hash_of_the_signature() {
     let certificates = Certificates::new();

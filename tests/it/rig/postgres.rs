@@ -179,7 +179,8 @@ impl Postgres {
         self
     }
 
-    /// A server of another database cluster than all others: with data that `initdb` has made for it.
+    /// A server of another database cluster than all others: with data that `initdb` has made for
+    /// it.
     pub(crate) fn start_anew() -> Option<Self> {
         let server = Self::empty("")?;
         initdb(&server.data());
@@ -228,8 +229,8 @@ impl Postgres {
     }
 
     pub(crate) fn run(&self) {
-        // A standby that has just lost its primary rests before it tries again, and may be promoted no
-        // sooner: 5 s by default, which is longer than the leases of the tests.
+        // A standby that has just lost its primary rests before it tries again, and may be promoted
+        // no sooner: 5 s by default, which is longer than the leases of the tests.
         let mut text = format!(
             "listen_addresses = '{}'\nunix_socket_directories = '{}'\nfsync = off\nshared_buffers = 16MB\n\
              max_connections = 60\nmax_wal_senders = 4\nlog_min_messages = warning\nwal_retrieve_retry_interval = 100ms\n{}\n",

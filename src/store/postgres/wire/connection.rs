@@ -33,8 +33,8 @@ pub(crate) struct Connection {
 pub(super) struct InFlight {
     pub(super) sent_at: Moment,
     pub(super) unknown: UnknownOutcome,
-    /// The statements that are being prepared, by section: after an error the server passes over the
-    /// rest of a section, and prepares what the next one asks for.
+    /// The statements that are being prepared, by section: after an error the server passes over
+    /// the rest of a section, and prepares what the next one asks for.
     parses: VecDeque<VecDeque<u8>>,
 }
 

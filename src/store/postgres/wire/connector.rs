@@ -312,8 +312,8 @@ impl Asked {
 }
 
 /// PostgreSQL does not say when a backend has started to a role without the rights of the one that
-/// logged in. Without that no request of unknown outcome could be ended, and this role could not end
-/// it either.
+/// logged in. Without that no request of unknown outcome could be ended, and this role could not
+/// end it either.
 #[cold]
 fn hidden_backend(row: &Row) -> Option<Error> {
     let (None, [.., Some(session), Some(current)]) = (row.get(1)?, &row[..]) else { return None };

@@ -13,8 +13,8 @@ use crate::store::net::Address;
 const OTHERS: Duration = Duration::from_secs(1);
 
 impl Connector {
-    /// All hosts belong to one database cluster. If they did not, the locks of some clients would be in
-    /// one and those of others in another, and each lock could be held twice.
+    /// All hosts belong to one database cluster. If they did not, the locks of some clients would
+    /// be in one and those of others in another, and each lock could be held twice.
     ///
     /// The first connection of a client asks the other hosts as well. One that does not answer now
     /// is checked when it is connected to.

@@ -96,7 +96,8 @@ impl Pool {
             if state.closed {
                 return Err(Failure::NotSent(closed()));
             }
-            // One that was returned in the meantime found nobody in the queue, and nobody would lead it.
+            // One that was returned in the meantime found nobody in the queue, and nobody would
+            // lead it.
             if state.free.is_empty() {
                 break state;
             }
@@ -117,9 +118,9 @@ impl Pool {
         self.await_answer(&queued)
     }
 
-    /// Makes a connection for a place that was reserved in `open`, for the first of the queue. Not on
-    /// the thread of a caller, whose deadline may be near: that takes much longer than most requests,
-    /// and another connection is free sooner.
+    /// Makes a connection for a place that was reserved in `open`, for the first of the queue. Not
+    /// on the thread of a caller, whose deadline may be near: that takes much longer than most
+    /// requests, and another connection is free sooner.
     fn grow(&self) {
         let own = self.own.clone();
         let grown = std::thread::Builder::new().name("lh-connect".into()).spawn(move || {

@@ -85,8 +85,8 @@ fn each_function_may_run_twice_in_every_state() {
             let second = run(&mut db, &sql);
             let what = format!("{call}, {state}: {first}, then {second}");
             signs.push(sign(&first));
-            // Nobody could keep its place there, so none lost it by that: the first to ask again has
-            // a live place from then on, and goes before the others with its next try.
+            // Nobody could keep its place there, so none lost it by that: the first to ask again
+            // has a live place from then on, and goes before the others with its next try.
             if *state == "free, all are dead" && first.starts_with("(0,1,") && call.contains(", 60000, 0, 'c', null") {
                 assert_eq!(status(&second), "1", "{what}");
                 continue;
