@@ -56,19 +56,21 @@
 //! | `channel_binding` | `prefer`, `require`, `disable`: SCRAM bound to the TLS connection. With `require` a server that asks for the password in any other way does not get it |
 //!
 //! TLS needs the cargo feature `tls` too; without it, `prefer` connects without TLS. Log-in is by
-//! SCRAM-SHA-256 (with channel binding where there is TLS), MD5, a password, a client certificate,
-//! or trust.
+//! SCRAM-SHA-256 (with channel binding where there is TLS, unless the server's certificate is
+//! signed with Ed25519, for which none is defined), MD5, a password, a client certificate, or
+//! trust. A server that asks for more than a million rounds of SCRAM is refused.
 //!
 //! # Tables and rights
 //!
 //! The first connection installs what is missing: the schema `leasehold` with the tables, and
-//! `leasehold_v1` with the functions. A later release with other functions puts them beside these,
-//! so that old and new clients work together. Where the role may not create schemas, or
-//! `Builder::create_schema(false)` says so, an administrator runs `leasehold::POSTGRES_SCHEMA`
-//! once. A role `app` then needs these rights and no others:
+//! `leasehold_v2` with the functions. A release with other functions puts them beside those of an
+//! earlier one (`leasehold_v1`), over the same tables, so that old and new clients work together.
+//! Where the role may not create schemas, or `Builder::create_schema(false)` says so, an
+//! administrator runs `leasehold::POSTGRES_SCHEMA` once for each release with other functions. A
+//! role `app` then needs these rights and no others:
 //!
 //! ```sql
-//! GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO app;
+//! GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.waiter TO app;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.once, leasehold.fenced TO app;
@@ -82,14 +84,29 @@
 //! and nothing else changes.
 //!
 //! All clients that share locks use one role, or roles that may end each other's backends
-//! (`pg_signal_backend`): a client ends its own. Rows that have been at rest for an hour are
-//! removed by the clients, a thousand every ten minutes; their tokens go on.
+//! (`pg_signal_backend`): a client ends its own. A role that switches to another one when it logs
+//! in (`ALTER ROLE app SET role = owner`) can do so only if `owner` has `pg_read_all_stats` and
+//! `pg_signal_backend`; otherwise the connection is refused with `Denied`.
+//!
+//! Rows are removed when they are used up. What clients that died have left, and names that have
+//! been at rest for an hour, the clients remove every ten minutes, in batches of a thousand a
+//! second while there are more; the tokens of removed names go on.
+//!
+//! **Other roles.** Functions and operators that another role has put into `public`, or into any
+//! schema of the search path, are never called: each session of a client and each function has the
+//! search path `pg_catalog, pg_temp`, also `fence` and `fence_at_commit` in your own sessions. The
+//! functions of version 1 had none, so that a role that may create functions (everybody may in
+//! `public` up to PostgreSQL 14, and in databases upgraded from there) could run code with the
+//! rights of the role of the locks. The script of this release gives them one too, if they belong
+//! to the role that runs it; but sessions of clients of that release stay open to this, so update
+//! all of them.
 //!
 //! # Connections
 //!
 //! A client has at most [`connections`](crate::Builder::connections) (4) for calls, one for
 //! renewals and one for messages, whatever the number of threads and of locks that are held. When
-//! all are busy, requests of several threads travel together in one transaction.
+//! all are busy, requests of several threads travel together in one transaction. A call waits for a
+//! new connection only if there is no other: one more is made on a thread of its own.
 //!
 //! **No pooler in between** (PgBouncer, pgcat, RDS Proxy): messages would be lost, and ending a
 //! backend would hit others. A client recognizes one that gives each transaction another backend
@@ -129,16 +146,21 @@
 //! `sql` says: *nobody gets it before I am through*. `sql_at_commit` says: *if somebody got it, I
 //! did nothing*, and keeps nobody waiting. Run either before you read what you will write. With the
 //! first, a waiter asks again every 20 ms until the transaction ends. A write hold that is
-//! downgraded lets readers in at once, also before the commit.
+//! downgraded lets readers in at once, also before the commit. A writer whose lease has ended and
+//! whose lock a reader has got is stale too.
 //!
 //! # Fail-over
 //!
-//! Name all hosts in one URL. When a standby is promoted, clients find it, and renew all holds
-//! there at once. **With an asynchronous standby a fail-over may forget the last grants**: what the
-//! standby had is respected, what it had not is free for others, and its holder learns that at
-//! its next renewal. Tokens grow all the same, so a fence refuses the late one. With a synchronous
-//! standby (`synchronous_standby_names`, `synchronous_commit` at `on` or more) that is the one
-//! promoted, none is forgotten. A restart or a crash of the server forgets no lock.
+//! Name all hosts in one URL. All belong to one database cluster (one `system_identifier`): a host
+//! of another one is refused with `InvalidInput`, because locks could be held in both. The first
+//! connection of a client asks the other hosts too, for a second at most, and each is checked when
+//! it is connected to. After a restore or `pg_upgrade` of several hosts, start the clients anew.
+//! When a standby is promoted, clients find it, and renew all holds there at once. **With an
+//! asynchronous standby a fail-over may forget the last grants**: what the standby had is
+//! respected, what it had not is free for others, and its holder learns that at its next renewal.
+//! Tokens grow all the same, so a fence refuses the late one. With a synchronous standby
+//! (`synchronous_standby_names`, `synchronous_commit` at `on` or more) that is the one promoted,
+//! none is forgotten. A restart or a crash of the server forgets no lock.
 //!
 //! Leases end by the clock of the server that answers: keep the clocks of the hosts together, or
 //! fence.
@@ -147,8 +169,8 @@
 //!
 //! | the server says | [`ErrorKind`](crate::ErrorKind) |
 //! |---|---|
-//! | wrong password, no such role, no right | `Denied` |
-//! | no such database | `InvalidInput` |
+//! | wrong password, no such role, no right; a role that switches to one without the rights | `Denied` |
+//! | no such database; hosts of several database clusters | `InvalidInput` |
 //! | no schema, and it may not be made; too old; a pooler | `Unsupported` |
 //! | too many connections, starting up, a timeout of a lock or a statement | `NotReady`: waiters ride it out |
 //! | a standby, or read-only | `ReadOnly` |

@@ -128,7 +128,7 @@ fn a_database_without_the_table_is_no_trouble() {
     for trouble in ["REVOKE ALL ON leasehold.client FROM leasehold, PUBLIC", "DROP TABLE leasehold.client"] {
         let (a, b) = (server.builder().lease(LEASE).build().unwrap(), server.client());
         let _ = a.lock("first").unwrap();
-        server.run_sql("CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA leasehold, leasehold_v1 TO plain; \
+        server.run_sql("CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO plain; \
                         GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO plain; GRANT ALL ON ALL SEQUENCES IN SCHEMA leasehold TO plain");
         server.run_sql(&trouble.replace("leasehold, PUBLIC", "plain"));
         let url = server.url().replace("leasehold@", "plain@");

@@ -61,27 +61,40 @@ impl Background {
             if attempt > 0 {
                 std::thread::sleep(Duration::from_millis(u64::from(attempt)));
             }
-            if let Err(error) = self.renew_once(holds, &left, &mut outcomes, locks) {
-                outcomes.iter_mut().filter(|outcome| outcome.is_none()).for_each(|outcome| {
-                    *outcome = Some(Renewed::Failed(error.clone()));
-                });
+            self.renew_once(holds, &left, false, &mut outcomes, locks);
+        }
+        // Others have locked the row each time. From here on the renewal waits for it, as they do:
+        // where hundreds of clients ask for one lock, its row is locked at nearly all times. Each
+        // hold by itself, so that one row holds up no other.
+        let started = Instant::now();
+        for place in 0..holds.len() {
+            if outcomes[place].is_none() && started.elapsed() < self.connector.io_timeout {
+                self.renew_once(holds, &[place], true, &mut outcomes, locks);
             }
         }
         let locked = || Renewed::Failed(Error::new(ErrorKind::NotReady, "another transaction has locked the row"));
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(locked)).collect()
     }
 
+    /// Renews the holds at these places. `waits`: for rows that others have locked.
     fn renew_once(
         &self,
         holds: &[Renewal],
         places: &[usize],
+        waits: bool,
         outcomes: &mut [Option<Renewed>],
         locks: &Pool,
-    ) -> Result<()> {
+    ) {
         let chunks: Vec<&[usize]> = places.chunks(CHUNK).collect();
-        let request = |chunk: &&[usize]| requests::renew(chunk.iter().map(|&place| &holds[place]));
+        let request = |chunk: &&[usize]| requests::renew(chunk.iter().map(|&place| &holds[place]), waits);
         let sent: Vec<Request> = chunks.iter().map(request).collect();
-        for (chunk, answer) in chunks.iter().zip(self.exchange(&sent, locks)?) {
+        let answers = match self.exchange(&sent, locks) {
+            Ok(answers) => answers,
+            Err(error) => {
+                return places.iter().for_each(|&place| outcomes[place] = Some(Renewed::Failed(error.clone())));
+            }
+        };
+        for (chunk, answer) in chunks.iter().zip(answers) {
             let renewed = answer.rows.map_err(|e| e.to_error());
             match renewed.and_then(|rows| requests::renew_answers(&rows, chunk.len(), answer.sent_at)) {
                 Ok(renewed) => chunk.iter().zip(renewed).for_each(|(&place, outcome)| outcomes[place] = outcome),
@@ -90,7 +103,6 @@ impl Background {
                 }
             }
         }
-        Ok(())
     }
 
     /// Uses a connection of the pool if no other can be opened (`max_connections`): a hold must not
@@ -149,7 +161,7 @@ impl Background {
         let is_ready = undos.iter().zip(&ready).filter(|(_, ready)| **ready);
         let now = || self.connector.server.clock.now();
         let releases: Vec<Request> =
-            is_ready.map(|(undo, _)| requests::release(&undo.release(), place_of(undo), true, now)).collect();
+            is_ready.map(|(undo, _)| requests::release(&undo.release(), place_of(undo), true, &[], now)).collect();
         let mut answers = match connection.ask_all(&releases) {
             Ok(answers) => answers.into_iter(),
             Err(Failure::Unknown { error, .. }) => {

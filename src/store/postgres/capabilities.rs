@@ -126,7 +126,8 @@ impl CountStore for PostgresStore {
             Count::Delete => ("drop", 0),
         };
         let wake = channel_of(&name.key);
-        let request = |wake: &str| requests::count(name, what, number, id, IDEMPOTENCY_TTL, 0, wake);
+        let used = self.used_marks.take();
+        let request = |wake: &str| requests::count(name, what, number, id, IDEMPOTENCY_TTL, 0, wake, &used);
         let mut answer = self.server.ask(&request(&wake), unknowns)?;
         if answer.rows.as_ref().is_err_and(super::wire::ServerError::is_full_of_messages) {
             answer = self.server.ask(&request(""), unknowns)?;
@@ -149,6 +150,7 @@ impl CountStore for PostgresStore {
             other => return Err(unexpected("a count", other)),
         };
         unknowns.clear();
+        self.used_marks.add(id);
         Ok(answer)
     }
 

@@ -13,6 +13,7 @@ mod server;
 mod sql;
 mod subscription;
 pub(crate) mod url;
+mod used_marks;
 pub(crate) mod wire;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use self::schema::POSTGRES_SCHEMA;
 use self::server::{Server, known};
 use self::sql::SWEEP;
 use self::subscription::subscribe_to;
+use self::used_marks::UsedMarks;
 use self::wire::{Answer, Connector, Failure, Outcome, Request, ServerError};
 use crate::base::clock::Clock;
 use crate::base::diagnosis::Finding;
@@ -47,6 +49,8 @@ const LOCKED: Duration = Duration::from_millis(20);
 
 /// How often a client removes rows that nobody uses.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
+/// When it goes on after a batch that was full. Renewals are due in between.
+const SWEEP_ON: Duration = Duration::from_secs(1);
 /// How long a row must have been at rest.
 const AT_REST_SECONDS: u32 = 3600;
 /// How many rows of each table one sweep removes at most.
@@ -68,6 +72,7 @@ pub(crate) struct PostgresStore {
     server: Server,
     background: Background,
     places: Places,
+    used_marks: UsedMarks,
     clock: Arc<dyn Clock>,
     waiter_timeout: Duration,
     /// Of this client, for its waiters in queues.
@@ -90,6 +95,7 @@ impl PostgresStore {
             server: Server::new(foreground, connections),
             background: Background::new(background),
             places: Places::default(),
+            used_marks: UsedMarks::default(),
             waiter_timeout,
             channel: channel_of_client(&client_id),
             address,
@@ -108,13 +114,19 @@ impl PostgresStore {
 
     fn acquire_request(&self, acquire: &Acquire<'_>) -> Request {
         let place = if acquire.name.kind == Kind::Fair { self.places.of(acquire.holder) } else { 0 };
-        let waiter = Waiter { timeout: self.waiter_timeout, place, channel: &self.channel };
+        let used_marks = &*self.used_marks_for(acquire.name);
+        let waiter = Waiter { timeout: self.waiter_timeout, place, channel: &self.channel, used_marks };
         requests::acquire(acquire, &waiter)
     }
 
     fn release_request(&self, release: &Release<'_>, told: bool) -> Request {
         let place = if release.name.kind == Kind::Fair { self.places.of(release.holder) } else { 0 };
-        requests::release(release, place, told, || self.clock.now())
+        requests::release(release, place, told, &self.used_marks_for(release.name), || self.clock.now())
+    }
+
+    /// Those that a request about this name takes along.
+    fn used_marks_for(&self, name: &LockName) -> Vec<String> {
+        if name.kind == Kind::CountingSemaphore { self.used_marks.take() } else { Vec::new() }
     }
 
     fn read_acquired(&self, acquire: &Acquire<'_>, answer: Answer, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
@@ -143,15 +155,23 @@ impl PostgresStore {
         if release.name.kind == Kind::Fair && release.left == HoldCounts::NONE {
             self.places.forget(release.holder);
         }
+        if release.name.kind == Kind::CountingSemaphore {
+            self.used_marks.add(release.holder.as_str());
+        }
         Ok(released)
     }
 
-    fn sweep(&self) {
+    /// Removes one batch of rows. Returns how long to wait for the next one.
+    fn sweep(&self) -> Duration {
         let request = Request::new(&SWEEP).number(AT_REST_SECONDS).number(SWEPT);
-        match self.server.pool.call_over_open(&request) {
-            Ok(Answer { rows: Ok(_), .. }) => {}
-            Ok(Answer { rows: Err(error), .. }) => log::debug!("rows at rest stay: {}", error.to_error().chain()),
-            Err(failure) => log::debug!("rows at rest stay: {}", server::into_error(failure).chain()),
+        let swept = self.server.pool.call_over_open(&request).map_err(server::into_error);
+        match swept.and_then(|answer| answer.rows.map_err(|error| error.to_error())) {
+            Ok(rows) if rows.first().and_then(|row| requests::integer(row, 0)) >= Some(SWEPT.into()) => SWEEP_ON,
+            Ok(_) => SWEEP_EVERY,
+            Err(error) => {
+                log::debug!("could not remove unused rows: {}", error.chain());
+                SWEEP_EVERY
+            }
         }
     }
 }
@@ -215,7 +235,7 @@ impl LockStore for PostgresStore {
 
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let mut outcomes = Vec::with_capacity(renewals.len());
-        let answer = self.server.ask_freely(&requests::renew(renewals.iter()))?;
+        let answer = self.server.ask_freely(&requests::renew(renewals.iter(), false))?;
         let rows = answer.rows.map_err(|e| e.to_error())?;
         for (renewed, one) in requests::renew_answers(&rows, renewals.len(), answer.sent_at)?.into_iter().zip(renewals)
         {
@@ -258,10 +278,11 @@ impl LockStore for PostgresStore {
         if now < *next {
             return Some(*next);
         }
+        // While it is not known when the next one is due, no other thread begins one.
         *next = now.plus(SWEEP_EVERY);
-        let next_sweep = *next;
         drop(next);
-        self.sweep();
+        let next_sweep = now.plus(self.sweep());
+        *self.next_sweep.lock() = next_sweep;
         Some(next_sweep)
     }
 

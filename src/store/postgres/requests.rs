@@ -53,6 +53,8 @@ pub(super) struct Waiter<'a> {
     pub(super) place: i64,
     /// The channel of the client.
     pub(super) channel: &'a str,
+    /// Marks of counts to remove.
+    pub(super) used_marks: &'a [String],
 }
 
 pub(super) fn acquire(request: &Acquire<'_>, waiter: &Waiter<'_>) -> Request {
@@ -73,13 +75,15 @@ pub(super) fn acquire(request: &Acquire<'_>, waiter: &Waiter<'_>) -> Request {
         Kind::Read => lock(&READ_ACQUIRE).number(millis(lease)).number(held).number(told),
         Kind::Semaphore => lock(&PERMIT_ACQUIRE).number(permits).number(millis(lease)).number(told),
         Kind::CountingSemaphore => {
-            count(name, "take", permits.into(), holder.as_str(), TAKEN_TTL, told, &channel_of(&name.key))
+            let wake = channel_of(&name.key);
+            count(name, "take", permits.into(), holder.as_str(), TAKEN_TTL, told, &wake, waiter.used_marks)
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     }
 }
 
 /// A change of a count; `id` is that of the change, and its mark is kept for `keep`.
+#[expect(clippy::too_many_arguments, reason = "they are the arguments of the function in the database")]
 pub(super) fn count(
     name: &LockName,
     what: &str,
@@ -88,9 +92,10 @@ pub(super) fn count(
     keep: Duration,
     told: i64,
     wake: &str,
+    used_marks: &[String],
 ) -> Request {
     let request = Request::new(&COUNT).arg(&*name.key).arg(letter(name.kind)).arg(what).number(number).arg(id);
-    request.number(millis(keep)).number(told).arg(wake)
+    request.number(millis(keep)).number(told).arg(wake).list(used_marks.iter().map(String::as_str))
 }
 
 pub(super) fn acquire_answer(rows: &[Row], request: &Acquire<'_>, sent_at: Moment) -> Result<Acquired> {
@@ -123,7 +128,13 @@ pub(super) fn place_of(rows: &[Row]) -> i64 {
 }
 
 /// `told`: whether waiters of other clients shall hear of it. `now`: when it is sent.
-pub(super) fn release(request: &Release<'_>, place: i64, told: bool, now: impl FnOnce() -> Moment) -> Request {
+pub(super) fn release(
+    request: &Release<'_>,
+    place: i64,
+    told: bool,
+    used_marks: &[String],
+    now: impl FnOnce() -> Moment,
+) -> Request {
     let Release { name, holder, permits, left, granted, .. } = *request;
     let wake = if told { channel_of(&name.key) } else { String::new() };
     let lock = |statement| Request::new(statement).arg(&*name.key).arg(holder.as_str());
@@ -137,7 +148,7 @@ pub(super) fn release(request: &Release<'_>, place: i64, told: bool, now: impl F
         Kind::Semaphore => lock(&PERMIT_RELEASE).arg(wake),
         Kind::CountingSemaphore => {
             let what = if granted { "return" } else { "back" };
-            count(name, what, permits.into(), holder.as_str(), IDEMPOTENCY_TTL, 0, &wake)
+            count(name, what, permits.into(), holder.as_str(), IDEMPOTENCY_TTL, 0, &wake, used_marks)
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     }
@@ -165,12 +176,14 @@ pub(super) fn release_answer(rows: &[Row], request: &Release<'_>, repeated: bool
 }
 
 /// Renews holds of any kinds. A lease of zero only checks whether the holder is still there.
-pub(super) fn renew<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone) -> Request {
+/// `waits`: for rows that others have locked.
+pub(super) fn renew<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone, waits: bool) -> Request {
     let lease = |hold: &Renewal| if hold.lease.is_zero() { 0 } else { millis(hold.lease) };
     Request::new(&RENEW)
         .list(holds.clone().map(|hold| &*hold.name.key))
         .list(holds.clone().map(|hold| hold.holder.as_str()))
         .numbers(holds.map(lease))
+        .arg(if waits { "true" } else { "false" })
 }
 
 /// One answer for each hold; `None`: its row is locked just now.
@@ -251,6 +264,6 @@ pub(super) fn unexpected(what: &str, status: Option<i64>) -> Error {
     let status = status.map_or_else(|| "nothing that fits".to_owned(), |status| status.to_string());
     Error::new(
         ErrorKind::Protocol,
-        format!("the functions in leasehold_v1 are of another release: {what} answered {status}"),
+        format!("the functions in leasehold_v2 are of another release: {what} answered {status}"),
     )
 }

@@ -1,5 +1,6 @@
 //! Requests that may be repeated: an earlier attempt must not run after a later one.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::sql::{IS_THERE, KILL};
@@ -25,7 +26,7 @@ pub(super) fn add_unknown(unknowns: &mut UnknownOutcomes, unknown: UnknownOutcom
 /// The connections for calls of locks.
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) pool: Pool,
+    pub(super) pool: Arc<Pool>,
     io_timeout: Duration,
 }
 

@@ -1,41 +1,68 @@
 //! What binds a log-in to a TLS connection (RFC 5929, `tls-server-end-point`): a hash of the
 //! server's certificate, by the hash function with which it was signed.
 
-use rustls::SupportedCipherSuite;
-use rustls::crypto::{hash::HashAlgorithm, ring};
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 use super::der::{SEQUENCE, element};
 
-/// `None` if the certificate is signed in a way for which no hash is defined or known here.
-pub(crate) fn end_point_hash(certificate: &[u8]) -> Option<Vec<u8>> {
-    let algorithm = match signature_algorithm(certificate)? {
-        // RSA with MD5, with SHA-1 and with SHA-256; ECDSA with SHA-1 and with SHA-256.
-        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04"
-        | b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05"
-        | b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b"
-        | b"\x2a\x86\x48\xce\x3d\x04\x01"
-        | b"\x2a\x86\x48\xce\x3d\x04\x03\x02" => HashAlgorithm::SHA256,
-        // RSA and ECDSA with SHA-384.
-        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c" | b"\x2a\x86\x48\xce\x3d\x04\x03\x03" => HashAlgorithm::SHA384,
-        _ => return None,
-    };
-    let hash = ring::ALL_CIPHER_SUITES.iter().find_map(|suite| match suite {
-        SupportedCipherSuite::Tls13(suite) if suite.common.hash_provider.algorithm() == algorithm => {
-            Some(suite.common.hash_provider)
-        }
-        _ => None,
-    })?;
-    Some(hash.hash(certificate).as_ref().to_vec())
+const IDENTIFIER: u8 = 0x06;
+/// The first parameter of an RSA-PSS signature: its hash function.
+const HASH: u8 = 0xa0;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hash {
+    Sha224,
+    Sha256,
+    Sha384,
+    Sha512,
 }
 
-/// The object identifier of a certificate's signature algorithm: behind the signed part stands a
-/// sequence that begins with it.
-fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
-    const IDENTIFIER: u8 = 0x06;
+/// `None` if the certificate is signed in a way for which no hash is defined (Ed25519) or known
+/// here.
+pub(crate) fn end_point_hash(certificate: &[u8]) -> Option<Vec<u8>> {
+    Some(match hash_of_signature(certificate)? {
+        Hash::Sha224 => Sha224::digest(certificate).to_vec(),
+        Hash::Sha256 => Sha256::digest(certificate).to_vec(),
+        Hash::Sha384 => Sha384::digest(certificate).to_vec(),
+        Hash::Sha512 => Sha512::digest(certificate).to_vec(),
+    })
+}
+
+/// The signature algorithm is in a sequence behind the signed part: its identifier, and what that
+/// needs.
+fn hash_of_signature(certificate: &[u8]) -> Option<Hash> {
     let (parts, _) = element(certificate, SEQUENCE)?;
     let (_, rest) = element(parts, SEQUENCE)?;
     let (algorithm, _) = element(rest, SEQUENCE)?;
-    element(algorithm, IDENTIFIER).map(|(identifier, _)| identifier)
+    let (identifier, parameters) = element(algorithm, IDENTIFIER)?;
+    match identifier {
+        // RSA with MD5 and with SHA-1, and ECDSA with SHA-1: the RFC takes SHA-256 in their place.
+        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04"
+        | b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05"
+        | b"\x2a\x86\x48\xce\x3d\x04\x01"
+        // RSA and ECDSA with SHA-256.
+        | b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b"
+        | b"\x2a\x86\x48\xce\x3d\x04\x03\x02" => Some(Hash::Sha256),
+        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0e" | b"\x2a\x86\x48\xce\x3d\x04\x03\x01" => Some(Hash::Sha224),
+        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c" | b"\x2a\x86\x48\xce\x3d\x04\x03\x03" => Some(Hash::Sha384),
+        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d" | b"\x2a\x86\x48\xce\x3d\x04\x03\x04" => Some(Hash::Sha512),
+        b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a" => hash_of_pss(parameters),
+        _ => None,
+    }
+}
+
+/// RSA-PSS names its hash function, unless that is SHA-1, in whose place is SHA-256.
+fn hash_of_pss(parameters: &[u8]) -> Option<Hash> {
+    let (parameters, _) = element(parameters, SEQUENCE)?;
+    let Some((hash, _)) = element(parameters, HASH) else { return Some(Hash::Sha256) };
+    let (hash, _) = element(hash, SEQUENCE)?;
+    match element(hash, IDENTIFIER)?.0 {
+        b"\x2b\x0e\x03\x02\x1a" | b"\x60\x86\x48\x01\x65\x03\x04\x02\x01" => Some(Hash::Sha256),
+        b"\x60\x86\x48\x01\x65\x03\x04\x02\x02" => Some(Hash::Sha384),
+        b"\x60\x86\x48\x01\x65\x03\x04\x02\x03" => Some(Hash::Sha512),
+        b"\x60\x86\x48\x01\x65\x03\x04\x02\x04" => Some(Hash::Sha224),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -53,5 +80,27 @@ mod tests {
         for end in 0..60 {
             assert!(end_point_hash(&certificate.der()[..end]).is_none());
         }
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let certificate = rcgen::CertificateParams::new(["h".to_owned()]).unwrap().self_signed(&key).unwrap();
+        assert_eq!(end_point_hash(certificate.der()), None);
+    }
+
+    /// As `openssl x509 -sigopt rsa_padding_mode:pss` writes them.
+    #[test]
+    fn a_signature_with_pss_names_its_hash() {
+        let with = |hash: &[u8]| {
+            let hash = [
+                &[SEQUENCE, u8::try_from(hash.len()).unwrap() + 4, IDENTIFIER, u8::try_from(hash.len()).unwrap()],
+                hash,
+                &[5, 0],
+            ]
+            .concat();
+            let hash = [&[HASH, u8::try_from(hash.len()).unwrap()], &hash[..]].concat();
+            hash_of_pss(&[&[SEQUENCE, u8::try_from(hash.len()).unwrap()], &hash[..]].concat())
+        };
+        assert_eq!(with(b"\x60\x86\x48\x01\x65\x03\x04\x02\x01"), Some(Hash::Sha256));
+        assert_eq!(with(b"\x60\x86\x48\x01\x65\x03\x04\x02\x03"), Some(Hash::Sha512));
+        assert_eq!(with(b"\x60"), None);
+        assert_eq!(hash_of_pss(&[SEQUENCE, 0]), Some(Hash::Sha256));
     }
 }

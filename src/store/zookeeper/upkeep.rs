@@ -2,6 +2,7 @@
 //! notice a node that somebody else has deleted.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::ZooKeeperStore;
 use super::client::{Failure, Watch};
@@ -13,6 +14,8 @@ use crate::store::{Renewal, Renewed, Undo};
 
 /// The background waits for the answers to so many requests at once.
 const CHUNK: usize = 100;
+/// For how long it gives up what nobody uses, before it looks whether something else is due.
+const SETTLING: Duration = Duration::from_millis(100);
 
 impl ZooKeeperStore {
     /// Whether each hold is there. A hold that lasts is asked for once on each connection, and is
@@ -123,30 +126,37 @@ impl ZooKeeperStore {
         Ok(outcomes)
     }
 
-    /// Gives up what nobody uses. What cannot be settled yet stays: a node stands for as long as
-    /// the session lives, not for a lease.
+    /// Gives up what nobody uses, for a short time: each takes a round trip, and what is due
+    /// meanwhile must not wait for thousands of them. What cannot be settled yet stays: a node
+    /// stands for as long as the session lives, not for a lease.
     pub(super) fn settle(&self, undos: &mut Vec<Undo>) {
         if self.client.present().is_none() {
             return;
         }
-        let mut is_over = false;
-        undos.retain_mut(|undo| {
-            if is_over {
-                return true;
-            }
+        let began = Instant::now();
+        let (mut rest, mut kept) = (std::mem::take(undos).into_iter(), Vec::new());
+        for mut undo in rest.by_ref() {
             let mut unknowns = undo.unknowns.clone();
             let released = match undo.name.kind {
                 Kind::Semaphore => self.release_permits(&undo.release(), &mut unknowns),
-                Kind::CountingSemaphore | Kind::Latch => return false,
+                Kind::CountingSemaphore | Kind::Latch => continue,
                 _ => self.release_lock(&undo.release(), &mut unknowns),
             };
-            let Err(error) = released else { return false };
-            log::debug!("an unknown outcome of {:?} cannot be resolved yet: {}", undo.name.name, error.chain());
-            undo.unknowns = unknowns;
-            // The others wait for the next connection too.
-            is_over = error.kind().is_outage();
-            // Also one that is refused: it stands until it may be deleted.
-            true
-        });
+            let mut is_over = began.elapsed() >= SETTLING;
+            if let Err(error) = released {
+                log::debug!("an unknown outcome of {:?} cannot be resolved yet: {}", undo.name.name, error.chain());
+                undo.unknowns = unknowns;
+                // The others wait for the next connection too.
+                is_over |= error.kind().is_outage();
+                // Also one that is refused: it stands until it may be deleted. Behind the others,
+                // which would not have their turn otherwise.
+                kept.push(undo);
+            }
+            if is_over {
+                break;
+            }
+        }
+        undos.extend(rest);
+        undos.append(&mut kept);
     }
 }

@@ -130,7 +130,7 @@ fn a_role_needs_few_rights() {
     drop(client.counting_semaphore("c").acquire().unwrap());
     client.latch("l").set_count(1).unwrap();
     client.latch("l").count_down().unwrap();
-    db.batch_execute("RESET ROLE; SET ROLE app; SELECT leasehold_v1.sweep(0, 100)").unwrap();
+    db.batch_execute("RESET ROLE; SET ROLE app; SELECT leasehold_v2.sweep(0, 100)").unwrap();
     assert!(client.mutex("k").force_unlock().is_ok());
     // A lost reply is settled with the same rights.
     let proxy = Proxy::before_postgres(&server);
@@ -157,38 +157,10 @@ fn the_schema_is_installed_once_and_known_by_its_version() {
     client.lock("j").unwrap().unlock().unwrap();
     guard.unlock().unwrap();
     // As after the restore of a database without it.
-    server.run_sql("DROP SCHEMA leasehold_v1 CASCADE; DROP SCHEMA leasehold CASCADE");
+    server.run_sql("DROP SCHEMA leasehold_v2 CASCADE; DROP SCHEMA leasehold CASCADE");
     client.lock("j").unwrap().unlock().unwrap();
     server.run_sql("UPDATE leasehold.meta SET tables = 2");
     assert_eq!(LockClient::open(&server.url()).unwrap_err().kind(), ErrorKind::Unsupported);
-}
-
-/// A later release has functions of its own, over the same tables.
-#[test]
-fn two_releases_of_the_functions_work_side_by_side() {
-    let server = server!();
-    let client = server.client();
-    let guard = client.lock("k").unwrap();
-    server.run_sql(&POSTGRES_SCHEMA.replace("leasehold_v1", "leasehold_v2"));
-    let take = "SELECT status::bigint FROM leasehold_v2.acquire('k', 'later:1', 60000, 0, 1, NULL)";
-    assert_eq!(server.number_of(take), 0, "the earlier release has it");
-    guard.unlock().unwrap();
-    assert_eq!(server.number_of(take), 1);
-    assert!(client.try_lock("k").unwrap().is_none());
-    std::thread::scope(|s| {
-        let waiter = s.spawn(|| client.lock("k").unwrap().unlock().unwrap());
-        wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
-        let channel = "k"
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        let release =
-            format!("SELECT status::bigint FROM leasehold_v2.release('k', 'later:1', 0, 'leasehold_{channel:016x}')");
-        assert_eq!(server.number_of(&release), 2);
-        // Long before the lease of the later release would have ended.
-        wait_until("the message of the later release woke it", || waiter.is_finished());
-    });
-    drop(client);
-    server.assert_clean();
 }
 
 /// A pooler answers with another process id than that of the backend.

@@ -1,7 +1,7 @@
 //! Many threads over few connections, and many holds.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::server;
 use crate::rig::Postgres;
@@ -35,6 +35,41 @@ fn many_threads_share_few_connections() {
     // Four for calls, one for renewals, one for messages.
     assert!(server.backends() <= 6, "{}", server.backends());
     drop(client);
+    server.assert_clean();
+}
+
+/// One more connection takes longer than the deadline of a call that finds none free: the call is
+/// served by the one that is there.
+#[test]
+fn a_call_does_not_wait_for_a_new_connection_while_another_serves() {
+    let server = server!();
+    let client = server.client();
+    client.lock("k").unwrap().unlock().unwrap();
+    // Long beside anything else here.
+    server.run_sql("ALTER SYSTEM SET post_auth_delay = 3");
+    server.run_sql("SELECT pg_reload_conf()");
+    let mut db = server.connect();
+    wait_until("new backends are slow", || {
+        let start = Instant::now();
+        db = server.connect();
+        start.elapsed() > ms(2500)
+    });
+    std::thread::scope(|s| {
+        for n in 0..8 {
+            let client = &client;
+            s.spawn(move || {
+                for turn in 0..5 {
+                    let start = Instant::now();
+                    let won = client.try_lock_for(&format!("own-{n}-{turn}"), ms(500)).unwrap();
+                    assert!(start.elapsed() < ms(2500), "{:?}", start.elapsed());
+                    won.expect("nobody else asks for it").unlock().unwrap();
+                }
+            });
+        }
+    });
+    db.batch_execute("ALTER SYSTEM RESET post_auth_delay").unwrap();
+    db.batch_execute("SELECT pg_reload_conf()").unwrap();
+    drop((client, db));
     server.assert_clean();
 }
 
@@ -134,7 +169,7 @@ fn ten_thousand_holds_are_renewed() {
         set.unlock().unwrap();
     }
     let floor = server.number_of("SELECT max(token) FROM leasehold.lock");
-    server.run_sql("SELECT leasehold_v1.sweep(-60, 20000)");
+    server.run_sql("SELECT leasehold_v2.sweep(-60, 20000)");
     assert_eq!(server.number_of("SELECT count(*) FROM leasehold.lock"), 0);
     // Tokens of a swept name go on.
     let guard = client.lock("hold-00000").unwrap();

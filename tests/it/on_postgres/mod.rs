@@ -2,6 +2,8 @@
 
 mod backends;
 mod connecting;
+mod contention;
+mod earlier_release;
 mod faults;
 mod fence;
 mod full;
@@ -12,8 +14,10 @@ mod lost_replies;
 mod passed_on;
 mod primitives;
 mod replication;
+mod search_path;
 #[cfg(feature = "tls")]
 mod secure;
+mod sessions;
 
 /// A server, or nothing to test: then the rig has said so.
 macro_rules! server {

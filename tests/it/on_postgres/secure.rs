@@ -204,6 +204,26 @@ fn a_log_in_that_must_be_bound_is_bound_or_refused() {
     server.assert_clean();
 }
 
+/// Whatever the hash of the certificate's signature is; and where none is defined, the reason is
+/// said.
+#[test]
+fn a_log_in_is_bound_by_the_hash_of_the_signature() {
+    let certificates = Certificates::new();
+    let server = server!(start(&certificates, &certificates.with_sha512()));
+    let_in(&server, "host all app all scram-sha-256");
+    for binding in ["require", "prefer"] {
+        let url = server.tcp_url("app:secret", &format!("sslmode=require&channel_binding={binding}"));
+        assert!(is_secure(&server, open(&url).unwrap()), "{binding}");
+    }
+    server.assert_clean();
+    let server = server!(start(&certificates, &certificates.with_ed25519()));
+    let_in(&server, "host all app all scram-sha-256");
+    let error = refused(&server.tcp_url("app:secret", "sslmode=require&channel_binding=require"));
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.to_string().contains("signed in a way"), "{error}");
+    server.assert_clean();
+}
+
 /// Somebody in the middle who has a certificate of the same authority for the same host, and TLS to
 /// both sides: only the binding shows it.
 #[test]

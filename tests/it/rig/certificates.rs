@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, date_time_ymd,
 };
 
@@ -64,6 +64,20 @@ impl Certificates {
         sign(&self.dir, "expired", params, Some(&self.ca))
     }
 
+    /// Signed with SHA-512, by RSA, with which other keys than those made here are needed.
+    pub(crate) fn with_sha512(&self) -> Identity {
+        let key = KeyPair::from_pem_and_sign_algo(include_str!("rsa.key"), &rcgen::PKCS_RSA_SHA512).unwrap();
+        write(&self.dir, "sha512", &server_params(&NAMES).self_signed(&key).unwrap(), &key)
+    }
+
+    /// Signed with Ed25519, for which no binding is defined.
+    pub(crate) fn with_ed25519(&self) -> Identity {
+        let ca = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let ca = CertifiedIssuer::self_signed(CertificateParams::default(), ca).unwrap();
+        let key = KeyPair::generate().unwrap();
+        write(&self.dir, "ed25519", &server_params(&NAMES).signed_by(&key, &ca).unwrap(), &key)
+    }
+
     /// For another server's name.
     pub(crate) fn other_name(&self) -> Identity {
         sign(&self.dir, "other-name", server_params(&["redis.example"]), Some(&self.ca))
@@ -109,8 +123,12 @@ fn sign(dir: &Path, name: &str, params: CertificateParams, ca: Option<&Certified
         Some(ca) => params.signed_by(&key, ca),
         None => params.self_signed(&key),
     };
+    write(dir, name, &signed.unwrap(), &key)
+}
+
+fn write(dir: &Path, name: &str, certificate: &Certificate, key: &KeyPair) -> Identity {
     let files = Identity { certificate: dir.join(format!("{name}.pem")), key: dir.join(format!("{name}.key")) };
-    std::fs::write(&files.certificate, signed.unwrap().pem()).unwrap();
+    std::fs::write(&files.certificate, certificate.pem()).unwrap();
     std::fs::write(&files.key, key.serialize_pem()).unwrap();
     files
 }

@@ -43,10 +43,7 @@ impl Template {
         let dir = fresh_dir();
         give_away(&dir);
         let template = Arc::new(Self { data: dir.join("data"), dir });
-        let mut initdb = command(&binaries().expect("asked before").join("initdb"));
-        initdb.arg("-D").arg(&template.data);
-        initdb.args(["-U", "leasehold", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]);
-        run(&mut initdb);
+        initdb(&template.data);
         *shared = Arc::downgrade(&template);
         template
     }
@@ -90,6 +87,13 @@ fn binaries() -> Option<&'static Path> {
 fn has_tls(binaries: &Path) -> bool {
     let built = Command::new(binaries.join("pg_config")).arg("--configure").output();
     built.map_or(true, |built| String::from_utf8_lossy(&built.stdout).contains("ssl"))
+}
+
+fn initdb(data: &Path) {
+    let mut initdb = command(&binaries().expect("asked before").join("initdb"));
+    initdb.arg("-D").arg(data);
+    initdb.args(["-U", "leasehold", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]);
+    run(&mut initdb);
 }
 
 fn is_root() -> bool {
@@ -175,6 +179,15 @@ impl Postgres {
         self
     }
 
+    /// A server of another database cluster than all others: with data that `initdb` has made for
+    /// it.
+    pub(crate) fn start_anew() -> Option<Self> {
+        let server = Self::empty("")?;
+        initdb(&server.data());
+        server.run();
+        Some(server)
+    }
+
     fn empty(settings: &str) -> Option<Self> {
         binaries()?;
         let dir = fresh_dir();
@@ -216,8 +229,8 @@ impl Postgres {
     }
 
     pub(crate) fn run(&self) {
-        // A standby that has just lost its primary rests before it tries again, and may be promoted no
-        // sooner: 5 s by default, which is longer than the leases of the tests.
+        // A standby that has just lost its primary rests before it tries again, and may be promoted
+        // no sooner: 5 s by default, which is longer than the leases of the tests.
         let mut text = format!(
             "listen_addresses = '{}'\nunix_socket_directories = '{}'\nfsync = off\nshared_buffers = 16MB\n\
              max_connections = 60\nmax_wal_senders = 4\nlog_min_messages = warning\nwal_retrieve_retry_interval = 100ms\n{}\n",
@@ -404,7 +417,7 @@ impl Postgres {
         // Whatever is at rest goes, and nothing else stands there but counts.
         self.run_sql(
             "UPDATE leasehold.lock SET ends = '-infinity', wanted = '-infinity' WHERE number IS NULL; \
-             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v1.sweep(0, 1000000)",
+             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v2.sweep(0, 1000000)",
         );
         let stays = self.texts(
             "SELECT name || ' ' || kind::text FROM leasehold.lock WHERE number IS NULL \

@@ -8,7 +8,7 @@ pub(super) const FACTS: &str = "SELECT pg_backend_pid(), current_setting('server
     current_setting('fsync'), current_setting('max_connections'), \
     current_setting('superuser_reserved_connections'), \
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
-    to_regnamespace('leasehold') IS NOT NULL AND to_regnamespace('leasehold_v1') IS NOT NULL, \
+    to_regnamespace('leasehold') IS NOT NULL AND to_regnamespace('leasehold_v2') IS NOT NULL, \
     has_database_privilege(current_database(), 'CREATE'), current_setting('synchronous_standby_names'), \
     (SELECT count(*) FROM pg_stat_replication), has_function_privilege('pg_control_system()', 'EXECUTE'), current_user";
 

@@ -97,7 +97,7 @@ fn measure(connection: &mut BareConnection, client: &Client<'_>, examined: &mut 
     let Client { connector, lease, .. } = *client;
     let clock = &*connector.server.clock;
     let asked = wall_micros(clock);
-    let time = rows(connection, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")?;
+    let time = rows(connection, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint")?;
     let answered = wall_micros(clock);
     if let Some(server) = time.first().and_then(|row| row.first()?.as_deref()?.parse().ok()) {
         examined.add_clock(ClockSample { server, asked, answered }, lease);

@@ -11,7 +11,7 @@ use crate::store::postgres::wire::{BareConnection, Connector};
 /// Each right that is missing: on what, its name, which right.
 const MISSING: &str = "\
     SELECT 'SCHEMA', nspname::text, 'USAGE' FROM pg_namespace \
-      WHERE nspname IN ('leasehold', 'leasehold_v1') AND NOT has_schema_privilege(oid, 'USAGE') \
+      WHERE nspname IN ('leasehold', 'leasehold_v2') AND NOT has_schema_privilege(oid, 'USAGE') \
     UNION ALL SELECT CASE WHEN c.oid IS NULL THEN 'MISSING' ELSE 'TABLE' END, w.name, w.need \
       FROM (SELECT t.name, r.need FROM (VALUES ('lock'), ('share'), ('waiter'), ('once'), ('fenced'), ('client')) t (name), \
             (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) r (need) \
@@ -23,7 +23,7 @@ const MISSING: &str = "\
       JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'leasehold' \
       WHERE CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END \
     UNION ALL SELECT DISTINCT 'FUNCTION', p.proname::text, 'EXECUTE' FROM pg_proc p \
-      JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'leasehold_v1' \
+      JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'leasehold_v2' \
       WHERE NOT has_function_privilege(p.oid, 'EXECUTE')";
 
 /// Whether the schema is there with all rights, or is made by the first connection.
@@ -38,11 +38,11 @@ pub(super) fn about_schema(
         let creates = connector.server.create_schema && facts.may_create;
         examined.add(match creates {
             true => {
-                Finding::note(Check::Schema, "the schema leasehold_v1 is not there; the first connection installs it")
+                Finding::note(Check::Schema, "the schema leasehold_v2 is not there; the first connection installs it")
             }
             false => Finding::problem(
                 Check::Schema,
-                format!("the schema leasehold_v1 is not there, and {role:?} does not create it"),
+                format!("the schema leasehold_v2 is not there, and {role:?} does not create it"),
             )
             .advise("have an administrator run leasehold::POSTGRES_SCHEMA, and grant the rights of guide::postgres"),
         });
@@ -53,7 +53,7 @@ pub(super) fn about_schema(
     let mut complete = true;
     for row in &missing {
         let [Some(on), Some(name), Some(right)] = &row[..] else { continue };
-        let schema = if on == "FUNCTION" { "leasehold_v1" } else { "leasehold" };
+        let schema = if on == "FUNCTION" { "leasehold_v2" } else { "leasehold" };
         let full = if on == "SCHEMA" { name.clone() } else { format!("{schema}.{name}") };
         let finding = match (&**on, &**name) {
             ("MISSING", _) if right != "SELECT" => continue,
@@ -94,7 +94,7 @@ pub(super) fn about_schema(
         examined.add(match version == TABLES.to_string() {
             true => Finding::ok(
                 Check::Schema,
-                format!("the schema leasehold_v1 is there, with tables of version {version}"),
+                format!("the schema leasehold_v2 is there, with tables of version {version}"),
             ),
             false => {
                 complete = false;

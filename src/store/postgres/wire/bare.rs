@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
-use super::connector::Connector;
+use super::connector::{Connector, OWN_PATH};
 use super::request::Row;
 use super::server_error::ServerError;
 use super::transport::Transport;
@@ -32,7 +32,8 @@ impl Connector {
 impl BareConnection {
     /// The rows of the last of these statements.
     pub(crate) fn ask(&mut self, sql: &str) -> Result<std::result::Result<Vec<Row>, ServerError>> {
-        Connection::simple(&mut self.transport, sql)
+        // With each: behind a pooler the next statement may have another session.
+        Connection::simple(&mut self.transport, &format!("{OWN_PATH}; {sql}"))
     }
 
     pub(crate) fn stream(&self) -> &Stream {

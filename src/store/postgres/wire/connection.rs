@@ -33,8 +33,9 @@ pub(crate) struct Connection {
 pub(super) struct InFlight {
     pub(super) sent_at: Moment,
     pub(super) unknown: UnknownOutcome,
-    /// The statements that are being prepared.
-    parses: VecDeque<u8>,
+    /// The statements that are being prepared, by section: after an error the server passes over
+    /// the rest of a section, and prepares what the next one asks for.
+    parses: VecDeque<VecDeque<u8>>,
 }
 
 /// Requests of one transaction, each with the statement that it is sent as.
@@ -92,13 +93,16 @@ impl Connection {
         let mut flight = InFlight { sent_at: self.clock.now(), unknown, parses: VecDeque::new() };
         self.out.clear();
         for section in sections {
+            let mut parses = VecDeque::new();
             for (request, statement) in section {
-                let is_new = self.prepared & (1 << statement.id) == 0 && !flight.parses.contains(&statement.id);
+                let mut under_way = flight.parses.iter().flatten().chain(&parses);
+                let is_new = self.prepared & (1 << statement.id) == 0 && !under_way.any(|id| *id == statement.id);
                 request.write(statement, is_new, &mut self.out).map_err(Failure::NotSent)?;
                 if is_new {
-                    flight.parses.push_back(statement.id);
+                    parses.push_back(statement.id);
                 }
             }
+            flight.parses.push_back(parses);
             frontend::sync(&mut self.out);
             self.transport.stream.meter().requests(section.len() as u64);
         }
@@ -131,11 +135,12 @@ impl Connection {
 
     fn read_section(&mut self, flight: &mut InFlight, requests: usize) -> Result<Answers> {
         let deadline = self.transport.deadline();
+        let mut parses = flight.parses.pop_front().unwrap_or_default();
         let (mut answers, mut rows, mut refused) = (Vec::with_capacity(requests), Vec::new(), None);
         loop {
             match self.transport.recv(deadline)? {
                 Message::ParseComplete => {
-                    let id = flight.parses.pop_front().ok_or_else(|| malformed(&self.transport.address))?;
+                    let id = parses.pop_front().ok_or_else(|| malformed(&self.transport.address))?;
                     self.prepared |= 1 << id;
                 }
                 Message::DataRow(row) => {

@@ -70,6 +70,8 @@ pub(crate) struct Known {
     boot: Mutex<Option<Boot>>,
     /// How often that was another one than before.
     moves: AtomicU64,
+    /// Of several hosts: the database cluster that all of them belong to.
+    pub(super) system: Mutex<Option<u64>>,
     schema: AtomicBool,
 }
 
@@ -103,10 +105,13 @@ impl Connector {
             // With a single host, the look-up of its name must not use up the time.
             let share = if hosts.len() == 1 { self.io_timeout } else { left / u32::try_from(untried).unwrap_or(1) };
             match self.connect_to(&hosts[place], share.max(Duration::from_millis(1))) {
-                Ok(connection) => {
-                    self.note(place, &connection);
-                    return Ok(connection);
-                }
+                Ok(connection) => match self.check_system(place, connection.boot().system) {
+                    Ok(()) => {
+                        self.note(place, &connection);
+                        return Ok(connection);
+                    }
+                    Err(error) => failed.push(error),
+                },
                 Err(error) => failed.push(error),
             }
         }
@@ -140,7 +145,7 @@ impl Connector {
 
     /// Where the URL leaves it to the server whether there is TLS, and its rules refuse one way,
     /// the other is tried.
-    fn either_way<T>(
+    pub(super) fn either_way<T>(
         &self,
         address: &Address,
         timeout: Duration,
@@ -173,7 +178,7 @@ impl Connector {
         Ok(Connection::new(transport, facts, self.server.clock.clone()))
     }
 
-    fn log_in_once(
+    pub(super) fn log_in_once(
         &self,
         address: &Address,
         timeout: Duration,
@@ -222,8 +227,10 @@ impl Connector {
     fn check(&self, transport: &mut Transport, pid: i32) -> Result<Facts> {
         let rows = Connection::simple(transport, &self.session())?;
         let rows = rows.map_err(|e| e.to_error())?;
-        let Some(asked) = rows.first().and_then(Asked::read) else {
-            return Err(malformed(&transport.address));
+        let rows = rows.first();
+        let Some(asked) = rows.and_then(Asked::read) else {
+            let hidden = rows.and_then(hidden_backend);
+            return Err(hidden.unwrap_or_else(|| malformed(&transport.address)));
         };
         if asked.pid != pid {
             return Err(Error::new(
@@ -265,16 +272,20 @@ impl Connector {
             ("client_min_messages", "warning".to_owned()),
         ];
         let set = settings.map(|(name, value)| format!("set_config('{name}', '{value}', false)"));
-        format!("SELECT {}; {WHO}", set.join(", "))
+        format!("{OWN_PATH}; SELECT {}; {WHO}", set.join(", "))
     }
 }
 
+/// Before anything else is asked: functions and operators that other roles have made in the schemas
+/// of the role's search path must not be called here.
+pub(super) const OWN_PATH: &str = "SET search_path = pg_catalog, pg_temp";
+
 const WHO: &str = "SELECT pg_backend_pid(), \
-    (SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
+    (SELECT (extract(epoch FROM backend_start) * 1000000.0)::bigint FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
     (SELECT system_identifier FROM pg_control_system()), \
-    (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, \
+    (extract(epoch FROM pg_postmaster_start_time()) * 1000000.0)::bigint, \
     pg_is_in_recovery() OR current_setting('transaction_read_only')::bool, \
-    current_setting('server_version_num'), to_regnamespace('leasehold_v1') IS NOT NULL";
+    current_setting('server_version_num'), to_regnamespace('leasehold_v2') IS NOT NULL, session_user, current_user";
 
 /// The answer to [`WHO`].
 struct Asked {
@@ -298,6 +309,19 @@ impl Asked {
             has_schema: text(6)? == "t",
         })
     }
+}
+
+/// PostgreSQL does not say when a backend has started to a role without the rights of the one that
+/// logged in. Without that no request of unknown outcome could be ended, and this role could not
+/// end it either.
+#[cold]
+fn hidden_backend(row: &Row) -> Option<Error> {
+    let (None, [.., Some(session), Some(current)]) = (row.get(1)?, &row[..]) else { return None };
+    let why = format!(
+        "the session of the role {session:?} is one of {current:?} (ALTER ROLE .. SET role), which may not see or end \
+         the backends of {session:?}: log in as {current:?}, or GRANT {session:?} TO {current:?}"
+    );
+    Some(Error::new(ErrorKind::Denied, why))
 }
 
 #[cold]

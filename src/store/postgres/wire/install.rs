@@ -18,7 +18,7 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
         if !may_create {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "the schema leasehold_v1 is not in the database, and Builder::create_schema is off: have an \
+                "the schema leasehold_v2 is not in the database, and Builder::create_schema is off: have an \
                  administrator run leasehold::POSTGRES_SCHEMA",
             ));
         }
@@ -28,7 +28,7 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
         transport.handshake = None;
         transport.handshake = Some(transport.deadline());
         installed.map_err(|e| refused(&e))?;
-        log::info!("the schema leasehold_v1 was installed");
+        log::info!("the schema leasehold_v2 was installed");
     }
     let rows = Connection::simple(transport, "SELECT tables FROM leasehold.meta")?.map_err(|e| e.to_error())?;
     let version = rows.first().and_then(|row| row.first()?.as_deref()?.parse::<u32>().ok());
@@ -47,7 +47,7 @@ fn refused(error: &ServerError) -> Error {
         ErrorKind::Denied => Error::new(
             ErrorKind::Denied,
             format!(
-                "the schema leasehold_v1 is not in the database, and the role may not create it: have an administrator \
+                "the schema leasehold_v2 is not in the database, and the role may not create it: have an administrator \
                  run leasehold::POSTGRES_SCHEMA and grant the rights of the chapter guide::postgres ({})",
                 said.message()
             ),

@@ -10,6 +10,7 @@ mod connection;
 mod connector;
 mod install;
 mod listener;
+mod one_cluster;
 mod password;
 mod pool;
 mod request;

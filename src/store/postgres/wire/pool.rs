@@ -6,7 +6,7 @@
 //! server's log then serves all of them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -31,6 +31,7 @@ pub(crate) struct Pool {
     connector: Connector,
     most: usize,
     state: Mutex<State>,
+    own: Weak<Self>,
 }
 
 /// Invariant: while the queue is not empty, some thread has a connection or is making one, and will
@@ -46,9 +47,9 @@ struct State {
 }
 
 impl Pool {
-    pub(crate) fn new(connector: Connector, most: usize) -> Self {
+    pub(crate) fn new(connector: Connector, most: usize) -> Arc<Self> {
         let state = State { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
-        Self { connector, most, state: Mutex::new(state) }
+        Arc::new_cyclic(|own| Self { connector, most, state: Mutex::new(state), own: own.clone() })
     }
 
     pub(crate) fn connector(&self) -> &Connector {
@@ -84,24 +85,52 @@ impl Pool {
         self.call_among(request.clone().batched(Batching::Alone), 1)
     }
 
-    /// Makes a connection if none is free and there are fewer than `most`.
+    /// Makes a connection if there is none, and lets one more be made if none is free and there are
+    /// fewer than `most`.
     fn call_among(&self, request: Request, most: usize) -> Outcome {
-        if let Some(connection) = self.take_free().map_err(Failure::NotSent)? {
-            return self.ask(connection, &request);
-        }
-        let mut state = self.state.lock();
-        if state.closed {
-            return Err(Failure::NotSent(closed()));
-        }
-        if state.open < most {
+        let mut state = loop {
+            if let Some(connection) = self.take_free().map_err(Failure::NotSent)? {
+                return self.ask(connection, &request);
+            }
+            let state = self.state.lock();
+            if state.closed {
+                return Err(Failure::NotSent(closed()));
+            }
+            // One that was returned in the meantime found nobody in the queue, and nobody would
+            // lead it.
+            if state.free.is_empty() {
+                break state;
+            }
+        };
+        if state.open == 0 {
             state.open += 1;
             drop(state);
             return self.ask(self.make().map_err(Failure::NotSent)?, &request);
         }
+        let grows = state.open < most;
+        state.open += usize::from(grows);
         let queued = Arc::new(QueuedRequest::new(request));
         state.queue.push_back(queued.clone());
         drop(state);
+        if grows {
+            self.grow();
+        }
         self.await_answer(&queued)
+    }
+
+    /// Makes a connection for a place that was reserved in `open`, for the first of the queue. Not
+    /// on the thread of a caller, whose deadline may be near: that takes much longer than most
+    /// requests, and another connection is free sooner.
+    fn grow(&self) {
+        let own = self.own.clone();
+        let grown = std::thread::Builder::new().name("lh-connect".into()).spawn(move || {
+            if let Some(pool) = own.upgrade() {
+                drop(pool.make());
+            }
+        });
+        if grown.is_err() {
+            drop(self.make());
+        }
     }
 
     /// A free connection that works, if there is one.

@@ -122,6 +122,7 @@ impl LogIn<'_> {
             Message::AuthenticationSaslContinue(body) => {
                 let address = transport.address.clone();
                 let scram = self.scram.as_mut().ok_or_else(|| malformed(&address))?;
+                check_iterations(body.data())?;
                 scram.update(body.data()).map_err(|e| malformed(&address).caused_by(e))?;
                 let reply = scram.message().to_vec();
                 send(transport, |out| frontend::sasl_response(&reply, out))
@@ -152,13 +153,19 @@ impl LogIn<'_> {
         };
         let offers_binding = offered.contains(&SCRAM_SHA_256_PLUS);
         let (mechanism, binding) = match hash {
-            Some(hash) if offers_binding => (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(hash)),
+            Some(Some(hash)) if offers_binding => (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(hash)),
+            Some(None) if self.url.binding == Binding::Require => {
+                return Err(denied(
+                    "channel_binding=require: the server's certificate is signed in a way for which no binding is \
+                     defined (Ed25519, say); use one that is signed with RSA or ECDSA",
+                ));
+            }
             _ if self.url.binding == Binding::Require => {
                 return Err(denied("channel_binding=require needs TLS and a server that offers SCRAM-SHA-256-PLUS"));
             }
             // A server that does offer it notices that somebody has taken the offer away.
-            Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
-            None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
+            Some(Some(_)) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
+            Some(None) | None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
         };
         if !offered.contains(&mechanism) {
             let why = "the server offers no kind of log-in that is known here: SCRAM-SHA-256";
@@ -171,14 +178,33 @@ impl LogIn<'_> {
     }
 }
 
-/// What binds a log-in to the TLS connection: a hash of the server's certificate.
-fn end_point_hash(transport: &Transport) -> Option<Vec<u8>> {
+/// What binds a log-in to the TLS connection, if there is one: a hash of the server's certificate,
+/// if one is defined.
+fn end_point_hash(transport: &Transport) -> Option<Option<Vec<u8>>> {
     #[cfg(feature = "tls")]
-    return transport.stream.server_certificate().and_then(|der| crate::store::tls::end_point_hash(&der));
+    return transport.stream.server_certificate().map(|der| crate::store::tls::end_point_hash(&der));
     #[cfg(not(feature = "tls"))]
     {
         let _ = transport;
         None
+    }
+}
+
+/// How often a server may ask for the password to be hashed: each connect takes so long, whatever
+/// the I/O timeout says, and a server that is none of ours is only recognized afterwards.
+const MOST_ITERATIONS: u64 = 1_000_000;
+
+/// `message`: what a server says first in SCRAM, `r=..,s=..,i=4096`.
+fn check_iterations(message: &[u8]) -> Result<()> {
+    let iterations = message.split(|byte| *byte == b',').find_map(|part| part.strip_prefix(b"i="));
+    let iterations = iterations.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+    // What cannot be read is refused by the parser of the message.
+    match iterations {
+        Some(iterations) if iterations > MOST_ITERATIONS => Err(denied(&format!(
+            "the server asks for {iterations} rounds of SCRAM, which would take minutes, and {MOST_ITERATIONS} is the \
+             limit: it may be another server, or set the password anew with fewer (scram_iterations)"
+        ))),
+        _ => Ok(()),
     }
 }
 

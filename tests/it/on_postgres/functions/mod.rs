@@ -20,7 +20,7 @@ fn expand(sql: &str) -> String {
     let calls: Vec<String> = sql
         .split("; ")
         .map(|one| match one.strip_prefix('$') {
-            Some(call) => format!("SELECT (leasehold_v1.{call})::text"),
+            Some(call) => format!("SELECT (leasehold_v2.{call})::text"),
             None => one.to_owned(),
         })
         .collect();
@@ -85,8 +85,8 @@ fn each_function_may_run_twice_in_every_state() {
             let second = run(&mut db, &sql);
             let what = format!("{call}, {state}: {first}, then {second}");
             signs.push(sign(&first));
-            // Nobody could keep its place there, so none lost it by that: the first to ask again has
-            // a live place from then on, and goes before the others with its next try.
+            // Nobody could keep its place there, so none lost it by that: the first to ask again
+            // has a live place from then on, and goes before the others with its next try.
             if *state == "free, all are dead" && first.starts_with("(0,1,") && call.contains(", 60000, 0, 'c', null") {
                 assert_eq!(status(&second), "1", "{what}");
                 continue;
@@ -132,20 +132,20 @@ fn each_token_of_a_grant_is_fenced() {
     server.run_sql(leasehold::POSTGRES_SCHEMA);
     let mut db = server.connect();
     for acquire in ["acquire", "acquire_now"] {
-        let sql = format!("SELECT value FROM leasehold_v1.{acquire}('k', 'me', 60000, 0, 0, null, 5)");
+        let sql = format!("SELECT value FROM leasehold_v2.{acquire}('k', 'me', 60000, 0, 0, null, 5)");
         let first: i64 = db.query_one(&sql, &[]).unwrap().get(0);
         for fence in ["fence", "fence_at_commit"] {
-            let sql = format!("SELECT leasehold_v1.{fence}('k', $1)");
+            let sql = format!("SELECT leasehold_v2.{fence}('k', $1)");
             let mut holds = |token: i64| db.execute(&sql, &[&token]).is_ok();
             let fenced: Vec<bool> = (-1..=5).map(|more| holds(first + more)).collect();
             assert_eq!(fenced, [false, true, true, true, true, true, false], "{acquire}, {fence}");
         }
         // One level more is of the same grant.
-        db.execute("SELECT leasehold_v1.acquire('k', 'me', 60000, 1, 0, null)", &[]).unwrap();
-        db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).unwrap();
-        let sql = "SELECT value FROM leasehold_v1.acquire('k', 'me', 60000, 0, 0, null)";
+        db.execute("SELECT leasehold_v2.acquire('k', 'me', 60000, 1, 0, null)", &[]).unwrap();
+        db.execute("SELECT leasehold_v2.fence('k', $1)", &[&(first + 4)]).unwrap();
+        let sql = "SELECT value FROM leasehold_v2.acquire('k', 'me', 60000, 0, 0, null)";
         let next: i64 = db.query_one(sql, &[]).unwrap().get(0);
         assert!(next > first + 4, "{acquire}: no token is given twice");
-        assert!(db.execute("SELECT leasehold_v1.fence('k', $1)", &[&(first + 4)]).is_err());
+        assert!(db.execute("SELECT leasehold_v2.fence('k', $1)", &[&(first + 4)]).is_err());
     }
 }

@@ -152,9 +152,14 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
         (call("$release('k', 'me', 1, 'w')"), Same, "0111110000000100000011000000000000000000000"),
         (call("$keep('k', 'me', 30000, 'w')"), AsBefore, "0111110000000100000011000000000000000000000"),
         (call("$keep('k', 'me', 90000, '')"), AsBefore, "0111110000000100000011000000000000000000000"),
-        (call("$renew('{k}', '{me}', '{90000}')"), Same, "0111110000000100000011000111000001000000000"),
-        (call("$renew('{k}', '{me}', '{0}')"), Same, "0111110000000100000011000111000001000000000"),
-        (call("$renew('{k,k}', '{me,other}', '{30000,90000}')"), Same, "0000000111000010000000010001101100100000000"),
+        (call("$renew('{k}', '{me}', '{90000}', false)"), Same, "0111110000000100000011000111000001000000000"),
+        (call("$renew('{k}', '{me}', '{90000}', true)"), Same, "0111110000000100000011000111000001000000000"),
+        (call("$renew('{k}', '{me}', '{0}', false)"), Same, "0111110000000100000011000111000001000000000"),
+        (
+            call("$renew('{k,k}', '{me,other}', '{30000,90000}', false)"),
+            Same,
+            "0000000111000010000000010001101100100000000",
+        ),
         (
             call("$fair_acquire('k', 'me', 60000, 0, 60000, 0, 'c', null)"),
             AsBefore,
@@ -353,7 +358,7 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
         (call("$counted('k', 'l')"), Same, "1555551555111551111155151555515555555551111"),
         (
             call(
-                "SELECT coalesce(string_agg(concat_ws('/', kind, holder, level), ' ' ORDER BY holder), '-') FROM leasehold_v1.inspect('k')",
+                "SELECT coalesce(string_agg(concat_ws('/', kind, holder, level), ' ' ORDER BY holder), '-') FROM leasehold_v2.inspect('k')",
             ),
             Same,
             "-xxxxx-xxx---xx-----rr-r-rrrr-rrssssccc-ll-",

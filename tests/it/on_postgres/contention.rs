@@ -1,0 +1,203 @@
+//! Many who ask for one row: nobody is refused or starved by that, and nothing stays.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::server;
+use crate::rig::{Postgres, ms, wait_until};
+
+/// Beside each other readers find the row locked now and then, and no writer.
+#[test]
+fn readers_are_never_told_of_a_writer_that_is_not_there() {
+    let server = server!();
+    let clients: Vec<_> = (0..6).map(|_| server.client()).collect();
+    std::thread::scope(|s| {
+        for client in &clients {
+            s.spawn(move || {
+                for turn in 0..250 {
+                    let read = client.rw_lock("r").try_read().unwrap();
+                    read.unwrap_or_else(|| panic!("busy in turn {turn}")).unlock().unwrap();
+                }
+            });
+        }
+    });
+    drop(clients);
+    server.assert_clean();
+}
+
+/// Readers take and free one lock while `sweep` runs again and again, which takes so long that they
+/// commit while a statement of it runs.
+pub(super) fn read_beside_sweeps(server: &Postgres, sweep: &str) {
+    let clients: Vec<_> = (0..3).map(|_| server.client()).collect();
+    server.run_sql(
+        "DELETE FROM leasehold.lock WHERE name = 'r'; \
+         INSERT INTO leasehold.lock (name, kind) SELECT 'full ' || i, 'r' FROM generate_series(1, 20000) i; \
+         INSERT INTO leasehold.share SELECT 'full ' || i, 'x:1', 1, now() + interval '1 h' FROM generate_series(1, 20000) i",
+    );
+    let sweeps = AtomicU32::new(0);
+    std::thread::scope(|s| {
+        let sweeps = &sweeps;
+        let readers: Vec<_> = clients
+            .iter()
+            .map(|client| {
+                s.spawn(move || {
+                    while sweeps.load(Ordering::SeqCst) < 60 {
+                        client.rw_lock("r").read()?.unlock()?;
+                    }
+                    Ok::<_, leasehold::Error>(())
+                })
+            })
+            .collect();
+        let mut db = server.connect();
+        while sweeps.fetch_add(1, Ordering::SeqCst) < 60 {
+            db.batch_execute(&format!("SELECT {sweep}")).unwrap();
+        }
+        let read: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        assert!(read.iter().all(Result::is_ok), "the row of a held read lock was removed: {read:?}");
+    });
+    drop(clients);
+    server.run_sql("DELETE FROM leasehold.lock WHERE name LIKE 'full %'; DELETE FROM leasehold.share");
+    server.assert_clean();
+}
+
+/// A statement of the sweep does not see what was committed after it began.
+#[test]
+fn a_sweep_removes_no_row_that_a_reader_has_just_taken() {
+    read_beside_sweeps(&server!(), "leasehold_v2.sweep(0, 1000)");
+}
+
+/// A writer whose lease has ended is no holder any more when a reader has come in, and its
+/// transaction is refused.
+#[test]
+fn a_fence_does_not_hold_beside_a_reader_that_took_the_lock_over() {
+    let server = server!();
+    let (a, b) = (server.client(), server.client());
+    let write = a.rw_lock("r").write().unwrap();
+    let fence = write.fence_sql().unwrap();
+    server.run_sql("UPDATE leasehold.lock SET ends = now() - interval '1 ms'");
+    let read = b.rw_lock("r").try_read().unwrap().expect("the lease of the writer has ended");
+    let refused = server.connect().execute(fence.sql(), &[&fence.name(), &fence.token()]).unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), leasehold::fencing::TransactionFence::STALE);
+    read.unlock().unwrap();
+    drop((write, a, b));
+    server.assert_clean();
+}
+
+/// The renewal of a reader is under way when its lease ends, and the writer waits for that.
+#[test]
+fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
+    let server = server!();
+    drop(server.client());
+    server.run_sql("SELECT leasehold_v2.read_acquire('r', 'reader:1', 600, 0, 0, NULL)");
+    let mut renewing = server.connect();
+    let mut renewal = renewing.transaction().unwrap();
+    let renewed = "SELECT (leasehold_v2.renew('{r}', '{reader:1}', '{60000}', false))[1]::bigint";
+    assert_eq!(renewal.query_one(renewed, &[]).unwrap().get::<_, i64>(0), 1);
+    wait_until("the lease has ended, as others see it", || {
+        server.number_of("SELECT count(*) FROM leasehold.share WHERE ends < clock_timestamp()") == 1
+    });
+    std::thread::scope(|s| {
+        let writes = s.spawn(|| {
+            server
+                .number_of("SELECT status::bigint FROM leasehold_v2.write_acquire('r', 'writer:1', 60000, 0, 0, NULL)")
+        });
+        wait_until("the writer waits for the renewal", || {
+            server.number_of("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == 1
+        });
+        renewal.commit().unwrap();
+        assert_eq!(writes.join().unwrap(), 0, "a reader has it");
+    });
+    drop(renewing);
+    server.run_sql("SELECT leasehold_v2.rw_release('r', 'reader:1', 0, 0, '')");
+    server.assert_clean();
+}
+
+/// Others have the row of a lock locked at all times, each for a moment: a renewal has its turn
+/// among them.
+#[test]
+fn a_renewal_does_not_starve_on_a_row_that_is_always_locked() {
+    let server = server!();
+    let client = server.builder().lease(ms(4000)).build().unwrap();
+    let guard = client.lock("k").unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let over = &over;
+        for _ in 0..4 {
+            s.spawn(|| {
+                let mut db = server.connect();
+                while !over.load(Ordering::SeqCst) {
+                    // The next one waits already when this one ends.
+                    let mut transaction = db.transaction().unwrap();
+                    transaction.execute("SELECT FROM leasehold.lock WHERE name = 'k' FOR NO KEY UPDATE", &[]).unwrap();
+                    transaction.execute("SELECT pg_sleep(0.02)", &[]).unwrap();
+                    transaction.commit().unwrap();
+                }
+            });
+        }
+        let lost = guard.wait_lost(ms(6000));
+        over.store(true, Ordering::SeqCst);
+        assert!(!lost, "{:?}", guard.is_held());
+    });
+    guard.unlock().unwrap();
+    drop(client);
+    server.assert_clean();
+}
+
+/// Hundreds of fair waiters that ask in turns would lock the row of the lock at all times.
+#[test]
+fn a_fair_waiter_keeps_its_place_without_a_lock_of_the_row() {
+    let server = server!();
+    drop(server.client());
+    let mut db = server.connect();
+    db.batch_execute("SET lock_timeout = '5s'").unwrap();
+    let mut ask = |holder: &str, place: i64| {
+        let sql = format!(
+            "SELECT status, place FROM leasehold_v2.fair_acquire('q', '{holder}:1', 60000, 0, 60000, {place}, 'c', NULL)"
+        );
+        db.query_one(&sql, &[]).map(|row| (row.get::<_, i32>(0), row.get::<_, i64>(1)))
+    };
+    assert_eq!(ask("holder", 0).unwrap().0, 1);
+    let (first, second) = (ask("first", 0).unwrap().1, ask("second", 0).unwrap().1);
+    server.run_sql("UPDATE leasehold.waiter SET deadline = now() + interval '30 s'");
+    let mut other = server.connect();
+    let mut transaction = other.transaction().unwrap();
+    transaction.execute("SELECT FROM leasehold.lock FOR UPDATE", &[]).unwrap();
+    let kept = || server.number_of("SELECT count(*) FROM leasehold.waiter WHERE deadline > now() + interval '50 s'");
+    assert_eq!((ask("second", second).unwrap(), kept()), ((0, second), 1));
+    assert_eq!((ask("first", first).unwrap(), kept()), ((0, first), 2));
+    transaction.commit().unwrap();
+    // Behind a dead waiter somebody has to remove that one.
+    server.run_sql(&format!("UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE place = {first}"));
+    assert_eq!(ask("second", second).unwrap(), (0, second));
+    assert_eq!(server.number_of("SELECT count(*) FROM leasehold.waiter"), 1);
+    server.run_sql("SELECT leasehold_v2.fair_release('q', 'holder:1', 0, 0, '')");
+    assert_eq!(ask("second", second).unwrap().0, 1);
+    server.run_sql("SELECT leasehold_v2.fair_release('q', 'second:1', 0, 0, '')");
+    drop((db, other));
+    server.assert_clean();
+}
+
+/// What makes a change of a count repeatable goes when its answer is known.
+#[test]
+fn changes_of_counts_leave_no_rows_behind() {
+    let server = server!();
+    let client = server.client();
+    let permits = client.counting_semaphore("c");
+    permits.try_set_permits(3).unwrap();
+    for n in 0..200 {
+        permits.acquire().unwrap().unlock().unwrap();
+        permits.add_permits(if n % 2 == 0 { 1 } else { -1 }).unwrap();
+        client.latch("l").set_count(1).unwrap();
+        client.latch("l").count_down().unwrap();
+    }
+    let marks = server.number_of("SELECT count(*) FROM leasehold.once");
+    assert!(marks <= 3, "{marks} marks of answers that are known");
+    assert_eq!(permits.available_permits().unwrap(), 3);
+    // That of permits that are out stays: their return may have to be repeated.
+    let out = permits.acquire().unwrap();
+    let taken = "SELECT count(*) FROM leasehold.once WHERE status = 3";
+    assert_eq!(server.number_of(taken), 1);
+    out.unlock().unwrap();
+    assert_eq!(server.number_of(taken), 0);
+    drop((permits, client));
+    server.assert_clean();
+}

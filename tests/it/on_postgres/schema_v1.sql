@@ -1,0 +1,909 @@
+-- leasehold on PostgreSQL, schema 1. Run as a whole, in one transaction; again does no harm.
+-- Tables in `leasehold`; functions in `leasehold_v1`, so that those of a later version stand beside them.
+BEGIN;
+SET LOCAL lock_timeout = '10s';
+SET LOCAL statement_timeout = '10s';
+SELECT pg_advisory_xact_lock(7811887140951745381);   -- two that install at once
+
+CREATE SCHEMA IF NOT EXISTS leasehold;
+CREATE SCHEMA IF NOT EXISTS leasehold_v1;
+
+CREATE TABLE IF NOT EXISTS leasehold.meta (
+  one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+  tables  int NOT NULL,                 -- version of the tables
+  floor   bigint NOT NULL DEFAULT 0     -- no token of a swept name was higher
+);
+INSERT INTO leasehold.meta (tables) VALUES (1) ON CONFLICT DO NOTHING;
+
+-- One row a name: everything about the name happens under the lock of its row.
+-- No index but the key: every update is a HOT update.
+CREATE TABLE IF NOT EXISTS leasehold.lock (
+  name    text COLLATE "C" PRIMARY KEY,
+  kind    "char" NOT NULL,              -- x exclusive (plain, fair, multi), r read-write, s semaphore, c count, l latch
+  holder  text COLLATE "C",             -- of the exclusive hold, of the writer
+  level   int NOT NULL DEFAULT 0,
+  ends    timestamptz NOT NULL DEFAULT '-infinity',   -- of the exclusive hold, by this server's clock
+  token   bigint NOT NULL DEFAULT 0,    -- given last
+  tokens  int NOT NULL DEFAULT 1,       -- how many the last grant has: token and those before it
+  number  bigint,                       -- permits in all; the count of a latch or counting semaphore
+  wants   text[],                       -- the clients that wait: a release is told to all. Null for none
+  wanted  timestamptz NOT NULL DEFAULT '-infinity',   -- when the first of them said so
+  barred  timestamptz NOT NULL DEFAULT '-infinity',   -- until then no new readers: a writer waits
+  bars    text COLLATE "C"              -- that writer
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_cost_delay = 0);
+
+-- Readers, and permits.
+CREATE TABLE IF NOT EXISTS leasehold.share (
+  name    text COLLATE "C" NOT NULL,
+  holder  text COLLATE "C" NOT NULL,
+  level   int NOT NULL,                 -- read levels, or how many permits
+  ends    timestamptz NOT NULL,
+  PRIMARY KEY (name, holder)
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+        autovacuum_vacuum_cost_delay = 0);
+
+-- Who waits for a fair lock.
+CREATE TABLE IF NOT EXISTS leasehold.waiter (
+  name     text COLLATE "C" NOT NULL,
+  place    bigint NOT NULL,
+  holder   text COLLATE "C" NOT NULL,
+  wake     text NOT NULL,               -- the channel of its client
+  deadline timestamptz NOT NULL,        -- after that it counts as dead
+  PRIMARY KEY (name, place)
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
+CREATE SEQUENCE IF NOT EXISTS leasehold.place;
+
+-- What a change of a count was answered, in case it is repeated; 2: it was undone, or must not run; 3: permits were taken.
+CREATE TABLE IF NOT EXISTS leasehold.once (
+  id      text COLLATE "C" PRIMARY KEY,
+  status  int NOT NULL,
+  value   bigint NOT NULL,
+  ends    timestamptz NOT NULL
+);
+
+-- Checked at the end of a transaction: see fence_at_commit.
+CREATE TABLE IF NOT EXISTS leasehold.fenced (
+  id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name    text NOT NULL,
+  token   bigint NOT NULL
+);
+
+-- Who a client is, for people. Nothing depends on it.
+CREATE TABLE IF NOT EXISTS leasehold.client (
+  id      text COLLATE "C" PRIMARY KEY,
+  owner   text NOT NULL,
+  ends    timestamptz NOT NULL          -- by this server's clock
+);
+
+CREATE OR REPLACE FUNCTION leasehold_v1.ms(p interval) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  AS 'SELECT greatest(ceil(extract(epoch FROM p) * 1000), 1)::bigint';
+
+-- The row of a name, made if there is none, locked against everybody. Null when a transaction is fenced by it: nobody waits
+-- for that, because a fence may stand for seconds and each who waits takes a connection from others; 20 ms is the answer.
+-- Its token starts above all that were swept: read after the row is ours, because a sweep that removed it has raised the
+-- floor in the same transaction.
+CREATE OR REPLACE FUNCTION leasehold_v1.row_of(p_name text, p_kind "char") RETURNS leasehold.lock LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock;
+BEGIN
+  LOOP
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN RETURN r; END IF;
+    -- Behind those who have it for one request, which are told from a fence that way: a fence does not stop this.
+    PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+    IF FOUND THEN
+      SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+      IF FOUND THEN RETURN r; END IF;
+      RETURN NULL;
+    END IF;
+    INSERT INTO leasehold.lock (name, kind) VALUES (p_name, p_kind) ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+      UPDATE leasehold.lock SET token = (SELECT floor FROM leasehold.meta) WHERE name = p_name RETURNING * INTO r;
+      RETURN r;
+    END IF;
+  END LOOP;
+END $$;
+
+-- Whether the row stands for something of another kind. A row that is at rest can become anything.
+CREATE OR REPLACE FUNCTION leasehold_v1.is_other(r leasehold.lock, p_kind "char") RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN r.kind <> p_kind AND ((r.holder IS NOT NULL AND r.ends > clock_timestamp()) OR r.number IS NOT NULL
+    OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = r.name AND s.ends > clock_timestamp()));
+END $$;
+
+-- The client of a holder.
+CREATE OR REPLACE FUNCTION leasehold_v1.client(p_holder text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  AS $$ SELECT split_part(p_holder, ':', 1) $$;
+
+-- Whether the next release is told to this waiter as it is: then waiting writes nothing. Its client is in the set, or the
+-- set is full, which is as good: the channel is that of the name, so a message reaches also those who are not in the set,
+-- and the set shrinks by nothing but a message.
+CREATE OR REPLACE FUNCTION leasehold_v1.is_told(p_wants text[], p_holder text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  AS $$ SELECT coalesce(leasehold_v1.client(p_holder) = ANY (p_wants) OR cardinality(p_wants) >= 16, false) $$;
+
+-- Says in a row, which the caller has locked and looked at, that a client waits.
+CREATE OR REPLACE FUNCTION leasehold_v1.wait_for(r leasehold.lock, p_holder text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT leasehold_v1.is_told(r.wants, p_holder) THEN
+    UPDATE leasehold.lock SET wants = array_append(r.wants, leasehold_v1.client(p_holder)),
+        wanted = CASE WHEN r.wants IS NULL THEN clock_timestamp() ELSE wanted END
+      WHERE name = r.name;
+  END IF;
+END $$;
+
+-- Tells those who wait for a row, which the caller has locked. Now and then the set begins anew: whoever still waits hears
+-- this message and says so again, and one that has died or given up is forgotten. Answers how many other clients wait.
+CREATE OR REPLACE FUNCTION leasehold_v1.tell(p_name text, p_wants text[], p_wanted timestamptz, p_holder text, p_wake text)
+    RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_wants IS NULL THEN RETURN 0; END IF;
+  IF p_wake <> '' THEN
+    PERFORM pg_notify(p_wake, '');
+    IF p_wanted < clock_timestamp() - interval '1 s' THEN
+      UPDATE leasehold.lock SET wants = NULL WHERE name = p_name;
+    END IF;
+  END IF;
+  RETURN cardinality(array_remove(p_wants, leasehold_v1.client(p_holder)));
+END $$;
+
+-- reenter: one level more for a holder that has the lock (plain, fair, of a writer). It takes nothing from anybody, so it
+-- passes a fence. p_held: the levels it has. Answers 1 token | 2 it has lost it. Repeat-safe: levels are set.
+CREATE OR REPLACE FUNCTION leasehold_v1.reenter(p_name text, p_holder text, p_lease bigint, p_held int,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE leasehold.lock SET level = p_held + 1, ends = greatest(ends, clock_timestamp() + p_lease * interval '1 ms')
+    WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
+  IF NOT FOUND THEN status := 2; value := 0; END IF;
+END $$;
+
+-- acquire: take a lock for a holder, or say how long it stays taken.
+-- p_held: the levels it has, 0 for an outermost acquire. p_wait: over 0 for one who waits, and shall be told of a release.
+-- p_late: server time after which an outermost acquire must not run any more, null for none. p_tokens: how many fencing
+-- tokens in a row it draws; the first is answered.
+-- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 3 too late | 5 another kind stands there.
+-- Repeat-safe: levels are set, not added to, and the holder is fresh for every outermost call.
+CREATE OR REPLACE FUNCTION leasehold_v1.acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
+    p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz;
+BEGIN
+  IF p_held > 0 THEN
+    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
+    RETURN;
+  END IF;
+  -- Mostly it is free: found and locked by one statement, which locks nothing that is taken.
+  PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
+    AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+  IF FOUND AND (p_late IS NULL OR clock_timestamp() <= p_late) THEN
+    now := clock_timestamp();
+    UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint) + p_tokens - 1, tokens = p_tokens
+      WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
+    RETURN;
+  END IF;
+  -- Without a lock first: "busy" writes nothing, and waits for nobody.
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  now := clock_timestamp();
+  IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x'
+     AND (p_wait = 0 OR leasehold_v1.is_told(r.wants, p_holder)) THEN
+    status := 0; value := leasehold_v1.ms(r.ends - now);
+    RETURN;
+  END IF;
+  IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x' THEN
+    -- To say that somebody waits: a fence of the holder does not stop this.
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+    now := clock_timestamp();
+    IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x' THEN
+      PERFORM leasehold_v1.wait_for(r, p_holder);
+      status := 0; value := leasehold_v1.ms(r.ends - now);
+      RETURN;
+    END IF;
+  END IF;
+  -- What row_of does first.
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN r := leasehold_v1.row_of(p_name, 'x'); END IF;
+  IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
+  now := clock_timestamp();
+  IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
+    status := 5; value := 0;
+  ELSIF r.holder <> p_holder AND r.ends > now THEN
+    IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
+    status := 0; value := leasehold_v1.ms(r.ends - now);
+  ELSIF now > p_late THEN
+    status := 3; value := 0;
+  ELSE
+    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint) + p_tokens - 1, tokens = p_tokens
+      WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
+  END IF;
+END $$;
+
+-- acquire_now: acquire for a batch, several requests in one transaction: it waits for no row, or one name would hold up
+-- all the others. Answers also 6: its row is locked just now, ask alone.
+CREATE OR REPLACE FUNCTION leasehold_v1.acquire_now(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
+    p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz;
+BEGIN
+  -- As acquire does.
+  IF p_held = 0 AND p_late IS NULL THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
+      AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+      now := clock_timestamp();
+      UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+          token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint) + p_tokens - 1, tokens = p_tokens
+        WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
+      RETURN;
+    END IF;
+  END IF;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  IF FOUND AND p_held = 0 AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
+  ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v1.is_told(r.wants, p_holder))) THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
+  END IF;
+  SELECT a.status, a.value INTO status, value
+    FROM leasehold_v1.acquire(p_name, p_holder, p_lease, p_held, p_wait, p_late, p_tokens) a;
+END $$;
+
+-- release: leave a hold with p_left levels, with 0 free it and tell who waits.
+-- Answers 0 not held | 1 levels stay | 2 freed, value: how many other clients wait. They are told unless p_wake is empty.
+-- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock for the rest of its lease, no longer.
+CREATE OR REPLACE FUNCTION leasehold_v1.release(p_name text, p_holder text, p_left int, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE waiting text[]; since timestamptz; was text := set_config('synchronous_commit', 'off', true);
+BEGIN
+  status := 0; value := 0;
+  IF p_left > 0 THEN
+    UPDATE leasehold.lock SET level = p_left WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp();
+    IF FOUND THEN status := 1; END IF;
+    RETURN;
+  END IF;
+  UPDATE leasehold.lock k SET holder = NULL, level = 0 WHERE name = p_name AND holder = p_holder
+    RETURNING 2, k.wants, k.wanted INTO status, waiting, since;
+  IF NOT FOUND THEN
+    status := 0;
+  ELSIF waiting IS NOT NULL THEN
+    value := leasehold_v1.tell(p_name, waiting, since, p_holder, p_wake);
+  END IF;
+END $$;
+
+-- keep: leave a hold of one level (plain, fair, of a writer) so that the lock stays taken for p_ms more, whatever is left of
+-- its lease, and ends then. Under another holder, as after a release, because a renewal that comes late would put the end
+-- off. Who waits is told: what they know of the end is out of date.
+-- Answers 0 not held | 1 kept, value: how many other clients wait. They are told unless p_wake is empty.
+-- Repeat-safe: a repeat only ever lets it end sooner. Synchronous: it may be longer than the lease that is known.
+CREATE OR REPLACE FUNCTION leasehold_v1.keep(p_name text, p_holder text, p_ms bigint, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE waiting text[]; since timestamptz; head leasehold.waiter;
+BEGIN
+  value := 0;
+  UPDATE leasehold.lock k SET holder = p_holder || ':kept', level = 1,
+      ends = CASE k.holder WHEN p_holder THEN clock_timestamp() + p_ms * interval '1 ms'
+                           ELSE least(k.ends, clock_timestamp() + p_ms * interval '1 ms') END
+    WHERE name = p_name AND holder IN (p_holder, p_holder || ':kept') AND ends > clock_timestamp()
+    RETURNING 1, k.wants, k.wanted INTO status, waiting, since;
+  IF NOT FOUND THEN status := 0; RETURN; END IF;
+  value := leasehold_v1.tell(p_name, waiting, since, p_holder, p_wake);
+  SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline > clock_timestamp()
+    ORDER BY w.place LIMIT 1;
+  IF FOUND AND p_wake <> '' THEN PERFORM pg_notify(head.wake, head.holder); END IF;
+END $$;
+
+-- renew: lengthen many leases, each only where its holder stands. A lease of 0 only looks.
+-- Answers one number each: 1 held | 0 gone | 2 its row is locked just now: ask again.
+-- Rows in the order of names, and none is waited for: no deadlock, and one row holds up no other.
+CREATE OR REPLACE FUNCTION leasehold_v1.renew(p_names text[], p_holders text[], p_leases bigint[]) RETURNS int[]
+    LANGUAGE plpgsql AS $$
+DECLARE answer int[];
+BEGIN
+  WITH ask AS MATERIALIZED (
+    SELECT * FROM unnest(p_names, p_holders, p_leases) WITH ORDINALITY AS a(n, h, l, i)
+  ), mine AS MATERIALIZED (
+    SELECT k.name, k.holder, a.l FROM ask a JOIN leasehold.lock k ON k.name = a.n AND k.holder = a.h
+      WHERE k.ends > clock_timestamp() ORDER BY k.name FOR NO KEY UPDATE OF k SKIP LOCKED
+  ), raised AS (
+    UPDATE leasehold.lock k SET ends = clock_timestamp() + m.l * interval '1 ms' FROM mine m
+      WHERE k.name = m.name AND m.l > 0 AND k.ends < clock_timestamp() + m.l * interval '1 ms'
+  ), shared AS MATERIALIZED (
+    SELECT s.name, s.holder, a.l FROM ask a JOIN leasehold.share s ON s.name = a.n AND s.holder = a.h
+      WHERE s.ends > clock_timestamp() ORDER BY s.name, s.holder FOR NO KEY UPDATE OF s SKIP LOCKED
+  ), lifted AS (
+    UPDATE leasehold.share s SET ends = clock_timestamp() + m.l * interval '1 ms' FROM shared m
+      WHERE s.name = m.name AND s.holder = m.holder AND m.l > 0 AND s.ends < clock_timestamp() + m.l * interval '1 ms'
+  )
+  SELECT array_agg(CASE WHEN m.name IS NOT NULL OR s.name IS NOT NULL THEN 1
+      WHEN EXISTS (SELECT FROM leasehold.lock k WHERE k.name = a.n AND k.holder = a.h AND k.ends > clock_timestamp())
+        OR EXISTS (SELECT FROM leasehold.share k WHERE k.name = a.n AND k.holder = a.h AND k.ends > clock_timestamp())
+      THEN 2 ELSE 0 END ORDER BY a.i)
+    INTO answer
+    FROM ask a LEFT JOIN mine m ON m.name = a.n AND m.holder = a.h
+               LEFT JOIN shared s ON s.name = a.n AND s.holder = a.h;
+  RETURN answer;
+END $$;
+
+-- fair_acquire: as acquire, in the order of the queue.
+-- p_keeps: how long in ms its place is kept without another try, 0 for one who does not wait. p_place: the place it was
+-- given, 0 for none yet or unknown: one that lost it (it slept too long) gets the same place back.
+-- p_wake: the channel of its client. Answers as acquire, and: place, when it waits; next, who waits behind the one granted.
+-- Repeat-safe: as acquire, and a waiter has one place, found by its holder when it does not know it.
+CREATE OR REPLACE FUNCTION leasehold_v1.fair_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_keeps int,
+    p_place bigint, p_wake text, p_late timestamptz, OUT status int, OUT value bigint, OUT place bigint, OUT next text)
+    LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; head leasehold.waiter; own leasehold.waiter; free boolean;
+  fenced boolean := false; hint bigint;
+BEGIN
+  IF p_held > 0 THEN
+    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
+    RETURN;
+  END IF;
+  -- A fence of the holder does not stop the queue; only who is granted the lock needs the whole row.
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    r := leasehold_v1.row_of(p_name, 'x');
+    IF r.name IS NULL THEN RAISE EXCEPTION 'the row of % came and is fenced', p_name USING ERRCODE = '55P03'; END IF;
+  END IF;
+  now := clock_timestamp(); value := 0; place := 0;
+  IF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN status := 5; RETURN; END IF;
+  IF now > p_late THEN status := 3; RETURN; END IF;
+  -- One whose answer was lost does not know its place.
+  SELECT * INTO own FROM leasehold.waiter w WHERE w.name = p_name
+    AND CASE WHEN p_place > 0 THEN w.place = p_place ELSE w.holder = p_holder END;
+  p_place := coalesce(own.place, p_place);
+  -- Those whose time is over are dead. Where it is over for the one who asks too, the server stood still and nobody could
+  -- keep a place: all have one try more.
+  IF own.deadline IS NULL OR own.deadline > now THEN
+    DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline <= now
+      AND (p_place = 0 OR w.place < p_place);
+  END IF;
+  SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+  free := r.holder IS NULL OR r.ends <= now OR r.holder = p_holder;
+  IF free AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
+               OR (p_place > 0 AND p_place < head.place)) THEN
+    PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
+    fenced := NOT FOUND;
+  END IF;
+  IF free AND NOT fenced AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
+               OR (p_place > 0 AND p_place < head.place)) THEN
+    DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
+    SELECT w.holder INTO next FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+        token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint), tokens = 1
+      WHERE name = p_name RETURNING 1, token INTO status, value;
+    RETURN;
+  END IF;
+  status := 0;
+  hint := CASE WHEN fenced THEN 20 ELSE leasehold_v1.ms(CASE WHEN free THEN head.deadline ELSE r.ends END - now) END;
+  IF p_keeps = 0 THEN value := hint; RETURN; END IF;
+  IF own.place IS NOT NULL THEN
+    UPDATE leasehold.waiter w SET deadline = now + p_keeps * interval '1 ms' WHERE w.name = p_name AND w.place = p_place;
+    place := p_place;
+  ELSE
+    place := CASE WHEN p_place > 0 THEN p_place ELSE nextval('leasehold.place') END;
+    INSERT INTO leasehold.waiter VALUES (p_name, place, p_holder, p_wake, now + p_keeps * interval '1 ms');
+  END IF;
+  value := least(hint, p_keeps / 3);
+END $$;
+
+-- fair_release: as release, waking the head of the queue; or leave the queue. p_place: its place there, 0 when unknown.
+-- Answers 0 not held (it waits no more) | 1 levels stay | 2 freed; and next: the waiter who was told, then value is 1.
+-- Repeat-safe: a holder that is gone is not found again, and one message too many is a needless try.
+CREATE OR REPLACE FUNCTION leasehold_v1.fair_release(p_name text, p_holder text, p_left int, p_place bigint,
+    p_wake text, OUT status int, OUT value bigint, OUT next text) LANGUAGE plpgsql AS $$
+DECLARE now timestamptz; head leasehold.waiter; was boolean; r leasehold.lock;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  status := 0; value := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN; END IF;
+  now := clock_timestamp();
+  IF p_left > 0 THEN
+    UPDATE leasehold.lock SET level = p_left WHERE name = p_name AND holder = p_holder AND ends > now;
+    IF FOUND THEN status := 1; END IF;
+    RETURN;
+  END IF;
+  IF r.holder = p_holder THEN
+    UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
+    status := 2;
+    PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);   -- plain waiters of the same name
+  ELSE
+    DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.holder = p_holder
+      AND (p_place = 0 OR w.place = p_place);
+    -- One who leaves the queue may have been woken already: it passes that on.
+    IF NOT FOUND OR (r.holder IS NOT NULL AND r.ends > now) THEN RETURN; END IF;
+  END IF;
+  SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline > now ORDER BY w.place LIMIT 1;
+  IF NOT FOUND THEN
+    SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+  END IF;
+  IF FOUND THEN
+    next := head.holder; value := 1;
+    PERFORM pg_notify(head.wake, head.holder);
+  END IF;
+END $$;
+
+-- multi_acquire: several plain locks, all or none. Names sorted by bytes, each once: rows are locked in that order.
+-- p_held: the levels it has of each. p_again: an earlier run of this request may have taken something.
+-- Answers 1 and one token each, 0 for a part held already | 0 ms, at: that name is taken | 2 at: that one was lost | 3 too
+-- late | 5 at: another kind stands there. Repeat-safe: levels are set, holders are fresh, and p_again gives back first.
+CREATE OR REPLACE FUNCTION leasehold_v1.multi_acquire(p_names text[], p_holders text[], p_held int[], p_lease bigint,
+    p_wait int, p_again boolean, p_late timestamptz, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
+    LANGUAGE plpgsql AS $$
+DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; fresh boolean := false; t bigint;
+BEGIN
+  status := 1; value := 0; at := 0;
+  -- Without a lock first, as acquire.
+  IF p_wait = 0 AND NOT p_again THEN
+    SELECT 0, leasehold_v1.ms(k.ends - clock_timestamp()), a.i INTO status, value, at
+      FROM unnest(p_names, p_holders, p_held) WITH ORDINALITY AS a(n, h, c, i) JOIN leasehold.lock k ON k.name = a.n
+      WHERE a.c = 0 AND k.kind = 'x' AND k.holder <> a.h AND k.ends > clock_timestamp() ORDER BY a.i LIMIT 1;
+    IF FOUND THEN RETURN; END IF;
+    status := 1; value := 0; at := 0;
+  END IF;
+  FOR i IN 1 .. cardinality(p_names) LOOP
+    IF p_held[i] > 0 THEN
+      SELECT * INTO r FROM leasehold.lock WHERE name = p_names[i] FOR NO KEY UPDATE;
+    ELSE
+      r := leasehold_v1.row_of(p_names[i], 'x');
+    END IF;
+    now := clock_timestamp(); at := i;
+    IF p_held[i] = 0 AND r.name IS NULL THEN
+      status := 0; value := 20; EXIT;
+    ELSIF r.kind <> 'x' AND leasehold_v1.is_other(r, 'x') THEN
+      status := 5; EXIT;
+    ELSIF p_held[i] > 0 AND (r.holder IS DISTINCT FROM p_holders[i] OR r.ends <= now) THEN
+      status := 2; EXIT;
+    ELSIF p_held[i] = 0 AND r.holder <> p_holders[i] AND r.ends > now THEN
+      IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holders[i]); END IF;
+      status := 0; value := leasehold_v1.ms(r.ends - now); EXIT;
+    END IF;
+    fresh := fresh OR p_held[i] = 0;
+    rows[i] := r;
+  END LOOP;
+  now := clock_timestamp();
+  IF status = 1 AND fresh AND now > p_late THEN status := 3; END IF;
+  IF status <> 1 THEN
+    -- What an earlier run of the same request took must not stay: somebody may have forced one of its locks open.
+    IF p_again THEN
+      UPDATE leasehold.lock k SET holder = NULL, level = 0 FROM unnest(p_names, p_holders, p_held) AS a(n, h, c)
+        WHERE k.name = a.n AND k.kind = 'x' AND k.holder = a.h AND a.c = 0;
+    END IF;
+    RETURN;
+  END IF;
+  at := 0;
+  FOR i IN 1 .. cardinality(p_names) LOOP
+    r := rows[i];
+    t := CASE WHEN p_held[i] = 0 THEN greatest(r.token + 1, (extract(epoch FROM now) * 1000000)::bigint) ELSE r.token END;
+    UPDATE leasehold.lock SET kind = 'x', holder = p_holders[i], level = p_held[i] + 1, token = t,
+        tokens = CASE WHEN p_held[i] = 0 THEN 1 ELSE r.tokens END,
+        ends = CASE WHEN p_held[i] = 0 THEN now + p_lease * interval '1 ms'
+                    ELSE greatest(r.ends, now + p_lease * interval '1 ms') END
+      WHERE name = p_names[i];
+    tokens[i] := CASE WHEN p_held[i] = 0 THEN t ELSE 0 END;
+  END LOOP;
+END $$;
+
+-- multi_release: leaves several holds at once, in the order of their names; a wake each, empty tells nobody. Answers one
+-- status each, as release. Repeat-safe as that is. Messages go out when all are free.
+CREATE OR REPLACE FUNCTION leasehold_v1.multi_release(p_names text[], p_holders text[], p_left int[], p_wakes text[])
+    RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE answer int[]; one record;
+BEGIN
+  FOR i IN 1 .. cardinality(p_names) LOOP
+    SELECT * INTO one FROM leasehold_v1.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
+    answer[i] := one.status;
+  END LOOP;
+  RETURN answer;
+END $$;
+
+-- multi_keep: as multi_release, where some of the locks stay taken: for p_ms each, as keep; 0 for one that does not, whose
+-- levels go down to p_left. Answers one status each. Repeat-safe as those are.
+CREATE OR REPLACE FUNCTION leasehold_v1.multi_keep(p_names text[], p_holders text[], p_left int[], p_ms bigint[],
+    p_wakes text[]) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE answer int[]; one record;
+BEGIN
+  FOR i IN 1 .. cardinality(p_names) LOOP
+    IF p_ms[i] > 0 THEN
+      SELECT * INTO one FROM leasehold_v1.keep(p_names[i], p_holders[i], p_ms[i], p_wakes[i]);
+    ELSE
+      SELECT * INTO one FROM leasehold_v1.release(p_names[i], p_holders[i], p_left[i], p_wakes[i]);
+    END IF;
+    answer[i] := one.status;
+  END LOOP;
+  RETURN answer;
+END $$;
+
+-- read_acquire: a read hold. Levels of a reader stand in share, those of the writer in lock. Readers lock the row only
+-- against writers: any number of them get in side by side.
+-- p_held: the read levels it has. Answers 1 | 0 ms, a writer holds or waits | 2 it had it and has lost it | 3 | 5 as acquire.
+-- Repeat-safe: levels are set, and the holder is fresh.
+CREATE OR REPLACE FUNCTION leasehold_v1.read_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
+    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; own leasehold.share; writing boolean; all_of_it boolean;
+BEGIN
+  value := 0;
+  -- The whole row where it is at rest as something else, where the reader is to be told, and for the first reader, whom a
+  -- fence of the last writer stops. Looked at without a lock first: two who have a share of it could not both take it all.
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  all_of_it := NOT FOUND OR r.kind <> 'r' OR r.ends > clock_timestamp() OR r.barred > clock_timestamp()
+    OR NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp());
+  IF NOT all_of_it THEN
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR KEY SHARE;
+    all_of_it := NOT FOUND OR r.kind <> 'r' OR (p_wait > 0 AND (r.ends > clock_timestamp() OR r.barred > clock_timestamp()))
+      OR NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp());
+  END IF;
+  IF all_of_it AND p_held = 0 THEN
+    r := leasehold_v1.row_of(p_name, 'r');
+    IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
+  END IF;
+  now := clock_timestamp();
+  IF r.kind IS DISTINCT FROM 'r' THEN
+    IF p_held > 0 THEN status := 2; RETURN; END IF;
+    IF leasehold_v1.is_other(r, 'r') THEN status := 5; RETURN; END IF;
+    UPDATE leasehold.lock SET kind = 'r', holder = NULL, level = 0 WHERE name = p_name;
+    r.holder := NULL;
+  END IF;
+  SELECT * INTO own FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder AND s.ends > now;
+  writing := r.holder IS NOT NULL AND r.ends > now;
+  IF own.name IS NULL THEN
+    IF p_held > 0 THEN
+      -- A downgrade in doubt: it may still stand there as the writer, which excludes more than it needs.
+      status := CASE WHEN writing AND r.holder = p_holder THEN 1 ELSE 2 END;
+      RETURN;
+    END IF;
+    IF writing OR r.barred > now THEN
+      IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
+      status := 0; value := leasehold_v1.ms(CASE WHEN writing THEN r.ends ELSE r.barred END - now);
+      RETURN;
+    END IF;
+    IF now > p_late THEN status := 3; RETURN; END IF;
+  END IF;
+  INSERT INTO leasehold.share AS s VALUES (p_name, p_holder, p_held + 1, now + p_lease * interval '1 ms')
+    ON CONFLICT (name, holder) DO UPDATE SET level = p_held + 1, ends = greatest(s.ends, EXCLUDED.ends);
+  status := 1;
+END $$;
+
+-- write_acquire: the write hold. p_wait: how long in ms no new reader gets in for it without another try, 0 for one who
+-- does not wait. Answers as acquire; 0 also while others read. Repeat-safe as acquire.
+CREATE OR REPLACE FUNCTION leasehold_v1.write_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
+    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; last timestamptz;
+BEGIN
+  IF p_held > 0 THEN
+    SELECT e.status, e.value INTO status, value FROM leasehold_v1.reenter(p_name, p_holder, p_lease, p_held) e;
+    RETURN;
+  END IF;
+  r := leasehold_v1.row_of(p_name, 'r');
+  now := clock_timestamp(); value := 0;
+  IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
+  IF r.kind <> 'r' AND leasehold_v1.is_other(r, 'r') THEN status := 5; RETURN; END IF;
+  IF now > p_late THEN status := 3; RETURN; END IF;
+  IF r.holder <> p_holder AND r.ends > now THEN
+    last := r.ends;
+  ELSE
+    SELECT max(s.ends) INTO last FROM leasehold.share s WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
+    IF last IS NOT NULL AND p_wait > 0 THEN
+      -- Only while readers hold: else writers would starve readers.
+      UPDATE leasehold.lock SET kind = 'r', barred = now + p_wait * interval '1 ms', bars = p_holder WHERE name = p_name;
+    END IF;
+  END IF;
+  IF last IS NOT NULL THEN
+    IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
+    status := 0; value := leasehold_v1.ms(least(last, CASE WHEN p_wait > 0 THEN now + p_wait * interval '0.33 ms' END) - now);
+    RETURN;
+  END IF;
+  DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
+  UPDATE leasehold.lock SET kind = 'r', holder = p_holder, level = 1, ends = now + p_lease * interval '1 ms',
+      barred = '-infinity', bars = NULL, token = greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint), tokens = 1
+    WHERE name = p_name RETURNING 1, token INTO status, value;
+END $$;
+
+-- rw_release: leaves a holder p_writes and p_reads levels; also a downgrade, and a writer who only waited.
+-- Answers 0 not held | 1 levels or other readers stay | 2 freed or downgraded, value: how many other clients wait.
+-- Repeat-safe: it says what stays, not what goes.
+CREATE OR REPLACE FUNCTION leasehold_v1.rw_release(p_name text, p_holder text, p_writes int, p_reads int, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; writing boolean; own leasehold.share;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  status := 0; value := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN; END IF;
+  now := clock_timestamp();
+  writing := r.holder IS NOT DISTINCT FROM p_holder;
+  SELECT * INTO own FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder;
+  IF NOT writing AND (own.name IS NULL OR p_writes > 0) THEN
+    IF r.bars = p_holder THEN
+      UPDATE leasehold.lock SET barred = '-infinity', bars = NULL WHERE name = p_name;
+      PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
+    END IF;
+    RETURN;
+  END IF;
+  IF p_writes > 0 THEN
+    UPDATE leasehold.lock SET level = p_writes WHERE name = p_name;
+    status := 1; RETURN;
+  END IF;
+  IF p_reads > 0 THEN
+    INSERT INTO leasehold.share AS s VALUES (p_name, p_holder, p_reads, r.ends)
+      ON CONFLICT (name, holder) DO UPDATE SET level = p_reads,
+        ends = CASE WHEN writing THEN greatest(s.ends, EXCLUDED.ends) ELSE s.ends END;
+    status := 1;
+    IF NOT writing THEN RETURN; END IF;
+  ELSE
+    DELETE FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder;
+  END IF;
+  IF writing THEN
+    UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
+  END IF;
+  IF p_reads = 0 AND EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
+    status := 1; RETURN;
+  END IF;
+  status := 2;
+  value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
+END $$;
+
+-- permit_acquire: permits with leases. A semaphore is a row of kind s with their number; those held stand in share.
+-- p_holder: the id of these permits, fresh for each call. Answers 1 | 0 ms, too few are free | 3 too late | 4 total, there
+-- are fewer in all | 5 another kind. Repeat-safe: under an id that stands, the lease is set anew and nothing more taken.
+CREATE OR REPLACE FUNCTION leasehold_v1.permit_acquire(p_name text, p_holder text, p_permits int, p_lease bigint, p_wait int,
+    p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz;
+BEGIN
+  value := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  IF NOT FOUND OR (r.kind <> 's' AND NOT leasehold_v1.is_other(r, 's')) THEN status := 4; RETURN; END IF;
+  IF r.kind <> 's' THEN status := 5; RETURN; END IF;
+  IF r.number IS NULL THEN status := 4; RETURN; END IF;
+  now := clock_timestamp();
+  UPDATE leasehold.share SET ends = greatest(ends, now + p_lease * interval '1 ms')
+    WHERE name = p_name AND holder = p_holder AND ends > now;
+  IF FOUND THEN status := 1; RETURN; END IF;
+  IF now > p_late THEN status := 3; RETURN; END IF;
+  IF r.number < p_permits THEN status := 4; value := r.number; RETURN; END IF;
+  DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
+  SELECT coalesce(sum(s.level), 0), min(s.ends) INTO held, first FROM leasehold.share s WHERE s.name = p_name;
+  IF held + p_permits > r.number THEN
+    IF p_wait > 0 THEN PERFORM leasehold_v1.wait_for(r, p_holder); END IF;
+    status := 0; value := leasehold_v1.ms(first - now); RETURN;
+  END IF;
+  INSERT INTO leasehold.share VALUES (p_name, p_holder, p_permits, now + p_lease * interval '1 ms');
+  status := 1;
+END $$;
+
+-- permit_release: gives back what was taken under an id. Answers 0 it was not there, or its lease had ended | 2 given back,
+-- value: how many other clients wait. Repeat-safe: the id is gone after the first.
+CREATE OR REPLACE FUNCTION leasehold_v1.permit_release(p_name text, p_holder text, p_wake text,
+    OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE was timestamptz; r leasehold.lock;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  status := 0; value := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  DELETE FROM leasehold.share WHERE name = p_name AND holder = p_holder RETURNING ends INTO was;
+  IF NOT FOUND THEN RETURN; END IF;
+  value := leasehold_v1.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
+  IF was > clock_timestamp() THEN status := 2; END IF;
+END $$;
+
+-- count: changes counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if there is none),
+-- add, take (as a hold: answers 0 when too few are left), back (of such a hold, if it was taken), return (of one that is
+-- known to be taken, also when its mark is gone), down (to 0: the row is at rest), drop.
+-- Answers 1 value | 0 | 2 void | 3 too late | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id is kept.
+-- A latch that opens takes a new token, which tells one who looks later that it was open in between.
+CREATE OR REPLACE FUNCTION leasehold_v1.count(p_name text, p_kind "char", p_what text, p_number bigint, p_id text,
+    p_keep int, p_wait int, p_wake text, p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; m leasehold.once; now timestamptz; n bigint; held bigint := 0;
+  told boolean := false; mark boolean := true; opens boolean := false;
+BEGIN
+  r := leasehold_v1.row_of(p_name, p_kind);
+  IF r.name IS NULL THEN RAISE EXCEPTION '% was a lock, and a transaction is fenced by it', p_name USING ERRCODE = '55P03'; END IF;
+  now := clock_timestamp();
+  SELECT * INTO m FROM leasehold.once WHERE id = p_id AND ends > now;
+  IF FOUND AND p_what NOT IN ('back', 'return') THEN
+    status := CASE m.status WHEN 3 THEN 1 ELSE m.status END; value := m.value;
+    RETURN;
+  END IF;
+  value := coalesce(r.number, 0);
+  IF now > p_late THEN status := 3; RETURN; END IF;
+  IF r.kind <> p_kind AND leasehold_v1.is_other(r, p_kind) AND (p_what <> 'back' OR m.status = 3) THEN
+    status := 5; RETURN;
+  END IF;
+  n := r.number;
+  CASE p_what
+  WHEN 'begin' THEN
+    IF n IS NOT NULL THEN status := 0; RETURN; END IF;
+    n := p_number; told := true; status := 1; value := n;
+  WHEN 'add' THEN
+    IF p_kind = 's' THEN
+      SELECT coalesce(sum(s.level), 0) INTO held FROM leasehold.share s WHERE s.name = p_name AND s.ends > now;
+    END IF;
+    IF abs(value - held + p_number) > 2147483647 THEN status := 7; value := value - held; RETURN; END IF;
+    n := value + p_number; told := p_number > 0; status := 1; value := n - held;
+  WHEN 'take' THEN
+    IF value < p_number THEN
+      IF p_wait > 0 THEN
+        IF r.kind <> p_kind THEN UPDATE leasehold.lock SET kind = p_kind WHERE name = p_name; END IF;
+        PERFORM leasehold_v1.wait_for(r, p_id);
+      END IF;
+      status := 0; value := -1; RETURN;
+    END IF;
+    n := value - p_number; status := 1; value := 0;
+  WHEN 'back', 'return' THEN
+    -- A mark in advance too: the original, should it come late, is answered 2 and takes nothing.
+    IF m.status = 3 OR (p_what = 'return' AND m.id IS NULL) THEN
+      n := value + p_number; told := true; status := 2;
+    ELSE
+      status := 0;
+    END IF;
+    value := 0;
+  WHEN 'down' THEN
+    IF n IS NULL THEN status := 0; value := 0; mark := true;
+    ELSE n := nullif(n - 1, 0); status := 1; value := coalesce(n, 0); told := n IS NULL; opens := n IS NULL; END IF;
+  WHEN 'drop' THEN
+    status := (n IS NOT NULL)::int; value := 0; told := n IS NOT NULL; opens := told; n := NULL; mark := status = 1;
+    IF p_kind = 's' AND told THEN DELETE FROM leasehold.share s WHERE s.name = p_name; END IF;
+  END CASE;
+  IF n IS DISTINCT FROM r.number THEN
+    UPDATE leasehold.lock SET kind = p_kind, number = n, holder = NULL,
+        token = CASE WHEN opens AND p_kind = 'l' THEN greatest(token + 1, (extract(epoch FROM now) * 1000000)::bigint)
+                     ELSE token END
+      WHERE name = p_name;
+  END IF;
+  IF mark THEN
+    INSERT INTO leasehold.once VALUES (p_id, CASE WHEN p_what IN ('back', 'return') THEN 2 WHEN p_what = 'take' THEN 3 ELSE status END, value,
+        now + p_keep * interval '1 ms')
+      ON CONFLICT (id) DO UPDATE SET status = EXCLUDED.status, value = EXCLUDED.value, ends = EXCLUDED.ends;
+  END IF;
+  -- Who waits for a latch only reads, and leaves no mark.
+  IF told AND p_kind = 'l' AND p_wake <> '' THEN
+    PERFORM pg_notify(p_wake, '');
+  ELSIF told THEN
+    PERFORM leasehold_v1.tell(p_name, r.wants, r.wanted, p_id, p_wake);
+  END IF;
+END $$;
+
+-- inspect: who holds what stands under a name, and whether that is a count (a row without holder). No row: it is at rest.
+CREATE OR REPLACE FUNCTION leasehold_v1.inspect(p_name text) RETURNS TABLE (kind text, holder text, level int, ms bigint)
+    LANGUAGE sql AS $$
+  SELECT kind::text, holder || CASE kind WHEN 'r' THEN ':write' ELSE '' END, level,
+      leasehold_v1.ms(ends - clock_timestamp()) FROM leasehold.lock
+    WHERE name = p_name AND holder IS NOT NULL AND ends > clock_timestamp()
+  UNION ALL
+  SELECT k.kind::text, s.holder, s.level, leasehold_v1.ms(s.ends - clock_timestamp())
+    FROM leasehold.share s JOIN leasehold.lock k USING (name) WHERE s.name = p_name AND s.ends > clock_timestamp()
+  UNION ALL
+  SELECT kind::text, NULL, 0, 0 FROM leasehold.lock WHERE name = p_name AND number IS NOT NULL
+$$;
+
+-- counted: reads a count: of a semaphore the permits that are free and those that are held, of a latch what is left and the token of its
+-- last opening. Answers 1 | 5 another kind stands there.
+CREATE OR REPLACE FUNCTION leasehold_v1.counted(p_name text, p_kind "char", OUT status int, OUT number bigint,
+    OUT more bigint) LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock;
+BEGIN
+  status := 1; number := 0; more := 0;
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  IF NOT FOUND THEN RETURN; END IF;
+  IF r.kind <> p_kind THEN
+    IF leasehold_v1.is_other(r, p_kind) THEN status := 5; END IF;
+    RETURN;
+  END IF;
+  number := coalesce(r.number, 0);
+  IF p_kind = 'l' THEN more := r.token; END IF;
+  IF p_kind = 's' AND r.number IS NOT NULL THEN
+    SELECT coalesce(sum(level), 0) INTO more FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp();
+    number := number - more;
+  END IF;
+END $$;
+
+-- force: frees a lock whoever holds it, and tells those who wait. Sent once: a repeat could force out the next holder.
+-- Answers 1 it was held | 0 it was free | 5 another kind stands there.
+CREATE OR REPLACE FUNCTION leasehold_v1.force(p_name text, p_kind "char", p_wake text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE r leasehold.lock; was boolean; head leasehold.waiter;
+BEGIN
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN 0; END IF;
+  IF r.kind <> p_kind THEN RETURN CASE WHEN leasehold_v1.is_other(r, p_kind) THEN 5 ELSE 0 END; END IF;
+  was := (r.holder IS NOT NULL AND r.ends > clock_timestamp())
+    OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp());
+  DELETE FROM leasehold.share s WHERE s.name = p_name;
+  UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
+  IF was THEN
+    IF p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
+    SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY (w.deadline <= clock_timestamp()), w.place LIMIT 1;
+    IF FOUND THEN PERFORM pg_notify(head.wake, head.holder); END IF;
+  END IF;
+  RETURN was::int;
+END $$;
+
+-- queue: how many wait for a fair lock, and how many of them are ahead of the first waiter of the client with this channel
+-- (null: it does not wait). Changes nothing.
+CREATE OR REPLACE FUNCTION leasehold_v1.queue(p_name text, p_wake text, OUT length bigint, OUT ahead bigint)
+    LANGUAGE sql AS $$
+  SELECT count(*), (SELECT count(*) FROM leasehold.waiter b WHERE b.name = p_name AND b.place <
+      (SELECT min(place) FROM leasehold.waiter m WHERE m.name = p_name AND m.wake = p_wake))
+    * CASE WHEN bool_or(wake = p_wake) THEN 1 ELSE NULL END
+    FROM leasehold.waiter WHERE name = p_name
+$$;
+
+-- announce: a client says who it is, for so many milliseconds. Removes a few clients that could not withdraw. Repeat-safe.
+CREATE OR REPLACE FUNCTION leasehold_v1.announce(p_client text, p_owner text, p_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  DELETE FROM leasehold.client WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.client WHERE ends < clock_timestamp() AND id <> p_client LIMIT 100 FOR UPDATE SKIP LOCKED));
+  INSERT INTO leasehold.client AS c (id, owner, ends) VALUES (p_client, p_owner, clock_timestamp() + p_ms * interval '1 millisecond')
+    ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, ends = excluded.ends;
+END $$;
+
+-- withdraw: it says so no more. Repeat-safe.
+CREATE OR REPLACE FUNCTION leasehold_v1.withdraw(p_client text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  DELETE FROM leasehold.client WHERE id = p_client;
+END $$;
+
+-- announced: who a client is, and for how many milliseconds that stands. Changes nothing.
+CREATE OR REPLACE FUNCTION leasehold_v1.announced(p_client text, OUT owner text, OUT ms bigint) RETURNS SETOF record
+    LANGUAGE sql AS $$
+  SELECT c.owner, leasehold_v1.ms(c.ends - clock_timestamp()) FROM leasehold.client c
+    WHERE c.id = p_client AND c.ends > clock_timestamp()
+$$;
+
+-- fence: inside the user's own transaction. From here to its end nobody else is given the lock; renewals and the release
+-- pass. Raises LH001 when the token is not one of the grant that holds. Again in the same transaction does no harm. A transaction that idles longer than p_idle is ended by
+-- the server, so that a holder which is suspended inside it keeps nobody waiting for ever.
+CREATE OR REPLACE FUNCTION leasehold_v1.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE now_idle int := (SELECT setting::int FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout');
+BEGIN
+  IF now_idle = 0 OR now_idle > p_idle THEN
+    PERFORM set_config('idle_in_transaction_session_timeout', p_idle::text, true);
+  END IF;
+  PERFORM FROM leasehold.lock WHERE name = p_name AND p_token > token - tokens AND p_token <= token AND holder IS NOT NULL
+    FOR KEY SHARE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the lock % is not held with fencing token % any more', p_name, p_token USING ERRCODE = 'LH001';
+  END IF;
+END $$;
+
+-- fence_at_commit: the same check when the transaction commits. Until then nobody is kept waiting.
+CREATE OR REPLACE FUNCTION leasehold_v1.fence_at_commit(p_name text, p_token bigint) RETURNS void LANGUAGE sql AS $$
+  INSERT INTO leasehold.fenced (name, token) VALUES (p_name, p_token)
+$$;
+CREATE OR REPLACE FUNCTION leasehold_v1.check_fenced() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM leasehold_v1.fence(NEW.name, NEW.token);
+  DELETE FROM leasehold.fenced WHERE id = NEW.id;
+  RETURN NULL;
+END $$;
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'leasehold_v1' AND tgrelid = 'leasehold.fenced'::regclass) THEN
+    CREATE CONSTRAINT TRIGGER leasehold_v1 AFTER INSERT ON leasehold.fenced DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW EXECUTE FUNCTION leasehold_v1.check_fenced();
+  END IF;
+END $$;
+
+-- sweep: removes what has been at rest for p_age seconds, p_most rows of each table at most; never waits for a row.
+-- The floor keeps the tokens of removed names growing. Answers how many rows went. Again does no harm.
+CREATE OR REPLACE FUNCTION leasehold_v1.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE n bigint; m bigint; most bigint; past timestamptz := clock_timestamp() - p_age * interval '1 second';
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  DELETE FROM leasehold.share s WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.share WHERE ends < past LIMIT p_most FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS n = ROW_COUNT;
+  DELETE FROM leasehold.waiter w WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.waiter WHERE deadline < past LIMIT p_most FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
+  DELETE FROM leasehold.once o WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.once WHERE ends < clock_timestamp() LIMIT p_most FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
+  WITH gone AS (
+    DELETE FROM leasehold.lock k WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.lock l WHERE number IS NULL AND ends < past
+        AND (wants IS NULL OR wanted < past) AND NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = l.name)
+        AND NOT EXISTS (SELECT FROM leasehold.waiter w WHERE w.name = l.name) LIMIT p_most FOR UPDATE SKIP LOCKED))
+      RETURNING token)
+  SELECT count(*), max(token) INTO m, most FROM gone;
+  IF most IS NOT NULL THEN UPDATE leasehold.meta SET floor = greatest(floor, most); END IF;
+  RETURN n + m;
+END $$;
+COMMIT;
