@@ -5,17 +5,22 @@
 //! the next renewal late by one I/O timeout of the background, a quarter of a lease at most, and
 //! not again within a lease.
 //!
+//! It names what the client holds, so that whoever looks for locks need not go over all keys of the
+//! store.
+//!
 //! Without a label a hold of less than a tick is not announced. Nobody could ask for it in time,
 //! and a program that takes a lock for a moment would pay with one more connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::background::grant::Grant;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::holder::{Holder, client_and_number};
+use crate::base::holder::client_and_number;
 use crate::base::lease::Moment;
-use crate::base::owner::{Announcement, HolderOwner, MOST_AGES};
+use crate::base::owner::{Announcement, HolderOwner, MOST_AGES, NamedHold};
 use crate::store::{LockStore, OwnerStore};
 
 pub(crate) struct Announcer {
@@ -71,18 +76,25 @@ impl Announcer {
         state.next = Some(state.next.map_or(next, |earlier| earlier.max(next)));
     }
 
-    /// Writes it. `held`: the holder of each hold, and since when.
-    pub(super) fn announce(&self, store: &dyn LockStore, held: &[(Holder, Moment)], now: Moment) {
-        let age = |(holder, since): &(Holder, Moment)| {
-            let (client, number) = client_and_number(holder.as_str())?;
-            (client == self.client).then(|| (number, now.since(*since)))
+    /// Writes it. `held`: all holds.
+    pub(super) fn announce(&self, store: &dyn LockStore, held: &mut [Arc<Grant>], now: Moment) {
+        held.sort_by(|a, b| a.asked_at.cmp(&b.asked_at).then_with(|| a.holder.as_str().cmp(b.holder.as_str())));
+        let number = |grant: &Grant| {
+            let (client, number) = client_and_number(grant.holder.as_str())?;
+            (client == self.client).then_some(number)
         };
+        let age = |grant: &Arc<Grant>| Some((number(grant)?, now.since(grant.asked_at)));
         let mut ages: Vec<(u64, Duration)> = held.iter().filter_map(age).collect();
-        ages.sort_unstable_by_key(|(number, age)| (std::cmp::Reverse(*age), *number));
         // Locks that were taken as one have one holder.
         ages.dedup_by_key(|(number, _)| *number);
         ages.truncate(MOST_AGES);
-        let announcement = Announcement { owner: self.owner.clone(), ttl: self.lease, ages };
+        let hold = |grant: &Arc<Grant>| NamedHold {
+            id: number(grant).map_or_else(|| grant.holder.as_str().to_owned(), |number| number.to_string()),
+            age: now.since(grant.asked_at),
+            key: grant.name.key.to_string(),
+        };
+        let holds = held.iter().map(hold).collect();
+        let announcement = Announcement::new(self.owner.clone(), self.lease, ages, holds);
         self.write(store, &announcement.to_text(), now);
     }
 
@@ -121,6 +133,11 @@ impl Announcer {
         {
             log::debug!("who this client was stands for up to a lease: {}", error.chain());
         }
+    }
+
+    /// Whether other clients may be asked who they are.
+    pub(crate) fn may_ask(&self) -> bool {
+        !self.state.lock().is_blind
     }
 
     /// What another client wrote of itself, and when that expires. `client`: its id. Once that is

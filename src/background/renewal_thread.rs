@@ -216,9 +216,9 @@ impl Inner {
             self.resolve(round);
         } else if let Some(announcer) = self.announcer_if_due(&table, round, now) {
             // Sorted and spelled without the mutex: there may be thousands.
-            let held: Vec<_> = table.due.grants().map(|grant| (grant.holder.clone(), grant.asked_at)).collect();
+            let mut held: Vec<_> = table.due.grants().cloned().collect();
             drop(table);
-            announcer.announce(&*self.store, &held, now);
+            announcer.announce(&*self.store, &mut held, now);
         } else {
             self.sleep(&mut table, now, [round.maintain_at, round.announce_at]);
         }

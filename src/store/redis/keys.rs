@@ -137,6 +137,10 @@ pub(crate) fn client_key(client: &str) -> String {
     prefixed("leasehold_client", client)
 }
 
+/// Which clients have said who they are, so that nobody has to search for their keys. Not
+/// Redisson's. It begins as those do, so that the same permission is enough for it.
+pub(crate) const CLIENT_INDEX: &str = "leasehold_client:{index}";
+
 /// A key that no lock of this library uses under this prefix, and one channel of each form to which
 /// releases are published.
 pub(crate) fn probe_names(prefix: &str) -> (String, Vec<String>) {

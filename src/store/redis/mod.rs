@@ -26,7 +26,7 @@ use std::time::Duration;
 pub(crate) use self::diagnosis::{Part, Subject, examine_all, lease_of};
 use self::keys::{RedisKeys, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, is_a_number, used_otherwise};
-pub(crate) use self::owners::{announce, withdraw};
+pub(crate) use self::owners::{announce, clients, clients_answer, texts, withdraw};
 use self::script::WaiterTimeouts;
 use self::server::{Answered, Server};
 use self::servers::Servers;
