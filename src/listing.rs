@@ -138,11 +138,11 @@ impl LockSummary {
         all?.into_iter().max()
     }
 
-    /// How many wait, as far as the store knows that. Of fair locks the places in the queue, and over
-    /// ZooKeeper so of all. In Redis otherwise the clients that listen for a release, in any
-    /// language: threads of one client count as one, and one that has stopped waiting counts for a
-    /// second more; there `None` means that the user may not ask (`PUBSUB NUMSUB`). Elsewhere, of a
-    /// read-write lock, 1 means that writers wait, however many.
+    /// How many wait, as far as the store knows that: of fair locks, and over ZooKeeper of all, the
+    /// places in the queue. Where releases go over channels that can be counted
+    /// ([`locks`](crate::LockClient::locks) says where), of all others the clients that listen, in
+    /// any language: threads of one client count as one, and one that has stopped waiting counts
+    /// for a second more. Elsewhere, of a read-write lock, 1 means that writers wait, however many.
     #[must_use]
     pub fn waiting(&self) -> Option<u64> {
         self.waiting

@@ -36,6 +36,8 @@ pub(crate) struct Announcer {
 struct State {
     /// Not before.
     next: Option<Moment>,
+    /// When it was written last, if nothing has failed since.
+    written: Option<Moment>,
     /// Until when it stands at most, and whether the last attempt failed.
     stands: Option<Moment>,
     failed: bool,
@@ -43,6 +45,32 @@ struct State {
     is_denied: bool,
     /// Nor what others wrote.
     is_blind: bool,
+}
+
+/// When something is to be announced.
+pub(super) struct Due {
+    /// From then on whatever is held.
+    next: Moment,
+    /// Before that only what was taken since, so that who looks for it finds it.
+    written: Option<Moment>,
+}
+
+impl Due {
+    /// Not before this moment.
+    pub(super) fn earliest(&self, tick: Duration) -> Moment {
+        self.written.map_or(self.next, |written| written.plus(tick).min(self.next))
+    }
+
+    /// Whether a hold that was taken at this moment is to be announced now. `least`: how long one
+    /// must have lasted. One beside others that are announced already must have lasted for a tick:
+    /// a client that takes and frees locks all the time does not write each time.
+    pub(super) fn is_for(&self, taken: Moment, now: Moment, least: Duration, tick: Duration) -> bool {
+        let lasted = now.since(taken);
+        match now >= self.next {
+            true => lasted >= least,
+            false => lasted >= tick && self.written.is_some_and(|written| taken > written),
+        }
+    }
 }
 
 impl Announcer {
@@ -63,16 +91,18 @@ impl Announcer {
         if self.at_once { Duration::ZERO } else { tick }
     }
 
-    /// Not to be written before this moment; `None`: not at all.
-    pub(super) fn not_before(&self) -> Option<Moment> {
+    /// When it is to be written again; `None`: not at all.
+    pub(super) fn due(&self) -> Option<Due> {
         let state = self.state.lock();
-        if state.is_denied { None } else { Some(state.next.unwrap_or(Moment::from_nanos(0))) }
+        let next = state.next.unwrap_or(Moment::from_nanos(0));
+        if state.is_denied { None } else { Some(Due { next, written: state.written }) }
     }
 
     /// The server cannot be asked: renewals come first.
     pub(super) fn postpone(&self, now: Moment) {
         let next = now.plus(self.lease / 3);
         let mut state = self.state.lock();
+        state.written = None;
         state.next = Some(state.next.map_or(next, |earlier| earlier.max(next)));
     }
 
@@ -105,6 +135,7 @@ impl Announcer {
         let was_failing = std::mem::replace(&mut state.failed, written.is_err());
         // A failure may have taken a whole I/O timeout, so the next one comes late.
         state.next = Some(now.plus(if written.is_ok() { self.lease / 3 } else { self.lease }));
+        state.written = written.is_ok().then_some(now);
         state.stands = Some(now.plus(self.lease));
         let Err(error) = written else { return };
         state.is_denied = error.kind() == ErrorKind::Denied;

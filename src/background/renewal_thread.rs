@@ -230,13 +230,12 @@ impl Inner {
         let announcer = self.announcer.as_deref()?;
         let tick = table.due.tick();
         let least = announcer.least_age(tick);
-        let not_before = announcer.not_before().filter(|_| !table.due.is_empty());
-        round.announce_at = not_before.map(|at| round.announce_at.unwrap_or(now.plus(least)).max(at));
-        if round.announce_at.is_none_or(|at| now < at) {
-            return None;
-        }
+        let due = announcer.due().filter(|_| !table.due.is_empty());
+        let begin = round.announce_at.unwrap_or(now.plus(least));
+        round.announce_at = due.as_ref().map(|due| begin.max(due.earliest(tick)));
+        let due = due.filter(|_| round.announce_at.is_some_and(|at| at <= now))?;
         // None of them may have lasted: a client may take and free locks all the time.
-        let lasts = table.due.grants().any(|grant| now.since(grant.asked_at) >= least);
+        let lasts = table.due.grants().any(|grant| due.is_for(grant.asked_at, now, least, tick));
         round.announce_at = if lasts { None } else { Some(now.plus(tick)) };
         lasts.then_some(announcer)
     }

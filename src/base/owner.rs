@@ -275,7 +275,8 @@ mod tests {
 
     #[test]
     fn names_are_written_and_read_whatever_is_in_them() {
-        let hold = |id: &str, key: &str| NamedHold { id: id.to_owned(), age: Duration::from_secs(1), key: key.to_owned() };
+        let hold =
+            |id: &str, key: &str| NamedHold { id: id.to_owned(), age: Duration::from_secs(1), key: key.to_owned() };
         let holds = vec![hold("1", "app:job"), hold("2", "a b\nlabel=x\r100%0A%25"), hold(&"0f".repeat(12), "löck")];
         let one = Announcement::new(owner("a").unwrap(), Duration::from_secs(30), vec![(1, Duration::ZERO)], holds);
         assert_eq!(Announcement::parse(&one.to_text()), Some(one));

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, is_kept};
 use crate::base::error::Result;
+use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, is_kept};
 use crate::base::lock_name::LockName;
 use crate::base::owner::{Announcement, HolderOwner};
 use crate::session::Shared;
@@ -61,7 +61,7 @@ impl LockHolder {
         Lookups::new(shared, MOST_LOOKUPS).holders(&name.key, holders, &owners)
     }
 
-    /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id. Threads of one
+    /// The holder id: `<client id>:<number>`, whichever side of a read-write lock it holds. Opaque; Java's end in a thread id. Threads of one
     /// client that had a plain lock one after another, or read at the same time, may have had it
     /// under the same id. Of a lock that stays taken after its holder has given it up
     /// ([`min_hold`](crate::ReentrantMutex::min_hold)), with `:kept` behind it.
@@ -116,7 +116,8 @@ impl LockHolder {
     }
 
     /// How long it has held the lock, as far as that is known. Of another client it becomes known
-    /// within a third of its lease, for the 32 oldest of its holds; over ZooKeeper never. Threads
+    /// some seconds after it was taken, as its [owner](Self::owner), if the client has room for it
+    /// among what it [announces](crate::LockClient::announced_locks); over ZooKeeper never. Threads
     /// of one client that had a plain lock under the same [id](Self::id) count as one. No
     /// clocks of two machines are compared.
     #[must_use]

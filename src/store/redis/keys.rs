@@ -158,6 +158,16 @@ fn tag_of(name: &str) -> String {
     if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") }
 }
 
+/// The name whose auxiliary keys have this tag.
+pub(crate) fn untagged(tag: &str) -> Option<&str> {
+    let inner = tag.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    match inner.filter(|name| !name.contains('{')) {
+        Some(name) => Some(name),
+        // With braces of its own it has no others around it.
+        None => tag.contains('{').then_some(tag),
+    }
+}
+
 /// The error message for a name that [`is_reserved`].
 pub(crate) const RESERVED: &str = "with the prefix of the client this is a key that locks and semaphores of another name \
      keep beside their own (the crate docs list them, in guide::operations); choose another name or another key_prefix";
@@ -199,6 +209,14 @@ mod tests {
 
     fn name(name: &str, kind: Kind) -> LockName {
         LockName::new("", name, kind).unwrap()
+    }
+
+    #[test]
+    fn a_tag_tells_the_name() {
+        for (tag, name) in [("{foo}", Some("foo")), ("a{b}c", Some("a{b}c")), ("{a}", Some("a")), ("foo", None)] {
+            assert_eq!(untagged(tag), name, "{tag}");
+        }
+        assert_eq!(untagged("{x}{y}"), Some("{x}{y}"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! search among all keys of the server. It expires with the last text that it leads to. A client of
 //! an earlier release writes its text and is not in the index.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::RedisStore;
@@ -63,17 +64,48 @@ pub(crate) fn texts(clients: Vec<String>, replies: Vec<Reply>) -> Result<Vec<(St
 }
 
 impl RedisStore {
+    /// The text, and the place in the index unless the user may not write that: a server logs each
+    /// refusal.
     fn exchange_in_background(&self, key: &str, requests: [Request; 2]) -> Result<()> {
+        let slots = [slot_of_client(key), slot_of_index()];
+        let with_index = !self.without_index.load(Ordering::Relaxed);
+        let requests = slots.into_iter().zip(requests).take(if with_index { 2 } else { 1 });
         let replies: Vec<Reply> = match self.servers.as_one() {
-            Some(server) => server.background.exchange(&requests, &server.pool)?.0,
+            Some(server) => {
+                let requests: Vec<Request> = requests.map(|(_, request)| request).collect();
+                server.background.exchange(&requests, &server.pool)?.0
+            }
             None => {
                 let cluster = self.servers.as_cluster().expect("there is no third kind");
-                let [text, place] = requests;
-                let exchanged = cluster.exchange_all(&[(slot_of_client(key), text), (slot_of_index(), place)]);
+                let exchanged = cluster.exchange_all(&requests.collect::<Vec<_>>());
                 exchanged.into_iter().map(|one| one.map(|(reply, _)| reply)).collect::<Result<_>>()?
             }
         };
-        replies.into_iter().try_for_each(|reply| fail_on_error(reply).map(drop))
+        if is_written(replies)? == Index::Denied {
+            self.without_index.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// What became of the place in the index.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Index {
+    Written,
+    /// The ACL names the keys of clients one by one: whoever asks for this client by its id finds
+    /// it, and nobody else does.
+    Denied,
+}
+
+/// The replies to [`announce`] or [`withdraw`].
+pub(crate) fn is_written(replies: Vec<Reply>) -> Result<Index> {
+    let mut replies = replies.into_iter().map(fail_on_error);
+    let missing = || Err(Error::new(ErrorKind::Protocol, "a reply is missing"));
+    replies.next().unwrap_or_else(missing)?;
+    match replies.next() {
+        None | Some(Ok(_)) => Ok(Index::Written),
+        Some(Err(e)) if e.kind() == ErrorKind::Denied => Ok(Index::Denied),
+        Some(Err(e)) => Err(e),
     }
 }
 

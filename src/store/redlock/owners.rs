@@ -7,23 +7,20 @@ use super::scatter::{NodeOutcome, ask_all};
 use super::store::RedlockStore;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::script;
-use crate::store::redis::wire::{Reply, Request, fail_on_error};
-use crate::store::redis::{announce, clients, clients_answer, texts, withdraw};
+use crate::store::redis::wire::{Reply, Request};
+use crate::store::redis::{announce, clients, clients_answer, is_written, texts, withdraw};
 use crate::store::{Announced, OwnerStore};
 
 impl RedlockStore {
-    /// Each master's reply to the last of the requests, or why it has none.
-    fn ask_each(&self, requests: impl Fn() -> Vec<Request>) -> Vec<Result<Reply>> {
+    /// Each master's replies, or why it has none.
+    fn ask_each(&self, requests: impl Fn() -> Vec<Request>) -> Vec<Result<Vec<Reply>>> {
         let round = ask_all(&self.nodes, None, |_, _, _| requests(), self.all_nodes(), |_| false);
-        let reply = |outcome: NodeOutcome| match outcome {
-            NodeOutcome::Replies(replies) => {
-                let last = replies.into_iter().map(fail_on_error).reduce(|first, next| first.and(next));
-                last.unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "a reply is missing")))
-            }
+        let replies = |outcome: NodeOutcome| match outcome {
+            NodeOutcome::Replies(replies) => Ok(replies),
             NodeOutcome::Failed(failure) => Err(super::node::error_of(&failure).clone()),
             NodeOutcome::Unread | NodeOutcome::Skipped => Err(Error::new(ErrorKind::Unreachable, "it was not asked")),
         };
-        round.outcomes.into_iter().map(reply).collect()
+        round.outcomes.into_iter().map(replies).collect()
     }
 }
 
@@ -38,10 +35,10 @@ impl RedlockStore {
 }
 
 /// One master is enough: each has all of it.
-fn any(replies: Vec<Result<Reply>>) -> Result<()> {
+fn any(answers: Vec<Result<Vec<Reply>>>) -> Result<()> {
     let mut refused = Ok(());
-    for reply in replies {
-        match reply {
+    for answer in answers {
+        match answer.and_then(is_written) {
             Ok(_) => return Ok(()),
             Err(error) => refused = Err(error),
         }
@@ -60,8 +57,8 @@ impl OwnerStore for RedlockStore {
 
     fn announced(&self, key: &str) -> Result<Option<Announced>> {
         let mut refused = Ok(None);
-        for reply in self.ask_each(|| vec![script::announced(key)]) {
-            match reply.and_then(script::announced_answer) {
+        for answer in self.ask_each(|| vec![script::announced(key)]) {
+            match answer.and_then(super::node::single).and_then(script::announced_answer) {
                 Ok(Some(announced)) => return Ok(Some(announced)),
                 Ok(None) => {}
                 Err(error) => refused = Err(error),

@@ -227,7 +227,13 @@ mod tests {
     }
 
     fn state(rows: Vec<Row>) -> State {
-        let args = TopArgs { pattern: "*".to_owned(), interval: Duration::from_secs(1), sort: Sort::Name, json: false };
+        let args = TopArgs {
+            pattern: "*".to_owned(),
+            interval: Duration::from_secs(1),
+            sort: Sort::Name,
+            json: false,
+            all: false,
+        };
         let mut state = State::new("redis://host/".to_owned(), &args);
         state.set_rows(rows);
         state

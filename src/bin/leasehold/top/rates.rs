@@ -1,5 +1,5 @@
-//! How often a lock is granted, as far as the looks show it: by its fencing tokens, and by who holds
-//! it.
+//! How often a lock is granted, as far as the looks show it: by its fencing tokens, and by who
+//! holds it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -107,7 +107,8 @@ impl Rates {
         if watched.is_zero() {
             return None;
         }
-        let grants: u64 = self.locks.get(key).map_or(0, |history| history.grants.iter().map(|(_, grants)| *grants).sum());
+        let grants: u64 =
+            self.locks.get(key).map_or(0, |history| history.grants.iter().map(|(_, grants)| *grants).sum());
         Some(grants as f64 / watched.as_secs_f64())
     }
 }

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::untagged;
 use crate::base::error::{ErrorKind, Result};
-use crate::store::redis::keys::LOCK_CHANNEL;
+use crate::store::redis::keys::{LOCK_CHANNEL, untagged};
 use crate::store::redis::wire::{Publishing, Reply, Request, Shape, fail_on_error};
 
 /// In front of the tag of a name, in the channels of everything but latches.
@@ -32,7 +31,8 @@ pub(crate) fn answer(reply: Reply) -> Result<BTreeSet<String>> {
         }
         Err(e) => return Err(e),
     };
-    let key = |reply: Reply| if let Reply::Bytes(bytes) = reply { key_of(std::str::from_utf8(&bytes).ok()?) } else { None };
+    let key =
+        |reply: Reply| if let Reply::Bytes(bytes) = reply { key_of(std::str::from_utf8(&bytes).ok()?) } else { None };
     Ok(channels.into_iter().filter_map(key).collect())
 }
 

@@ -8,7 +8,7 @@
 -- KEYS[7] opened     integer, there for a while after a latch was opened
 -- ARGV[1] hash tag of the lock, the prefix of its timeout keys
 -- ARGV[2] how many holders, waiters and permits are listed
--- ARGV[i] from 3 on: the channels on which waiters of each kind listen
+-- Further arguments: the channels on which waiters of each kind listen
 -- Returns {what, number, {field, value, ms left, ...}, token, queue length, {waiter, ms left, ...},
 --   ms left of the marker, not listed, permits ended, {permit, ms left, ...}, 1 if opened,
 --   {clients that listen on each channel}, empty for a user who may not ask}

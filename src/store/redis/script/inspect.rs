@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    CLIENT_ENTER, CLIENT_LOOK, FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK, fail_on_error,
-    pair, unexpected,
+    CLIENT_ENTER, CLIENT_LOOK, FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK,
+    fail_on_error, pair, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};

@@ -152,7 +152,11 @@ impl Seen {
             ended: integer(&ended)?,
             permits: permits.collect::<Option<_>>()?,
             was_opened: integer(&opened)? == 1,
-            listeners: listeners.into_list()?.iter().map(|one| u64::try_from(integer(one)?).ok()).collect::<Option<_>>()?,
+            listeners: listeners
+                .into_list()?
+                .iter()
+                .map(|one| u64::try_from(integer(one)?).ok())
+                .collect::<Option<_>>()?,
         })
     }
 

@@ -163,6 +163,8 @@ impl ServerError {
                 ErrorKind::Denied,
                 "the user lacks a permission in the server's ACL; the crate docs have the rule, in guide::operations",
             )
+        } else if self.says("DENIED") {
+            (ErrorKind::Denied, "the server refuses connections from here")
         } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
             (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
         } else if self.says("READONLY") {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 pub(crate) use self::waited_for::{answer as waited_for, channels};
-use super::keys::{check_name, is_reserved};
+use super::keys::{check_name, is_reserved, untagged};
 use super::script::{look, look_answer};
 use super::server::Server;
 use super::slot::Slot;
@@ -57,16 +57,6 @@ fn named_beside(key: &str) -> Option<&str> {
 /// A character that means itself in a pattern of SCAN.
 fn plain(c: char) -> String {
     if "*?[]\\".contains(c) { format!("\\{c}") } else { c.to_string() }
-}
-
-/// The name whose auxiliary keys have this tag.
-fn untagged(tag: &str) -> Option<&str> {
-    let inner = tag.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-    match inner.filter(|name| !name.contains('{')) {
-        Some(name) => Some(name),
-        // With braces of its own it has no others around it.
-        None => tag.contains('{').then_some(tag),
-    }
 }
 
 /// The name of such a key, for any kind; `None` for one that no lock of this library can have.
@@ -241,7 +231,8 @@ impl RedisStore {
         let mut groups = Vec::new();
         for (place, (slot, _)) in requests.iter().enumerate() {
             let Some(route) = cluster.known_route(*slot) else { continue };
-            let is_it = |(known, _): &&mut (super::cluster::Route, Vec<usize>)| std::ptr::eq(known.server(), route.server());
+            let is_it =
+                |(known, _): &&mut (super::cluster::Route, Vec<usize>)| std::ptr::eq(known.server(), route.server());
             match groups.iter_mut().find(is_it) {
                 Some((_, places)) => places.push(place),
                 None => groups.push((route, vec![place])),
@@ -315,14 +306,6 @@ impl ListingStore for RedisStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tag_tells_the_name() {
-        for (tag, name) in [("{foo}", Some("foo")), ("a{b}c", Some("a{b}c")), ("{a}", Some("a")), ("foo", None)] {
-            assert_eq!(untagged(tag), name, "{tag}");
-        }
-        assert_eq!(untagged("{x}{y}"), Some("{x}{y}"));
-    }
 
     #[test]
     fn names_that_no_lock_can_have_are_left_out() {

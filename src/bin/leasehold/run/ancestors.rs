@@ -1,0 +1,42 @@
+//! Whether a lock is held by a `leasehold run` that this process was started under: waiting for it
+//! would never end.
+
+use leasehold::{LockHolder, LockReport};
+
+/// No chain of processes is longer.
+const DEEPEST: usize = 1000;
+
+/// Which holder cannot end before this process has, if any.
+pub(super) fn held_above(report: &LockReport) -> Option<&LockHolder> {
+    let holders = || report.locks().iter().flat_map(|lock| lock.holders()).filter(|holder| !holder.is_kept());
+    let ancestors = ancestors();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let is_above = |holder: &&LockHolder| {
+        holder.owner().is_some_and(|owner| owner.host() == host && ancestors.contains(&owner.pid()))
+    };
+    // The one above has told its token before it has told who it is.
+    let is_its_token = || {
+        let token = |name| std::env::var(name).ok();
+        token("LEASEHOLD_NAME").as_deref() == Some(report.name())
+            && report.last_token().is_some_and(|last| token("LEASEHOLD_TOKEN") == Some(last.to_string()))
+    };
+    holders().find(is_above).or_else(|| holders().next().filter(|_| is_its_token()))
+}
+
+/// The processes above this one; beyond its parent, as far as the system tells (Linux).
+fn ancestors() -> Vec<u32> {
+    let mut all = Vec::new();
+    let mut next = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_pid()).ok());
+    while let Some(pid) = next.filter(|pid| *pid > 1 && all.len() < DEEPEST) {
+        all.push(pid);
+        next = parent_of(pid);
+    }
+    all
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program, in parentheses, may have spaces in it.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
+}
