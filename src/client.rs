@@ -298,23 +298,23 @@ impl LockClient {
     /// - *Over ZooKeeper* every directory below that of the URL that has nodes of holders as
     ///   Curator makes them, or permits. Not latches, which are four bytes in a node.
     ///
-    /// How many [wait](LockSummary::waiting) for what is not fair is known in Redis, if the user may
-    /// ask (`PUBSUB NUMSUB`), and over ZooKeeper.
+    /// How many [wait](LockSummary::waiting) for what is not fair is known in Redis, if the user
+    /// may ask (`PUBSUB NUMSUB`), and over ZooKeeper.
     ///
     /// What is taken or given up meanwhile may be in the list or not. While a slot of a cluster
     /// moves that has a lock in it, the answer may be [`NotReady`](crate::ErrorKind::NotReady): ask
     /// again.
     ///
     /// # Cost
-    /// Redis: `SCAN` goes over all keys twice, 500 at a time, and looks at each hash. 400 000 keys cost
-    /// the server a second of its time, in 1600 portions of 0.6 ms, between which the call rests; it
-    /// takes some ten seconds in all. A shared server notices that: for a screen or a
-    /// dashboard use [`announced_locks`](Self::announced_locks). Of a cluster, primary after primary,
-    /// of Redlock, master after master. A pattern that only one name can match is looked up without
-    /// `SCAN`. PostgreSQL: one query for each 1000 names. ZooKeeper: each directory is listed. Each
-    /// client that holds something is asked for once, up to 256, to say who it is. Every single
-    /// request blocks for the I/O timeout at most; the whole call has no limit. The list stays in
-    /// memory: some hundred bytes for each lock.
+    /// Redis: `SCAN` goes over all keys twice, 500 at a time, and looks at each hash. 400 000 keys
+    /// cost the server a second of its time, in 1600 portions of 0.6 ms, between which the call
+    /// rests; it takes some ten seconds in all. A shared server notices that: for a screen or a
+    /// dashboard use [`announced_locks`](Self::announced_locks). Of a cluster, primary after
+    /// primary, of Redlock, master after master. A pattern that only one name can match is looked
+    /// up without `SCAN`. PostgreSQL: one query for each 1000 names. ZooKeeper: each directory is
+    /// listed. Each client that holds something is asked for once, up to 256, to say who it is.
+    /// Every single request blocks for the I/O timeout at most; the whole call has no limit. The
+    /// list stays in memory: some hundred bytes for each lock.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a pattern that is none.
@@ -337,8 +337,8 @@ impl LockClient {
     }
 
     /// What the clients of this library hold, as they say, and what is waited for: as
-    /// [`locks`](Self::locks), without a search among the keys of other programs. It only reads, and
-    /// may be repeated.
+    /// [`locks`](Self::locks), without a search among the keys of other programs. It only reads,
+    /// and may be repeated.
     ///
     /// # What it lists
     /// - *In Redis*, and with Redlock, the names that clients have written of themselves
@@ -346,10 +346,11 @@ impl LockClient {
     ///   somebody listens, in any language, if the user may ask (`PUBSUB CHANNELS`). Each is looked
     ///   at, so what is listed stands there now.
     ///   **Not listed, unless somebody waits for it:** what a hold has had for less than a second
-    ///   ([`LockHolder::owner`] says when clients write), what clients of Java and of releases before
-    ///   this one hold, what stays taken by `min_hold` after its client has ended, a fair lock that
-    ///   is free and has only waiters of other clients, and the holds for which there was no
-    ///   [room](AnnouncedLocks::unlisted): a client writes 16 KB of names, the oldest holds first.
+    ///   ([`LockHolder::owner`] says when clients write), what clients of Java and of releases
+    ///   before this one hold, what stays taken by `min_hold` after its client has ended, a fair
+    ///   lock that is free and has only waiters of other clients, and the holds for which there was
+    ///   no [room](AnnouncedLocks::unlisted): a client writes 16 KB of names, the oldest holds
+    ///   first.
     /// - *In PostgreSQL, in memory and over ZooKeeper* the same as `locks`.
     ///
     /// # Cost

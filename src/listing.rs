@@ -122,8 +122,8 @@ impl LockSummary {
     /// Who holds it, in no order; at most 1000, [`taken`](Self::taken) counts all. Of a semaphore,
     /// each acquisition: its [id](LockHolder::id) is that of its [`PermitId`](crate::PermitId),
     /// or Java's id of one permit, and its [hold count](LockHolder::hold_count) says how many
-    /// permits it has. Whose permits they are is known of clients that say it. Empty for latches and counting semaphores, which nobody holds, and for what is
-    /// free.
+    /// permits it has. Whose permits they are is known of clients that say it. Empty for latches
+    /// and counting semaphores, which nobody holds, and for what is free.
     #[must_use]
     pub fn holders(&self) -> &[LockHolder] {
         &self.holders

@@ -85,8 +85,8 @@ pub(crate) struct FoundWaiter {
 /// Only reads, so that every call may be repeated.
 pub(crate) trait ListingStore {
     /// All that the store can tell from other data, in the order of the keys, each key once for
-    /// each kind. Several requests, each as long as one round trip. Where locks stand among the keys
-    /// of other programs it goes over all of those, and rests between its requests.
+    /// each kind. Several requests, each as long as one round trip. Where locks stand among the
+    /// keys of other programs it goes over all of those, and rests between its requests.
     fn list(&self, wanted: &Wanted) -> Result<Vec<Found>>;
 
     /// What stands under these keys, and under those that somebody waits for, as far as the store

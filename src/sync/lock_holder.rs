@@ -61,10 +61,11 @@ impl LockHolder {
         Lookups::new(shared, MOST_LOOKUPS).holders(&name.key, holders, &owners)
     }
 
-    /// The holder id: `<client id>:<number>`, whichever side of a read-write lock it holds. Opaque; Java's end in a thread id. Threads of one
-    /// client that had a plain lock one after another, or read at the same time, may have had it
-    /// under the same id. Of a lock that stays taken after its holder has given it up
-    /// ([`min_hold`](crate::ReentrantMutex::min_hold)), with `:kept` behind it.
+    /// The holder id: `<client id>:<number>`, whichever side of a read-write lock it holds. Opaque;
+    /// Java's end in a thread id. Threads of one client that had a plain lock one after another, or
+    /// read at the same time, may have had it under the same id. Of a lock that stays taken after
+    /// its holder has given it up ([`min_hold`](crate::ReentrantMutex::min_hold)), with `:kept`
+    /// behind it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id

@@ -260,6 +260,57 @@ fn json_has_what_is_held_and_how_often_it_changes() {
     drop(job);
 }
 
+/// Far more often than it is looked at, by holds of which none lasts.
+#[test]
+fn a_lock_that_is_fought_for_shows_its_rate_and_who_waits() {
+    let server = Server::start();
+    let program = Program::start(leasehold(&server, &["top", "--interval", "500ms", "--json"]));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let client = server.client();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let guard = client.lock("hot").unwrap();
+                    std::thread::sleep(ms(5));
+                    drop(guard);
+                }
+            });
+        }
+        let (mut fast, mut waited) = (false, false);
+        for _ in 0..60 {
+            let look = next(&program);
+            let hot = look["locks"].as_array().unwrap().iter().find(|lock| lock["name"] == "hot");
+            fast |= hot.is_some_and(|hot| hot["rate"].as_f64().is_some_and(|rate| rate > 4.0));
+            waited |= hot.is_some_and(|hot| hot["waiting"].as_u64().is_some_and(|waiting| waiting > 0));
+            if fast && waited {
+                break;
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(fast && waited, "fast {fast}, waited {waited}");
+    });
+    program.signal("TERM");
+    program.ends_with(143);
+}
+
+#[test]
+fn a_search_at_the_start_shows_others() {
+    let server = Server::start();
+    let java = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
+    server.cmd::<u32>(&["HSET", "java", java, "1"]);
+    let program = Program::start(leasehold(&server, &["top", "--all", "--interval", "100ms", "--json"]));
+    let look = next(&program);
+    assert_eq!(look["locks"][0]["name"], "java");
+    let scans = server.call_count("scan");
+    assert_eq!(next(&program)["locks"][0]["holders"][0]["id"], java);
+    server.cmd::<u32>(&["DEL", "java"]);
+    assert!((0..100).any(|_| next(&program)["locks"].as_array().is_some_and(Vec::is_empty)));
+    assert_eq!(server.call_count("scan"), scans, "once");
+    program.signal("TERM");
+    program.ends_with(143);
+}
+
 #[test]
 fn json_ends_when_the_reader_leaves() {
     let server = Server::start();

@@ -61,8 +61,8 @@ const WORDS: [(&str, &str); 37] = [
     ("or ask for one lock by its name with inspect", "or ask for one lock by its name with `leasehold show`"),
 ];
 
-/// A text of the library in the words of the command. What only a program can set stays a setting of
-/// the program.
+/// A text of the library in the words of the command. What only a program can set stays a setting
+/// of the program.
 pub(crate) fn in_words_of_the_command(text: &str) -> String {
     let mut said = WORDS.iter().fold(text.to_owned(), |text, (library, command)| text.replace(library, command));
     said = said.replace("----", "--");

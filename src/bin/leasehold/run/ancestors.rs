@@ -1,26 +1,38 @@
 //! Whether a lock is held by a `leasehold run` that this process was started under: waiting for it
 //! would never end.
 
-use leasehold::{LockHolder, LockReport};
+use leasehold::{LockHolder, LockReport, Primitive};
 
 /// No chain of processes is longer.
 const DEEPEST: usize = 1000;
 
 /// Which holder cannot end before this process has, if any.
 pub(super) fn held_above(report: &LockReport) -> Option<&LockHolder> {
-    let holders = || report.locks().iter().flat_map(|lock| lock.holders()).filter(|holder| !holder.is_kept());
     let ancestors = ancestors();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_above = |holder: &&LockHolder| {
         holder.owner().is_some_and(|owner| owner.host() == host && ancestors.contains(&owner.pid()))
     };
     // The one above has told its token before it has told who it is.
-    let is_its_token = || {
-        let token = |name| std::env::var(name).ok();
-        token("LEASEHOLD_NAME").as_deref() == Some(report.name())
-            && report.last_token().is_some_and(|last| token("LEASEHOLD_TOKEN") == Some(last.to_string()))
-    };
-    holders().find(is_above).or_else(|| holders().next().filter(|_| is_its_token()))
+    let token = |name| std::env::var(name).ok();
+    let is_its_token = token("LEASEHOLD_NAME").as_deref() == Some(report.name())
+        && report.last_token().is_some_and(|last| token("LEASEHOLD_TOKEN") == Some(last.to_string()));
+    report.locks().iter().find_map(|lock| {
+        let holders = || lock.holders().iter().filter(|holder| !holder.is_kept());
+        match lock.primitive() {
+            // One permit that comes free is enough.
+            Primitive::Semaphore => holders().next().filter(|_| holders().all(|holder| is_above(&holder))),
+            _ => holders().find(is_above).or_else(|| holders().next().filter(|_| is_its_token)),
+        }
+    })
+}
+
+/// Whether this process was started under a run, and a holder of this library has not said who it
+/// is.
+pub(super) fn may_be_nested(report: &LockReport) -> bool {
+    let is_unknown = |holder: &LockHolder| holder.owner().is_none() && !holder.is_foreign() && !holder.is_kept();
+    std::env::var_os("LEASEHOLD_NAME").is_some()
+        && report.locks().iter().flat_map(|lock| lock.holders()).any(is_unknown)
 }
 
 /// The processes above this one; beyond its parent, as far as the system tells (Linux).

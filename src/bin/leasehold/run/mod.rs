@@ -17,7 +17,7 @@ use crate::failure::{Failure, by_signal, chain, say, status};
 use crate::holders::who;
 use crate::show::describe;
 use crate::store::StoreArgs;
-use ancestors::held_above;
+use ancestors::{held_above, may_be_nested};
 pub(crate) use args::RunArgs;
 use args::Wait;
 use child::Child;
@@ -29,6 +29,11 @@ pub(crate) use signals::is_ignored;
 
 /// What has not reached the store by then ends with its lease.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a run that was started under another one waits for a holder to say who it is, which
+/// runs do just after they have got their lock.
+const LONGEST_INTRODUCTION: Duration = Duration::from_secs(1);
+const INTRODUCTION_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns the exit status.
 pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
@@ -66,7 +71,7 @@ fn under_lock(
     let taken = match (taken, args.wait()) {
         (Ok(None), Wait::Not) => Ok(None),
         (Ok(None), wait) => {
-            look_at_others(client, args)?;
+            look_at_others(client, args, signals)?;
             lock.take(wait.left(start))
         }
         (taken, _) => taken,
@@ -91,18 +96,24 @@ fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
 
 /// Before a wait: refuses one that would never end, and says for whom it waits. What cannot be
 /// asked now does not matter: the wait itself tells.
-fn look_at_others(client: &LockClient, args: &RunArgs) -> Result<(), Failure> {
-    let report = match client.inspect(&args.name) {
-        Ok(report) => report,
-        Err(e) if e.kind() == ErrorKind::WrongType => return Err(e.into()),
-        Err(_) => return Ok(()),
+fn look_at_others(client: &LockClient, args: &RunArgs, signals: &Signals) -> Result<(), Failure> {
+    let start = Instant::now();
+    let report = loop {
+        let report = match client.inspect(&args.name) {
+            Ok(Some(report)) => report,
+            Err(e) if e.kind() == ErrorKind::WrongType => return Err(e.into()),
+            Ok(None) | Err(_) => return Ok(()),
+        };
+        if let Some(holder) = held_above(&report) {
+            let why = "this run was started under it, so it would wait for itself";
+            return Err(Failure::new(status::NOT_HAD, format!("{}: {}: {why}", args.name, who(holder))));
+        }
+        // A run above this one may not have told yet who it is.
+        if !may_be_nested(&report) || start.elapsed() > LONGEST_INTRODUCTION || signals.token().is_cancelled() {
+            break report;
+        }
+        std::thread::sleep(INTRODUCTION_PAUSE);
     };
-    let Some(report) = report else { return Ok(()) };
-    if let Some(holder) = held_above(&report) {
-        let why = "this run was started under it, so it would wait for itself";
-        let message = format!("{}: {}: {why}", args.name, who(holder));
-        return Err(Failure::new(status::NOT_HAD, message));
-    }
     if args.says_who() {
         let holders: Vec<String> = report.locks().iter().flat_map(|lock| lock.holders()).map(describe).collect();
         let who = match &holders[..] {

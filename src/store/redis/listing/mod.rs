@@ -1,5 +1,5 @@
-//! What stands in Redis: found by SCAN, page by page, or under names that are known, and looked at by
-//! one script for each name.
+//! What stands in Redis: found by SCAN, page by page, or under names that are known, and looked at
+//! by one script for each name.
 
 mod waited_for;
 
@@ -105,8 +105,8 @@ pub(crate) fn list_server(
     Ok(all)
 }
 
-/// A lock has one field, or a mode. Asking for that costs the server a twentieth of a look, and most
-/// hashes are those of other programs.
+/// A lock has one field, or a mode. Asking for that costs the server a twentieth of a look, and
+/// most hashes are those of other programs.
 fn without_hashes_of_others(names: Vec<LockName>, exchange: &mut Exchange<'_>) -> Result<Vec<LockName>> {
     let ask = |name: &LockName| {
         let number = |words: &[&str]| Request::plain(words).answered_by(Shape::Number);

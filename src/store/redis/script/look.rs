@@ -53,8 +53,8 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
         Kind::Read | Kind::Write => {
             found.holders = seen.holders;
             found.unlisted = seen.unlisted;
-            // The marker is there before its writer listens, and shows to a user who may not ask for
-            // listeners.
+            // The marker is there before its writer listens, and shows to a user who may not ask
+            // for listeners.
             let writers = seen.writer_waits.then_some(1);
             found.waiting = listeners.max(writers);
         }
