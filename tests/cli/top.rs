@@ -148,7 +148,7 @@ fn a_server_that_goes_away_and_comes_back() {
     let client = server.client();
     let held = client.mutex("job").lock_owned().unwrap();
     let mut top = Top::start(&proxy.url(), 24, 100, "");
-    top.wait_for_text("1 locks, 1 held");
+    top.wait_for_text("1 lock, 1 held");
     proxy.refuse(true);
     proxy.cut_all();
     let lines = top.wait_for_text("the store cannot be asked");
@@ -174,7 +174,7 @@ fn a_server_that_goes_away_and_comes_back() {
 #[test]
 fn names_of_others_do_nothing_to_the_terminal() {
     let server = Server::start();
-    let client = server.client();
+    let client = server.builder().owner("billing-7").build().unwrap();
     let names = ["a\u{1b}]0;title\u{7}", "b\u{1b}[2J\u{1b}[41m", "c\u{9b}31m\r\n\u{8}", "d\u{202e}evil", "東京:集計"];
     let held: Vec<_> = names.iter().map(|name| client.mutex(name).lock_owned().unwrap()).collect();
     // What a client writes of itself is checked when it is read; ids of holders are not.
@@ -182,7 +182,7 @@ fn names_of_others_do_nothing_to_the_terminal() {
     server.cmd::<()>(&["PEXPIRE", "job", "60000"]);
     let mut top = Top::start(&server.url(), 24, 120, "");
     // The screen panics at sequences that are not ours.
-    let lines = top.wait_for_text(" held, 0 waiting");
+    let lines = top.wait_for_text("5 locks, 5 held, 0 waiting");
     for shown in
         ["a\\u{1b}]0;title\\u{7} ", "b\\u{1b}[2J\\u{1b}[41m ", "c\\u{9b}31m\\u{d}\\u{a}\\u{8} ", "d\\u{202e}evil "]
     {
@@ -209,7 +209,7 @@ fn a_tiny_terminal_and_one_that_grows() {
     let line = "stty rows 3 cols 10; (sleep 0.7; stty rows 24 cols 100) < /dev/tty & exec $LEASEHOLD top";
     let session = Session::start_at(&server.url(), "sh -c", line);
     let mut top = Top { session, rows: 24, columns: 100 };
-    top.wait_for_text("1 locks, 1 held, 0 waiting   looked");
+    top.wait_for_text("1 lock, 1 held, 0 waiting   looked");
     top.session.press("q");
     assert_eq!(top.session.end().0, Some(0));
     drop(held);

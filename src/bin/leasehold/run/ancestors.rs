@@ -35,7 +35,7 @@ pub(super) fn may_be_nested(report: &LockReport) -> bool {
         && report.locks().iter().flat_map(|lock| lock.holders()).any(is_unknown)
 }
 
-/// The processes above this one; beyond its parent, as far as the system tells (Linux).
+/// The processes of this command above this one, where the system tells (Linux).
 fn ancestors() -> Vec<u32> {
     let mut all = Vec::new();
     let mut next = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_pid()).ok());
@@ -43,6 +43,10 @@ fn ancestors() -> Vec<u32> {
         all.push(pid);
         next = parent_of(pid);
     }
+    // Any other program may give its lock up before this process has ended.
+    let program = |of: &str| Some(std::fs::read_link(format!("/proc/{of}/exe")).ok()?.file_name()?.to_owned());
+    let own = program("self");
+    all.retain(|pid| own.is_some() && program(&pid.to_string()) == own);
     all
 }
 
