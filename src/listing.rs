@@ -238,8 +238,8 @@ impl LockWaiter {
         self.is_this_client
     }
 
-    /// Who it says it is, as [`LockHolder::owner`]. A client that holds nothing says nothing.
-    /// Asked for the first 16 of the queue.
+    /// Who it says it is, as [`LockHolder::owner`]. A client that holds nothing says it while it
+    /// waits if it has a [label](crate::Builder::owner). Asked for the first 16 of the queue.
     #[must_use]
     pub fn owner(&self) -> Option<&HolderOwner> {
         self.owner.as_ref()

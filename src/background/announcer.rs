@@ -1,4 +1,5 @@
-//! Tells the store who this client is while it holds anything, for people who ask who has a lock.
+//! Tells the store who this client is while it holds anything, and with a label also while it waits
+//! in the queue of a fair lock, for people who ask who has a lock.
 //!
 //! The thread of the watchdog does it when nothing else is due, so no call waits for it. Renewals
 //! come first, and while they fail it is not tried: a server that begins to hang just then makes
@@ -29,6 +30,8 @@ pub(crate) struct Announcer {
     owner: HolderOwner,
     lease: Duration,
     at_once: bool,
+    /// Whether the client has a place in a queue.
+    has_place: Box<dyn Fn() -> bool + Send + Sync>,
     state: Mutex<State>,
 }
 
@@ -61,6 +64,11 @@ impl Due {
         self.written.map_or(self.next, |written| written.plus(tick).min(self.next))
     }
 
+    /// Whether a place in a queue is to be announced now.
+    pub(super) fn is_for_place(&self, now: Moment) -> bool {
+        now >= self.next
+    }
+
     /// Whether a hold that was taken at this moment is to be announced now. `least`: how long one
     /// must have lasted. One beside others that are announced already must have lasted for a tick:
     /// a client that takes and frees locks all the time does not write each time.
@@ -77,7 +85,22 @@ impl Announcer {
     /// `at_once`: also for a hold that has not lasted.
     pub(crate) fn new(key_prefix: &str, client: &str, owner: HolderOwner, lease: Duration, at_once: bool) -> Self {
         let (key_prefix, client) = (key_prefix.to_owned(), client.to_owned());
-        Self { key_prefix, client, owner, lease, at_once, state: Mutex::default() }
+        Self { key_prefix, client, owner, lease, at_once, has_place: Box::new(|| false), state: Mutex::default() }
+    }
+
+    /// `has_place`: whether a call of the client waits in a queue, where others see it.
+    pub(crate) fn with_places(self, has_place: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { has_place: Box::new(has_place), ..self }
+    }
+
+    /// Whether it is to say at once who it is, and what it has said is over or missing.
+    pub(super) fn is_unknown(&self, now: Moment) -> bool {
+        self.at_once && self.due().is_some_and(|due| due.is_for_place(now))
+    }
+
+    /// Whether it has a place that is announced without a hold.
+    pub(super) fn has_place(&self) -> bool {
+        self.at_once && (self.has_place)()
     }
 
     /// Where a client writes. Whoever shares a lock with this one has the same prefix, as a rule:

@@ -90,7 +90,8 @@ fn a_redis_is_looked_at() {
         let (_, line) = json_of("show", leasehold(&server, &["show", "line"]));
         assert_eq!((&line["locks"][0]["kind"], line["queue"].as_array().unwrap().len()), (&json!("fair"), 1));
         assert!(line["last_token"].as_u64().unwrap() > 0);
-        assert!(shown(&server.url(), "line").contains("queue    1. "));
+        // Who waits in a queue says who it is, also if it holds nothing.
+        wait_until("its place has a name", || shown(&server.url(), "line").contains("queue    1. billing-8 (pid "));
     });
     let (status, out, err) = run(leasehold(&server, &["ls", "j*"]));
     assert_eq!((status, out.as_str()), (Some(0), ""));

@@ -567,7 +567,7 @@ mod tests {
         let mut line = Timeline::new(MS(200));
         let seen = |id: &str, token| Standing { token: Some(token), ..standing(&[id]) };
         line.see(MS(0), &seen("a:1", 5));
-        let taken = |events: &[Event]| match &events[..] {
+        let taken = |events: &[Event]| match events {
             [Event { what: What::HandedOver { token, .. }, .. }] => *token,
             other => panic!("{other:?}"),
         };
