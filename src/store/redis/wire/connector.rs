@@ -10,7 +10,7 @@ use super::reply::{Reply, fail_on_error, server_time};
 use super::request::Request;
 use super::script::{Publishing, Script};
 use super::target::{Epoch, Target};
-use super::transport::{ENDED, Transport, handshake_failed, the_reason};
+use super::transport::{Transport, handshake_failed, the_reason};
 use super::unknown_outcome::Facts;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -204,15 +204,9 @@ fn exchange_as(publishing: Publishing, transport: &mut Transport, requests: &[Re
     let mut replies = Vec::with_capacity(requests.len());
     for _ in requests {
         match transport.recv() {
-            Ok(Reply::Error(e)) if e.is_too_many_clients() => return Err(e.into_error()),
+            Ok(Reply::Error(e)) if e.refuses_connection() => return Err(e.into_error()),
             Ok(reply) => replies.push(reply),
             Err(error) => {
-                // Protected mode: the server says why it refuses the connection, and closes it.
-                if let [Reply::Error(e)] = &replies[..]
-                    && error.message() == ENDED
-                {
-                    return Err(e.clone().into_error());
-                }
                 return Err(match sent {
                     Err(unsent) => the_reason(unsent, error),
                     Ok(()) => error,

@@ -132,7 +132,12 @@ impl ServerError {
         self.code == "NOSCRIPT" || self.clone().into_error().kind() != ErrorKind::Server
     }
 
-    /// The server accepts the connection only to send this error, and closes it.
+    /// The server accepts the connection only to send this error, and closes it: it has too many
+    /// clients, or is in protected mode.
+    pub(super) fn refuses_connection(&self) -> bool {
+        self.is_too_many_clients() || self.says("DENIED")
+    }
+
     pub(super) fn is_too_many_clients(&self) -> bool {
         self.text.contains("max number of clients")
     }
