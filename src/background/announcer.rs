@@ -146,8 +146,7 @@ impl Announcer {
             age: now.since(grant.asked_at),
             key: grant.name.key.to_string(),
         };
-        let holds = held.iter().map(hold).collect();
-        let announcement = Announcement::new(self.owner.clone(), self.lease, ages, holds);
+        let announcement = Announcement::new(self.owner.clone(), self.lease, ages, held.iter().map(hold));
         self.write(store, &announcement.to_text(), now);
     }
 

@@ -145,16 +145,20 @@ fn unescaped(key: &str) -> String {
 }
 
 impl Announcement {
-    /// `holds`: the oldest come first.
-    pub(crate) fn new(owner: HolderOwner, ttl: Duration, ages: Vec<(u64, Duration)>, holds: Vec<NamedHold>) -> Self {
-        let (all, mut holds, mut bytes) = (holds.len(), holds, 0);
-        let mut has_room = |hold: &NamedHold| {
+    /// `holds`: the oldest come first. Of thousands only those are made that there is room for.
+    pub(crate) fn new(
+        owner: HolderOwner,
+        ttl: Duration,
+        ages: Vec<(u64, Duration)>,
+        holds: impl ExactSizeIterator<Item = NamedHold>,
+    ) -> Self {
+        let (all, mut bytes) = (holds.len(), 0);
+        let has_room = |hold: &NamedHold| {
             bytes += hold.to_line().len();
             bytes <= MOST_NAMES_BYTES
         };
-        let fit = holds.iter().take_while(|hold| has_room(hold)).count();
-        holds.truncate(fit);
-        Self { owner, ttl, ages, holds, unlisted: (all - fit) as u64 }
+        let holds: Vec<NamedHold> = holds.take_while(has_room).collect();
+        Self { owner, ttl, ages, unlisted: (all - holds.len()) as u64, holds }
     }
 
     /// One line for each thing, for people as well.
@@ -239,7 +243,7 @@ mod tests {
             [vec![], vec![(1, Duration::from_millis(12_000))], vec![(7, Duration::ZERO), (u64::MAX, Duration::MAX)]]
         {
             let ages: Vec<_> = ages.into_iter().map(|(n, age)| (n, age.min(Duration::from_millis(u64::MAX)))).collect();
-            let one = Announcement::new(owner("a=b c").unwrap(), Duration::from_secs(30), ages, Vec::new());
+            let one = Announcement::new(owner("a=b c").unwrap(), Duration::from_secs(30), ages, std::iter::empty());
             assert_eq!(Announcement::parse(&one.to_text()), Some(one.clone()));
             assert_eq!(Announcement::parse(&format!("new=1\n{}\nmore=2", one.to_text())), Some(one));
         }
@@ -265,7 +269,7 @@ mod tests {
     fn an_age_grows_with_the_age_of_what_says_it() {
         let seconds = Duration::from_secs;
         let hold = NamedHold { id: "7".to_owned(), age: seconds(2), key: "job".to_owned() };
-        let one = Announcement::new(owner("a").unwrap(), seconds(30), vec![(3, seconds(12))], vec![hold]);
+        let one = Announcement::new(owner("a").unwrap(), seconds(30), vec![(3, seconds(12))], std::iter::once(hold));
         assert_eq!(one.age_of(7, seconds(29)), Some(seconds(3)), "by its name alone");
         assert_eq!(one.age_of(3, seconds(30)), Some(seconds(12)));
         assert_eq!(one.age_of(3, seconds(21)), Some(seconds(21)));
@@ -278,7 +282,12 @@ mod tests {
         let hold =
             |id: &str, key: &str| NamedHold { id: id.to_owned(), age: Duration::from_secs(1), key: key.to_owned() };
         let holds = vec![hold("1", "app:job"), hold("2", "a b\nlabel=x\r100%0A%25"), hold(&"0f".repeat(12), "löck")];
-        let one = Announcement::new(owner("a").unwrap(), Duration::from_secs(30), vec![(1, Duration::ZERO)], holds);
+        let one = Announcement::new(
+            owner("a").unwrap(),
+            Duration::from_secs(30),
+            vec![(1, Duration::ZERO)],
+            holds.into_iter(),
+        );
         assert_eq!(Announcement::parse(&one.to_text()), Some(one));
     }
 
@@ -286,8 +295,8 @@ mod tests {
     fn the_text_does_not_grow_with_the_number_of_holds() {
         let hold = |n: u64| NamedHold { id: n.to_string(), age: Duration::from_secs(1), key: format!("job:{n}") };
         let text = |count| {
-            let holds = (0..count).map(hold).collect();
-            Announcement::new(owner("a").unwrap(), Duration::from_secs(30), Vec::new(), holds).to_text()
+            let holds: Vec<_> = (0..count).map(hold).collect();
+            Announcement::new(owner("a").unwrap(), Duration::from_secs(30), Vec::new(), holds.into_iter()).to_text()
         };
         let read = |text: &str| Announcement::parse(text).unwrap();
         assert_eq!((read(&text(100)).holds.len(), read(&text(100)).unlisted), (100, 0));

@@ -143,7 +143,8 @@
 //! ```
 //!
 //! It is written in the background, over the connection of renewals, once a hold has lasted for a
-//! second (with leases below 10 s, for a tenth of the lease), and then once for each third of a
+//! second (with leases below 10 s, for a tenth of the lease; with a label at once, also by who
+//! waits in the queue of a fair lock), and then once for each third of a
 //! lease while there are holds, or a second after the last time if a new hold has lasted for that
 //! long. It names the holds, the oldest first, as far as 16 KB go. It goes when the client is
 //! closed, and by itself a lease after the last hold. So a process that was killed is known for as

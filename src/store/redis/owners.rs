@@ -65,20 +65,28 @@ pub(crate) fn texts(clients: Vec<String>, replies: Vec<Reply>) -> Result<Vec<(St
 
 impl RedisStore {
     /// The text, and the place in the index unless the user may not write that: a server logs each
-    /// refusal.
-    fn exchange_in_background(&self, key: &str, requests: [Request; 2]) -> Result<()> {
+    /// refusal. `in_turn`: the place only if the text was written. In a cluster each is at another
+    /// node, and a place whose text is missing would stay until it expires.
+    fn exchange_in_background(&self, key: &str, requests: [Request; 2], in_turn: bool) -> Result<()> {
         let slots = [slot_of_client(key), slot_of_index()];
         let with_index = !self.without_index.load(Ordering::Relaxed);
         let requests = slots.into_iter().zip(requests).take(if with_index { 2 } else { 1 });
-        let replies: Vec<Reply> = match self.servers.as_one() {
+        let replies: Vec<Result<Reply>> = match self.servers.as_one() {
             Some(server) => {
                 let requests: Vec<Request> = requests.map(|(_, request)| request).collect();
-                server.background.exchange(&requests, &server.pool)?.0
+                server.background.exchange(&requests, &server.pool)?.0.into_iter().map(Ok).collect()
             }
             None => {
                 let cluster = self.servers.as_cluster().expect("there is no third kind");
-                let exchanged = cluster.exchange_all(&requests.collect::<Vec<_>>());
-                exchanged.into_iter().map(|one| one.map(|(reply, _)| reply)).collect::<Result<_>>()?
+                let requests: Vec<(Slot, Request)> = requests.collect();
+                let mut replies = Vec::new();
+                for requests in requests.chunks(if in_turn { 1 } else { 2 }) {
+                    let is_over = replies.iter().any(|reply: &Result<Reply>| reply.is_err());
+                    if !is_over {
+                        replies.extend(cluster.exchange_all(requests).into_iter().map(|one| Ok(one?.0)));
+                    }
+                }
+                replies
             }
         };
         if is_written(replies)? == Index::Denied {
@@ -91,31 +99,35 @@ impl RedisStore {
 /// What became of the place in the index.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Index {
-    Written,
+    /// It is written or, after another failure, will be the next time.
+    Permitted,
     /// The ACL names the keys of clients one by one: whoever asks for this client by its id finds
     /// it, and nobody else does.
     Denied,
 }
 
-/// The replies to [`announce`] or [`withdraw`].
-pub(crate) fn is_written(replies: Vec<Reply>) -> Result<Index> {
-    let mut replies = replies.into_iter().map(fail_on_error);
+/// The replies to [`announce`] or [`withdraw`]. What counts is the text.
+pub(crate) fn is_written(replies: Vec<Result<Reply>>) -> Result<Index> {
+    let mut replies = replies.into_iter().map(|reply| reply.and_then(fail_on_error));
     let missing = || Err(Error::new(ErrorKind::Protocol, "a reply is missing"));
     replies.next().unwrap_or_else(missing)?;
     match replies.next() {
-        None | Some(Ok(_)) => Ok(Index::Written),
         Some(Err(e)) if e.kind() == ErrorKind::Denied => Ok(Index::Denied),
-        Some(Err(e)) => Err(e),
+        Some(Err(e)) => {
+            log::debug!("others may not find this client in the index: {}", e.chain());
+            Ok(Index::Permitted)
+        }
+        None | Some(Ok(_)) => Ok(Index::Permitted),
     }
 }
 
 impl OwnerStore for RedisStore {
     fn announce(&self, key: &str, text: &str, ttl: Duration) -> Result<()> {
-        self.exchange_in_background(key, announce(key, text, ttl))
+        self.exchange_in_background(key, announce(key, text, ttl), true)
     }
 
     fn withdraw(&self, key: &str) -> Result<()> {
-        self.exchange_in_background(key, withdraw(key))
+        self.exchange_in_background(key, withdraw(key), false)
     }
 
     fn announced(&self, key: &str) -> Result<Option<Announced>> {

@@ -38,7 +38,7 @@ impl RedlockStore {
 fn any(answers: Vec<Result<Vec<Reply>>>) -> Result<()> {
     let mut refused = Ok(());
     for answer in answers {
-        match answer.and_then(is_written) {
+        match answer.and_then(|replies| is_written(replies.into_iter().map(Ok).collect())) {
             Ok(_) => return Ok(()),
             Err(error) => refused = Err(error),
         }

@@ -102,7 +102,9 @@ mod tests {
         };
         if std::env::var_os("PGPASSWORD").is_none() {
             assert_eq!(found(0o600).as_deref(), Some("secret"));
+            assert_eq!(ignored_file(&url), None);
             assert_eq!(found(0o644), None);
+            assert_eq!(ignored_file(&url).as_ref(), Some(&path), "and the error says so");
         }
         std::fs::remove_file(path).unwrap();
     }
