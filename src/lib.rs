@@ -191,7 +191,7 @@ pub use builder::Builder;
 #[cfg(feature = "postgres")]
 pub use builder::POSTGRES_SCHEMA;
 pub use client::LockClient;
-pub use listing::{LockReport, LockSummary, LockWaiter};
+pub use listing::{AnnouncedLocks, LockReport, LockSummary, LockWaiter};
 pub use snapshot::{Blocker, Deadlock, HoldInfo, Snapshot, ThreadInfo, WaitInfo};
 pub use stats::{NameStats, Stats};
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};

@@ -1,5 +1,6 @@
 //! What stands in the store, whoever it is of: for people who look at it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::fencing::FencingToken;
 use crate::session::Shared;
 use crate::stats::shortened;
 use crate::store::{Found, FoundWaiter, Wanted};
-use crate::sync::lock_holder::{Known, LockHolder, Lookups, rough};
+use crate::sync::lock_holder::{Known, LockHolder, Lookups, all_announced, rough};
 
 /// Of so many places in a queue, the first ones, it is asked whose they are.
 const MOST_WAITERS: usize = 16;
@@ -35,6 +36,31 @@ pub struct LockSummary {
     waiting: Option<u64>,
     number: Option<i64>,
     masters: Option<(u32, u32)>,
+    last_token: Option<FencingToken>,
+}
+
+/// What the clients of this library hold, as they say, and what is waited for. Made by
+/// [`LockClient::announced_locks`](crate::LockClient::announced_locks).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AnnouncedLocks {
+    locks: Vec<LockSummary>,
+    unlisted: u64,
+}
+
+impl AnnouncedLocks {
+    /// Sorted by name.
+    #[must_use]
+    pub fn locks(&self) -> &[LockSummary] {
+        &self.locks
+    }
+
+    /// How many holds have no place in what their clients say: of a client that holds many, those
+    /// that were taken last. [`locks`](crate::LockClient::locks) finds those.
+    #[must_use]
+    pub fn unlisted(&self) -> u64 {
+        self.unlisted
+    }
 }
 
 /// Who waits for a lock: a place in its queue, part of a [`LockReport`].
@@ -74,6 +100,7 @@ impl LockSummary {
             waiting: found.waiting,
             number: found.number,
             masters: found.masters,
+            last_token: found.token.map(FencingToken::new),
         })
     }
 
@@ -95,9 +122,8 @@ impl LockSummary {
     /// Who holds it, in no order; at most 1000, [`taken`](Self::taken) counts all. Of a semaphore,
     /// each acquisition: its [id](LockHolder::id) is that of its [`PermitId`](crate::PermitId),
     /// or Java's id of one permit, and its [hold count](LockHolder::hold_count) says how many
-    /// permits it has. Nothing says whose permits they are, but for those of the client that
-    /// asks. Empty for latches and counting semaphores, which nobody holds, and for what is
-    /// free.
+    /// permits it has. Whose permits they are is known of clients that say it. Empty for latches
+    /// and counting semaphores, which nobody holds, and for what is free.
     #[must_use]
     pub fn holders(&self) -> &[LockHolder] {
         &self.holders
@@ -112,8 +138,11 @@ impl LockSummary {
         all?.into_iter().max()
     }
 
-    /// How many wait, as far as the store knows that: of fair locks, and over ZooKeeper of all. Of
-    /// a read-write lock 1 means that writers wait, however many.
+    /// How many wait, as far as the store knows that: of fair locks, and over ZooKeeper of all, the
+    /// places in the queue. Where releases go over channels that can be counted
+    /// ([`locks`](crate::LockClient::locks) says where), of all others the clients that listen, in
+    /// any language: threads of one client count as one, and one that has stopped waiting counts
+    /// for a second more. Elsewhere, of a read-write lock, 1 means that writers wait, however many.
     #[must_use]
     pub fn waiting(&self) -> Option<u64> {
         self.waiting
@@ -134,6 +163,13 @@ impl LockSummary {
             _ => self.holders.len() as u64,
         };
         listed + self.unlisted
+    }
+
+    /// The last fencing token that was given for the name, as [`LockReport::last_token`]. It grows
+    /// by one for each grant, and by more where a client draws some for its threads in advance.
+    #[must_use]
+    pub fn last_token(&self) -> Option<FencingToken> {
+        self.last_token
     }
 
     /// Over [several masters](crate::guide::redlock): on how many of them it stands, and how many
@@ -202,8 +238,8 @@ impl LockWaiter {
         self.is_this_client
     }
 
-    /// Who it says it is, as [`LockHolder::owner`]. A client that holds nothing says nothing.
-    /// Asked for the first 16 of the queue.
+    /// Who it says it is, as [`LockHolder::owner`]. A client that holds nothing says it while it
+    /// waits if it has a [label](crate::Builder::owner). Asked for the first 16 of the queue.
     #[must_use]
     pub fn owner(&self) -> Option<&HolderOwner> {
         self.owner.as_ref()
@@ -302,6 +338,23 @@ pub(crate) fn locks(shared: &Arc<Shared>, pattern: &str) -> Result<Vec<LockSumma
     let mut lookups = Lookups::new(shared, MOST_LOOKUPS);
     let summary = |one: &Found| LockSummary::of(&mut lookups, wanted.name_of(&one.key)?, one);
     Ok(found.iter().filter_map(summary).collect())
+}
+
+/// What [`LockClient::announced_locks`](crate::LockClient::announced_locks) does.
+pub(crate) fn announced_locks(shared: &Arc<Shared>, pattern: &str) -> Result<AnnouncedLocks> {
+    shared.check_usable()?;
+    let wanted = Wanted { prefix: shared.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
+    let clients = shared.store.owners().map(all_announced).transpose()?.unwrap_or_default();
+    let holds = clients.iter().flat_map(|(_, announcement, _)| &announcement.holds);
+    let keys: BTreeSet<String> = holds.map(|hold| hold.key.clone()).collect();
+    let unlisted = clients.iter().map(|(_, announcement, _)| announcement.unlisted).sum();
+    let found = shared.store.listing().list_named(&wanted, &keys)?;
+    let mut lookups = Lookups::new(shared, MOST_LOOKUPS);
+    if shared.config.owner.is_some() {
+        lookups.knows(clients);
+    }
+    let summary = |one: &Found| LockSummary::of(&mut lookups, wanted.name_of(&one.key)?, one);
+    Ok(AnnouncedLocks { locks: found.iter().filter_map(summary).collect(), unlisted })
 }
 
 /// What [`LockClient::inspect`](crate::LockClient::inspect) does.

@@ -1,21 +1,27 @@
-//! Tells the store who this client is while it holds anything, for people who ask who has a lock.
+//! Tells the store who this client is while it holds anything, and with a label also while it waits
+//! in the queue of a fair lock, for people who ask who has a lock.
 //!
 //! The thread of the watchdog does it when nothing else is due, so no call waits for it. Renewals
 //! come first, and while they fail it is not tried: a server that begins to hang just then makes
 //! the next renewal late by one I/O timeout of the background, a quarter of a lease at most, and
 //! not again within a lease.
 //!
+//! It names what the client holds, so that whoever looks for locks need not go over all keys of the
+//! store.
+//!
 //! Without a label a hold of less than a tick is not announced. Nobody could ask for it in time,
 //! and a program that takes a lock for a moment would pay with one more connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::background::grant::Grant;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::holder::{Holder, client_and_number};
+use crate::base::holder::client_and_number;
 use crate::base::lease::Moment;
-use crate::base::owner::{Announcement, HolderOwner, MOST_AGES};
+use crate::base::owner::{Announcement, HolderOwner, MOST_AGES, NamedHold};
 use crate::store::{LockStore, OwnerStore};
 
 pub(crate) struct Announcer {
@@ -24,6 +30,8 @@ pub(crate) struct Announcer {
     owner: HolderOwner,
     lease: Duration,
     at_once: bool,
+    /// Whether the client has a place in a queue.
+    has_place: Box<dyn Fn() -> bool + Send + Sync>,
     state: Mutex<State>,
 }
 
@@ -31,6 +39,8 @@ pub(crate) struct Announcer {
 struct State {
     /// Not before.
     next: Option<Moment>,
+    /// When it was written last, if nothing has failed since.
+    written: Option<Moment>,
     /// Until when it stands at most, and whether the last attempt failed.
     stands: Option<Moment>,
     failed: bool,
@@ -40,11 +50,57 @@ struct State {
     is_blind: bool,
 }
 
+/// When something is to be announced.
+pub(super) struct Due {
+    /// From then on whatever is held.
+    next: Moment,
+    /// Before that only what was taken since, so that who looks for it finds it.
+    written: Option<Moment>,
+}
+
+impl Due {
+    /// Not before this moment.
+    pub(super) fn earliest(&self, tick: Duration) -> Moment {
+        self.written.map_or(self.next, |written| written.plus(tick).min(self.next))
+    }
+
+    /// Whether a place in a queue is to be announced now.
+    pub(super) fn is_for_place(&self, now: Moment) -> bool {
+        now >= self.next
+    }
+
+    /// Whether a hold that was taken at this moment is to be announced now. `least`: how long one
+    /// must have lasted. One beside others that are announced already must have lasted for a tick:
+    /// a client that takes and frees locks all the time does not write each time.
+    pub(super) fn is_for(&self, taken: Moment, now: Moment, least: Duration, tick: Duration) -> bool {
+        let lasted = now.since(taken);
+        match now >= self.next {
+            true => lasted >= least,
+            false => lasted >= tick && self.written.is_some_and(|written| taken > written),
+        }
+    }
+}
+
 impl Announcer {
     /// `at_once`: also for a hold that has not lasted.
     pub(crate) fn new(key_prefix: &str, client: &str, owner: HolderOwner, lease: Duration, at_once: bool) -> Self {
         let (key_prefix, client) = (key_prefix.to_owned(), client.to_owned());
-        Self { key_prefix, client, owner, lease, at_once, state: Mutex::default() }
+        Self { key_prefix, client, owner, lease, at_once, has_place: Box::new(|| false), state: Mutex::default() }
+    }
+
+    /// `has_place`: whether a call of the client waits in a queue, where others see it.
+    pub(crate) fn with_places(self, has_place: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { has_place: Box::new(has_place), ..self }
+    }
+
+    /// Whether it is to say at once who it is, and what it has said is over or missing.
+    pub(super) fn is_unknown(&self, now: Moment) -> bool {
+        self.at_once && self.due().is_some_and(|due| due.is_for_place(now))
+    }
+
+    /// Whether it has a place that is announced without a hold.
+    pub(super) fn has_place(&self) -> bool {
+        self.at_once && (self.has_place)()
     }
 
     /// Where a client writes. Whoever shares a lock with this one has the same prefix, as a rule:
@@ -58,31 +114,39 @@ impl Announcer {
         if self.at_once { Duration::ZERO } else { tick }
     }
 
-    /// Not to be written before this moment; `None`: not at all.
-    pub(super) fn not_before(&self) -> Option<Moment> {
+    /// When it is to be written again; `None`: not at all.
+    pub(super) fn due(&self) -> Option<Due> {
         let state = self.state.lock();
-        if state.is_denied { None } else { Some(state.next.unwrap_or(Moment::from_nanos(0))) }
+        let next = state.next.unwrap_or(Moment::from_nanos(0));
+        if state.is_denied { None } else { Some(Due { next, written: state.written }) }
     }
 
     /// The server cannot be asked: renewals come first.
     pub(super) fn postpone(&self, now: Moment) {
         let next = now.plus(self.lease / 3);
         let mut state = self.state.lock();
+        state.written = None;
         state.next = Some(state.next.map_or(next, |earlier| earlier.max(next)));
     }
 
-    /// Writes it. `held`: the holder of each hold, and since when.
-    pub(super) fn announce(&self, store: &dyn LockStore, held: &[(Holder, Moment)], now: Moment) {
-        let age = |(holder, since): &(Holder, Moment)| {
-            let (client, number) = client_and_number(holder.as_str())?;
-            (client == self.client).then(|| (number, now.since(*since)))
+    /// Writes it. `held`: all holds.
+    pub(super) fn announce(&self, store: &dyn LockStore, held: &mut [Arc<Grant>], now: Moment) {
+        held.sort_by(|a, b| a.asked_at.cmp(&b.asked_at).then_with(|| a.holder.as_str().cmp(b.holder.as_str())));
+        let number = |grant: &Grant| {
+            let (client, number) = client_and_number(grant.holder.as_str())?;
+            (client == self.client).then_some(number)
         };
+        let age = |grant: &Arc<Grant>| Some((number(grant)?, now.since(grant.asked_at)));
         let mut ages: Vec<(u64, Duration)> = held.iter().filter_map(age).collect();
-        ages.sort_unstable_by_key(|(number, age)| (std::cmp::Reverse(*age), *number));
         // Locks that were taken as one have one holder.
         ages.dedup_by_key(|(number, _)| *number);
         ages.truncate(MOST_AGES);
-        let announcement = Announcement { owner: self.owner.clone(), ttl: self.lease, ages };
+        let hold = |grant: &Arc<Grant>| NamedHold {
+            id: number(grant).map_or_else(|| grant.holder.as_str().to_owned(), |number| number.to_string()),
+            age: now.since(grant.asked_at),
+            key: grant.name.key.to_string(),
+        };
+        let announcement = Announcement::new(self.owner.clone(), self.lease, ages, held.iter().map(hold));
         self.write(store, &announcement.to_text(), now);
     }
 
@@ -93,6 +157,7 @@ impl Announcer {
         let was_failing = std::mem::replace(&mut state.failed, written.is_err());
         // A failure may have taken a whole I/O timeout, so the next one comes late.
         state.next = Some(now.plus(if written.is_ok() { self.lease / 3 } else { self.lease }));
+        state.written = written.is_ok().then_some(now);
         state.stands = Some(now.plus(self.lease));
         let Err(error) = written else { return };
         state.is_denied = error.kind() == ErrorKind::Denied;
@@ -121,6 +186,11 @@ impl Announcer {
         {
             log::debug!("who this client was stands for up to a lease: {}", error.chain());
         }
+    }
+
+    /// Whether other clients may be asked who they are.
+    pub(crate) fn may_ask(&self) -> bool {
+        !self.state.lock().is_blind
     }
 
     /// What another client wrote of itself, and when that expires. `client`: its id. Once that is

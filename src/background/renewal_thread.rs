@@ -136,6 +136,10 @@ impl Inner {
         Self { client_name, announcer, store, clock, loss_callbacks, local_queues, table, changed }
     }
 
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
     pub(super) fn enter(&self, table: &mut Table, grant: &Arc<Grant>, due: Moment) {
         let visit = table.due.enter(grant, due);
         if table.planned.is_none_or(|planned| visit < planned) {
@@ -239,9 +243,9 @@ impl Inner {
             self.resolve(round);
         } else if let Some(announcer) = self.announcer_if_due(&table, round, now) {
             // Sorted and spelled without the mutex: there may be thousands.
-            let held: Vec<_> = table.due.grants().map(|grant| (grant.holder.clone(), grant.asked_at)).collect();
+            let mut held: Vec<_> = table.due.grants().cloned().collect();
             drop(table);
-            announcer.announce(&*self.store, &held, now);
+            announcer.announce(&*self.store, &mut held, now);
         } else {
             self.sleep(&mut table, now, [round.maintain_at, round.announce_at]);
         }
@@ -253,13 +257,14 @@ impl Inner {
         let announcer = self.announcer.as_deref()?;
         let tick = table.due.tick();
         let least = announcer.least_age(tick);
-        let not_before = announcer.not_before().filter(|_| !table.due.is_empty());
-        round.announce_at = not_before.map(|at| round.announce_at.unwrap_or(now.plus(least)).max(at));
-        if round.announce_at.is_none_or(|at| now < at) {
-            return None;
-        }
+        let has_place = announcer.has_place();
+        let due = announcer.due().filter(|_| has_place || !table.due.is_empty());
+        let begin = round.announce_at.unwrap_or(now.plus(least));
+        round.announce_at = due.as_ref().map(|due| begin.max(due.earliest(tick)));
+        let due = due.filter(|_| round.announce_at.is_some_and(|at| at <= now))?;
         // None of them may have lasted: a client may take and free locks all the time.
-        let lasts = table.due.grants().any(|grant| now.since(grant.asked_at) >= least);
+        let lasts = has_place && due.is_for_place(now)
+            || table.due.grants().any(|grant| due.is_for(grant.asked_at, now, least, tick));
         round.announce_at = if lasts { None } else { Some(now.plus(tick)) };
         lasts.then_some(announcer)
     }

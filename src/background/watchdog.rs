@@ -174,6 +174,17 @@ impl Watchdog {
         self.inner.withdraw();
     }
 
+    /// A call of this client waits where others can see it: it says who it is, if it says that at
+    /// once. Only people miss it if it cannot.
+    pub(crate) fn introduce(&self) {
+        if self.inner.announcer.as_ref().is_some_and(|announcer| announcer.is_unknown(self.inner.now())) {
+            let mut table = self.inner.table.lock();
+            if self.start(&mut table).is_ok() {
+                self.inner.changed.notify_all();
+            }
+        }
+    }
+
     /// Starts the thread now, for a store that needs maintenance before anything is held.
     pub(crate) fn begin(&self) -> Result<(), Error> {
         self.start(&mut self.inner.table.lock())

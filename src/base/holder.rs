@@ -67,7 +67,8 @@ pub(crate) struct Holder {
 /// A client id, a colon and the digits of a `u64`, and what is behind them while the lock is kept.
 const LONGEST_HOLDER: usize = CLIENT_LENGTH + 1 + 20 + KEPT.len();
 
-const CLIENT_LENGTH: usize = 36;
+/// Of the id of a client, in bytes.
+pub(crate) const CLIENT_LENGTH: usize = 36;
 
 /// Behind the id of a holder that has given up its hold, while the lock stays taken.
 const KEPT: &str = ":kept";

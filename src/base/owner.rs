@@ -9,6 +9,11 @@ use crate::base::error::{Error, ErrorKind, Result};
 const LONGEST_LABEL: usize = 100;
 /// Of so many holds, the oldest ones, it is written how long they had lasted.
 pub(crate) const MOST_AGES: usize = 32;
+/// So many bytes of names are written at most: a client may hold thousands of locks, and writes
+/// this text every third of a lease.
+const MOST_NAMES_BYTES: usize = 16 * 1024;
+/// So many are read at most, whoever wrote them.
+const MOST_NAMES: usize = 4096;
 
 /// Who a client is, for people: a label, and the process it runs in. See
 /// [`Builder::owner`](crate::Builder::owner).
@@ -99,18 +104,74 @@ pub(crate) struct Announcement {
     /// How long it lives unless it is written anew. Whoever reads it learns from what is left of
     /// that how old it is, without comparing clocks.
     pub(crate) ttl: Duration,
-    /// Of each hold, the number in its holder id, and how long it had lasted.
+    /// Of each hold, the number in its holder id, and how long it had lasted. Earlier releases read
+    /// this, and not the names.
     pub(crate) ages: Vec<(u64, Duration)>,
+    /// What it holds: the oldest holds, as many as there is room for.
+    pub(crate) holds: Vec<NamedHold>,
+    /// How many holds it has besides.
+    pub(crate) unlisted: u64,
+}
+
+/// One hold of a client, as it tells others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedHold {
+    /// What is behind the client id in the id of the holder, or the whole id of permits.
+    pub(crate) id: String,
+    pub(crate) age: Duration,
+    /// The name with the prefix of the client.
+    pub(crate) key: String,
+}
+
+impl NamedHold {
+    fn to_line(&self) -> String {
+        format!("\nhold={}:{} {}", self.id, self.age.as_millis(), escaped(&self.key))
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let (front, key) = line.strip_prefix("hold=")?.split_once(' ')?;
+        let (id, age) = front.split_once(':')?;
+        Some(Self { id: id.to_owned(), age: Duration::from_millis(age.parse().ok()?), key: unescaped(key) })
+    }
+}
+
+/// A name may have anything in it, and each line of the text is one thing.
+fn escaped(key: &str) -> String {
+    key.replace('%', "%25").replace('\n', "%0A").replace('\r', "%0D")
+}
+
+fn unescaped(key: &str) -> String {
+    key.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
 }
 
 impl Announcement {
+    /// `holds`: the oldest come first. Of thousands only those are made that there is room for.
+    pub(crate) fn new(
+        owner: HolderOwner,
+        ttl: Duration,
+        ages: Vec<(u64, Duration)>,
+        holds: impl ExactSizeIterator<Item = NamedHold>,
+    ) -> Self {
+        let (all, mut bytes) = (holds.len(), 0);
+        let has_room = |hold: &NamedHold| {
+            bytes += hold.to_line().len();
+            bytes <= MOST_NAMES_BYTES
+        };
+        let holds: Vec<NamedHold> = holds.take_while(has_room).collect();
+        Self { owner, ttl, ages, unlisted: (all - holds.len()) as u64, holds }
+    }
+
     /// One line for each thing, for people as well.
     pub(crate) fn to_text(&self) -> String {
-        let Self { owner: HolderOwner { label, pid, host }, ttl, ages } = self;
+        let Self { owner: HolderOwner { label, pid, host }, ttl, ages, holds, unlisted } = self;
         let mut text = format!("label={label}\npid={pid}\nhost={host}\nttl_ms={}\nheld_ms=", ttl.as_millis());
         for (place, (number, age)) in ages.iter().enumerate() {
             let space = if place == 0 { "" } else { " " };
             let _ = write!(text, "{space}{number}:{}", age.as_millis());
+        }
+        holds.iter().for_each(|hold| text.push_str(&hold.to_line()));
+        if *unlisted > 0 {
+            let _ = write!(text, "\nunlisted={unlisted}");
         }
         text
     }
@@ -127,14 +188,23 @@ impl Announcement {
             owner: HolderOwner::read(line("label")?, line("pid")?, line("host")?)?,
             ttl: millis(line("ttl_ms")?)?,
             ages: line("held_ms")?.split_whitespace().filter_map(age).take(MOST_AGES).collect(),
+            // A release that did not write these left no line of them.
+            holds: text.lines().filter_map(NamedHold::parse).take(MOST_NAMES).collect(),
+            unlisted: line("unlisted").and_then(|number| number.parse().ok()).unwrap_or(0),
         })
     }
 
     /// How long a hold has lasted, by an announcement that expires in `left`. `None` for one that
     /// it does not mention: it is younger, or there are too many.
     pub(crate) fn age_of(&self, number: u64, left: Duration) -> Option<Duration> {
-        let (_, age) = self.ages.iter().find(|(one, _)| *one == number)?;
-        Some(*age + self.ttl.saturating_sub(left))
+        let known = self.ages.iter().find(|(one, _)| *one == number).map(|(_, age)| *age);
+        known.map(|age| age + self.ttl.saturating_sub(left)).or_else(|| self.age_of_hold(&number.to_string(), left))
+    }
+
+    /// The same of the hold with this [id](NamedHold::id).
+    pub(crate) fn age_of_hold(&self, id: &str, left: Duration) -> Option<Duration> {
+        let hold = self.holds.iter().find(|hold| hold.id == id)?;
+        Some(hold.age + self.ttl.saturating_sub(left))
     }
 }
 
@@ -173,7 +243,7 @@ mod tests {
             [vec![], vec![(1, Duration::from_millis(12_000))], vec![(7, Duration::ZERO), (u64::MAX, Duration::MAX)]]
         {
             let ages: Vec<_> = ages.into_iter().map(|(n, age)| (n, age.min(Duration::from_millis(u64::MAX)))).collect();
-            let one = Announcement { owner: owner("a=b c").unwrap(), ttl: Duration::from_secs(30), ages };
+            let one = Announcement::new(owner("a=b c").unwrap(), Duration::from_secs(30), ages, std::iter::empty());
             assert_eq!(Announcement::parse(&one.to_text()), Some(one.clone()));
             assert_eq!(Announcement::parse(&format!("new=1\n{}\nmore=2", one.to_text())), Some(one));
         }
@@ -198,10 +268,42 @@ mod tests {
     #[test]
     fn an_age_grows_with_the_age_of_what_says_it() {
         let seconds = Duration::from_secs;
-        let one = Announcement { owner: owner("a").unwrap(), ttl: seconds(30), ages: vec![(3, seconds(12))] };
+        let hold = NamedHold { id: "7".to_owned(), age: seconds(2), key: "job".to_owned() };
+        let one = Announcement::new(owner("a").unwrap(), seconds(30), vec![(3, seconds(12))], std::iter::once(hold));
+        assert_eq!(one.age_of(7, seconds(29)), Some(seconds(3)), "by its name alone");
         assert_eq!(one.age_of(3, seconds(30)), Some(seconds(12)));
         assert_eq!(one.age_of(3, seconds(21)), Some(seconds(21)));
         assert_eq!(one.age_of(3, seconds(31)), Some(seconds(12)), "a reply that was long under way");
         assert_eq!(one.age_of(4, seconds(30)), None);
+    }
+
+    #[test]
+    fn names_are_written_and_read_whatever_is_in_them() {
+        let hold =
+            |id: &str, key: &str| NamedHold { id: id.to_owned(), age: Duration::from_secs(1), key: key.to_owned() };
+        let holds = vec![hold("1", "app:job"), hold("2", "a b\nlabel=x\r100%0A%25"), hold(&"0f".repeat(12), "löck")];
+        let one = Announcement::new(
+            owner("a").unwrap(),
+            Duration::from_secs(30),
+            vec![(1, Duration::ZERO)],
+            holds.into_iter(),
+        );
+        assert_eq!(Announcement::parse(&one.to_text()), Some(one));
+    }
+
+    #[test]
+    fn the_text_does_not_grow_with_the_number_of_holds() {
+        let hold = |n: u64| NamedHold { id: n.to_string(), age: Duration::from_secs(1), key: format!("job:{n}") };
+        let text = |count| {
+            let holds: Vec<_> = (0..count).map(hold).collect();
+            Announcement::new(owner("a").unwrap(), Duration::from_secs(30), Vec::new(), holds.into_iter()).to_text()
+        };
+        let read = |text: &str| Announcement::parse(text).unwrap();
+        assert_eq!((read(&text(100)).holds.len(), read(&text(100)).unlisted), (100, 0));
+        let many = text(10_000);
+        assert!(many.len() < MOST_NAMES_BYTES + 300, "{}", many.len());
+        let many = read(&many);
+        assert_eq!(many.holds.len() as u64 + many.unlisted, 10_000);
+        assert!(many.holds.len() > 500 && many.holds[0] == hold(0), "the oldest come first");
     }
 }

@@ -33,8 +33,9 @@ impl Builder {
     /// call waits for it. It costs one command for each third of a lease, whatever the number of
     /// holds.
     ///
-    /// With a label it is said as soon as the client holds something. Without one, a hold that
-    /// lasts less than a tenth of the lease, or a second, costs nothing and is not known.
+    /// With a label it is said as soon as the client holds something, or waits in the queue of a
+    /// fair lock. Without one, a hold that lasts less than a tenth of the lease, or a second, costs
+    /// nothing and is not known.
     pub fn owner(mut self, label: impl Into<String>) -> Self {
         self.owner = Some(label.into());
         self
@@ -42,7 +43,7 @@ impl Builder {
 
     /// Whether the client says [who it is](Self::owner), and asks who others are. Without it
     /// nothing is written or read for that: its holds are seen as holder ids, as those of Java
-    /// are. Defaults to true.
+    /// are, and only a [search](crate::LockClient::locks) finds them. Defaults to true.
     pub fn announce_owner(mut self, on: bool) -> Self {
         self.announce_owner = on;
         self

@@ -67,6 +67,9 @@
 //!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than
 //!   0 needs `+select`.
 //! - [`LockClient::locks`](crate::LockClient::locks) needs `+scan`, for the user of whoever looks.
+//!   How many wait, and what is waited for, is seen with `+pubsub|channels` and `+pubsub|numsub`
+//!   (in a cluster `+pubsub|shardchannels` and `+pubsub|shardnumsub`; on Redis 6.2 `+pubsub`).
+//!   `leasehold doctor --acl` prints all of this for a prefix.
 //! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`; it also says what the sentinels'
 //!   own user needs.
 //! - [`Builder::cluster`](crate::Builder::cluster) needs `+cluster|slots +asking`, and for sharded
@@ -98,7 +101,8 @@
 //! | `leasehold_writer:{N}` | a writer waits; lives for `waiter_timeout`. Not Redisson's |
 //! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated; lives for a minute (that permits of a counting semaphore were taken: until they are back, ten minutes at most). Not Redisson's |
 //! | `leasehold_once:{N}:opened` | when a latch was last opened; lives for a minute. Not Redisson's |
-//! | `leasehold_client:{<prefix><client id>}` | [who a client is](#looking-at-a-lock), while it holds something: its owner, and how long its oldest holds had lasted; lives for a lease, and is deleted when the client is closed. Not Redisson's |
+//! | `leasehold_client:{<prefix><client id>}` | [who a client is](#looking-at-a-lock), while it holds something: its owner, what it holds, and for how long it has; 17 KB at most; lives for a lease, and is deleted when the client is closed. Not Redisson's |
+//! | `leasehold_client:{index}` | a sorted set: which clients have written such a text, and when it expires; lives for as long as the last of these. Not Redisson's |
 //! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token; never expires. Not Redisson's |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | the messages that wake waiters. Each fair waiter has a channel of its own that ends in `:<holder>` |
 //!
@@ -121,7 +125,8 @@
 //!
 //! | question | call | in `redis-cli` |
 //! |---|---|---|
-//! | what is locked at all | [`locks`](crate::LockClient::locks), `leasehold ls` | |
+//! | what is locked by this library, or waited for | [`announced_locks`](crate::LockClient::announced_locks), `leasehold ls` | `ZRANGE leasehold_client:{index} 0 -1`, and of each `GET leasehold_client:{<member>}` |
+//! | what is locked at all, also by Java | [`locks`](crate::LockClient::locks), `leasehold ls --all`: a search over all keys | |
 //! | everything about one name | [`inspect`](crate::LockClient::inspect), `leasehold show` | |
 //! | who has it, and for how long | [`holder`](crate::ReentrantMutex::holder) | `HGETALL N`, `PTTL N`, and of each holder id what is in front of the colon: `GET leasehold_client:{<prefix><client id>}` |
 //! | how many wait for a fair lock | [`queue_len`](crate::FairMutex::queue_len) | `LRANGE redisson_lock_queue:{N} 0 -1` |
@@ -138,12 +143,14 @@
 //! ```
 //!
 //! It is written in the background, over the connection of renewals, once a hold has lasted for a
-//! second (with leases below 10 s, for a tenth of the lease), and then once for each third of a
-//! lease while there are holds. It goes when the client is closed, and by itself a lease after the
-//! last hold. So a process that was killed is known for as long as its locks are taken. No call and
-//! no renewal waits for it, and a failure costs nothing else. With
-//! [`Builder::announce_owner`](crate::Builder::announce_owner) off, nothing is written or read.
-//! Whoever can read the server can see it, and whoever can write there can forge it.
+//! second (with leases below 10 s, for a tenth of the lease; with a label at once, also by who
+//! waits in the queue of a fair lock), and then once for each third of a
+//! lease while there are holds, or a second after the last time if a new hold has lasted for that
+//! long. It names the holds, the oldest first, as far as 16 KB go. It goes when the client is
+//! closed, and by itself a lease after the last hold. So a process that was killed is known for as
+//! long as its locks are taken. No call and no renewal waits for it, and a failure costs nothing
+//! else. With [`Builder::announce_owner`](crate::Builder::announce_owner) off, nothing is written
+//! or read. Whoever can read the server can see it, and whoever can write there can forge it.
 //!
 //! # Health of the servers
 //!
@@ -193,7 +200,8 @@
 //! # A job hangs
 //!
 //! Begin outside of the program, with the command `leasehold` (`cargo install leasehold --features
-//! cli`; the URL of the store in `LEASEHOLD_URL`). It sees all clients, those of Java as well:
+//! cli`; the URL of the store in `LEASEHOLD_URL`). `show` sees all clients, those of Java as well;
+//! `ls` and `top` see those of Java with `--all`, or once somebody waits:
 //!
 //! ```text
 //! $ leasehold show nightly:report
@@ -256,10 +264,11 @@
 //! | subcommand | what it does |
 //! |---|---|
 //! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: renewed while it runs, ended if the lock is lost |
-//! | `ls [PATTERN]`, `show NAME` | what is locked; all about one name |
-//! | `top`, `watch NAME` | a live screen of all locks; a time line of one, also as an SVG |
+//! | `ls [PATTERN]`, `show NAME` | what is locked by this library or waited for (`--all`: by anybody, found by a search over all keys); all about one name |
+//! | `top`, `watch NAME` | a live screen of these locks; a time line of one, also as an SVG |
 //! | `unlock NAME` | frees a lock by force |
 //! | `doctor`, `bench` | what is wrong with the servers; how quick they are |
+//! | `doctor --acl`, `schema --postgres` | what an administrator has to permit or to install |
 //!
 //! ```text
 //! LEASEHOLD_URL=redis://cache/
@@ -267,7 +276,9 @@
 //! ```
 //!
 //! That is a crontab for every machine: one of them runs the job, the others end with status 75.
-//! `--min-hold` keeps the lock taken although the job is quick, for as long as clocks may differ.
+//! `--min-hold` keeps the lock taken although the job is quick, for as long as clocks may differ;
+//! `--quiet --conflict-status 0` keeps cron from writing mails about the others, and `--retry-store
+//! 10m` waits for a store that is away when the job should begin.
 //! The command's environment has `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
 //!
 //! The store is in `--url` or `LEASEHOLD_URL`. Arguments can be seen by everybody on the machine,
@@ -275,8 +286,8 @@
 //! file and give `--password-file`. With `--json`, what shows something prints
 //! JSON, as `leasehold schema` describes it. Statuses: 0 done, 75 somebody else has the lock, 70 it
 //! was lost, 69 the store cannot be asked, 64 bad arguments, 77 denied, 76 nothing that can be
-//! locked; of `run` otherwise the status of the command; of `doctor` 1 for warnings and 2 for
-//! problems.
+//! locked; of `run` otherwise the status of the command; of `show` 1 where nothing stands; of
+//! `doctor` 1 for warnings and 2 for problems.
 //!
 //! # Connections
 //!

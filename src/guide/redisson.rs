@@ -53,7 +53,7 @@
 //!
 //! leasehold adds these keys to Redisson's: `leasehold_writer:{N}` (a waiting writer),
 //! `leasehold_once:{N}:<id>` (idempotency keys of counts), `leasehold_once:{N}:opened` (when a
-//! latch was last opened), `leasehold_client:{..}` (who a client is) and `leasehold:node`
+//! latch was last opened), `leasehold_client:{..}` (who clients are) and `leasehold:node`
 //! (Redlock). Java neither sees nor needs them.
 //!
 //! # Names

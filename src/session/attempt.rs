@@ -358,6 +358,10 @@ pub(crate) fn begin_wait<'a>(
     deadline: Deadline,
 ) -> WaitEntry<'a> {
     let entry = shared.waits.begin(name, primitive, deadline);
+    if primitive == Primitive::Fair {
+        // Others see its place in the queue, and ask whose it is.
+        shared.watchdog.introduce();
+    }
     shared.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
     entry
 }

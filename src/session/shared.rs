@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) notifications: Notifications,
     pub(crate) loss_callbacks: Arc<LossCallbacks>,
     pub(crate) observer: Arc<Observer>,
-    pub(crate) waits: Waits,
+    pub(crate) waits: Arc<Waits>,
     /// Of all connections; `None` for a store that has none.
     pub(crate) traffic: Option<Arc<Traffic>>,
     pub(crate) built_at: Instant,
@@ -107,11 +107,14 @@ impl Shared {
     ) -> Self {
         let loss_callbacks = Arc::new(LossCallbacks::new(observer.clone()));
         let local_queues = Arc::new(LocalQueues::default());
+        let waits = Arc::new(Waits::default());
+        let queues = waits.clone();
+        let has_place = move || queues.has_place();
         let announcer = config
             .owner
             .clone()
             .map(|owner| Announcer::new(&config.key_prefix, id.as_str(), owner, config.lease, config.has_label))
-            .map(Arc::new);
+            .map(|announcer| Arc::new(announcer.with_places(has_place)));
         Self {
             watchdog: Watchdog::new(
                 client_name.clone(),
@@ -133,7 +136,7 @@ impl Shared {
             local_queues,
             loss_callbacks,
             observer,
-            waits: Waits::default(),
+            waits,
             traffic,
             built_at: Instant::now(),
             client_name,

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ use crate::base::primitive::Primitive;
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     table: Mutex<Table>,
+    /// How many of them wait for a fair lock.
+    places: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +44,7 @@ pub(crate) struct WaitEntry<'w> {
     waits: &'w Waits,
     number: u64,
     since: Instant,
+    has_place: bool,
 }
 
 impl Waits {
@@ -52,7 +56,14 @@ impl Waits {
         let number = table.next;
         table.next += 1;
         table.waits.insert(number, wait);
-        WaitEntry { waits: self, number, since }
+        let has_place = primitive == Primitive::Fair;
+        self.places.fetch_add(has_place.into(), Ordering::AcqRel);
+        WaitEntry { waits: self, number, since, has_place }
+    }
+
+    /// Whether a call waits in the queue of a fair lock. Takes no mutex.
+    pub(crate) fn has_place(&self) -> bool {
+        self.places.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -83,5 +94,6 @@ impl WaitEntry<'_> {
 impl Drop for WaitEntry<'_> {
     fn drop(&mut self) {
         self.waits.table.lock().waits.remove(&self.number);
+        self.waits.places.fetch_sub(self.has_place.into(), Ordering::AcqRel);
     }
 }

@@ -1,5 +1,6 @@
 //! What stands in a store, for people who look at it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::base::error::Result;
@@ -84,8 +85,16 @@ pub(crate) struct FoundWaiter {
 /// Only reads, so that every call may be repeated.
 pub(crate) trait ListingStore {
     /// All that the store can tell from other data, in the order of the keys, each key once for
-    /// each kind. Several requests, each as long as one round trip.
+    /// each kind. Several requests, each as long as one round trip. Where locks stand among the
+    /// keys of other programs it goes over all of those, and rests between its requests.
     fn list(&self, wanted: &Wanted) -> Result<Vec<Found>>;
+
+    /// What stands under these keys, and under those that somebody waits for, as far as the store
+    /// knows of waiters. Costs nothing for what other programs keep there. A store that has nothing
+    /// but locks lists all of them.
+    fn list_named(&self, wanted: &Wanted, _keys: &BTreeSet<String>) -> Result<Vec<Found>> {
+        self.list(wanted)
+    }
 
     /// Whatever stands under the name, of any kind. One round trip, or one to each of several
     /// servers.

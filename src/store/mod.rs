@@ -30,7 +30,7 @@ pub(crate) use capabilities::{
 };
 pub(crate) use findings::Diagnose;
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
-pub(crate) use owners::{Announced, LockStatus, OwnerStore};
+pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
 pub(crate) use requests::{
     Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, Renewal, Renewed, TokenRule, Undo, Waiting,
 };

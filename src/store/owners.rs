@@ -16,6 +16,9 @@ pub(crate) struct LockStatus {
     pub(crate) owners: Vec<(String, HolderOwner)>,
 }
 
+/// Of so many clients it is read what they wrote, where all are asked.
+pub(crate) const MOST_CLIENTS: usize = 4096;
+
 /// What a client wrote of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announced {
@@ -37,4 +40,8 @@ pub(crate) trait OwnerStore {
 
     /// What a client wrote. At most one round trip.
     fn announced(&self, key: &str) -> Result<Option<Announced>>;
+
+    /// What all clients wrote, each with its key; of [`MOST_CLIENTS`] at most. A request for each
+    /// hundred.
+    fn announced_by_all(&self) -> Result<Vec<(String, Announced)>>;
 }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::holder::{Holder, client_and_number, is_foreign, is_kept};
+use crate::base::error::Result;
+use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, is_kept};
 use crate::base::lock_name::LockName;
 use crate::base::owner::{Announcement, HolderOwner};
 use crate::session::Shared;
 use crate::session::hold::Hold;
-use crate::store::{FoundHolder, LockStatus};
+use crate::store::{Announced, FoundHolder, LockStatus, OwnerStore};
 
 /// Of so many other clients the owner is asked for: each costs a request.
 const MOST_LOOKUPS: usize = 16;
@@ -55,15 +56,16 @@ impl LockHolder {
     /// Asks who the holders are, which are other clients, one request for each.
     pub(crate) fn all_of(shared: &Arc<Shared>, name: &LockName, status: LockStatus) -> Vec<Self> {
         let LockStatus { ttl, holders, owners } = status;
-        let holder = |(id, count)| FoundHolder { id, count, left: ttl };
+        let holder = |(id, count): (String, u64)| FoundHolder { id, count, left: ttl };
         let holders = holders.into_iter().map(holder).collect();
         Lookups::new(shared, MOST_LOOKUPS).holders(&name.key, holders, &owners)
     }
 
-    /// The holder id: `<client id>:<number>`. Opaque; Java's end in a thread id. Threads of one
-    /// client that had a plain lock one after another, or read at the same time, may have had it
-    /// under the same id. Of a lock that stays taken after its holder has given it up
-    /// ([`min_hold`](crate::ReentrantMutex::min_hold)), with `:kept` behind it.
+    /// The holder id: `<client id>:<number>`, whichever side of a read-write lock it holds. Opaque;
+    /// Java's end in a thread id. Threads of one client that had a plain lock one after another, or
+    /// read at the same time, may have had it under the same id. Of a lock that stays taken after
+    /// its holder has given it up ([`min_hold`](crate::ReentrantMutex::min_hold)), with `:kept`
+    /// behind it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -115,7 +117,8 @@ impl LockHolder {
     }
 
     /// How long it has held the lock, as far as that is known. Of another client it becomes known
-    /// within a third of its lease, for the 32 oldest of its holds; over ZooKeeper never. Threads
+    /// some seconds after it was taken, as its [owner](Self::owner), if the client has room for it
+    /// among what it [announces](crate::LockClient::announced_locks); over ZooKeeper never. Threads
     /// of one client that had a plain lock under the same [id](Self::id) count as one. No
     /// clocks of two machines are compared.
     #[must_use]
@@ -162,11 +165,27 @@ pub(crate) struct Lookups<'s> {
     most: usize,
     /// The server cannot be asked: nor can it for the others.
     is_over: bool,
+    /// All clients were asked for.
+    has_all: bool,
+}
+
+/// What all clients say of themselves: the key of each, and when that expires.
+pub(crate) fn all_announced(owners: &dyn OwnerStore) -> Result<Vec<(String, Announcement, Duration)>> {
+    let parse = |(key, one): (String, Announced)| Some((key, Announcement::parse(&one.text)?, one.left));
+    Ok(owners.announced_by_all()?.into_iter().filter_map(parse).collect())
+}
+
+/// The id of a holder, without the side of a read-write lock that a store has behind it.
+fn without_side(mut id: String) -> String {
+    if let Some(length) = id.strip_suffix(":write").map(str::len) {
+        id.truncate(length);
+    }
+    id
 }
 
 impl<'s> Lookups<'s> {
     pub(crate) fn new(shared: &'s Arc<Shared>, most: usize) -> Self {
-        Self { shared, known: Vec::new(), most, is_over: false }
+        Self { shared, known: Vec::new(), most, is_over: false, has_all: false }
     }
 
     /// The holders of what stands under a key. `owners`: those that the store has beside them.
@@ -179,6 +198,7 @@ impl<'s> Lookups<'s> {
         let own = Hold::all_under(self.shared, key);
         let now = self.shared.clock.now();
         let holder = |FoundHolder { id, count: hold_count, left: remaining }: FoundHolder| {
+            let id = without_side(id);
             let of_permits = |hold: &Hold| hold.grant.holder.as_str() == id;
             let is_it = |hold: &&Hold| {
                 of_permits(hold)
@@ -195,7 +215,18 @@ impl<'s> Lookups<'s> {
             };
             LockHolder { id, hold_count, remaining, is_this_client, known }
         };
-        holders.into_iter().map(holder).collect()
+        let mut all: Vec<LockHolder> = Vec::with_capacity(holders.len());
+        for holder in holders.into_iter().map(holder) {
+            // One that writes and reads has a field for each side.
+            match all.iter_mut().find(|one| one.id == holder.id) {
+                Some(one) => {
+                    one.hold_count += holder.hold_count;
+                    one.remaining = one.remaining.zip(holder.remaining).map(|(a, b)| a.max(b));
+                }
+                None => all.push(holder),
+            }
+        }
+        all
     }
 
     /// What another client says of itself, beside what it holds or where all can ask for it.
@@ -212,6 +243,9 @@ impl<'s> Lookups<'s> {
     }
 
     fn announced_by(&mut self, holder: &str) -> Known {
+        if Holder::parse_permits(holder).is_some() {
+            return self.announced_of_permits(holder);
+        }
         let Some((client, number)) = client_and_number(holder) else { return Known::default() };
         let place = match self.known.iter().position(|(known, _)| known == client) {
             Some(place) => place,
@@ -226,6 +260,44 @@ impl<'s> Lookups<'s> {
             owner: Some(announcement.owner.clone()),
             held_for: announcement.age_of(number, *left),
             lease: Some(announcement.ttl),
+        }
+    }
+
+    /// The id of permits has nothing of the client in it: whoever names them among its holds has
+    /// them.
+    fn announced_of_permits(&mut self, id: &str) -> Known {
+        if !std::mem::replace(&mut self.has_all, true) {
+            self.look_up_all();
+        }
+        let holds = |(_, known): &&(String, Option<(Announcement, Duration)>)| {
+            known.as_ref().is_some_and(|(announcement, _)| announcement.holds.iter().any(|hold| hold.id == id))
+        };
+        let Some((_, Some((announcement, left)))) = self.known.iter().find(holds) else { return Known::default() };
+        Known {
+            owner: Some(announcement.owner.clone()),
+            held_for: announcement.age_of_hold(id, *left),
+            lease: Some(announcement.ttl),
+        }
+    }
+
+    /// Takes in what all clients have said, so that none of them is asked again.
+    pub(crate) fn knows(&mut self, all: Vec<(String, Announcement, Duration)>) {
+        self.has_all = true;
+        // Behind the prefix of its names, which may be another than here.
+        let client = |key: &str| key.get(key.len().checked_sub(CLIENT_LENGTH)?..).map(str::to_owned);
+        let known = |(key, announcement, left): (String, _, _)| Some((client(&key)?, Some((announcement, left))));
+        self.known = all.into_iter().filter_map(known).collect();
+        self.most = self.most.saturating_add(self.known.len());
+    }
+
+    fn look_up_all(&mut self) {
+        if self.is_over || !self.shared.announcer.as_ref().is_some_and(|announcer| announcer.may_ask()) {
+            return;
+        }
+        match self.shared.store.owners().map(all_announced) {
+            Some(Ok(all)) => self.knows(all),
+            Some(Err(e)) => log::debug!("the owners of permits are not known: {}", e.chain()),
+            None => {}
         }
     }
 

@@ -313,3 +313,75 @@ fn at_a_terminal_lines_are_wrapped_and_coloured() {
     let advice = format!("\n{:25}token decide", "");
     assert!(plain.contains(&advice) || plain.contains("\n                         "), "{plain}");
 }
+
+/// For an administrator, and as the documents have it.
+#[test]
+fn the_acl_rule_is_printed_and_is_enough() {
+    let server = Server::start_with(&GOOD);
+    let (status, rule, said) = run(leasehold(&server, &["doctor", "--acl", "--key-prefix", "app:"]));
+    assert_eq!((status, &*said), (Some(0), ""));
+    let lines: Vec<&str> = rule.lines().filter_map(|line| line.strip_prefix("ACL SETUSER app ")).collect();
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let for_programs = words(lines[0]);
+    assert_eq!(for_programs[2..], acl_rule(&["app:*"]), "as guide::operations");
+    if server.major() < 7 {
+        return;
+    }
+    for line in &lines {
+        let line = line.replace("password", SECRET);
+        server.cmd::<()>(&[&["ACL", "SETUSER", "app"][..], &line.split(' ').collect::<Vec<_>>()].concat());
+    }
+    let file = server.dir().join("password");
+    std::fs::write(&file, SECRET).unwrap();
+    let url = format!("{}?user=app", server.url());
+    let as_user = |words: &[&str]| {
+        let with = ["--password-file", file.to_str().unwrap(), "--key-prefix", "app:"];
+        let (front, command) = words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
+        run(leasehold_at(&url, &[front, &with, command].concat()))
+    };
+    for words in [
+        &["run", "job", "--", "true"][..],
+        &["run", "line", "--fair", "--", "true"],
+        &["run", "rw", "--write", "--", "true"],
+        &["ls"],
+        &["ls", "--all"],
+    ] {
+        let (status, _, said) = as_user(words);
+        assert_eq!(status, Some(0), "{words:?}: {said}");
+    }
+    let (status, text, _) = as_user(&["doctor"]);
+    assert!(status == Some(0) && !text.contains("may not"), "{text}");
+    let log: Vec<redis::Value> = server.cmd(&["ACL", "LOG"]);
+    assert!(log.is_empty(), "{log:?}");
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn the_schema_of_a_database_is_printed_with_the_rights() {
+    let mut command = Command::new(path());
+    command.args(["schema", "--postgres"]).env_remove("LEASEHOLD_URL");
+    let (status, sql, said) = run(command);
+    assert_eq!((status, &*said), (Some(0), ""));
+    assert!(sql.starts_with(leasehold::POSTGRES_SCHEMA.lines().next().unwrap()));
+    let chapter = include_str!("../../src/guide/postgres.rs");
+    let grants: Vec<&str> = chapter.lines().filter_map(|line| line.strip_prefix("//! GRANT ")).collect();
+    assert!(grants.len() > 5);
+    for grant in grants {
+        assert!(sql.contains(&format!("-- GRANT {grant}")), "{grant}");
+    }
+}
+
+/// In the words of the command, not in those of the library.
+#[test]
+fn errors_speak_of_options() {
+    let server = Server::start();
+    let two = format!("{} {}", server.url(), server.url());
+    let (status, _, said) = run(leasehold_at(&two, &["run", "job", "--", "true"]));
+    assert!(status == Some(64) && said.contains("--redlock") && !said.contains("Builder"), "{said}");
+    server.cmd::<()>(&["ACL", "SETUSER", "poor", "on", ">word", "+@all", "-@scripting", "~*", "&*"]);
+    let denied = format!("{}?user=poor&pass=word", server.url());
+    let (status, _, said) = run(leasehold_at(&denied, &["run", "job", "--", "true"]));
+    assert!(status == Some(77) && said.contains("doctor --acl") && !said.contains("guide::"), "{said}");
+    let (status, _, said) = run(leasehold(&server, &["run", "job", "true"]));
+    assert!(status == Some(64) && said.contains("leasehold run NAME -- COMMAND"), "{said}");
+}

@@ -51,7 +51,10 @@ fn shown(url: &str, name: &str) -> String {
 
 fn looks_right(url: &str) {
     // In the background, just after the first grant.
-    wait_until("it is announced", || shown(url, "line").contains("billing-7"));
+    wait_until("it is announced", || {
+        let (_, table, _) = run(leasehold_at(url, &["ls"]));
+        table.contains("rw") && table.contains("pool") && shown(url, "pool").contains("billing-7")
+    });
     let (status, locks) = json_of("ls", leasehold_at(url, &["ls"]));
     assert_eq!(status, 0);
     let job = by_name(&locks, "job \u{1b}[31m");
@@ -71,9 +74,12 @@ fn looks_right(url: &str) {
     let text = shown(url, "job \u{1b}[31m");
     assert!(!text.contains('\u{1b}') && text.contains("x2"), "{text}");
     assert!(shown(url, "pool").contains("1 free, 2 taken"));
-    assert!(shown(url, "nothing").contains("nothing: free"));
+    let (status, text, err) = run(leasehold_at(url, &["show", "nothing"]));
+    assert_eq!((status, text.as_str(), err.as_str()), (Some(1), "nothing: free", ""));
     let (status, nothing) = json_of("show", leasehold_at(url, &["show", "nothing"]));
-    assert_eq!((status, &nothing["locks"]), (0, &json!([])));
+    assert_eq!((status, &nothing["locks"]), (1, &json!([])));
+    let (_, everything) = json_of("ls", leasehold_at(url, &["ls", "--all"]));
+    assert_eq!(everything.as_array().unwrap().len(), locks.as_array().unwrap().len(), "{locks}");
 }
 
 #[test]
@@ -84,11 +90,49 @@ fn a_redis_is_looked_at() {
         let (_, line) = json_of("show", leasehold(&server, &["show", "line"]));
         assert_eq!((&line["locks"][0]["kind"], line["queue"].as_array().unwrap().len()), (&json!("fair"), 1));
         assert!(line["last_token"].as_u64().unwrap() > 0);
-        assert!(shown(&server.url(), "line").contains("queue    1. "));
+        // Who waits in a queue says who it is, also if it holds nothing.
+        wait_until("its place has a name", || shown(&server.url(), "line").contains("queue    1. billing-8 (pid "));
     });
     let (status, out, err) = run(leasehold(&server, &["ls", "j*"]));
     assert_eq!((status, out.as_str()), (Some(0), ""));
-    assert_eq!(err, "leasehold: no locks match j*");
+    assert_eq!(err, "leasehold: no locks match j*; --all also finds those of other libraries");
+    assert_eq!(run(leasehold(&server, &["ls", "j*", "--all"])).2, "leasehold: no locks match j*");
+}
+
+/// Whatever others keep in the server, it is not touched.
+#[test]
+fn keys_of_others_cost_a_look_nothing() {
+    let server = Server::start();
+    let fill = "for n = 1, 5000 do redis.call('hset', 'user:' .. n, 'name', n, 'mail', n) end";
+    server.cmd::<redis::Value>(&["EVAL", fill, "0"]);
+    let client = server.builder().owner("billing-7").build().unwrap();
+    let _guards = ["a", "b"].map(|name| client.mutex(name).lock_owned().unwrap());
+    let java = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
+    server.cmd::<u32>(&["HSET", "java", java, "1"]);
+    let names = |options: &[&str]| -> Vec<String> {
+        let (_, locks) = json_of("ls", leasehold(&server, &[&["ls"], options].concat()));
+        locks.as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap().to_owned()).collect()
+    };
+    wait_until("they are announced", || names(&[]) == ["a", "b"]);
+    let before = ["scan", "hlen"].map(|command| server.call_count(command));
+    assert_eq!(names(&[]), ["a", "b"]);
+    let [scans, looks] = ["scan", "hlen"].map(|command| server.call_count(command));
+    assert_eq!(scans, before[0]);
+    assert!(looks - before[1] < 10, "{looks}");
+    let before = server.call_count("evalsha");
+    assert_eq!(names(&["--all"]), ["a", "b", "java"]);
+    assert!(server.call_count("scan") > scans && server.call_count("evalsha") - before < 50);
+}
+
+#[test]
+fn the_holds_that_have_no_room_are_counted() {
+    let server = Server::start();
+    let client = server.builder().owner("x").lease(Duration::from_secs(3)).build().unwrap();
+    let _guards: Vec<_> = (0..300).map(|n| client.mutex(&format!("job {n:0200}")).lock_owned().unwrap()).collect();
+    wait_until("it is said", || {
+        let (status, out, err) = run(leasehold(&server, &["ls"]));
+        status == Some(0) && out.lines().count() < 100 && err.contains("more holds") && err.contains("--all")
+    });
 }
 
 #[test]
@@ -97,7 +141,7 @@ fn a_java_client_shows_by_its_id() {
     let id = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
     server.cmd::<()>(&["HSET", "app:job", id, "1"]);
     server.cmd::<()>(&["PEXPIRE", "app:job", "30000"]);
-    let (_, table, _) = run(leasehold(&server, &["ls", "--key-prefix", "app:"]));
+    let (_, table, _) = run(leasehold(&server, &["ls", "--all", "--key-prefix", "app:"]));
     assert!(table.contains(id) && table.contains("\njob "), "{table}");
     let (_, report) = json_of("show", leasehold(&server, &["show", "job", "--key-prefix", "app:"]));
     let holder = &report["locks"][0]["holders"][0];
@@ -122,9 +166,9 @@ fn several_masters_are_looked_at() {
     let guard = client.lock("job").unwrap();
     masters.0[0].cmd::<()>(&["DEL", "job"]);
     let urls = masters.urls().join(" ");
-    let (_, locks) = json_of("ls", leasehold_at(&urls, &["ls", "--redlock"]));
+    let (_, locks) = json_of("ls", leasehold_at(&urls, &["ls", "--redlock", "--all"]));
     assert_eq!(by_name(&locks, "job")["masters"], json!({ "on": 2, "of": 3 }));
-    let (_, table, _) = run(leasehold_at(&urls, &["ls", "--redlock"]));
+    let (_, table, _) = run(leasehold_at(&urls, &["ls", "--redlock", "--all"]));
     assert!(table.contains("on 2 of 3 masters"), "{table}");
     drop(guard);
 }
@@ -137,9 +181,9 @@ fn a_server_that_is_down_or_denies_is_said() {
     std::fs::write(&file, "pw").unwrap();
     let url = format!("{}?user=app", server.url());
     let with = ["--password-file", file.to_str().unwrap()];
-    let (status, _, err) = run(leasehold_at(&url, &[&["ls"][..], &with].concat()));
+    let (status, _, err) = run(leasehold_at(&url, &[&["ls", "--all"][..], &with].concat()));
     assert!(status == Some(77) && err.starts_with("leasehold: ") && err.contains("scan"), "{err}");
-    let (status, _, err) = run(leasehold_at(&url, &[&["ls", "exact"][..], &with].concat()));
+    let (status, _, err) = run(leasehold_at(&url, &[&["ls", "exact", "--all"][..], &with].concat()));
     assert_eq!(status, Some(0), "one name needs no SCAN: {err}");
     server.kill();
     for arguments in [&["ls"][..], &["show", "job"], &["unlock", "job"]] {
@@ -156,7 +200,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
     let client = server.builder().lease(Duration::from_secs(60)).build().unwrap();
     let _guards: Vec<_> = (0..3000).map(|n| client.lock(&format!("job {n:0100}")).unwrap()).collect();
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", r#""$0" ls | head -n 1; exit "$?""#]).arg(crate::program::path());
+    shell.args(["-c", r#""$0" ls --all | head -n 1; exit "$?""#]).arg(crate::program::path());
     let (status, out, err) = run({
         shell.env("LEASEHOLD_URL", server.url());
         shell

@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod bench;
+mod conflicts;
 mod crons;
 mod doctor;
 mod json;

@@ -148,7 +148,7 @@ fn a_server_that_goes_away_and_comes_back() {
     let client = server.client();
     let held = client.mutex("job").lock_owned().unwrap();
     let mut top = Top::start(&proxy.url(), 24, 100, "");
-    top.wait_for_text("1 locks, 1 held");
+    top.wait_for_text("1 lock, 1 held");
     proxy.refuse(true);
     proxy.cut_all();
     let lines = top.wait_for_text("the store cannot be asked");
@@ -174,7 +174,7 @@ fn a_server_that_goes_away_and_comes_back() {
 #[test]
 fn names_of_others_do_nothing_to_the_terminal() {
     let server = Server::start();
-    let client = server.client();
+    let client = server.builder().owner("billing-7").build().unwrap();
     let names = ["a\u{1b}]0;title\u{7}", "b\u{1b}[2J\u{1b}[41m", "c\u{9b}31m\r\n\u{8}", "d\u{202e}evil", "東京:集計"];
     let held: Vec<_> = names.iter().map(|name| client.mutex(name).lock_owned().unwrap()).collect();
     // What a client writes of itself is checked when it is read; ids of holders are not.
@@ -182,7 +182,7 @@ fn names_of_others_do_nothing_to_the_terminal() {
     server.cmd::<()>(&["PEXPIRE", "job", "60000"]);
     let mut top = Top::start(&server.url(), 24, 120, "");
     // The screen panics at sequences that are not ours.
-    let lines = top.wait_for_text(" held, 0 waiting");
+    let lines = top.wait_for_text("5 locks, 5 held, 0 waiting");
     for shown in
         ["a\\u{1b}]0;title\\u{7} ", "b\\u{1b}[2J\\u{1b}[41m ", "c\\u{9b}31m\\u{d}\\u{a}\\u{8} ", "d\\u{202e}evil "]
     {
@@ -209,7 +209,7 @@ fn a_tiny_terminal_and_one_that_grows() {
     let line = "stty rows 3 cols 10; (sleep 0.7; stty rows 24 cols 100) < /dev/tty & exec $LEASEHOLD top";
     let session = Session::start_at(&server.url(), "sh -c", line);
     let mut top = Top { session, rows: 24, columns: 100 };
-    top.wait_for_text("1 locks, 1 held, 0 waiting   looked");
+    top.wait_for_text("1 lock, 1 held, 0 waiting   looked");
     top.session.press("q");
     assert_eq!(top.session.end().0, Some(0));
     drop(held);
@@ -258,6 +258,57 @@ fn json_has_what_is_held_and_how_often_it_changes() {
     program.signal("TERM");
     assert_eq!(program.ends_with(143), "");
     drop(job);
+}
+
+/// Far more often than it is looked at, by holds of which none lasts.
+#[test]
+fn a_lock_that_is_fought_for_shows_its_rate_and_who_waits() {
+    let server = Server::start();
+    let program = Program::start(leasehold(&server, &["top", "--interval", "500ms", "--json"]));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let client = server.client();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let guard = client.lock("hot").unwrap();
+                    std::thread::sleep(ms(5));
+                    drop(guard);
+                }
+            });
+        }
+        let (mut fast, mut waited) = (false, false);
+        for _ in 0..60 {
+            let look = next(&program);
+            let hot = look["locks"].as_array().unwrap().iter().find(|lock| lock["name"] == "hot");
+            fast |= hot.is_some_and(|hot| hot["rate"].as_f64().is_some_and(|rate| rate > 4.0));
+            waited |= hot.is_some_and(|hot| hot["waiting"].as_u64().is_some_and(|waiting| waiting > 0));
+            if fast && waited {
+                break;
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(fast && waited, "fast {fast}, waited {waited}");
+    });
+    program.signal("TERM");
+    program.ends_with(143);
+}
+
+#[test]
+fn a_search_at_the_start_shows_others() {
+    let server = Server::start();
+    let java = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
+    server.cmd::<u32>(&["HSET", "java", java, "1"]);
+    let program = Program::start(leasehold(&server, &["top", "--all", "--interval", "100ms", "--json"]));
+    let look = next(&program);
+    assert_eq!(look["locks"][0]["name"], "java");
+    let scans = server.call_count("scan");
+    assert_eq!(next(&program)["locks"][0]["holders"][0]["id"], java);
+    server.cmd::<u32>(&["DEL", "java"]);
+    assert!((0..100).any(|_| next(&program)["locks"].as_array().is_some_and(Vec::is_empty)));
+    assert_eq!(server.call_count("scan"), scans, "once");
+    program.signal("TERM");
+    program.ends_with(143);
 }
 
 #[test]

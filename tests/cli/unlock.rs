@@ -186,7 +186,7 @@ fn a_kept_lock_is_nobodys() {
     for (name, kind) in [("plain", "--fair"), ("written", "--write")] {
         let job = ["run", name, kind, "--min-hold", "10m", "--", "true"];
         assert_eq!(run(leasehold(&server, &job)).0, Some(0));
-        for look in [&["ls"][..], &["show", name]] {
+        for look in [&["ls", "--all"][..], &["show", name]] {
             let (_, out, _) = run(leasehold(&server, look));
             assert!(out.contains("nobody (min_hold)"), "{out}");
         }

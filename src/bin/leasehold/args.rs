@@ -7,6 +7,7 @@ use crate::completions::CompletionsArgs;
 use crate::doctor::DoctorArgs;
 use crate::ls::LsArgs;
 use crate::run::RunArgs;
+use crate::schema::SchemaArgs;
 use crate::show::ShowArgs;
 use crate::store::StoreArgs;
 use crate::top::TopArgs;
@@ -20,12 +21,12 @@ Environment:
 
 Exit statuses:
   0    done
-  1    of doctor: there are warnings
+  1    of show: nothing stands there; of doctor: there are warnings
   2    of doctor: there is a problem
   64   the arguments, the settings or the name cannot be used
   69   the store cannot be asked: it is down, cut off, not ready or full
   70   the lock was lost while the command ran
-  75   somebody else has the lock; unlock: its holder lives, or nobody has agreed
+  75   somebody else has the lock (run --conflict-status says another); unlock: its holder lives, or nobody has agreed
   76   the store answers, but is not one that can keep this lock
   77   the store refuses the log-in or a permission, or its certificate is refused
   126  the command cannot be executed
@@ -54,8 +55,7 @@ pub(crate) enum Subcommand {
     Top(TopArgs),
     Watch(WatchArgs),
     Completions(CompletionsArgs),
-    /// Print the JSON Schema of what --json prints
-    Schema,
+    Schema(SchemaArgs),
     /// Print the man page of leasehold and its subcommands
     Man,
 }

@@ -7,6 +7,7 @@ use std::io::Write;
 use leasehold::{Error, ErrorKind};
 
 use crate::text::visible;
+use crate::words::in_words_of_the_command;
 
 /// The exit statuses. Those from 64 to 77 are of BSD's `sysexits.h`, the others those of shells.
 pub(crate) mod status {
@@ -14,6 +15,8 @@ pub(crate) mod status {
     pub(crate) const UNAVAILABLE: u8 = 69;
     pub(crate) const LOST: u8 = 70;
     pub(crate) const NOT_HAD: u8 = 75;
+    /// Of `show`: nothing stands under the name.
+    pub(crate) const FREE: u8 = 1;
     pub(crate) const PROTOCOL: u8 = 76;
     pub(crate) const DENIED: u8 = 77;
     pub(crate) const NOT_EXECUTABLE: u8 = 126;
@@ -47,7 +50,7 @@ impl From<Error> for Failure {
     }
 }
 
-fn status_of(kind: ErrorKind) -> u8 {
+pub(crate) fn status_of(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::InvalidInput => status::USAGE,
         ErrorKind::Denied | ErrorKind::Tls => status::DENIED,
@@ -71,7 +74,7 @@ pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(signal).map_or(u8::MAX, |signal| status::BY_SIGNAL.saturating_add(signal))
 }
 
-/// The error and all its causes in one line, each once.
+/// The error and all its causes in one line, each once, in the words of the command.
 pub(crate) fn chain(error: &Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
@@ -84,7 +87,7 @@ pub(crate) fn chain(error: &Error) -> String {
         }
         cause = e.source();
     }
-    line
+    in_words_of_the_command(&line)
 }
 
 /// One line on stderr. Never panics, as `eprintln` does where stderr is closed: that would give up

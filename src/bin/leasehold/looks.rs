@@ -26,7 +26,8 @@ pub(crate) struct Looks<T> {
 }
 
 impl<T: Send + 'static> Looks<T> {
-    /// Asks at once, and then each time `interval` after it has asked before, or later.
+    /// Asks at once, and then each time `interval` after it has asked before, or later: after an
+    /// answer that took long, not before [`rest`] is over.
     pub(crate) fn start(
         interval: Duration,
         ask: impl FnMut() -> leasehold::Result<T> + Send + 'static,
@@ -55,17 +56,24 @@ struct Asker<T, A> {
 impl<T, A: FnMut() -> leasehold::Result<T>> Asker<T, A> {
     fn run(mut self) {
         loop {
-            let begun = Instant::now();
+            let (begun, mut pause) = (Instant::now(), self.interval);
             if !self.is_paused.load(Ordering::Relaxed) {
                 let answer = (self.ask)();
                 let look = Look { begun, took: begun.elapsed(), answer };
+                pause = rest(self.interval, &look);
                 if self.sender.send(look).is_err() {
                     return;
                 }
             }
-            std::thread::sleep(self.interval.saturating_sub(begun.elapsed()));
+            std::thread::sleep(pause.saturating_sub(begun.elapsed()));
         }
     }
+}
+
+/// From the beginning of this look to that of the next: the store has ten times as long for others
+/// as it had to work for this one. What it did not answer costs it nothing.
+pub(crate) fn rest<T>(interval: Duration, look: &Look<T>) -> Duration {
+    if look.answer.is_ok() { interval.max(look.took * 11) } else { interval }
 }
 
 /// From now on these signals come out of a channel, except those that whoever started this process

@@ -27,6 +27,7 @@ mod top;
 mod unlock;
 mod views;
 mod watch;
+mod words;
 
 use std::process::ExitCode;
 
@@ -62,7 +63,7 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Subcommand::Ls(args) => ls::ls(&cli.store, args),
         Subcommand::Show(args) => show::show(&cli.store, args),
         Subcommand::Unlock(args) => unlock::unlock(&cli.store, args),
-        Subcommand::Schema => schema::print(),
+        Subcommand::Schema(args) => schema::print(args),
         Subcommand::Doctor(args) => doctor::run(&cli.store, args),
         Subcommand::Bench(args) => bench::run(&cli.store, args),
         Subcommand::Top(args) => top::top(&cli.store, args),

@@ -18,8 +18,18 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let is_wrong = |paragraph: &String| !["Usage: ", "For more"].iter().any(|begin| paragraph.starts_with(begin));
     let wrong: Vec<String> = paragraphs.take_while(is_wrong).collect();
     let wrong = wrong.join("; ").replace(" tip: ", "; tip: ").replace(";;", ";");
+    let hint = hint_of_dashes(&arguments);
     let wrong = without_passwords(wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned(), &arguments);
-    format!("{wrong} (see {help})")
+    format!("{wrong}{hint} (see {help})")
+}
+
+/// The command of a run stands behind two dashes.
+fn hint_of_dashes(arguments: &[String]) -> &'static str {
+    let is_run = arguments.iter().find(|word| !word.starts_with('-')).is_some_and(|word| word == "run");
+    match is_run && arguments.len() > 2 && !arguments.iter().any(|word| word == "--") {
+        true => "; the command stands behind --: leasehold run NAME -- COMMAND",
+        false => "",
+    }
 }
 
 fn help_for(arguments: &[String]) -> String {
@@ -57,11 +67,21 @@ mod tests {
                 &["run", "job", "--wiat", "1s"],
                 "unexpected argument '--wiat' found; tip: a similar argument exists: '--wait'; tip: ",
             ),
+            (&["run", "x", "true"], "unexpected argument 'true' found"),
             (&["walk"], "unrecognized subcommand 'walk' (see "),
         ] {
             let error = Cli::try_parse_from([&["leasehold"], arguments].concat()).unwrap_err();
             let said = in_one_line(&error);
             assert!(said.starts_with(line) && !said.contains('\n'), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_without_dashes_is_told_of_them() {
+        let hint = |words: &[&str]| hint_of_dashes(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert!(hint(&["run", "x", "true"]).contains("leasehold run NAME -- COMMAND"));
+        for other in [&["run", "x", "--wait", "1", "--", "true"][..], &["run", "x"], &["ls", "run", "x"]] {
+            assert_eq!(hint(other), "", "{other:?}");
         }
     }
 

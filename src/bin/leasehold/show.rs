@@ -2,7 +2,7 @@
 
 use leasehold::{LockHolder, LockReport, LockSummary, Primitive};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, status};
 use crate::holders::{who, who_or_id};
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
@@ -16,7 +16,7 @@ queue in its order, permits, and the last fencing token that was given.
 A holder without a label is a client of Redisson, or one of this library that does not announce itself. Redisson's ids are
 those that its own logs have: the client's UUID and the thread's number.
 
-Status 0 also if nothing stands there: then it says \"free\".";
+Status 1 if nothing stands there: then it says \"free\".";
 
 /// Show one lock: holders, queue, permits, fencing token
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub(crate) fn show(store: &StoreArgs, args: &ShowArgs) -> Result<u8, Failure> {
         let text = report.as_ref().map_or_else(|| format!("{}: free\n", visible(&args.name)), text_of);
         let _ = write_out(text.as_bytes())?;
     }
-    Ok(0)
+    Ok(if report.is_some() { 0 } else { status::FREE })
 }
 
 fn text_of(report: &LockReport) -> String {

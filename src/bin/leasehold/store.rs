@@ -14,20 +14,42 @@ pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 /// Of masters, where nothing is said: the default lease.
 const LONGEST_LEASE: Duration = Duration::from_secs(30);
 
-const WAYS: &str = "redis://host[:port][/db], rediss:// for TLS, redis+unix:///path, redis+sentinel://host,../master, \
-                    redis+cluster://host,.., postgres://user@host/database, zookeeper://host,../path";
+/// The forms of URLs that this command was built for.
+const WAYS: [Option<&str>; 9] = [
+    Some("redis:// or valkey://host[:port][/db]"),
+    Some("redis+unix:///path"),
+    Some("redis+sentinel://host,../master"),
+    Some("redis+cluster://host,.."),
+    only(cfg!(feature = "tls"), "rediss:// or valkeys:// for TLS, also rediss+sentinel:// and rediss+cluster://"),
+    only(cfg!(feature = "postgres"), "postgres://user@host/database"),
+    only(cfg!(feature = "postgres"), "postgres://%2Frun%2Fpostgresql/database (a socket)"),
+    only(cfg!(feature = "zookeeper"), "zookeeper://host,../path"),
+    only(cfg!(all(feature = "zookeeper", feature = "tls")), "zookeeper+tls://host,../path"),
+];
+
+const fn only(is_built: bool, form: &'static str) -> Option<&'static str> {
+    if is_built { Some(form) } else { None }
+}
+
+fn long_help_of_url() -> String {
+    format!(
+        "The store, instead of LEASEHOLD_URL. Without a password: everybody on the machine can see arguments\n\n\
+         This command was built for {}. With --redlock give it several times.",
+        ways()
+    )
+}
+
+/// All of them, for people.
+fn ways() -> String {
+    WAYS.iter().flatten().copied().collect::<Vec<_>>().join(", ")
+}
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The store")]
 pub(crate) struct StoreArgs {
     /// The store, instead of LEASEHOLD_URL. Without a password: everybody on the machine can see
     /// arguments
-    ///
-    /// redis://host[:port][/db], rediss:// for TLS, redis+unix:///path,
-    /// redis+sentinel://host,../master, redis+cluster://host,.., postgres://user@host/database or
-    /// zookeeper://host,../path, as far as this command was built for them. With --redlock give it
-    /// several times.
-    #[arg(long, value_name = "URL", global = true)]
+    #[arg(long, value_name = "URL", global = true, long_help = long_help_of_url())]
     url: Vec<String>,
 
     /// Log in with the password in this file. The URL may name the user
@@ -133,7 +155,7 @@ impl StoreArgs {
         };
         let urls: Vec<String> = said.split_whitespace().map(str::to_owned).collect();
         if urls.is_empty() {
-            let why = format!("no store is named: set {URL_VARIABLE} or give --url ({WAYS})");
+            let why = format!("no store is named: set {URL_VARIABLE} or give --url ({})", ways());
             return Err(Failure::new(status::USAGE, why));
         }
         Ok(urls)

@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::sql::{ANNOUNCE, ANNOUNCED, WITHDRAW};
+use super::sql::{ANNOUNCE, ANNOUNCED, ANNOUNCED_BY_ALL, WITHDRAW};
 use super::wire::{Request, Row};
 use super::{PostgresStore, requests};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::{Announced, OwnerStore};
+use crate::store::{Announced, MOST_CLIENTS, OwnerStore};
 
 impl PostgresStore {
     /// Without the table (an administrator has run the script of an earlier release), or without
@@ -54,11 +54,22 @@ impl OwnerStore for PostgresStore {
         }
         let asked = self.server.ask_freely(&Request::new(&ANNOUNCED).arg(key));
         let rows = asked.and_then(|answer| answer.rows.map_err(|e| e.to_error()));
-        Ok(self.or_without_owners(rows)?.first().and_then(announced))
+        Ok(self.or_without_owners(rows)?.first().and_then(|row| announced(row, 0)))
+    }
+
+    fn announced_by_all(&self) -> Result<Vec<(String, Announced)>> {
+        if self.without_owners.load(Ordering::Relaxed) {
+            return Ok(Vec::new());
+        }
+        let asked = self.server.ask_freely(&Request::new(&ANNOUNCED_BY_ALL).number(MOST_CLIENTS as u32));
+        let rows = asked.and_then(|answer| answer.rows.map_err(|e| e.to_error()));
+        let of_row = |row: &Row| Some((requests::text(row, 0)?.to_owned(), announced(row, 1)?));
+        Ok(self.or_without_owners(rows)?.iter().filter_map(of_row).collect())
     }
 }
 
-fn announced(row: &Row) -> Option<Announced> {
-    let left = requests::integer(row, 1).and_then(|millis| u64::try_from(millis).ok())?;
-    Some(Announced { text: requests::text(row, 0)?.to_owned(), left: Duration::from_millis(left) })
+/// From this column on.
+fn announced(row: &Row, column: usize) -> Option<Announced> {
+    let left = requests::integer(row, column + 1).and_then(|millis| u64::try_from(millis).ok())?;
+    Some(Announced { text: requests::text(row, column)?.to_owned(), left: Duration::from_millis(left) })
 }

@@ -137,6 +137,10 @@ pub(crate) fn client_key(client: &str) -> String {
     prefixed("leasehold_client", client)
 }
 
+/// Which clients have said who they are, so that nobody has to search for their keys. Not
+/// Redisson's. It begins as those do, so that the same permission is enough for it.
+pub(crate) const CLIENT_INDEX: &str = "leasehold_client:{index}";
+
 /// A key that no lock of this library uses under this prefix, and one channel of each form to which
 /// releases are published.
 pub(crate) fn probe_names(prefix: &str) -> (String, Vec<String>) {
@@ -152,6 +156,16 @@ fn prefixed(prefix: &str, name: &str) -> String {
 
 fn tag_of(name: &str) -> String {
     if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") }
+}
+
+/// The name whose auxiliary keys have this tag.
+pub(crate) fn untagged(tag: &str) -> Option<&str> {
+    let inner = tag.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    match inner.filter(|name| !name.contains('{')) {
+        Some(name) => Some(name),
+        // With braces of its own it has no others around it.
+        None => tag.contains('{').then_some(tag),
+    }
 }
 
 /// The error message for a name that [`is_reserved`].
@@ -195,6 +209,14 @@ mod tests {
 
     fn name(name: &str, kind: Kind) -> LockName {
         LockName::new("", name, kind).unwrap()
+    }
+
+    #[test]
+    fn a_tag_tells_the_name() {
+        for (tag, name) in [("{foo}", Some("foo")), ("a{b}c", Some("a{b}c")), ("{a}", Some("a")), ("foo", None)] {
+            assert_eq!(untagged(tag), name, "{tag}");
+        }
+        assert_eq!(untagged("{x}{y}"), Some("{x}{y}"));
     }
 
     #[test]

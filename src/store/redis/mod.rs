@@ -21,12 +21,13 @@ mod unknowns;
 pub(crate) mod wire;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub(crate) use self::diagnosis::{Part, Subject, examine_all, lease_of};
 use self::keys::{RedisKeys, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, is_a_number, used_otherwise};
-pub(crate) use self::owners::{announce, withdraw};
+pub(crate) use self::owners::{announce, clients, clients_answer, is_written, texts, withdraw};
 use self::script::WaiterTimeouts;
 use self::server::{Answered, Server};
 use self::servers::Servers;
@@ -68,6 +69,8 @@ pub(crate) struct RedisStore {
     waiter_timeouts: WaiterTimeouts,
     client_id: String,
     pattern_rights: Arc<PatternRights>,
+    /// The user may not write the index of clients.
+    without_index: AtomicBool,
 }
 
 impl RedisStore {
@@ -96,8 +99,8 @@ impl RedisStore {
             None => Servers::one(foreground, background, connections),
             Some(seeds) => Servers::cluster(foreground, background, seeds, connections),
         };
-        let (kinds, pattern_rights) = (Kinds::default(), Arc::default());
-        Self { servers, kinds, clock, replicas, waiter_timeouts, client_id, pattern_rights }
+        let (kinds, pattern_rights, without_index) = (Kinds::default(), Arc::default(), AtomicBool::new(false));
+        Self { servers, kinds, clock, replicas, waiter_timeouts, client_id, pattern_rights, without_index }
     }
 
     /// Connects once, which also checks the server and the user's rights.

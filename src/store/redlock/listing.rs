@@ -1,6 +1,6 @@
 //! What stands on the masters, and on how many of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::node::{error_of, single};
 use super::node_set::NodeSet;
@@ -11,14 +11,14 @@ use super::supported::check_kind;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::hold_on_many;
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::redis::listing::list_server;
+use crate::store::redis::listing::{LOOKS, channels, found_under, list_server, waited_for, wanted_names};
 use crate::store::redis::script::{look, look_answer};
-use crate::store::redis::wire::{Reply, Request};
+use crate::store::redis::wire::{Publishing, Reply, Request};
 use crate::store::{Found, FoundHolder, ListingStore, Wanted};
 
 impl RedlockStore {
     /// What one master says to several requests.
-    fn ask_one(&self, index: usize, requests: &[Request]) -> Result<Vec<Reply>> {
+    pub(super) fn ask_one(&self, index: usize, requests: &[Request]) -> Result<Vec<Reply>> {
         let round = ask_all(&self.nodes, None, |_, _, _| requests.to_vec(), NodeSet::one(index), |_| false);
         match round.outcomes.into_iter().nth(index) {
             Some(NodeOutcome::Replies(replies)) => Ok(replies),
@@ -47,6 +47,8 @@ impl RedlockStore {
             let start = || Found { masters: Some((0, all)), token: None, holders: Vec::new(), ..found.clone() };
             let one = merged.entry(found.key.clone()).or_insert_with(start);
             one.masters = one.masters.map(|(masters, all)| (masters + 1, all));
+            // A waiter listens at each master that it reaches.
+            one.waiting = one.waiting.max(found.waiting);
             found.holders.into_iter().for_each(|holder| add(&mut one.holders, holder));
         }
         Ok(merged.into_values().collect())
@@ -71,6 +73,20 @@ impl ListingStore for RedlockStore {
             let nowhere = |_: &LockName| Ok(None);
             let found = list_server(wanted, &mut |requests: &[Request]| self.ask_one(index, requests), &nowhere)?;
             Ok(found.into_values().collect())
+        };
+        self.merge_all((0..self.nodes.len()).map(list).collect())
+    }
+
+    fn list_named(&self, wanted: &Wanted, keys: &BTreeSet<String>) -> Result<Vec<Found>> {
+        let list = |index: usize| {
+            let reply = self.ask_one(index, &[channels(Publishing::Classic)])?.into_iter().next();
+            let names = wanted_names(wanted, keys, waited_for(reply.unwrap_or(Reply::Nil))?);
+            let mut all = Vec::new();
+            for names in names.chunks(LOOKS) {
+                let looks: Vec<Request> = names.iter().map(look).collect();
+                all.extend(found_under(names, self.ask_one(index, &looks)?)?);
+            }
+            Ok(all)
         };
         self.merge_all((0..self.nodes.len()).map(list).collect())
     }

@@ -131,3 +131,15 @@ fn a_client_that_is_dropped_while_the_server_is_away_leaves_no_thread() {
     server.resume();
     wait_until("its connections are gone", || server.client_lines().iter().all(|line| !line.contains("name=away")));
 }
+
+/// It says so to every connection from another machine, and closes it.
+#[test]
+fn a_server_in_protected_mode_says_why_it_refuses() {
+    let fake = Fake::start(|mut stream| {
+        let _ = std::io::Write::write_all(&mut stream, b"-DENIED Redis is running in protected mode\r\n");
+    });
+    fails(ErrorKind::Denied, None, "running in protected mode", || settings(&fake.url()).build());
+    let diagnosis = settings(&fake.url()).connect_lazily().build().unwrap().diagnose();
+    assert!(diagnosis.to_string().contains("running in protected mode"), "{diagnosis}");
+    fake.assert_left();
+}

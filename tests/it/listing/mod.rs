@@ -1,5 +1,6 @@
 //! Lists of what stands in a store, and looks at one name.
 
+mod announced;
 mod elsewhere;
 mod on_redis;
 

@@ -39,7 +39,7 @@ pub(crate) use postgres::Postgres;
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use scripts::{script, scripts, sha};
 pub(crate) use sentinels::{MASTER_NAME, SentinelOptions, Sentinels, sentinel_of};
-pub(crate) use server::{Listen, PROMPT_SYNC, Server, start_together};
+pub(crate) use server::{CLIENT_INDEX, Listen, PROMPT_SYNC, Server, start_together};
 #[cfg(feature = "tls")]
 pub(crate) use tls_front::TlsFront;
 

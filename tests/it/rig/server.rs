@@ -65,6 +65,8 @@ pub(crate) fn start_together(make: impl Fn() -> Vec<Server>) -> Vec<Server> {
     );
 }
 
+pub(crate) const CLIENT_INDEX: &str = "leasehold_client:{index}";
+
 impl Server {
     pub(crate) fn start() -> Self {
         Self::start_with(&[])
@@ -356,9 +358,11 @@ impl Server {
         keys.into_iter().filter(|key| !stays(key)).collect()
     }
 
-    /// Where clients say who they are.
+    /// Of what clients have written of themselves, without the index of them.
     pub(crate) fn client_keys(&self) -> Vec<String> {
-        self.cmd(&["KEYS", "leasehold_client:*"])
+        let mut keys: Vec<String> = self.cmd(&["KEYS", "leasehold_client:*"]);
+        keys.retain(|key| key != CLIENT_INDEX);
+        keys
     }
 
     /// Those that somebody but a sentinel subscribes to.
@@ -411,7 +415,8 @@ impl Server {
         }
         // Unknown before version 7.
         let sharded = redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut self.connect());
-        [self.lock_keys(), self.client_keys(), clients, self.channels(), sharded.unwrap_or_default()].concat()
+        let about_clients: Vec<String> = self.cmd(&["KEYS", "leasehold_client:*"]);
+        [self.lock_keys(), about_clients, clients, self.channels(), sharded.unwrap_or_default()].concat()
     }
 }
 

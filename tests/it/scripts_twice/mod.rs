@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use redis::{RedisResult, Value};
 
 use self::keep::KEEP;
-use self::tables::{CLIENT, COUNTS, FAIR, LATCH, LOOK, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN};
+use self::tables::{CLIENT, COUNTS, FAIR, INDEX, LATCH, LOOK, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN};
 use crate::rig::{Bench, Content, MILLIS, Picture, Server, kilo, scripts};
 
 /// Three leasehold holders, and a Redisson holder: the version of its UUID is 4.
@@ -29,7 +29,7 @@ const HOLDERS: [(&str, &str); 4] = [
     ("$J", "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57"),
 ];
 
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 14] = [
     ("queue", "redisson_lock_queue:{L}"),
     ("deadlines", "redisson_lock_timeout:{L}"),
     ("token", "redisson_lock_token:{L}"),
@@ -43,6 +43,7 @@ const KEYS: [(&str, &str); 13] = [
     ("channel", "channel"),
     ("node", "leasehold:node"),
     ("client", "leasehold_client:{c}"),
+    ("index", "leasehold_client:{index}"),
 ];
 
 struct Primitive {
@@ -344,6 +345,7 @@ fn every_call_of_a_run_twice_in_every_state() {
 #[test]
 fn looking_at_a_client_changes_nothing() {
     every_call_twice(&CLIENT);
+    every_call_twice(&INDEX);
     every_call_twice(&LOOK);
 }
 
@@ -472,7 +474,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
 #[test]
 fn no_script_is_left_out() {
     let plain = [include_str!("../scripts/mod.rs"), include_str!("../scripts/renew_probe_fence.rs")].concat();
-    let calls = [&FAIR, &RUN, &KEEP, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH, &CLIENT, &LOOK]
+    let calls = [&FAIR, &RUN, &KEEP, &MULTI, &REDLOCK, &READ_WRITE, &PERMITS, &COUNTS, &LATCH, &CLIENT, &INDEX, &LOOK]
         .map(|primitive| primitive.calls)
         .concat();
     let all = scripts();

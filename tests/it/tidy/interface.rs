@@ -48,6 +48,7 @@ fn send_and_sync_are_promised() {
     both::<CountingPermit>();
     both::<HolderOwner>();
     both::<LockHolder>();
+    both::<AnnouncedLocks>();
     both::<LockSummary>();
     both::<LockReport>();
     both::<LockWaiter>();

@@ -1,5 +1,6 @@
 //! `leasehold doctor`: what is wrong at the servers, and what to do about it.
 
+mod acl;
 mod page;
 mod view;
 
@@ -42,12 +43,24 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
     lease: Duration,
 
+    /// Print the ACL rule that a user of Redis needs, for names with the --key-prefix, and ask no
+    /// server
+    #[arg(long, conflicts_with = "json")]
+    acl: bool,
+
     /// Print one JSON object in a line
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(store: &StoreArgs, args: &DoctorArgs) -> Result<u8, Failure> {
+    if args.acl {
+        // A URL is not needed; if one is there, it says what the servers are.
+        let urls = store.urls(&args.urls).unwrap_or_default();
+        let cluster = urls.iter().any(|url| url.starts_with("redis+cluster:") || url.starts_with("rediss+cluster:"));
+        let servers = acl::Servers { redlock: store.is_redlock(), cluster };
+        return write_out(acl::rule(store.key_prefix(), &servers).as_bytes()).map(|_| 0);
+    }
     let builder = store.builder_at(&args.urls)?.lease(args.lease);
     let diagnosis = builder.connect_lazily().build()?.diagnose();
     let written = match args.json {

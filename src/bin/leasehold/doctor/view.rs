@@ -3,6 +3,8 @@
 use leasehold::{Diagnosis, Finding, Severity};
 use serde::Serialize;
 
+use crate::words::in_words_of_the_command;
+
 #[derive(Serialize)]
 pub(super) struct DiagnosisView<'d> {
     /// The worst of all findings.
@@ -18,8 +20,8 @@ struct FindingView<'d> {
     check: &'static str,
     severity: &'static str,
     node: Option<&'d str>,
-    found: &'d str,
-    advice: Option<&'d str>,
+    found: String,
+    advice: Option<String>,
 }
 
 impl<'d> From<&'d Diagnosis> for DiagnosisView<'d> {
@@ -40,8 +42,8 @@ impl<'d> From<&'d Finding> for FindingView<'d> {
             check: finding.check().label(),
             severity: finding.severity().label(),
             node: finding.node(),
-            found: finding.found(),
-            advice: finding.advice(),
+            found: in_words_of_the_command(finding.found()),
+            advice: finding.advice().map(in_words_of_the_command),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The arguments of `leasehold run`.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::duration;
 
@@ -13,12 +14,16 @@ const DETAILS: &str = "\
 Example: leasehold run nightly --no-wait -- /usr/local/bin/backup --full
 
 The lock is renewed while the command runs, and given up when it ends. The status is the command's, or 128 + n if signal n
-ended it. Statuses of leasehold itself: 75 if somebody else has the lock (stderr says who), 70 if the lock was lost, 69 if the
+ended it. Statuses of leasehold itself: 75, or that of --conflict-status, if somebody else has the lock (stderr says who), 70 if the lock was lost, 69 if the
 store cannot be asked, 64 for bad arguments, 76 if the store cannot keep this lock, 77 if it refuses the log-in, 126 if the
 command cannot be executed, 127 if it was not found.
 
-Waiting: without --wait and --no-wait it waits for as long as it takes, as flock does. A signal ends the wait and leaves
-nothing behind.
+Waiting: without --wait and --no-wait it waits for as long as it takes, as flock does. At a terminal, and with --verbose, it says
+on stderr for whom. A signal ends the wait and leaves nothing behind. What can never be had is refused at once: a name under
+which something that is no lock stands (76), and a lock that is held by a `leasehold run` above this one (75).
+
+A store that cannot be asked when the run begins ends it with status 69 within milliseconds, whatever --wait says: that counts
+for locks that others have. --retry-store TIME asks again for so long. A store that goes away while the run waits is waited for.
 
 The command's environment has LEASEHOLD_NAME and, for an exclusive lock, LEASEHOLD_TOKEN: the fencing token, larger than that
 of every earlier holder. A resource that remembers the largest one can refuse a late writer. LEASEHOLD_URL is handed on only
@@ -54,6 +59,24 @@ pub(crate) struct RunArgs {
     /// Do not wait: exit with status 75 if somebody else has the lock
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
+
+    /// The status if somebody else has the lock, in place of 75; with 0 a cron line that comes
+    /// second is no failure
+    #[arg(long, value_name = "N", default_value = "75", hide_default_value = true)]
+    pub(super) conflict_status: u8,
+
+    /// Do not say who has the lock. What has gone wrong is still said
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+
+    /// Say for whom it waits, also if stderr is no terminal
+    #[arg(long, short)]
+    verbose: bool,
+
+    /// If the store cannot be asked at the start, ask again for so long. Without it the run fails
+    /// at once with status 69
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(super) retry_store: Option<Duration>,
 
     /// Take a fair lock: those who wait get it in the order in which they came
     #[arg(long, group = "kind")]
@@ -109,6 +132,16 @@ pub(super) enum Wait {
     ForEver,
 }
 
+impl Wait {
+    /// What is left of it, if it began at `start`.
+    pub(super) fn left(self, start: Instant) -> Self {
+        match self {
+            Self::AtMost(longest) => Self::AtMost(longest.saturating_sub(start.elapsed())),
+            wait => wait,
+        }
+    }
+}
+
 impl RunArgs {
     pub(super) fn wait(&self) -> Wait {
         match self.wait {
@@ -116,6 +149,11 @@ impl RunArgs {
             None if self.no_wait => Wait::Not,
             None => Wait::ForEver,
         }
+    }
+
+    /// Whether to say for whom it waits.
+    pub(super) fn says_who(&self) -> bool {
+        !self.quiet && (self.verbose || std::io::stderr().is_terminal())
     }
 
     pub(super) fn owner(&self) -> String {

@@ -67,7 +67,10 @@ impl Lock {
             Self::Read(lock) => take(wait, || lock.try_read_owned(), |time| lock.try_read_owned_for(time)),
             Self::Write(lock) => take(wait, || lock.try_write_owned(), |time| lock.try_write_owned_for(time)),
             Self::Permit(semaphore, permits) => {
-                if let SetPermits::Different { there_are } = semaphore.try_set_permits(*permits)? {
+                // The first attempt of a run waits for nothing.
+                if matches!(wait, Wait::Not)
+                    && let SetPermits::Different { there_are } = semaphore.try_set_permits(*permits)?
+                {
                     say(format_args!("{}: there are {there_are} permits, and not {permits}", semaphore.name()));
                 }
                 take(wait, || semaphore.try_acquire(), |time| semaphore.try_acquire_for(time))

@@ -1,27 +1,39 @@
 //! `leasehold run`: a command under a lock.
 
+mod ancestors;
 mod args;
 mod child;
 mod lock;
 mod oversee;
+mod patience;
 pub(crate) mod signals;
 mod terminal;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
 use crate::failure::{Failure, by_signal, chain, say, status};
+use crate::holders::who;
+use crate::show::describe;
 use crate::store::StoreArgs;
+use ancestors::{held_above, may_be_nested};
 pub(crate) use args::RunArgs;
+use args::Wait;
 use child::Child;
 use lock::{Guard, GuardOfAnyKind, Lock};
 use oversee::{Ended, Oversight};
+use patience::Patience;
 use signals::Signals;
 pub(crate) use signals::is_ignored;
 
 /// What has not reached the store by then ends with its lease.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a run that was started under another one waits for a holder to say who it is, which
+/// runs do just after they have got their lock.
+const LONGEST_INTRODUCTION: Duration = Duration::from_secs(1);
+const INTRODUCTION_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns the exit status.
 pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
@@ -29,11 +41,12 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     // Before anything can be taken: from here on no signal ends the process without giving it up.
     let signals = Signals::take_in()?;
     let builder = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false);
-    let client = builder.build().map_err(|e| {
+    let patience = Patience::new(args.retry_store, signals.token());
+    let client = patience.until_it_answers(|| builder.clone().build()).map_err(|e| {
         // A signal does not end the attempt to connect: only its time-out does.
         if signals.token().is_cancelled() { ended_before_start(args, &signals) } else { e.into() }
     })?;
-    let ended = under_lock(&client, args, &signals);
+    let ended = under_lock(&client, args, &signals, &patience);
     // Places in queues and releases that failed are cleared up in the background, for which this
     // waits.
     if let Err(e) = client.close(CLOSE_TIMEOUT) {
@@ -46,17 +59,71 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     Ok(ended.status)
 }
 
-fn under_lock(client: &LockClient, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
+fn under_lock(
+    client: &LockClient,
+    args: &RunArgs,
+    signals: &Signals,
+    patience: &Patience<'_>,
+) -> Result<Ended, Failure> {
     let lock = Lock::new(client, args, signals.token());
-    let guard = match lock.take(args.wait()) {
+    let start = Instant::now();
+    let taken = patience.until_it_answers(|| lock.take(Wait::Not));
+    let taken = match (taken, args.wait()) {
+        (Ok(None), Wait::Not) => Ok(None),
+        (Ok(None), wait) => {
+            look_at_others(client, args, signals)?;
+            lock.take(wait.left(start))
+        }
+        (taken, _) => taken,
+    };
+    let guard = match taken {
         Ok(Some(guard)) => guard,
-        Ok(None) => return Err(Failure::new(status::NOT_HAD, format!("{}: {}", args.name, lock.who_has_it()))),
+        Ok(None) => return conflict(args, &lock),
         Err(e) if e.kind() == ErrorKind::Cancelled => return Err(ended_before_start(args, signals)),
         Err(e) => return Err(e.into()),
     };
     // Without a job there is nothing that another machine must not repeat.
-    let child = start(&*guard, args, signals).inspect_err(|_| guard.end_min_hold())?;
+    let child = start_command(&*guard, args, signals).inspect_err(|_| guard.end_min_hold())?;
     run_with(child, guard, args, signals)
+}
+
+fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
+    if !args.quiet {
+        say(format_args!("{}: {}", args.name, lock.who_has_it()));
+    }
+    Ok(Ended { status: args.conflict_status, interrupt: None })
+}
+
+/// Before a wait: refuses one that would never end, and says for whom it waits. What cannot be
+/// asked now does not matter: the wait itself tells.
+fn look_at_others(client: &LockClient, args: &RunArgs, signals: &Signals) -> Result<(), Failure> {
+    let start = Instant::now();
+    let report = loop {
+        let report = match client.inspect(&args.name) {
+            Ok(Some(report)) => report,
+            Err(e) if e.kind() == ErrorKind::WrongType => return Err(e.into()),
+            Ok(None) | Err(_) => return Ok(()),
+        };
+        if let Some(holder) = held_above(&report) {
+            let why = "this run was started under it, so it would wait for itself";
+            return Err(Failure::new(status::NOT_HAD, format!("{}: {}: {why}", args.name, who(holder))));
+        }
+        // A run above this one may not have told yet who it is.
+        if !may_be_nested(&report) || start.elapsed() > LONGEST_INTRODUCTION || signals.token().is_cancelled() {
+            break report;
+        }
+        std::thread::sleep(INTRODUCTION_PAUSE);
+    };
+    if args.says_who() {
+        let holders: Vec<String> = report.locks().iter().flat_map(|lock| lock.holders()).map(describe).collect();
+        let who = match &holders[..] {
+            [] => "those who came before".to_owned(),
+            [one] => one.clone(),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        };
+        say(format_args!("{}: waiting for {who}", args.name));
+    }
+    Ok(())
 }
 
 fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
@@ -65,7 +132,7 @@ fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
     Failure::new(by_signal(signal), why)
 }
 
-fn start(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) -> Result<Child, Failure> {
+fn start_command(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) -> Result<Child, Failure> {
     if signals.token().is_cancelled() {
         // The signal came at the very moment of the grant.
         return Err(ended_before_start(args, signals));

@@ -1,9 +1,11 @@
-//! `leasehold schema`: what `--json` prints, as a JSON Schema.
+//! `leasehold schema`: what `--json` prints, as a JSON Schema, and what PostgreSQL needs.
 
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::output::write_json;
+#[cfg(feature = "postgres")]
+use crate::output::write_out;
 
 /// Each is an object of definitions: that of the subcommand, and those that it refers to.
 const PARTS: [&str; 8] = [
@@ -17,7 +19,33 @@ const PARTS: [&str; 8] = [
     include_str!("watch.json"),
 ];
 
-pub(crate) fn print() -> Result<u8, Failure> {
+/// Print the JSON Schema of what --json prints, or what PostgreSQL needs
+#[derive(Debug, clap::Args)]
+pub(crate) struct SchemaArgs {
+    /// Print the tables and functions of PostgreSQL as SQL, and the rights of a role, for an
+    /// administrator: psql database -f FILE
+    #[arg(long)]
+    postgres: bool,
+}
+
+#[cfg(feature = "postgres")]
+fn print_sql() -> Result<u8, Failure> {
+    let sql = format!("{}\n{}", leasehold::POSTGRES_SCHEMA.trim_end(), include_str!("rights.sql"));
+    write_out(sql.as_bytes()).map(|_| 0)
+}
+
+#[cfg(not(feature = "postgres"))]
+fn print_sql() -> Result<u8, Failure> {
+    Err(Failure::new(
+        crate::failure::status::USAGE,
+        "this command was built without PostgreSQL (cargo feature postgres)",
+    ))
+}
+
+pub(crate) fn print(args: &SchemaArgs) -> Result<u8, Failure> {
+    if args.postgres {
+        return print_sql();
+    }
     let _ = write_json(&schema())?;
     Ok(0)
 }

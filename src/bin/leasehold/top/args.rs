@@ -8,18 +8,22 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 const DETAILS: &str = "\
 Columns: the name; what kind of lock it is; who holds it, as its owner says (or the id of the holder), and how many more; for
-how long; when its lease ends unless it is renewed; how many wait, as far as the store knows that; how often its holder
-changed, per second, during the last minute; of a semaphore the permits that are free and all of them, of a latch what is
-left to count; with Redlock, on how many masters it stands. A narrow terminal shows fewer columns.
+how long; when its lease ends unless it is renewed; how many wait (in Redis, except for fair locks: clients, not threads); how
+often it was granted, per second, during the last minute; of a semaphore the permits that are free and all of them, of a latch
+what is left to count; with Redlock, on how many masters it stands. A narrow terminal shows fewer columns.
 
-The rate is a lower bound: it counts who is there at one look and was not at the look before. What comes and goes between
-two looks is not seen.
+The rate counts fencing tokens: each grant draws one, also between two looks. It is a little too high where a client draws some
+for its threads in advance and does not use them. Without tokens (locks of Java, Redlock, ZooKeeper, semaphores, and where a
+program has turned them off) it counts who is there at one look and was not at the look before: then at most one for each look,
+which is too low.
 
 Keys: arrows, PgUp, PgDn, Home and End choose a lock; s sorts by the next column, r turns the order around; / shows only the
 names with a text in them; space pauses; q, Esc and Ctrl-C end it. While the store cannot be asked, what it said last stays,
 in grey.
 
-Each look is one search over the store, as that of `leasehold ls`: give a large store a longer interval, or a pattern.
+Each look lists the locks as `leasehold ls` does, whose help says what that costs and what it does not find; between two looks
+the store has at least ten times as long for others as a look took, so a large list is looked at more rarely than --interval
+says. With --all the names that `ls --all` finds are shown as well: it searches once, before the first look.
 With --json, each look is one line with one object, until the reader leaves or a signal comes.";
 
 /// Show all locks, live
@@ -33,6 +37,11 @@ pub(crate) struct TopArgs {
     /// The time from one look to the next: 100ms or more
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1s")]
     pub(super) interval: Duration,
+
+    /// Also show the locks of other libraries, which one search over all keys finds at the start.
+    /// Felt by others who use a large Redis
+    #[arg(long)]
+    pub(super) all: bool,
 
     /// What the locks are sorted by
     #[arg(long, value_enum, default_value = "name")]

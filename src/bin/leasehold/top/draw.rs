@@ -87,10 +87,11 @@ fn draw_header(buffer: &mut Buffer, area: Rect, state: &State, now: Duration) {
     line(buffer, area, 0, &filled(first, area.width));
     let held = state.all.iter().filter(|row| row.is_taken).count();
     let waiting: u64 = state.all.iter().filter_map(|row| row.waiting).sum();
+    let at_least = if state.all.iter().any(|row| row.waiting.is_none() && row.is_taken) { "at least " } else { "" };
     let (at, took) = state.answered;
     let mut second = vec![
-        Span::styled(format!("{} locks", state.all.len()), BOLD),
-        Span::raw(format!(", {held} held, {waiting} waiting")),
+        Span::styled(format!("{} {}", state.all.len(), if state.all.len() == 1 { "lock" } else { "locks" }), BOLD),
+        Span::raw(format!(", {held} held, {at_least}{waiting} waiting")),
         Span::raw(format!("   looked {}, in {}", ago(now.saturating_sub(at)), time(took))),
     ];
     if !state.filter.is_empty() || state.is_typing {
@@ -226,7 +227,13 @@ mod tests {
     }
 
     fn state(rows: Vec<Row>) -> State {
-        let args = TopArgs { pattern: "*".to_owned(), interval: Duration::from_secs(1), sort: Sort::Name, json: false };
+        let args = TopArgs {
+            pattern: "*".to_owned(),
+            interval: Duration::from_secs(1),
+            sort: Sort::Name,
+            json: false,
+            all: false,
+        };
         let mut state = State::new("redis://host/".to_owned(), &args);
         state.set_rows(rows);
         state

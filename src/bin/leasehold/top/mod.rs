@@ -9,6 +9,7 @@ mod screen;
 mod state;
 mod table;
 
+use std::collections::HashSet;
 use std::io::{IsTerminal, stdin, stdout};
 use std::time::Instant;
 
@@ -17,14 +18,14 @@ use leasehold::{LockClient, LockSummary};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::failure::{Failure, by_signal, chain, status};
+use crate::failure::{Failure, by_signal, chain, say, status};
 use crate::looks::{Look, Looks, asker_has_ended, take_in};
 use crate::output::{Reader, write_json};
 use crate::shown_url::shown;
 use crate::store::StoreArgs;
 use crate::views::{LockView, millis};
 pub(crate) use args::TopArgs;
-use rates::Rates;
+use rates::{Rates, Seen};
 use row::Key;
 use state::State;
 
@@ -51,9 +52,34 @@ pub(crate) fn top(store: &StoreArgs, args: &TopArgs) -> Result<u8, Failure> {
     live::show(&looks, state, start, stdin().is_terminal())
 }
 
+/// Of so many names that a search has found each look asks, one by one.
+const MOST_OTHERS: usize = 1000;
+
 fn ask(client: LockClient, args: &TopArgs) -> Result<Looks<Vec<LockSummary>>, Failure> {
     let pattern = args.pattern.clone();
-    Looks::start(args.interval, move || client.locks(&pattern))
+    let others: Vec<String> = match args.all {
+        true => {
+            say("searching all keys once, which may take some seconds");
+            client.locks(&pattern)?.iter().take(MOST_OTHERS).map(|lock| lock.name().to_owned()).collect()
+        }
+        false => Vec::new(),
+    };
+    Looks::start(args.interval, move || look(&client, &pattern, &others))
+}
+
+/// What is announced, and what stands under the other names that a search has found.
+fn look(client: &LockClient, pattern: &str, others: &[String]) -> leasehold::Result<Vec<LockSummary>> {
+    let mut all = client.announced_locks(pattern)?.locks().to_vec();
+    let known: HashSet<String> = all.iter().map(|lock| lock.name().to_owned()).collect();
+    for name in others.iter().filter(|name| !known.contains(*name)) {
+        match client.inspect(name) {
+            Ok(report) => all.extend(report.iter().flat_map(|report| report.locks().iter().cloned())),
+            // Something else stands there by now.
+            Err(e) if e.kind() == leasehold::ErrorKind::WrongType => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(all)
 }
 
 /// One look, with `--json`.
@@ -72,7 +98,7 @@ struct TopView {
 struct RatedView {
     #[serde(flatten)]
     lock: LockView,
-    /// Changes of the holder per second; `null` at the first look.
+    /// Grants per second; `null` at the first look.
     rate: Option<f64>,
 }
 
@@ -93,7 +119,7 @@ fn view(rates: &mut Rates, look: Look<Vec<LockSummary>>, start: Instant) -> TopV
     let at = look.begun.saturating_duration_since(start);
     let (locks, error) = match look.answer {
         Ok(locks) => {
-            rates.see(at, &locks);
+            rates.see(at, locks.iter().map(Seen::from));
             let rated = |lock: &LockSummary| {
                 let thousandths = |rate: f64| (rate * 1e3).round() / 1e3;
                 RatedView { lock: LockView::from(lock), rate: rates.of(&Key::of(lock)).map(thousandths) }

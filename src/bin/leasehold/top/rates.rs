@@ -1,4 +1,5 @@
-//! How often the holder of a lock changes, as far as the looks show it.
+//! How often a lock is granted, as far as the looks show it: by its fencing tokens, and by who
+//! holds it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -8,6 +9,9 @@ use leasehold::LockSummary;
 use super::row::Key;
 
 const WINDOW: Duration = Duration::from_secs(60);
+/// More than any lock is granted in a second. A counter that had expired goes on at the server's
+/// clock, which counts microseconds: that is no number of grants.
+const MOST_PER_SECOND: f64 = 500_000.0;
 
 /// Times are those since the start.
 #[derive(Default)]
@@ -21,65 +25,91 @@ pub(super) struct Rates {
 struct History {
     /// Those of the last look.
     holders: HashSet<String>,
-    /// At which look how many had come.
-    comings: VecDeque<(Duration, u32)>,
+    /// The last one that was seen, and when.
+    token: Option<(u64, Duration)>,
+    /// At which look how many grants were new.
+    grants: VecDeque<(Duration, u64)>,
+    seen: Duration,
 }
 
-/// A holder at one look.
-struct Seen<'l> {
-    id: &'l str,
-    held_for: Option<Duration>,
+/// A lock at one look.
+pub(super) struct Seen {
+    pub(super) key: Key,
+    pub(super) token: Option<u64>,
+    /// With how long each has held it.
+    pub(super) holders: Vec<(String, Option<Duration>)>,
+}
+
+impl From<&LockSummary> for Seen {
+    fn from(lock: &LockSummary) -> Self {
+        Self {
+            key: Key::of(lock),
+            token: lock.last_token().map(leasehold::fencing::FencingToken::get),
+            holders: lock.holders().iter().map(|one| (one.id().to_owned(), one.held_for())).collect(),
+        }
+    }
+}
+
+impl History {
+    /// How many were granted since the look before, by the token.
+    fn granted_by(&mut self, token: Option<u64>, at: Duration) -> u64 {
+        let before = self.token;
+        self.token = token.map(|token| (token, at)).or(before);
+        let (Some(now), Some((before, then))) = (token, before) else { return 0 };
+        let grants = now.saturating_sub(before);
+        let most = at.saturating_sub(then).as_secs_f64() * MOST_PER_SECOND;
+        if (grants as f64) <= most { grants } else { 0 }
+    }
+
+    /// How many of these have come since the look before.
+    fn came(&self, holders: &[(String, Option<Duration>)], since_last: Duration) -> u64 {
+        let is_new = |(id, held_for): &&(String, Option<Duration>)| {
+            // The same client may have taken it again under the same id.
+            !self.holders.contains(id) || held_for.is_some_and(|held_for| held_for < since_last / 2)
+        };
+        holders.iter().filter(is_new).count() as u64
+    }
 }
 
 impl Rates {
-    pub(super) fn see(&mut self, at: Duration, locks: &[LockSummary]) {
-        let seen = |lock: &'_ LockSummary| {
-            let holders = lock.holders().iter();
-            (Key::of(lock), holders.map(|one| (one.id().to_owned(), one.held_for())).collect())
-        };
-        self.see_holders(at, locks.iter().map(seen));
-    }
-
-    fn see_holders(&mut self, at: Duration, locks: impl Iterator<Item = (Key, Vec<(String, Option<Duration>)>)>) {
+    pub(super) fn see(&mut self, at: Duration, locks: impl Iterator<Item = Seen>) {
         let since_last = at.saturating_sub(self.last);
         let is_first = self.first.is_none();
         let mut there = HashSet::new();
-        for (key, holders) in locks {
+        for Seen { key, token, holders } in locks {
             let history = self.locks.entry(key.clone()).or_default();
-            let is_new = |seen: &Seen<'_>| {
-                // The same client may have taken it again under the same id.
-                let began_since = seen.held_for.is_some_and(|held_for| held_for < since_last / 2);
-                !history.holders.contains(seen.id) || began_since
-            };
-            let seen = holders.iter().map(|(id, held_for)| Seen { id, held_for: *held_for });
-            let came = seen.filter(is_new).count();
-            if came > 0 && !is_first {
-                history.comings.push_back((at, u32::try_from(came).unwrap_or(u32::MAX)));
+            let granted = history.granted_by(token, at).max(history.came(&holders, since_last));
+            if granted > 0 && !is_first {
+                history.grants.push_back((at, granted));
             }
             history.holders = holders.into_iter().map(|(id, _)| id).collect();
+            history.seen = at;
             there.insert(key);
         }
+        let is_old = |then: Duration| at.saturating_sub(then) > WINDOW;
         self.locks.retain(|key, history| {
             if !there.contains(key) {
                 history.holders.clear();
             }
-            while history.comings.front().is_some_and(|(then, _)| at.saturating_sub(*then) > WINDOW) {
-                history.comings.pop_front();
+            while history.grants.front().is_some_and(|(then, _)| is_old(*then)) {
+                history.grants.pop_front();
             }
-            there.contains(key) || !history.comings.is_empty()
+            // Its token says what happened while it was free at each look.
+            !is_old(history.seen)
         });
         self.first.get_or_insert(at);
         self.last = at;
     }
 
-    /// Changes per second. `None` before there are two looks.
+    /// Grants per second. `None` before there are two looks.
     pub(super) fn of(&self, key: &Key) -> Option<f64> {
         let watched = self.last.saturating_sub(self.first?).min(WINDOW);
         if watched.is_zero() {
             return None;
         }
-        let comings = self.locks.get(key).map_or(0, |history| history.comings.iter().map(|(_, came)| *came).sum());
-        Some(f64::from(comings) / watched.as_secs_f64())
+        let grants: u64 =
+            self.locks.get(key).map_or(0, |history| history.grants.iter().map(|(_, grants)| *grants).sum());
+        Some(grants as f64 / watched.as_secs_f64())
     }
 }
 
@@ -94,13 +124,29 @@ mod tests {
     fn look(rates: &mut Rates, at: u64, holders: &[(&str, Option<u64>)]) -> Option<f64> {
         let holders: Vec<_> =
             holders.iter().map(|(id, held)| ((*id).to_owned(), held.map(Duration::from_secs))).collect();
-        let locks = if holders.is_empty() { None } else { Some((key(), holders)) };
-        rates.see_holders(Duration::from_secs(at), locks.into_iter());
+        let locks = (!holders.is_empty()).then(|| Seen { key: key(), token: None, holders });
+        rates.see(Duration::from_secs(at), locks.into_iter());
         rates.of(&key())
     }
 
     #[test]
-    fn comings_are_counted_over_the_time_watched() {
+    fn tokens_count_what_no_look_has_seen() {
+        let mut rates = Rates::default();
+        let mut look = |at, token| {
+            let holders = vec![("a".to_owned(), None)];
+            rates.see(Duration::from_secs(at), std::iter::once(Seen { key: key(), token: Some(token), holders }));
+            rates.of(&key())
+        };
+        assert_eq!(look(0, 1_000), None);
+        assert_eq!(look(1, 2_500), Some(1_500.0));
+        assert_eq!(look(2, 2_500), Some(750.0));
+        // A counter that had expired goes on at the clock.
+        assert_eq!(look(3, 1_790_000_000_000_000), Some(500.0));
+        assert_eq!(look(4, 1_790_000_000_000_500), Some(500.0));
+    }
+
+    #[test]
+    fn holders_that_come_are_counted_over_the_time_watched() {
         let mut rates = Rates::default();
         assert_eq!(look(&mut rates, 0, &[("a", None)]), None);
         assert_eq!(look(&mut rates, 1, &[("a", None)]), Some(0.0), "it was there");

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use leasehold::LockSummary;
 
 use super::args::{Sort, TopArgs};
-use super::rates::Rates;
+use super::rates::{Rates, Seen};
 use super::row::{Key, Row};
 use crate::failure::chain;
-use crate::looks::Look;
+use crate::looks::{Look, rest};
 use crate::text::visible;
 
 /// Longer than anybody looks for.
@@ -42,6 +42,8 @@ pub(super) struct State {
     pub(super) store: String,
     pub(super) pattern: String,
     interval: Duration,
+    /// From the last look to the next.
+    rest: Duration,
     rates: Rates,
     /// All of the last look that the store answered.
     pub(super) all: Vec<Row>,
@@ -69,6 +71,7 @@ impl State {
             store,
             pattern: visible(&args.pattern),
             interval: args.interval,
+            rest: args.interval,
             rates: Rates::default(),
             all: Vec::new(),
             rows: Vec::new(),
@@ -89,9 +92,10 @@ impl State {
     pub(super) fn look(&mut self, look: Look<Vec<LockSummary>>, start: Instant) {
         let at = look.begun.saturating_duration_since(start);
         self.asked = at + look.took;
+        self.rest = rest(self.interval, &look);
         match look.answer {
             Ok(locks) => {
-                self.rates.see(at, &locks);
+                self.rates.see(at, locks.iter().map(Seen::from));
                 let rows = locks.iter().map(|lock| Row::new(lock, self.rates.of(&Key::of(lock)))).collect();
                 self.answered = (at + look.took, look.took);
                 self.set_rows(rows);
@@ -110,7 +114,7 @@ impl State {
     pub(super) fn silent_for(&self, now: Duration) -> Option<Duration> {
         const GRACE: Duration = Duration::from_secs(1);
         let silent = now.saturating_sub(self.asked);
-        (!self.is_paused && silent > self.interval + GRACE).then_some(silent)
+        (!self.is_paused && silent > self.rest + GRACE).then_some(silent)
     }
 
     /// What is shown is no longer how it is.

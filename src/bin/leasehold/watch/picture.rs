@@ -342,7 +342,8 @@ mod tests {
         let mut line = Timeline::new(MS(100));
         for n in 0..holders {
             let owner = OwnerView { label: format!("{label}{n}"), pid: 7, host: "h".to_owned() };
-            let one = Holder { id: format!("c{n}:1"), owner: Some(owner), held_for: None, is_kept: false };
+            let one =
+                Holder { id: format!("c{n}:1"), owner: Some(owner), held_for: None, is_kept: false, is_foreign: false };
             line.see(MS(n * 200), &Standing { holders: vec![one], waiting: Some(n), ..Standing::default() });
         }
         line.finish(MS(holders * 200));

@@ -14,6 +14,8 @@ pub(super) struct Holder {
     pub(super) held_for: Option<Duration>,
     /// It was given up, and stays taken for a while.
     pub(super) is_kept: bool,
+    /// Of another library, whose locks draw no tokens.
+    pub(super) is_foreign: bool,
 }
 
 /// Nothing: there is nothing under the name.
@@ -48,6 +50,7 @@ impl From<&LockHolder> for Holder {
             owner: holder.owner().map(OwnerView::from),
             held_for: holder.held_for(),
             is_kept: holder.is_kept(),
+            is_foreign: holder.is_foreign(),
         }
     }
 }

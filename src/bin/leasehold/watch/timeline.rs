@@ -107,6 +107,8 @@ pub(super) struct Timeline {
     waiting: Option<u64>,
     number: Option<i64>,
     token: Option<u64>,
+    /// The last one that was seen at all.
+    given: Option<u64>,
 }
 
 impl Timeline {
@@ -124,6 +126,7 @@ impl Timeline {
             waiting: None,
             number: None,
             token: None,
+            given: None,
         }
     }
 
@@ -158,6 +161,7 @@ impl Timeline {
             news.push(What::Number(number));
         }
         (self.waiting, self.number, self.token) = (now.waiting, now.number, now.token);
+        self.given = now.token.or(self.given);
         (self.last, self.end) = (Some(at), at);
         self.thin_out();
         let holders = self.open.len();
@@ -250,7 +254,9 @@ impl Timeline {
         for open in &gone {
             self.close(open, at);
         }
-        let token = now.token.filter(|_| now.holders.len() == 1);
+        // One that was seen before is that of an earlier holder: this one has drawn none.
+        let has_drawn = now.holders.len() == 1 && !now.holders[0].is_foreign && now.token != self.given;
+        let token = now.token.filter(|_| has_drawn);
         match (&mut gone[..], &came[..]) {
             ([from], [to]) if self.open.is_empty() => {
                 let (from, after) = (from.holder.clone(), held(from, at));
@@ -432,7 +438,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     fn holder(id: &str) -> Holder {
-        Holder { id: id.to_owned(), owner: None, held_for: None, is_kept: false }
+        Holder { id: id.to_owned(), owner: None, held_for: None, is_kept: false, is_foreign: false }
     }
 
     fn standing(ids: &[&str]) -> Standing {
@@ -553,5 +559,22 @@ mod tests {
             see(&mut line, 4_500_000 + n, &[&format!("c{n}:1")]);
         }
         assert_eq!(line.groups.len(), MOST_GROUPS + 1);
+    }
+
+    /// Java draws none, and neither does who has turned tokens off: the last one is not theirs.
+    #[test]
+    fn nobody_has_the_token_of_the_holder_before() {
+        let mut line = Timeline::new(MS(200));
+        let seen = |id: &str, token| Standing { token: Some(token), ..standing(&[id]) };
+        line.see(MS(0), &seen("a:1", 5));
+        let taken = |events: &[Event]| match events {
+            [Event { what: What::HandedOver { token, .. }, .. }] => *token,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(taken(&line.see(MS(100), &seen("b:1", 6))), Some(6));
+        assert_eq!(taken(&line.see(MS(200), &seen("c:1", 6))), None);
+        let mut java = seen("d:1", 7);
+        java.holders[0].is_foreign = true;
+        assert_eq!(taken(&line.see(MS(300), &java)), None);
     }
 }

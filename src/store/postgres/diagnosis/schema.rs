@@ -26,6 +26,23 @@ const MISSING: &str = "\
       JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'leasehold_v2' \
       WHERE NOT has_function_privilege(p.oid, 'EXECUTE')";
 
+/// More missing rights than these are one finding: nobody has granted any.
+const FEW: usize = 3;
+
+/// What a role needs, as the chapter on PostgreSQL has it.
+fn all_rights(role: &str, missing: usize) -> Finding {
+    let grants = [
+        "GRANT USAGE ON SCHEMA leasehold, leasehold_v1",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share, leasehold.waiter, leasehold.once, \
+         leasehold.fenced, leasehold.client",
+        "GRANT SELECT, UPDATE ON leasehold.meta",
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold",
+    ];
+    let grants: Vec<String> = grants.iter().map(|grant| format!("{grant} TO {role:?};")).collect();
+    Finding::problem(Check::Right, format!("{role:?} lacks {missing} of the rights that locks need"))
+        .advise(grants.join(" "))
+}
+
 /// Whether the schema is there with all rights, or is made by the first connection.
 pub(super) fn about_schema(
     facts: &Facts,
@@ -50,7 +67,7 @@ pub(super) fn about_schema(
         return Ok(false);
     }
     let missing = rows(connection, MISSING)?;
-    let mut complete = true;
+    let (mut complete, mut lacking) = (true, Vec::new());
     for row in &missing {
         let [Some(on), Some(name), Some(right)] = &row[..] else { continue };
         let schema = if on == "FUNCTION" { "leasehold_v2" } else { "leasehold" };
@@ -66,12 +83,19 @@ pub(super) fn about_schema(
             _ => {
                 complete = false;
                 let on = if on == "TABLE" { String::new() } else { format!("{on} ") };
-                Finding::problem(Check::Right, format!("{role:?} has not {right} on {full}, which locks need"))
-                    .advise(format!("GRANT {right} ON {on}{full} TO {role:?}"))
+                lacking.push(
+                    Finding::problem(Check::Right, format!("{role:?} has not {right} on {full}, which locks need"))
+                        .advise(format!("GRANT {right} ON {on}{full} TO {role:?}")),
+                );
+                continue;
             }
         };
         examined.add(finding);
     }
+    if lacking.len() > FEW {
+        lacking = vec![all_rights(role, lacking.len())];
+    }
+    lacking.into_iter().for_each(|finding| examined.add(finding));
     if !facts.may_ask_control {
         complete = false;
         examined.add(

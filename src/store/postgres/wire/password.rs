@@ -1,6 +1,6 @@
 //! Where passwords come from, in the order of libpq: the URL, `PGPASSWORD`, the password file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::store::net::Address;
 use crate::store::postgres::url::PostgresUrl;
@@ -13,19 +13,10 @@ pub(super) fn password_for(url: &PostgresUrl, address: &Address) -> Option<Strin
     if let Some(password) = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty()) {
         return Some(password);
     }
-    let file = url.passfile.clone().or_else(|| std::env::var_os("PGPASSFILE").map(PathBuf::from));
-    let file = file.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::metadata(&file).ok()?.permissions().mode();
-        if mode & 0o077 != 0 {
-            log::warn!(
-                "the password file {} is ignored, because others may read it; set its mode to 0600",
-                file.display()
-            );
-            return None;
-        }
+    let file = password_file(url)?;
+    if others_may_read(&file) {
+        log::warn!("the password file {} is ignored, because others may read it; set its mode to 0600", file.display());
+        return None;
     }
     let text = std::fs::read_to_string(&file).ok()?;
     let (host, port) = match address {
@@ -41,6 +32,27 @@ pub(super) fn password_for(url: &PostgresUrl, address: &Address) -> Option<Strin
         }
     };
     find(&text, [&host, &port, &url.database, &url.user])
+}
+
+fn password_file(url: &PostgresUrl) -> Option<PathBuf> {
+    let file = url.passfile.clone().or_else(|| std::env::var_os("PGPASSFILE").map(PathBuf::from));
+    file.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))
+}
+
+/// A password file that is there and ignored, because others may read it.
+pub(super) fn ignored_file(url: &PostgresUrl) -> Option<PathBuf> {
+    password_file(url).filter(|file| others_may_read(file))
+}
+
+#[cfg(unix)]
+fn others_may_read(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(file).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
+}
+
+#[cfg(not(unix))]
+fn others_may_read(_file: &Path) -> bool {
+    false
 }
 
 /// The first line `host:port:database:user:password` that fits; `*` fits anything.
@@ -90,7 +102,9 @@ mod tests {
         };
         if std::env::var_os("PGPASSWORD").is_none() {
             assert_eq!(found(0o600).as_deref(), Some("secret"));
+            assert_eq!(ignored_file(&url), None);
             assert_eq!(found(0o644), None);
+            assert_eq!(ignored_file(&url).as_ref(), Some(&path), "and the error says so");
         }
         std::fs::remove_file(path).unwrap();
     }

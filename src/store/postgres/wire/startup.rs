@@ -7,7 +7,7 @@ use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, SCR
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::password::password_for;
+use super::password::{ignored_file, password_for};
 use super::server_error::ServerError;
 use super::transport::{Transport, malformed};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -89,11 +89,16 @@ impl LogIn<'_> {
     }
 
     fn password(&self, transport: &Transport) -> Result<String> {
-        password_for(self.url, &transport.address).ok_or_else(|| {
-            denied(
+        password_for(self.url, &transport.address).ok_or_else(|| match ignored_file(self.url) {
+            None => denied(
                 "the server asks for a password, and there is none in the URL, in PGPASSWORD and in the password \
                  file (PGPASSFILE, ~/.pgpass)",
-            )
+            ),
+            Some(file) => denied(&format!(
+                "the server asks for a password, and the password file {} is ignored because others may read it: \
+                 set its mode to 0600",
+                file.display()
+            )),
         })
     }
 

@@ -67,6 +67,11 @@ impl Cluster {
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::NotReady, "no node of the cluster has slots yet")))
     }
 
+    /// With which command the nodes tell of releases, once one of them was reached.
+    pub(crate) fn publishing(&self) -> Publishing {
+        self.publishing.get().copied().unwrap_or(Publishing::Classic)
+    }
+
     /// All primaries, as the nodes tell them now.
     pub(crate) fn primaries_now(&self) -> Result<Vec<Route>> {
         self.refresh(self.version(), None)?;

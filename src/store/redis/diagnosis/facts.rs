@@ -78,16 +78,20 @@ impl Facts {
             (_, Some(redis)) => format!("Redis {redis}"),
             _ => "the server does not say its version".to_owned(),
         };
+        // What nobody has seen is not as it should be.
+        let seen = |is_seen, check, text| if is_seen { Finding::ok(check, text) } else { Finding::note(check, text) };
+        let says_version = field(server, "redis_version:").is_some();
         match check_server(server, replication, in_cluster) {
             Ok(()) => {
-                let role = if field(replication, "role:").is_some() { "a primary" } else { "its role is not said" };
-                vec![Finding::ok(Check::Version, product), Finding::ok(Check::Role, role)]
+                let says_role = field(replication, "role:").is_some();
+                let role = if says_role { "a primary" } else { "the server does not say its role" };
+                vec![seen(says_version, Check::Version, product), seen(says_role, Check::Role, role.to_owned())]
             }
             Err(e) if e.kind() == ErrorKind::ReadOnly => {
                 let host = field(replication, "master_host:").zip(field(replication, "master_port:"));
                 let primary = host.map_or_else(String::new, |(host, port)| format!(": {host}:{port}"));
                 vec![
-                    Finding::ok(Check::Version, product),
+                    seen(says_version, Check::Version, product),
                     Finding::problem(Check::Role, "the server is a replica, and takes no writes")
                         .advise(format!("name its primary{primary}, or let sentinels name it")),
                 ]
@@ -194,6 +198,9 @@ impl Facts {
             return Finding::note(Check::Replication, found)
                 .advise("set min-replicas-to-write, or Builder::replicas, if that must happen less often");
         }
+        if self.number(1, "connected_slaves:").is_none() {
+            return Finding::note(Check::Replication, "the server does not say how many replicas it has");
+        }
         Finding::ok(Check::Replication, replicas)
     }
 
@@ -254,6 +261,8 @@ mod tests {
             ("used_memory:950000", "used_memory:950000000", Check::Eviction, Severity::Warning, "905 MiB of 953 MiB"),
             ("connected_clients:5", "connected_clients:90", Check::Connections, Severity::Warning, "90 of 100"),
             ("connected_clients:5", "connected_clients:89", Check::Connections, Severity::Ok, "89 of 100"),
+            ("connected_slaves:0", "", Check::Replication, Severity::Note, "does not say"),
+            ("role:master", "", Check::Role, Severity::Note, "does not say"),
             ("redis_version:7.0.15", "redis_version:6.0.1", Check::Version, Severity::Problem, "6.0.1"),
             ("connected_slaves:0", "connected_slaves:1", Check::Replication, Severity::Note, "1 replica;"),
         ] {

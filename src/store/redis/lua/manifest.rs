@@ -43,6 +43,7 @@ macro_rules! for_each_script {
             REDLOCK_TOKEN = "redlock_token" => Shape::Number;
             REDLOCK_LOOK = "redlock_look" => Shape::status(1);
             REDLOCK_ADMIT = "redlock_admit" => Shape::Number;
+            CLIENT_ENTER = "client_enter" => Shape::Number;
             CLIENT_LOOK = "client_look" => Shape::List;
             NAME_LOOK = "name_look" => Shape::List;
             CONNECT_PROBE = "connect_probe" => Shape::Any;

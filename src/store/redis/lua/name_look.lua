@@ -8,8 +8,10 @@
 -- KEYS[7] opened     integer, there for a while after a latch was opened
 -- ARGV[1] hash tag of the lock, the prefix of its timeout keys
 -- ARGV[2] how many holders, waiters and permits are listed
+-- Further arguments: the channels on which waiters of each kind listen
 -- Returns {what, number, {field, value, ms left, ...}, token, queue length, {waiter, ms left, ...},
---   ms left of the marker, not listed, permits ended, {permit, ms left, ...}, 1 if opened}
+--   ms left of the marker, not listed, permits ended, {permit, ms left, ...}, 1 if opened,
+--   {clients that listen on each channel}, empty for a user who may not ask}
 -- what: 0 nothing, 1 a plain lock, 2 a read-write lock, 3 a number or other text, 4 something else.
 -- not listed: holders, or permits whose lease has not ended, beyond those that are listed.
 -- ms left: -1 without an end, -2 if there is none. Number and token are nil where there is none.
@@ -149,5 +151,13 @@ if what == 3 and #leases > 0 then
   unlisted = redis.call('zcard', KEYS[6]) - ended - live
 end
 
+local listeners = {}
+local counted = redis.pcall('pubsub', 'numsub', unpack(ARGV, 3))
+if type(counted) == 'table' and not counted.err then
+  for n = 2, #counted, 2 do
+    listeners[n / 2] = counted[n]
+  end
+end
+
 return {what, number, holders, start_of(KEYS[2]) or false, length_of(#queue), waiters,
-  redis.call('pttl', KEYS[5]), unlisted, ended, permits, redis.call('exists', KEYS[7])}
+  redis.call('pttl', KEYS[5]), unlisted, ended, permits, redis.call('exists', KEYS[7]), listeners}

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::{
-    CLIENT_LOOK, FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK, fail_on_error,
-    pair, unexpected,
+    CLIENT_ENTER, CLIENT_LOOK, FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK,
+    fail_on_error, pair, unexpected,
 };
+use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::redis::keys::{RedisKeys, client_key};
+use crate::store::redis::keys::{CLIENT_INDEX, RedisKeys, client_key};
 use crate::store::redis::wire::{Reply, Request};
 use crate::store::{Announced, LockStatus};
 
@@ -40,6 +41,11 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     }
     let ttl = u64::try_from(pttl).ok().map(Duration::from_millis);
     Ok((!holders.is_empty()).then(|| LockStatus { ttl, holders, owners: Vec::new() }))
+}
+
+/// Enters a client into the index of those that have written who they are.
+pub(crate) fn enter_client(key: &str, ttl: Duration) -> Request {
+    Request::script(&CLIENT_ENTER, &[CLIENT_INDEX.as_bytes()]).arg(key).number(ceil_millis(ttl))
 }
 
 /// Asks what a client wrote of itself.

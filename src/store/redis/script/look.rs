@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{NAME_LOOK, fail_on_error, unexpected};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::redis::keys::RedisKeys;
+use crate::store::redis::keys::{RedisKeys, channel_of};
 use crate::store::redis::wire::{Reply, Request};
 use crate::store::{Found, FoundHolder, FoundWaiter, MOST_LISTED};
 
@@ -15,8 +15,12 @@ pub(crate) fn look(name: &LockName) -> Request {
     let (queue, deadlines, marker) = (keys.queue(), keys.deadlines(), keys.marker());
     let (leases, opened) = (keys.leases(), keys.opened());
     let names = [keys.lock, keys.token, &queue, &deadlines, &marker, &leases, &opened].map(str::as_bytes);
-    Request::script(&NAME_LOOK, &names).arg(keys.tag).number(MOST_LISTED as u64)
+    let request = Request::script(&NAME_LOOK, &names).arg(keys.tag).number(MOST_LISTED as u64);
+    CHANNELS.iter().fold(request, |request, kind| request.arg(channel_of(*kind, &name.key)))
 }
+
+/// Of each form of channel, one kind that has it.
+const CHANNELS: [Kind; 4] = [Kind::Mutex, Kind::Read, Kind::Semaphore, Kind::Latch];
 
 /// What stands there. `by_name`: it was asked for by its name, so whatever may be a lock is taken
 /// for one; otherwise only what nothing but a lock looks like.
@@ -35,7 +39,8 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
         let unknown = Found { kind: None, number, ..Found::new(key, Kind::Latch) };
         return Ok(number.map(|_| unknown));
     };
-    let mut found = Found { token: seen.token, ..Found::new(key, kind) };
+    let listeners = seen.listeners_of(kind);
+    let mut found = Found { token: seen.token, waiting: listeners, ..Found::new(key, kind) };
     match kind {
         Kind::Semaphore => {
             // Permits whose lease has ended are free: the next acquire gives them back.
@@ -48,12 +53,14 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
         Kind::Read | Kind::Write => {
             found.holders = seen.holders;
             found.unlisted = seen.unlisted;
-            // How many of them there are is not known.
-            found.waiting = seen.writer_waits.then_some(1);
+            // The marker is there before its writer listens, and shows to a user who may not ask
+            // for listeners.
+            let writers = seen.writer_waits.then_some(1);
+            found.waiting = listeners.max(writers);
         }
         Kind::Mutex | Kind::Fair => {
             found.holders = seen.holders;
-            found.waiting = (kind == Kind::Fair).then_some(seen.length);
+            found.waiting = if kind == Kind::Fair { Some(seen.length) } else { listeners };
             found.queue = seen.queue;
         }
     }
@@ -88,13 +95,15 @@ struct Seen {
     ended: i64,
     permits: Vec<(Vec<u8>, Option<Duration>)>,
     was_opened: bool,
+    /// How many clients listen on each of the channels; empty if the user may not ask.
+    listeners: Vec<u64>,
 }
 
 impl Seen {
     /// `None`: no script of leasehold answers this.
     fn read(reply: Reply) -> Option<Self> {
-        let parts: [Reply; 11] = reply.into_list()?.try_into().ok()?;
-        let [what, number, holders, token, length, queue, marker, unlisted, ended, permits, opened] = parts;
+        let parts: [Reply; 12] = reply.into_list()?.try_into().ok()?;
+        let [what, number, holders, token, length, queue, marker, unlisted, ended, permits, opened, listeners] = parts;
         let integer = |reply: &Reply| if let Reply::Int(n) = reply { Some(*n) } else { None };
         let mut what = match integer(&what)? {
             0 => What::Nothing,
@@ -143,7 +152,22 @@ impl Seen {
             ended: integer(&ended)?,
             permits: permits.collect::<Option<_>>()?,
             was_opened: integer(&opened)? == 1,
+            listeners: listeners
+                .into_list()?
+                .iter()
+                .map(|one| u64::try_from(integer(one)?).ok())
+                .collect::<Option<_>>()?,
         })
+    }
+
+    fn listeners_of(&self, kind: Kind) -> Option<u64> {
+        let place = match kind {
+            Kind::Mutex | Kind::Fair => 0,
+            Kind::Read | Kind::Write => 1,
+            Kind::Semaphore | Kind::CountingSemaphore => 2,
+            Kind::Latch => 3,
+        };
+        self.listeners.get(place).copied()
     }
 
     /// What it is, as far as that is certain. See the rule in the docs of `LockClient::locks`.
@@ -257,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_an_error() {
-        for reply in [Reply::Nil, Reply::Pair(1, 2), Reply::Array(vec![Reply::Int(0); 11])] {
+        for reply in [Reply::Nil, Reply::Pair(1, 2), Reply::Array(vec![Reply::Int(0); 12])] {
             assert_eq!(look_answer(reply, "k", true).unwrap_err().kind(), ErrorKind::Protocol);
         }
     }

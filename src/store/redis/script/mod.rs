@@ -18,7 +18,8 @@ pub(crate) use self::count::{count, count_answer, count_question, question_answe
 pub(crate) use self::fence::{fence_answer, fence_claim, fence_write};
 pub(crate) use self::handshake::{handshake, handshake_in_cluster, refused_by_probe};
 pub(crate) use self::inspect::{
-    announced, announced_answer, force_unlock, force_unlock_answer, inspect, inspect_answer, queue, queue_answer,
+    announced, announced_answer, enter_client, force_unlock, force_unlock_answer, inspect, inspect_answer, queue,
+    queue_answer,
 };
 pub(crate) use self::lock::{
     Family, WaiterTimeouts, acquire, acquire_answer, pass_on, passed_on_answer, release, release_answer, renew,

@@ -204,7 +204,7 @@ fn exchange_as(publishing: Publishing, transport: &mut Transport, requests: &[Re
     let mut replies = Vec::with_capacity(requests.len());
     for _ in requests {
         match transport.recv() {
-            Ok(Reply::Error(e)) if e.is_too_many_clients() => return Err(e.into_error()),
+            Ok(Reply::Error(e)) if e.refuses_connection() => return Err(e.into_error()),
             Ok(reply) => replies.push(reply),
             Err(error) => {
                 return Err(match sent {

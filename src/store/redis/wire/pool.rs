@@ -177,6 +177,21 @@ impl Pool {
         Some((first, second))
     }
 
+    /// Sends several requests in one write and reads all replies, if a connection is free now. For
+    /// requests that may be repeated at any time.
+    pub(crate) fn exchange_if_free(&self, requests: &[Request]) -> Option<std::result::Result<Vec<Reply>, Failure>> {
+        let connection = self.state.lock().free.pop()?;
+        let mut connection = Borrowed::new(self, connection);
+        connection.in_flight = true;
+        let outcome = connection.get().exchange(requests).map(|(replies, _)| replies);
+        connection.in_flight = false;
+        match &outcome {
+            Ok(replies) if !replies.iter().any(|reply| reply.is_demotion() || reply.is_logged_out()) => {}
+            _ => connection.broken(),
+        }
+        Some(outcome)
+    }
+
     /// Makes a connection outside of the pool.
     pub(crate) fn connect(&self) -> Result<Connection> {
         if self.state.lock().closed {

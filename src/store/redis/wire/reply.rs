@@ -132,7 +132,12 @@ impl ServerError {
         self.code == "NOSCRIPT" || self.clone().into_error().kind() != ErrorKind::Server
     }
 
-    /// The server accepts the connection only to send this error, and closes it.
+    /// The server accepts the connection only to send this error, and closes it: it has too many
+    /// clients, or is in protected mode.
+    pub(super) fn refuses_connection(&self) -> bool {
+        self.is_too_many_clients() || self.says("DENIED")
+    }
+
     pub(super) fn is_too_many_clients(&self) -> bool {
         self.text.contains("max number of clients")
     }
@@ -163,6 +168,8 @@ impl ServerError {
                 ErrorKind::Denied,
                 "the user lacks a permission in the server's ACL; the crate docs have the rule, in guide::operations",
             )
+        } else if self.says("DENIED") {
+            (ErrorKind::Denied, "the server refuses connections from here")
         } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
             (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
         } else if self.says("READONLY") {

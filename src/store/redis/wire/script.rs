@@ -15,7 +15,7 @@ pub(crate) struct Script {
     sharded: OnceLock<Sharded>,
 }
 
-/// A script that publishes to sharded channels, and its hash.
+/// A script that publishes to sharded channels or counts their subscribers, and its hash.
 #[derive(Debug)]
 struct Sharded {
     source: String,
@@ -52,7 +52,7 @@ impl Script {
 
     fn sharded(&self) -> &Sharded {
         self.sharded.get_or_init(|| {
-            let source = self.source.replace("'publish'", "'spublish'");
+            let source = self.source.replace("'publish'", "'spublish'").replace("'numsub'", "'shardnumsub'");
             Sharded { sha: sha_of(&source), source }
         })
     }

@@ -1,0 +1,51 @@
+//! How long a run waits for a store that cannot be asked when it begins.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{CancelToken, Result};
+
+use crate::failure::{say, status, status_of};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How soon a signal ends a pause.
+const LOOK: Duration = Duration::from_millis(20);
+
+pub(super) struct Patience<'t> {
+    /// `None`: not at all.
+    until: Option<Instant>,
+    token: &'t CancelToken,
+}
+
+impl<'t> Patience<'t> {
+    pub(super) fn new(longest: Option<Duration>, token: &'t CancelToken) -> Self {
+        Self { until: longest.and_then(|longest| Instant::now().checked_add(longest)), token }
+    }
+
+    /// Asks again while the store cannot be asked, until the time is over or a signal has come.
+    pub(super) fn until_it_answers<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match ask() {
+                Err(e) if status_of(e.kind()) == status::UNAVAILABLE => e,
+                answered => return answered,
+            };
+            let left = self.until.map(|until| until.saturating_duration_since(Instant::now())).unwrap_or_default();
+            if left.is_zero() || self.token.is_cancelled() {
+                return Err(error);
+            }
+            if pause == FIRST_PAUSE {
+                say(format_args!("asking the store again for up to {left:.0?}: {error}"));
+            }
+            self.sleep(pause.min(left));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn sleep(&self, pause: Duration) {
+        let end = Instant::now() + pause;
+        while Instant::now() < end && !self.token.is_cancelled() {
+            std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The library speaks of its methods and of the chapters of its guide. Who runs the command has
+//! options and subcommands instead.
+
+/// What the library says, and what the command says in its place, one after the other.
+const WORDS: [(&str, &str); 37] = [
+    ("the crate docs have the ACL rule, in guide::operations", "`leasehold doctor --acl` prints the ACL rule"),
+    ("the crate docs have the rule, in guide::operations", "`leasehold doctor --acl` prints the rule"),
+    ("what else guide::operations says", "what else `leasehold doctor --acl` prints"),
+    ("the keys and channels of guide::operations", "the keys and channels that `leasehold doctor --acl` prints"),
+    (" (the crate docs list them, in guide::operations)", ""),
+    (
+        "run leasehold::POSTGRES_SCHEMA, and grant the rights of guide::postgres",
+        "run what `leasehold schema --postgres` prints, with the rights at its end",
+    ),
+    (
+        "run leasehold::POSTGRES_SCHEMA and grant the rights of the chapter guide::postgres",
+        "run what `leasehold schema --postgres` prints, with the rights at its end",
+    ),
+    (
+        "the chapter guide::postgres has the rights that a role needs",
+        "`leasehold schema --postgres` prints at its end the rights that a role needs",
+    ),
+    ("leasehold::POSTGRES_SCHEMA", "what `leasehold schema --postgres` prints"),
+    (", see Builder::outage_timeout", ""),
+    (
+        "URLs are for Builder::sentinel, Builder::cluster or Builder::redlock; without them, name one server",
+        "URLs are for --redlock; the nodes of a cluster and sentinels stand in one URL, redis+cluster://a,b or \
+         redis+sentinel://a,b/master",
+    ),
+    ("it is a URL of a server; the master is named by Builder::sentinel", "give redis+sentinel://host,../master"),
+    (
+        "the server is a node of a cluster; call Builder::cluster",
+        "the server is a node of a cluster: its URL is redis+cluster://host",
+    ),
+    ("leave Builder::cluster out", "its URL is redis://host"),
+    ("or name that in Builder::sentinel", "or give redis+sentinel://host,../master"),
+    ("; call Builder::redlock, or leave it out", "; give --redlock, or leave it out"),
+    ("; call Builder::cluster, or leave it out", "; give a redis+cluster:// URL, or leave it out"),
+    ("give it to Builder::url alone", "give it alone"),
+    ("a URL is needed: Builder::url", "a URL is needed: --url or LEASEHOLD_URL"),
+    ("is needed: Builder::urls", "is needed: --url or LEASEHOLD_URL"),
+    ("are needed: Builder::urls", "are needed: --url or LEASEHOLD_URL"),
+    ("(of the URL, Builder::credentials or password_file)", "(of the URL or --password-file)"),
+    (
+        "name it as in redis://user:password@host, or by Builder::credentials",
+        "give it in LEASEHOLD_URL, or by --password-file",
+    ),
+    ("the URL and Builder::tls both", "the URL and --ca-file, --cert-file or --key-file both"),
+    ("Builder::tls", "--ca-file, --cert-file or --key-file"),
+    ("Builder::admit_fresh_nodes", "--admit-fresh-nodes"),
+    ("Builder::longest_lease", "--longest-lease"),
+    ("Builder::lease", "--lease"),
+    ("Builder::redlock", "--redlock"),
+    ("longest_lease", "--longest-lease"),
+    ("admit_fresh_nodes", "--admit-fresh-nodes"),
+    ("a key_prefix", "a --key-prefix"),
+    ("another key_prefix", "another --key-prefix"),
+    ("min_hold", "--min-hold"),
+    ("max_hold", "--max-hold"),
+    ("; ask for one lock by its name with inspect", "; ask for one lock by its name with `leasehold show`"),
+    ("or ask for one lock by its name with inspect", "or ask for one lock by its name with `leasehold show`"),
+];
+
+/// A text of the library in the words of the command. What only a program can set stays a setting
+/// of the program.
+pub(crate) fn in_words_of_the_command(text: &str) -> String {
+    let mut said = WORDS.iter().fold(text.to_owned(), |text, (library, command)| text.replace(library, command));
+    said = said.replace("----", "--");
+    while let Some((front, name, rest)) = named(&said, "Builder::") {
+        said = format!("{front}{name} of your programs{rest}");
+    }
+    while let Some((front, name, rest)) = named(&said, "guide::") {
+        said = format!("{front}the chapter {name} of the crate's guide{rest}");
+    }
+    said
+}
+
+/// What is in front of the marker, the name behind it, and the rest.
+fn named(text: &str, marker: &str) -> Option<(String, String, String)> {
+    let (front, behind) = text.split_once(marker)?;
+    let end = behind.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(behind.len());
+    Some((front.to_owned(), behind[..end].to_owned(), behind[end..].to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_become_options() {
+        for (library, command) in [
+            (
+                "2 URLs are for Builder::sentinel, Builder::cluster or Builder::redlock; without them, name one server",
+                "--redlock",
+            ),
+            (
+                "a lease of 9 ms is longer than the longest lease of this Redlock, 3s (Builder::longest_lease)",
+                "(--longest-lease)",
+            ),
+            ("a role needs; run leasehold::POSTGRES_SCHEMA", "`leasehold schema --postgres`"),
+            ("choose another name or another key_prefix", "another --key-prefix"),
+            (
+                "below 200 ms a thread that waits for a core can cost the lock; see guide::choosing_a_lease",
+                "the chapter choosing_a_lease",
+            ),
+            ("raise max_connections, or lower Builder::connections", "lower connections of your programs"),
+        ] {
+            let said = in_words_of_the_command(library);
+            assert!(said.contains(command) && !said.contains("::"), "{said}");
+        }
+    }
+
+    /// Every text of the library that names its own interface is said without it.
+    #[test]
+    fn no_text_of_the_library_keeps_its_names() {
+        fn sources(folder: &std::path::Path, all: &mut Vec<String>) {
+            for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                match entry.is_dir() {
+                    true if entry.ends_with("bin") || entry.ends_with("guide") => {}
+                    true => sources(&entry, all),
+                    false => all.push(std::fs::read_to_string(entry).unwrap()),
+                }
+            }
+        }
+        let mut all = Vec::new();
+        sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut all);
+        let is_text = |line: &&str| !line.trim_start().starts_with("//") && line.contains('"');
+        let lines = all.iter().flat_map(|source| source.lines().filter(is_text));
+        let texts = lines.flat_map(|line| line.split('"').skip(1).step_by(2));
+        let mut count = 0;
+        for text in
+            texts.filter(|text| ["Builder::", "guide::", "POSTGRES_SCHEMA"].iter().any(|name| text.contains(name)))
+        {
+            let said = in_words_of_the_command(text);
+            assert!(!["Builder::", "guide::", "POSTGRES_SCHEMA"].iter().any(|name| said.contains(name)), "{said}");
+            count += 1;
+        }
+        assert!(count > 20, "{count}");
+    }
+}
