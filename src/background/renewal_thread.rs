@@ -136,6 +136,12 @@ impl Inner {
         }
     }
 
+    /// All grants are visited at once.
+    pub(super) fn visit_all(&self) {
+        self.table.lock().visit_all = true;
+        self.changed.notify_all();
+    }
+
     /// Returns the undo that was dropped for it, if there were too many.
     pub(super) fn remember(&self, table: &mut Table, undo: Undo) -> Option<Undo> {
         let oldest = (table.undos.len() == MOST_UNDOS).then(|| table.undos.remove(0));

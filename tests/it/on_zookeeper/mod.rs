@@ -3,6 +3,7 @@
 mod connecting;
 mod cut_replies;
 mod denied;
+mod deposed;
 mod loss;
 mod outcomes;
 mod primitives;
