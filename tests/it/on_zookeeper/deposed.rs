@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold::LockClient;
+use leasehold::{ErrorKind, LockClient};
 
 use super::{LONG, client_of, server};
 use crate::rig::zookeeper::{Ensemble, EnsembleOptions, Mode, Pipe};
-use crate::rig::{CAP, ms, wait_until};
+use crate::rig::{CAP, ms, wait_for, wait_until};
 
 const LEASE: Duration = ms(2000);
 
@@ -48,11 +48,16 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
     let leader = ensemble.leader();
     let name = format!("job-{number}");
     let pipe = Pipe::to(ensemble.server(leader).port());
-    let settings = |builder: leasehold::Builder| builder.lease(LEASE).io_timeout(ms(500)).outage_timeout(LONG);
+    let settings =
+        |builder: leasehold::Builder| builder.lease(LEASE).io_timeout(ms(500)).outage_timeout(LONG).connect_lazily();
     let client = client_of(&format!("zookeeper://127.0.0.1:{}", pipe.port()), settings);
     let beside = client_of(&ensemble.url_of(&ensemble.followers()), |builder| builder.outage_timeout(LONG));
-    let guard = client.lock(&name).unwrap();
-    let over = AtomicBool::new(false);
+    let mut taken = None;
+    wait_for(ELECTION, "it has the lock", || {
+        taken = client.lock(&name).ok();
+        taken.is_some()
+    });
+    let (guard, over) = (taken.unwrap(), AtomicBool::new(false));
     std::thread::scope(|s| {
         match kind {
             Client::Quiet => {}
@@ -87,8 +92,9 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
         }
     });
     ensemble.cut_off(leader, false);
-    crate::rig::wait_for(ELECTION, "the client is back", || client.try_lock(&name).is_ok_and(|won| won.is_some()));
-    drop((guard, client, beside));
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    wait_for(ELECTION, "the client is back", || client.try_lock(&name).is_ok_and(|won| won.is_some()));
+    drop((client, beside));
 }
 
 const KINDS: [Client; 3] = [Client::Quiet, Client::Busy, Client::Reconnects];
