@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::client::{Session, Watch, check_length};
 use super::nodes::Node;
-use super::queue::{Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled, waiter};
+use super::queue::{
+    Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled, waiter,
+};
 use super::wire::{Code, Mode, Reply, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};

@@ -1,5 +1,6 @@
 //! Locks in a ZooKeeper ensemble.
 
+mod behind_its_back;
 mod connecting;
 mod cut_replies;
 mod denied;

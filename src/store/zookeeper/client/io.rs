@@ -11,9 +11,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
-use crate::store::zookeeper::wire::{
-    Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error,
-};
+use crate::store::zookeeper::wire::{Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error};
 use crate::store::{Received, Topic};
 
 /// However the thread ends, nobody may wait for it.
@@ -278,6 +276,7 @@ impl Inner {
                     link.heartbeat_is_answered();
                 }
             }
+            Then::Nothing => {}
             Then::Deleted(path) => {
                 if !is_over {
                     let failed = state.deletion_answered(&path, reply.code, now);

@@ -190,7 +190,16 @@ impl Client {
 
     /// This waiter is not told any more.
     pub(super) fn unwatch(&self, waiter: &Topic) {
-        self.inner.state.lock().watches.remove_waiter(waiter);
+        let now = self.now();
+        let mut state = self.inner.state.lock();
+        let removals: Vec<_> =
+            state.watches.remove_waiter(waiter).iter().map(|path| Request::remove_watches(path)).collect();
+        let Some(link) = state.link.as_mut().filter(|_| !removals.is_empty()) else { return };
+        if let Err(error) = link.send(removals.iter().map(|request| (request, Then::Nothing)), now) {
+            let topics = state.end_link(&error);
+            drop(state);
+            self.inner.publish(topics);
+        }
     }
 
     /// Which of these nodes nobody watches for their holder on the present connection, and the

@@ -72,6 +72,8 @@ pub(super) struct Deletion {
 pub(super) enum Then {
     Answer(Arc<Slot>, usize),
     Heartbeat,
+    /// Nobody needs it.
+    Nothing,
     /// This node was to go.
     Deleted(String),
     /// The watch on this node was set again.
@@ -254,7 +256,10 @@ impl State {
         };
         if error.as_ref().is_some_and(|error| error.kind().is_outage()) {
             // Nothing has run, because the server has too much to do for example.
-            self.deletions.iter_mut().filter(|deletion| deletion.path == path).for_each(|deletion| deletion.sent = false);
+            self.deletions
+                .iter_mut()
+                .filter(|deletion| deletion.path == path)
+                .for_each(|deletion| deletion.sent = false);
             self.delete_at = self.rhythm.map(|rhythm| now.plus(rhythm.ping));
             return None;
         }

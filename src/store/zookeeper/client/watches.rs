@@ -113,11 +113,19 @@ impl Watches {
         self.by_path.get(path).is_some_and(|watches| watches.iter().any(|watch| matches!(watch, Watch::Own(_))))
     }
 
-    /// The waiter does not wait any more.
-    pub(super) fn remove_waiter(&mut self, waiter: &Topic) {
+    /// The waiter does not wait any more. Returns what nobody watches now: a node that goes takes
+    /// its watches along, but the number of permits stays.
+    pub(super) fn remove_waiter(&mut self, waiter: &Topic) -> Vec<String> {
+        let mut unwatched = Vec::new();
         for path in self.by_waiter.remove(waiter).unwrap_or_default() {
+            let is_permits = |watch: &Watch| matches!(watch, Watch::Permits(_));
+            let stays = self.by_path.get(&path).is_some_and(|watches| watches.iter().any(is_permits));
             self.keep(&path, |watch| !watch.is_of(waiter));
+            if stays && !self.by_path.contains_key(&path) {
+                unwatched.push(path);
+            }
         }
+        unwatched
     }
 
     /// The node is given up: that it goes is no loss.
@@ -243,7 +251,10 @@ mod tests {
         assert!(!is_lost.load(Ordering::Acquire) && watches.is_guarded("/a"));
         assert!(watches.is_watched_by("/a", &waiter("w1").turn));
         let fired = watches.fired("/a", EventKind::Deleted);
-        assert_eq!(fired, Fired { woken: vec![waiter("w1").turn, waiter("w1").freed], is_loss: true, renew: Renew::No });
+        assert_eq!(
+            fired,
+            Fired { woken: vec![waiter("w1").turn, waiter("w1").freed], is_loss: true, renew: Renew::No }
+        );
         assert!(is_lost.load(Ordering::Acquire) && !watches.is_guarded("/a"));
         assert_eq!(watches.fired("/a", EventKind::Deleted), IDLE, "nobody is told twice");
     }
@@ -255,7 +266,7 @@ mod tests {
             let fired = watches.fired(path, EventKind::ChildrenChanged);
             assert_eq!((fired.woken.len(), fired.renew), (2, Renew::No));
             assert!(!watches.is_watched_by(path, &waiter("w2").turn));
-            watches.remove_waiter(&waiter("w2").turn);
+            assert_eq!(watches.remove_waiter(&waiter("w2").turn).len(), 1, "the other one");
             assert!(watches.by_waiter.len() == 1 && watches.by_path.len() == 2, "{watches:?}");
         }
     }

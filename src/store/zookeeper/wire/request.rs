@@ -17,6 +17,7 @@ pub(crate) enum Opcode {
     Check = 13,
     Multi = 14,
     Create2 = 15,
+    RemoveWatches = 18,
     CreateContainer = 19,
     Auth = 100,
     CloseSession = -11,
@@ -128,6 +129,12 @@ impl Request {
         Self::new(Opcode::GetChildren2, Encoder::default().text(path).bool(watch))
     }
 
+    /// This connection does not watch the node any more.
+    pub(crate) fn remove_watches(path: &str) -> Self {
+        const ANY: i32 = 3;
+        Self::new(Opcode::RemoveWatches, Encoder::default().text(path).int(ANY))
+    }
+
     /// Answered when the server has what its leader had when it was asked. A leader that a majority
     /// has replaced answers too, so the answer proves nothing: see
     /// [`quorum_check`](Self::quorum_check).
@@ -228,6 +235,7 @@ mod tests {
                 Request::set_data("/a", &[0, 0, 0, 3], 9),
                 format!("0000001a 00000007 00000005 {path} 00000004 00000003 00000009"),
             ),
+            (Request::remove_watches("/a"), format!("00000012 00000007 00000012 {path} 00000003")),
             (Request::sync("/a"), format!("0000000e 00000007 00000009 {path}")),
             (Request::ping(), "00000008 00000007 0000000b".to_owned()),
             (Request::children("/a", true), format!("0000000f 00000007 0000000c {path} 01")),

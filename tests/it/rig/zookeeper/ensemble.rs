@@ -128,7 +128,10 @@ impl Ensemble {
     /// learns of it when its `sync_limit` is over, and serves its clients until then.
     pub(crate) fn depose(&self, leader: usize) {
         self.cut_off(leader, true);
-        self.pipes.iter().filter_map(|pipes| pipes[leader].as_ref()).for_each(|pipes| pipes.lead.leave_target_half_open());
+        self.pipes
+            .iter()
+            .filter_map(|pipes| pipes[leader].as_ref())
+            .for_each(|pipes| pipes.lead.leave_target_half_open());
     }
 
     /// Those from and to this server.
