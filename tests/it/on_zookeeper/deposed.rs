@@ -71,7 +71,9 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
         }
         let next = s.spawn(|| {
             let next = beside.mutex(&name).lock_owned();
-            let (both, mode) = (guard.is_held(), ensemble.server(leader).mode());
+            let both = guard.is_held();
+            // A busy machine may be slow to answer.
+            let mode = (0..5).find_map(|_| ensemble.server(leader).mode());
             over.store(true, Ordering::SeqCst);
             next.unwrap().unlock().unwrap();
             (both, mode)
@@ -99,11 +101,11 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
 
 const KINDS: [Client; 3] = [Client::Quiet, Client::Busy, Client::Reconnects];
 
-/// The old leader answers reads and `sync`, and lets its clients come back, for ten seconds more.
+/// The old leader answers reads and `sync`, and lets its clients come back, for many seconds more.
 /// Whoever trusts that believes for as long, and others get in after the election and a session.
 #[test]
 fn a_client_beside_a_leader_that_was_replaced_says_false_first() {
-    let options = EnsembleOptions { sync_limit: 150, settings: "tickTime=100\nmaxSessionTimeout=300000" };
+    let options = EnsembleOptions { sync_limit: 400, settings: "tickTime=100\nmaxSessionTimeout=300000" };
     let ensemble = server!(Ensemble::start_with(options));
     for (number, kind) in KINDS.into_iter().enumerate() {
         round(&ensemble, number, Cut::Reset, kind);
