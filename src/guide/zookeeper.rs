@@ -121,8 +121,8 @@
 //!   releases.
 //!
 //! What would be longer than servers accept in one request (`jute.maxbuffer`, 1 MiB by default) is
-//! refused with [`InvalidInput`](crate::ErrorKind::InvalidInput) before it is sent: several thousand
-//! permits, or a thousand long names, at once.
+//! refused with [`InvalidInput`](crate::ErrorKind::InvalidInput) before it is sent: several
+//! thousand permits, or a thousand long names, at once.
 //!
 //! A list of all who wait is read at each turn, so a queue of thousands of clients is slow, and
 //! above about 14 000 nodes Java's limit for a frame (`jute.maxbuffer`) keeps *Java* from reading
