@@ -155,9 +155,9 @@
 //! Directories are containers, which the server removes when they are empty; the chroot stays. A
 //! node that belongs to no session and stands before all others is named in a
 //! [`WrongType`](crate::ErrorKind::WrongType) and not waited for. A directory that is in use
-//! without a break for 2 000 000 000 turns is logged at WARN. At 2^31 the numbers are in no order any
-//! more, for Java too: then the lock is refused with [`Full`](crate::ErrorKind::Full) until it was
-//! unused for a minute and the directory is removed.
+//! without a break for 2 000 000 000 turns is logged at WARN. At 2^31 the numbers are in no order
+//! any more, for Java too: then the lock is refused with [`Full`](crate::ErrorKind::Full) until
+//! it was unused for a minute and the directory is removed.
 //!
 //! # The URL
 //!
