@@ -10,9 +10,9 @@
 //! proposed it was the leader then, and a leader that is elected later gives every session a full
 //! timeout. What had that leader heard of the session? The link from a server to its leader is one
 //! ordered stream, and on it the server reports, within the *lag*, which sessions it has heard of.
-//! So if a write `k` was sent at least the lag after the answer to an earlier request `j` of the same
-//! connection (a ping will do), the leader knew of `j` when `k` was agreed to, and the session lives
-//! for a timeout from `j` on. The leader hears of a connection itself when that is accepted.
+//! So if a write `k` was sent at least the lag after the answer to an earlier request `j` of the
+//! same connection (a ping will do), the leader knew of `j` when `k` was agreed to, and the session
+//! lives for a timeout from `j` on. The leader hears of a connection itself when that is accepted.
 //!
 //! Assumed: the leader asks for those reports within the lag while it gets writes agreed to.
 

@@ -102,8 +102,8 @@ impl ZooKeeperStore {
             self.enter_all(acquire, &fresh, unknowns)?;
             match self.first_blocked(acquire, &fresh)? {
                 // Deleted by hand or by force. If only this part were entered anew, it would stand
-                // behind another call that stands behind this one elsewhere, and each would wait for
-                // the other.
+                // behind another call that stands behind this one elsewhere, and each would wait
+                // for the other.
                 Some((_, Standing::Gone)) => self.leave_all_later(acquire),
                 Some((at, _)) if !acquire.waits => {
                     self.busy_names.note(acquire.parts[at].name, sent_at);

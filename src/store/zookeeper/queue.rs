@@ -118,7 +118,8 @@ impl ZooKeeperStore {
         if node.session.generation == self.client.generation() && !node.is_gone() {
             return Some(node);
         }
-        // Somebody has deleted it, or the session is over. What else it had, as other permits, goes.
+        // Somebody has deleted it, or the session is over. What else it had, as other permits,
+        // goes.
         self.leave_later(name, holder);
         None
     }

@@ -139,8 +139,8 @@ impl ZooKeeperStore {
         Ok((exchange.session, own))
     }
 
-    /// Whether so many permits are free, and if not what the answer is. `watch`: the holder is woken
-    /// when some are given back, and when their number changes.
+    /// Whether so many permits are free, and if not what the answer is. `watch`: the holder is
+    /// woken when some are given back, and when their number changes.
     fn look_for_room(&self, acquire: &Acquire<'_>, watch: bool) -> Asked<std::result::Result<Room, Acquired>> {
         let Acquire { name, holder, permits, .. } = *acquire;
         let paths = self.paths(name);

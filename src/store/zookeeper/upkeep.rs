@@ -150,7 +150,8 @@ impl ZooKeeperStore {
             undo.unknowns = unknowns;
             // The others wait for the next connection too.
             is_over = error.kind().is_outage();
-            // Also one that is refused: it stands until it may be deleted. It goes behind the others.
+            // Also one that is refused: it stands until it may be deleted. It goes behind the
+            // others.
             left.push(undo);
         }
         undos.append(&mut left);

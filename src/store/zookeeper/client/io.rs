@@ -97,8 +97,8 @@ impl Inner {
             }
             _ => patience,
         };
-        // No server has answered for so long that the session can only live if no majority was there
-        // to end it.
+        // No server has answered for so long that the session can only live if no majority was
+        // there to end it.
         let is_hopeless = state.heard_at.zip(state.rhythm).is_some_and(|(heard_at, rhythm)| {
             session.is_some() && self.clock.now() > heard_at.plus(rhythm.timeout.saturating_mul(2))
         });

@@ -102,7 +102,8 @@ pub(super) struct Link {
     pub(super) pinged: Option<Moment>,
     pub(super) lease: SessionLease,
     last_sent: Moment,
-    /// When the last write was sent to which a majority has agreed. `None`: none on this connection.
+    /// When the last write was sent to which a majority has agreed. `None`: none on this
+    /// connection.
     agreed_at: Option<Moment>,
     /// When the last heartbeat was sent.
     last_heartbeat: Option<Moment>,

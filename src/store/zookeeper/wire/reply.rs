@@ -145,8 +145,8 @@ impl Reply {
         })
     }
 
-    /// The error of the reply. A transaction whose session has ended says so in the result of one of
-    /// its changes, while its own code is 0.
+    /// The error of the reply. A transaction whose session has ended says so in the result of one
+    /// of its changes, while its own code is 0.
     pub(crate) fn verdict(&self, opcode: Opcode) -> Result<Code> {
         if opcode != Opcode::Multi || !self.code.is_ok() {
             return Ok(self.code);
