@@ -18,6 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::background::grant::Grant;
+use crate::background::schedule::Schedule;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::holder::client_and_number;
 use crate::base::lease::Moment;
@@ -119,6 +120,23 @@ impl Announcer {
         let state = self.state.lock();
         let next = state.next.unwrap_or(Moment::from_nanos(0));
         if state.is_denied { None } else { Some(Due { next, written: state.written }) }
+    }
+
+    /// Whether it is to be written now. `announce_at`: when to look again, since something was found
+    /// that is to be announced.
+    pub(super) fn is_due(&self, held: &Schedule, announce_at: &mut Option<Moment>, now: Moment) -> bool {
+        let tick = held.tick();
+        let least = self.least_age(tick);
+        let has_place = self.has_place();
+        let due = self.due().filter(|_| has_place || !held.is_empty());
+        let begin = announce_at.unwrap_or(now.plus(least));
+        *announce_at = due.as_ref().map(|due| begin.max(due.earliest(tick)));
+        let Some(due) = due.filter(|_| announce_at.is_some_and(|at| at <= now)) else { return false };
+        // None of them may have lasted: a client may take and free locks all the time.
+        let lasts = has_place && due.is_for_place(now)
+            || held.grants().any(|grant| due.is_for(grant.asked_at, now, least, tick));
+        *announce_at = if lasts { None } else { Some(now.plus(tick)) };
+        lasts
     }
 
     /// The server cannot be asked: renewals come first.

@@ -163,6 +163,12 @@ impl Inner {
         now
     }
 
+    /// All grants are visited at once.
+    pub(super) fn visit_all(&self) {
+        self.table.lock().visit_all = true;
+        self.changed.notify_all();
+    }
+
     /// Returns the undo that was dropped for it, if there were too many.
     pub(super) fn remember(&self, table: &mut Table, undo: Undo) -> Option<Undo> {
         let oldest = (table.undos.len() == MOST_UNDOS).then(|| table.undos.remove(0));
@@ -254,19 +260,7 @@ impl Inner {
 
     /// If it is time to say who this client is. Asked behind all renewals that are due.
     fn announcer_if_due(&self, table: &Table, round: &mut Round, now: Moment) -> Option<&Announcer> {
-        let announcer = self.announcer.as_deref()?;
-        let tick = table.due.tick();
-        let least = announcer.least_age(tick);
-        let has_place = announcer.has_place();
-        let due = announcer.due().filter(|_| has_place || !table.due.is_empty());
-        let begin = round.announce_at.unwrap_or(now.plus(least));
-        round.announce_at = due.as_ref().map(|due| begin.max(due.earliest(tick)));
-        let due = due.filter(|_| round.announce_at.is_some_and(|at| at <= now))?;
-        // None of them may have lasted: a client may take and free locks all the time.
-        let lasts = has_place && due.is_for_place(now)
-            || table.due.grants().any(|grant| due.is_for(grant.asked_at, now, least, tick));
-        round.announce_at = if lasts { None } else { Some(now.plus(tick)) };
-        lasts.then_some(announcer)
+        self.announcer.as_deref().filter(|announcer| announcer.is_due(&table.due, &mut round.announce_at, now))
     }
 
     /// Removes what was written of this client, if anything was.

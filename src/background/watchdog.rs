@@ -35,8 +35,14 @@ impl Watchdog {
         loss_callbacks: Arc<LossCallbacks>,
         local_queues: Arc<LocalQueues>,
     ) -> Self {
-        let inner = Inner::new(client_name, announcer, store, clock, loss_callbacks, local_queues);
-        Self { inner: Arc::new(inner), thread: Mutex::new(None) }
+        let inner = Arc::new(Inner::new(client_name, announcer, store.clone(), clock, loss_callbacks, local_queues));
+        let told = Arc::downgrade(&inner);
+        store.tell_losses(Box::new(move || {
+            if let Some(inner) = told.upgrade() {
+                inner.visit_all();
+            }
+        }));
+        Self { inner, thread: Mutex::new(None) }
     }
 
     /// From now on the grant is renewed (or inspected, if its lease is fixed), until it leaves or
@@ -100,10 +106,8 @@ impl Watchdog {
     /// Makes everything due now: a test has moved the clock, or changed what stands in the store.
     #[cfg(feature = "testing")]
     pub(crate) fn visit_all(&self) {
-        let mut table = self.inner.table.lock();
-        table.visit_all = true;
-        table.resolve_from = Moment::from_nanos(0);
-        self.inner.changed.notify_all();
+        self.inner.table.lock().resolve_from = Moment::from_nanos(0);
+        self.inner.visit_all();
     }
 
     /// Undoes an acquisition in the background, as soon as the server can be asked.

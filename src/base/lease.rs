@@ -124,6 +124,13 @@ impl SessionTerm {
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer);
     }
 
+    /// It may end before what was known: the store has granted less for it. Never lengthens it.
+    #[cfg(any(feature = "zookeeper", test))]
+    pub(crate) fn shorten(&self, until: Moment) {
+        // 0 would end it for good.
+        self.until.fetch_min(until.0.max(1), Ordering::AcqRel);
+    }
+
     /// It is over, for good: so says the store at `now`. [`Moment::NEVER`]: nobody keeps it alive
     /// any more.
     #[cfg(any(feature = "zookeeper", test))]

@@ -21,9 +21,9 @@ use crate::store::zookeeper::{ClientSettings, ZooKeeperOptions, ZooKeeperSetting
 const SHORTEST_TICK: Duration = Duration::from_millis(10);
 
 impl Builder {
-    /// The `tickTime` of the ZooKeeper servers. A client that knows it asks them half as often
-    /// whether the session lives, and believes in it for a little longer while they cannot be
-    /// asked. Without it a quarter of the session counts as the time within which a server reports
+    /// The `tickTime` of the ZooKeeper servers. A client that knows it believes in its session for
+    /// a little longer while the servers cannot be asked. Without it a quarter of the session
+    /// counts as the time within which a server reports
     /// to the leader that it has heard of the client; servers grant no session of less than two
     /// ticks unless `minSessionTimeout` says so, and only then it has to be set. With observers
     /// behind an observer master, give twice the tick. **Too small a value is unsafe**: the client

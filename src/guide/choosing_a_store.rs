@@ -29,8 +29,8 @@
 //! | round trips of a lock and its unlock, when it is free | two | two; the first also waits for the replica | two, to all servers side by side | two | two |
 //! | what is written for them | two scripts run in memory | the same | the same on each | two transactions | two changes on a majority |
 //! | connections of a client | 10 at most | the same | 10 at most to each | 6 at most | one |
-//! | while it holds | renewals, of many holds in one request | the same, and the replica has to have them | renewals, to each | renewals, of many holds in one request | heartbeats, as many for hundreds of holds as for one |
-//! | while it waits | a message wakes it; one request in each lease | the same | a message wakes it; a few requests to each | a message wakes it; reads now and then, and writes nothing | the server wakes it; heartbeats |
+//! | while it holds | renewals, of many holds in one request | the same, and the replica has to have them | renewals, to each | renewals, of many holds in one request | heartbeats, which are written; as many for hundreds of holds as for one |
+//! | while it waits | a message wakes it; one request in each lease | the same | a message wakes it; a few requests to each | a message wakes it; reads now and then, and writes nothing | the server wakes it; pings |
 //!
 //! Threads of one client share all that: over Redis, fifty that wait cost what one does.
 //! `BENCHMARKS.md` compares stores with bare requests of their own.
@@ -180,4 +180,5 @@
 //!   `it::sentinel::failover::a_master_that_is_cut_off_alive_is_left`,
 //!   `it::redlock::masters_down::without_a_majority_a_hold_ends_in_time`,
 //!   `it::on_zookeeper::loss::a_client_whose_server_is_cut_off_from_the_leader_says_false_first`,
+//!   `it::on_zookeeper::deposed::a_client_beside_a_leader_that_was_replaced_says_false_first`,
 //!   `curator::faults::no_two_believe_in_a_lock_at_a_time`

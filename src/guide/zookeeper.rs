@@ -34,22 +34,36 @@
 //! ends the session at once, and all its nodes with it.
 //!
 //! Only the leader ends a session. A server that is cut off from the leader goes on answering pings
-//! and reads for `syncLimit` ticks, so a client that trusts those believes for seconds while
-//! somebody else has the lock. This one does not: it counts only answers that went through the
-//! leader, from an earlier moment at which the server is known to have reported to the leader that
-//! it had heard of the client. So [`is_held`](crate::ReentrantMutexGuard::is_held) turns false
-//! before another client can get the lock: when the client is cut off, when its server is, and when
-//! the process was stopped, at the first look.
+//! and reads for `syncLimit` ticks, and a leader that is cut off from the others, and was replaced
+//! by them, goes on answering `sync` and accepting reconnects for as long. A client that trusts
+//! those believes for seconds while somebody else has the lock. This one does not: it counts only
+//! answers to writes, because a majority has agreed to each of them, from an earlier moment at
+//! which the server is known to have reported to the leader that it had heard of the client. A
+//! session that goes on over a new connection counts only once a write was answered there. So
+//! [`is_held`](crate::ReentrantMutexGuard::is_held) turns false before another client can get the
+//! lock: when the client is cut off, when its server is, also if that is the leader, and when the
+//! process was stopped, at the first look.
+//!
+//! While a client holds anything, its heartbeat is therefore a write, which changes nothing: a
+//! transaction that checks the root of the client (the chroot, or `/`), four times in each session.
+//! A client that only waits sends pings. A thousand clients that hold something in sessions of 30 s
+//! cause 133 such writes a second; in sessions of 4 s, a thousand. Each is logged by a majority and
+//! takes one of the numbers that fencing tokens are made of. **While the servers cannot write, for
+//! example because a disk stalls, no hold is confirmed**: all holds are lost by time after about
+//! five twelfths of the session, although no session ends.
 //!
 //! That is true as long as:
 //!
 //! - the leader asks the other servers for those reports at least every quarter of the session
-//!   while it answers the client's heartbeats. It asks every half tick. Say the tick with
+//!   while it gets writes agreed to. It asks every half tick. Say the tick with
 //!   `Builder::server_tick` if `minSessionTimeout` permits sessions of less than two ticks, and
 //!   twice the tick for observers behind an observer master;
 //! - the leader does not stop asking, and nothing else, right before the client is cut off: a
 //!   thread of the leader that hangs alone;
-//! - clocks run at the same speed within 1 %.
+//! - clocks run at the same speed within 1 %;
+//! - `maxSessionTimeout` is not lowered while a client reconnects. A client that is granted a
+//!   shorter session than before believes in it for no longer; but if the answer with the shorter
+//!   timeout is lost, and the client is cut off right then, it does not know of it.
 //!
 //! | what happens | the guard says | others |
 //! |---|---|---|
@@ -57,6 +71,10 @@
 //! | the leader dies | held, or lost by time if the election takes too long | wait, and keep their places |
 //! | a majority is gone | lost by time | nobody gets in; calls fail with [`Unreachable`](crate::ErrorKind::Unreachable) |
 //! | the client, or its server, is cut off | lost by time | get in when the session has ended |
+//! | the leader is cut off together with the client | lost by time | get in when another leader is elected and the session has ended |
+//! | the servers stop writing for five twelfths of the session | lost by time | wait |
+//! | the session is resumed with a shorter timeout | held, for no longer than that | wait |
+//! | somebody writes into a node (`Revoker`) | held | wait |
 //! | the process is stopped | lost at the first look | get in when the session has ended |
 //! | the session has expired | all holds lost; a new session is made; waiting calls queue up anew, at the end | |
 //! | a node is deleted by hand, or by [`force_unlock`](crate::ReentrantMutex::force_unlock) | that hold is lost; see below | get in at once |
@@ -91,13 +109,20 @@
 //!   hold, and reads inside a write, are known to the client alone and send nothing.
 //! - **Several locks as one** enter all queues in one transaction, so two such calls never wait for
 //!   each other. While one waits it keeps its places: where it is first already, others wait too.
+//!   If one of its places is deleted by force, it leaves the others too and queues up anew, at the
+//!   end of all.
 //! - **A semaphore** gives permits in the order of asking. Its number stands in `<name>/permits`.
 //!   Permits end with the client that took them, at the latest with its session; until then any
 //!   client can give one back by its [`PermitId`](crate::PermitId).
 //! - **A latch** is a count of four bytes; 0, or no node, is open. Its node stays until somebody
 //!   deletes it.
-//! - **`force_unlock`** deletes the first node. Its holder hears of it by a watch if it has had the
-//!   lock for longer than a third of the lease, otherwise when it releases.
+//! - **`force_unlock`** deletes the first node. Its holder hears of it at once, by a watch, if it
+//!   has had the lock for longer than a third of the lease, otherwise after that third or when it
+//!   releases.
+//!
+//! What would be longer than servers accept in one request (`jute.maxbuffer`, 1 MiB by default) is
+//! refused with [`InvalidInput`](crate::ErrorKind::InvalidInput) before it is sent: several
+//! thousand permits, or a thousand long names, at once.
 //!
 //! A list of all who wait is read at each turn, so a queue of thousands of clients is slow, and
 //! above about 14 000 nodes Java's limit for a frame (`jute.maxbuffer`) keeps *Java* from reading
@@ -130,8 +155,9 @@
 //! Directories are containers, which the server removes when they are empty; the chroot stays. A
 //! node that belongs to no session and stands before all others is named in a
 //! [`WrongType`](crate::ErrorKind::WrongType) and not waited for. A directory that is in use
-//! without a break for 2 000 000 000 turns is logged at WARN: soon its numbers turn negative, for
-//! Java too.
+//! without a break for 2 000 000 000 turns is logged at WARN. At 2^31 the numbers are in no order
+//! any more, for Java too: then the lock is refused with [`Full`](crate::ErrorKind::Full) until
+//! it was unused for a minute and the directory is removed.
 //!
 //! # The URL
 //!

@@ -137,6 +137,10 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         0
     }
 
+    /// Called once. From then on the store calls `told`, on a thread of its own, when it has
+    /// learned that a hold is gone: then all of them are looked after at once.
+    fn tell_losses(&self, _told: Box<dyn Fn() + Send + Sync>) {}
+
     /// The state of each server, as far as it is known.
     fn nodes(&self) -> Vec<NodeStatus>;
 

@@ -61,7 +61,7 @@ statements! {
                 UNION ALL SELECT w.name, 2, NULL, w.holder, 0, leasehold_v2.ms(w.deadline - clock_timestamp()), NULL, NULL, NULL, w.place \
                 FROM page JOIN leasehold.waiter w USING (name) WHERE w.deadline > clock_timestamp() \
                 ORDER BY name, part, place, holder";
-    ANNOUNCED_BY_ALL = 27: "SELECT id, owner, leasehold_v1.ms(ends - clock_timestamp()) FROM leasehold.client \
+    ANNOUNCED_BY_ALL = 27: "SELECT id, owner, leasehold_v2.ms(ends - clock_timestamp()) FROM leasehold.client \
                             WHERE ends > clock_timestamp() LIMIT $1::bigint";
 }
 

@@ -5,7 +5,7 @@
 //! ephemeral mark with the id of the change. Whoever has no answer looks for the mark.
 
 use super::client::Failure;
-use super::queue::{Asked, TRIES, busy_directory, certain, children_in, unsettled};
+use super::queue::{Asked, Recency, TRIES, busy_directory, certain, children_in, unsettled};
 use super::semaphore::count_in;
 use super::wire::{Change, Code, Mode, Request};
 use super::{ZooKeeperStore, names};
@@ -77,12 +77,13 @@ impl ZooKeeperStore {
         let path = self.count_path(name);
         let mark = names::mark(path, id);
         if let Some(unsettled) = unsettled(unknowns) {
-            let exchange = self.ask(&[Request::sync(&self.root()), Request::exists(&mark, false)])?;
+            let exchange = self.ask(&[self.client.quorum_check(), Request::exists(&mark, false)])?;
             if unsettled.generation != exchange.session.generation {
                 let why = "the session ended before the server had answered: the change may have run or not, so look \
                            at the count before you repeat it";
                 return Err(certain(Error::new(ErrorKind::Server, why)));
             }
+            self.agreed_in(&exchange.replies[0])?;
             if exchange.replies[1].code.is_ok() {
                 self.client.delete_later(unsettled.generation, [mark]);
                 let exchange = self.ask(&[Request::get_data(path, false)])?;
@@ -136,11 +137,11 @@ impl ZooKeeperStore {
         let below = |directory: &str, nodes: Vec<String>| -> Vec<Request> {
             nodes.iter().map(|node| Request::delete(&format!("{directory}/{node}"))).collect()
         };
-        let marks = self.list(path, false)?.into_iter().filter(|node| names::is_mark(node)).collect();
+        let marks = self.list(path, Recency::Any)?.into_iter().filter(|node| names::is_mark(node)).collect();
         let mut changes = below(path, marks);
         if name.kind == Kind::Semaphore {
             let leases = &self.paths(name).leases;
-            changes.extend(below(leases, self.list(leases, false)?));
+            changes.extend(below(leases, self.list(leases, Recency::Any)?));
         }
         changes.push(Request::delete_version(path, version));
         Ok(changes)
@@ -151,7 +152,7 @@ impl ZooKeeperStore {
         if name.kind == Kind::Latch || count == 0 {
             return Ok(count);
         }
-        let taken = self.list(&self.paths(name).leases, false)?.len();
+        let taken = self.list(&self.paths(name).leases, Recency::Any)?.len();
         Ok(count - i64::try_from(taken).unwrap_or(i64::MAX).min(count))
     }
 }

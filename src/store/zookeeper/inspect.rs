@@ -1,7 +1,7 @@
 //! Looking at locks: who has one, and who waits.
 
 use super::client::Failure;
-use super::queue::{Asked, certain};
+use super::queue::{Asked, Recency, certain};
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::Result;
@@ -15,7 +15,7 @@ const MOST_HOLDERS: usize = 1000;
 impl QueueStore for ZooKeeperStore {
     /// In a queue of ZooKeeper the holder stands first.
     fn queue_of(&self, name: &LockName, _client: &str) -> Result<(usize, Option<usize>)> {
-        let list = self.list(&self.paths(name).base, false).map_err(Failure::into_error)?;
+        let list = self.list(&self.paths(name).base, Recency::Any).map_err(Failure::into_error)?;
         let list = names::sorted(name.kind, list);
         let own = self.nodes.waiting(name);
         let is_own = |node: &String| own.iter().any(|path| names::last_of(path) == node);
@@ -32,7 +32,7 @@ impl ZooKeeperStore {
     fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {
         let paths = self.paths(name);
         let directory = if name.kind == Kind::Semaphore { &paths.leases } else { &paths.base };
-        let list = names::sorted(name.kind, self.list(directory, false)?);
+        let list = names::sorted(name.kind, self.list(directory, Recency::Any)?);
         let nodes = if name.kind == Kind::Semaphore { &list[..] } else { Self::holders_in(name.kind, &list) };
         let nodes = &nodes[..nodes.len().min(MOST_HOLDERS)];
         if nodes.is_empty() {

@@ -2,14 +2,19 @@
 //! answers. Pure: time comes in as an argument.
 //!
 //! Only the leader ends a session, one session timeout after it has last heard of it. A server that
-//! is cut off from the leader goes on answering pings and reads, so such an answer proves nothing.
-//! What proves something is the answer to a request that went *through the leader* (`sync`, a
-//! change): the link from server to leader is one ordered stream, and on it the server reports,
-//! within the *lag*, which sessions it has heard of. So if a request `k` that was sent at least the
-//! lag after the answer to an earlier request `j` came back from the leader, the leader knew of `j`
-//! when it answered `k`, and the session lives for a timeout from `j` on.
+//! is cut off from the leader goes on answering pings and reads, and so does a leader that a
+//! majority has replaced and that has not noticed: it answers `sync`, and lets sessions come back,
+//! for `syncLimit` ticks and one more. None of these answers proves anything.
 //!
-//! Assumed: the leader asks for those reports within the lag while it answers `sync`.
+//! What proves something is the answer to a *write*, because a majority has agreed to it: whoever
+//! proposed it was the leader then, and a leader that is elected later gives every session a full
+//! timeout. What had that leader heard of the session? The link from a server to its leader is one
+//! ordered stream, and on it the server reports, within the *lag*, which sessions it has heard of.
+//! So if a write `k` was sent at least the lag after the answer to an earlier request `j` of the
+//! same connection (a ping will do), the leader knew of `j` when `k` was agreed to, and the session
+//! lives for a timeout from `j` on. The leader hears of a connection itself when that is accepted.
+//!
+//! Assumed: the leader asks for those reports within the lag while it gets writes agreed to.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,7 +30,7 @@ pub(super) struct Rhythm {
     pub(super) timeout: Duration,
     /// How long a server may keep to itself that it has heard of the session.
     pub(super) lag: Duration,
-    /// How often a request goes through the leader while something is held or waited for.
+    /// How often a majority is asked while something is held.
     pub(super) heartbeat: Duration,
     /// How long the connection may be silent otherwise.
     pub(super) ping: Duration,
@@ -37,11 +42,11 @@ impl Rhythm {
     /// `tick`: the `tickTime` of the servers, if the user says it. Without it: servers grant no
     /// shorter session than two ticks by default, so half a tick is at most a quarter of it.
     pub(super) fn of(timeout: Duration, tick: Option<Duration>) -> Self {
-        let (lag, heartbeat) = match tick {
-            Some(tick) => (tick / 2 + SLACK, timeout / 6),
-            None => (timeout / 4, timeout / 12),
-        };
-        Self { timeout, lag, heartbeat, ping: timeout / 3, silence: timeout / 3 }
+        let lag = tick.map_or(timeout / 4, |tick| tick / 2 + SLACK);
+        // A heartbeat is written to the disks of a majority, a ping to none. After the answer to a
+        // heartbeat the session is known to live for at least the timeout less the lag, a ping and
+        // a heartbeat: five twelfths.
+        Self { timeout, lag, heartbeat: timeout / 4, ping: timeout / 12, silence: timeout / 3 }
     }
 }
 
@@ -50,7 +55,7 @@ impl Rhythm {
 #[derive(Debug)]
 pub(super) struct SessionLease {
     rhythm: Rhythm,
-    /// Requests that were answered, oldest first.
+    /// What the server has heard of the session, oldest first.
     heard: VecDeque<Heard>,
     until: Moment,
 }
@@ -58,15 +63,27 @@ pub(super) struct SessionLease {
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     sent_at: Moment,
-    answered_at: Moment,
+    /// The leader knows of it when it gets a write that is sent from then on.
+    reported_at: Moment,
 }
 
 impl SessionLease {
-    /// The leader has accepted a connection, which was asked for at `sent_at`. `until`: what an
-    /// earlier connection of the same session has shown.
-    pub(super) fn connected(rhythm: Rhythm, sent_at: Moment, until: Moment) -> Self {
-        let until = until.max(valid_until(sent_at, rhythm.timeout));
-        Self { rhythm, heard: VecDeque::new(), until }
+    /// A session was made by a request that was sent at `sent_at`: a majority has agreed to it.
+    pub(super) fn new(rhythm: Rhythm, sent_at: Moment) -> Self {
+        Self::connected(rhythm, sent_at, valid_until(sent_at, rhythm.timeout))
+    }
+
+    /// A session goes on over a connection that was asked for at `sent_at`. That counts once a
+    /// write was answered on it: whoever accepted it may be a leader no more. `until`: what earlier
+    /// connections have shown. `is_shorter`: the timeout is shorter than before, and the leader
+    /// counts from that request on with it.
+    pub(super) fn resumed(rhythm: Rhythm, sent_at: Moment, until: Moment, is_shorter: bool) -> Self {
+        let most = if is_shorter { valid_until(sent_at, rhythm.timeout) } else { Moment::NEVER };
+        Self::connected(rhythm, sent_at, until.min(most))
+    }
+
+    fn connected(rhythm: Rhythm, sent_at: Moment, until: Moment) -> Self {
+        Self { rhythm, heard: [Heard { sent_at, reported_at: sent_at }].into(), until }
     }
 
     /// The server has answered a request, whatever it was.
@@ -78,15 +95,14 @@ impl SessionLease {
             while self.heard.front().is_some_and(|first| first.sent_at.plus(self.rhythm.timeout) < sent_at) {
                 self.heard.pop_front();
             }
-            self.heard.push_back(Heard { sent_at, answered_at });
+            self.heard.push_back(Heard { sent_at, reported_at: answered_at.plus(self.rhythm.lag) });
         }
     }
 
-    /// The answer to a request that went through the leader. Returns until when the session lives.
-    pub(super) fn confirmed(&mut self, sent_at: Moment) -> Moment {
-        let reported = |heard: &Heard| heard.answered_at.plus(self.rhythm.lag) <= sent_at;
-        let known = self.heard.iter().rposition(reported);
-        if let Some(known) = known {
+    /// A majority has agreed to a write that was sent at `sent_at`. Returns until when the session
+    /// lives.
+    pub(super) fn agreed(&mut self, sent_at: Moment) -> Moment {
+        if let Some(known) = self.heard.iter().rposition(|heard| heard.reported_at <= sent_at) {
             self.heard.drain(..known);
             self.until = self.until.max(valid_until(self.heard[0].sent_at, self.rhythm.timeout));
         }
@@ -95,6 +111,11 @@ impl SessionLease {
 
     pub(super) fn until(&self) -> Moment {
         self.until
+    }
+
+    /// When the last request was sent that the server has answered.
+    pub(super) fn heard_at(&self) -> Option<Moment> {
+        self.heard.back().map(|heard| heard.sent_at)
     }
 }
 
@@ -114,21 +135,38 @@ mod tests {
     }
 
     fn begun() -> SessionLease {
-        SessionLease::connected(Rhythm::of(T, None), at(0), at(0))
+        SessionLease::new(Rhythm::of(T, None), at(0))
     }
 
-    /// Answers of which each goes through the leader.
-    fn heartbeat(lease: &mut SessionLease, sent: u64, answered: u64) -> Moment {
-        let until = lease.confirmed(at(sent));
+    /// The answer to a write.
+    fn write(lease: &mut SessionLease, sent: u64, answered: u64) -> Moment {
+        let until = lease.agreed(at(sent));
         lease.answered(at(sent), at(answered));
         until
     }
 
     #[test]
-    fn a_connection_counts_from_its_request() {
+    fn a_new_session_counts_from_its_request() {
         assert_eq!(begun().until(), lives_from(0));
-        let again = SessionLease::connected(Rhythm::of(T, None), at(5), at(50_000));
-        assert_eq!(again.until(), at(50_000), "it never shortens what was shown before");
+    }
+
+    #[test]
+    fn a_resumed_session_counts_once_a_write_was_answered() {
+        let mut again = SessionLease::resumed(Rhythm::of(T, None), at(5000), lives_from(1000), false);
+        again.answered(at(6000), at(6001));
+        assert_eq!(again.until(), lives_from(1000), "a leader that was replaced accepts connections too");
+        assert_eq!(again.agreed(at(5010)), lives_from(5000), "without a lag: the leader accepted it");
+    }
+
+    #[test]
+    fn a_shorter_timeout_counts_from_the_request_that_was_granted_it() {
+        let short = Rhythm::of(T / 4, None);
+        let mut again = SessionLease::resumed(short, at(5000), lives_from(4000), true);
+        assert_eq!(again.until(), valid_until(at(5000), T / 4), "the leader will not wait as long as was known before");
+        again.answered(at(6000), at(6001));
+        assert_eq!(again.agreed(at(6800)), valid_until(at(6000), T / 4));
+        let ended = SessionLease::resumed(short, at(5000), at(5500), true);
+        assert_eq!(ended.until(), at(5500), "it never lengthens");
     }
 
     #[test]
@@ -141,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_counts_once_a_later_one_went_through_the_leader() {
+    fn an_answer_counts_once_a_later_write_was_agreed_to() {
         let mut lease = begun();
         // A quarter of 12 s.
-        assert_eq!(heartbeat(&mut lease, 1000, 1010), lives_from(0));
-        assert_eq!(heartbeat(&mut lease, 4009, 4019), lives_from(0), "one millisecond too soon");
-        assert_eq!(heartbeat(&mut lease, 4010, 4030), lives_from(1000));
-        assert_eq!(heartbeat(&mut lease, 7018, 7020), lives_from(1000));
-        assert_eq!(heartbeat(&mut lease, 7019, 7021), lives_from(4009));
-        assert_eq!(heartbeat(&mut lease, 7030, 7040), lives_from(4009));
+        assert_eq!(write(&mut lease, 1000, 1010), lives_from(0));
+        assert_eq!(write(&mut lease, 4009, 4019), lives_from(0), "one millisecond too soon");
+        assert_eq!(write(&mut lease, 4010, 4030), lives_from(1000));
+        assert_eq!(write(&mut lease, 7018, 7020), lives_from(1000));
+        assert_eq!(write(&mut lease, 7019, 7021), lives_from(4009));
+        assert_eq!(write(&mut lease, 7030, 7040), lives_from(4009));
     }
 
     /// A slow answer: the server may have heard of the request just before.
@@ -157,39 +195,42 @@ mod tests {
     fn the_lag_counts_from_the_answer_and_the_lease_from_the_request() {
         let mut lease = begun();
         lease.answered(at(1000), at(3500));
-        assert_eq!(lease.confirmed(at(6499)), lives_from(0));
-        assert_eq!(lease.confirmed(at(6500)), lives_from(1000));
+        assert_eq!(lease.agreed(at(6499)), lives_from(0));
+        assert_eq!(lease.agreed(at(6500)), lives_from(1000));
     }
 
     #[test]
-    fn a_lost_heartbeat_is_made_up_for_by_any_other_answer() {
+    fn a_lost_heartbeat_is_made_up_for_by_any_other_write() {
         let mut lease = begun();
         lease.answered(at(2000), at(2001));
         lease.answered(at(3000), at(3001));
         // No heartbeat for long; then one.
-        assert_eq!(lease.confirmed(at(20_000)), lives_from(3000));
-        assert_eq!(lease.confirmed(at(20_000)), lives_from(3000), "again");
-        assert_eq!(lease.confirmed(at(5_500)), lives_from(3000), "answers of earlier requests change nothing");
+        assert_eq!(lease.agreed(at(20_000)), lives_from(3000));
+        assert_eq!(lease.agreed(at(20_000)), lives_from(3000), "again");
+        assert_eq!(lease.agreed(at(5_500)), lives_from(3000), "answers of earlier requests change nothing");
     }
 
-    /// Every order and gap of eight requests, each answered or not, each through the leader or not.
+    /// Every order and gap of four requests, each answered or not, each a write or not, on a
+    /// connection that began or resumed the session.
     #[test]
     fn no_sequence_shows_more_than_was_answered_a_lag_before() {
         let gaps = [1, 700, 1500, 3000, 3100];
         for shape in 0..5_u32.pow(4) {
-            for mask in 0..256_u32 {
-                let (mut lease, mut now, mut known) = (begun(), 0, vec![(0, 0)]);
-                let mut shown = 0;
+            for mask in 0..512_u32 {
+                let resumed = SessionLease::resumed(Rhythm::of(T, None), at(0), at(0), false);
+                let mut lease = if mask >> 8 == 0 { begun() } else { resumed };
+                assert_eq!(lease.until() > at(0), mask >> 8 == 0);
+                let (mut now, mut known, mut shown) = (0, vec![(0, 0)], 0);
                 for n in 0..4 {
                     now += gaps[(shape / 5_u32.pow(n) % 5) as usize];
-                    let (answers, through) = (mask >> n & 1 == 1, mask >> (n + 4) & 1 == 1);
+                    let (answers, writes) = (mask >> n & 1 == 1, mask >> (n + 4) & 1 == 1);
                     if !answers {
                         continue;
                     }
-                    if through {
+                    if writes {
                         let reported = known.iter().filter(|(_, answered)| answered + 3000 <= now || *answered == 0);
                         shown = reported.map(|(sent, _)| *sent).max().unwrap_or(0).max(shown);
-                        assert!(lease.confirmed(at(now)) <= lives_from(shown), "{shape} {mask}");
+                        assert!(lease.agreed(at(now)) <= lives_from(shown), "{shape} {mask}");
                     }
                     lease.answered(at(now), at(now + 5));
                     known.push((now, now + 5));
@@ -200,25 +241,29 @@ mod tests {
     }
 
     #[test]
-    fn more_than_half_remains_after_each_heartbeat() {
+    fn five_twelfths_remain_before_each_heartbeat() {
         let rhythm = Rhythm::of(T, None);
         let mut lease = begun();
-        let mut now = at(0);
-        for beat in 1..200 {
-            now = now.plus(rhythm.heartbeat);
-            let until = lease.confirmed(now);
-            lease.answered(now, now.plus(Duration::from_millis(50)));
-            let least = T - rhythm.lag - rhythm.heartbeat * 2 - Duration::from_millis(50) - T / 50;
-            assert!(until.since(now) >= least, "{beat}: {:?}", until.since(now));
+        let (mut now, took) = (at(0), Duration::from_millis(50));
+        let beats = u32::try_from(rhythm.heartbeat.as_millis() / rhythm.ping.as_millis()).unwrap();
+        for ping in 1..600 {
+            now = now.plus(rhythm.ping);
+            if ping % beats == 0 {
+                let least = T - rhythm.lag - rhythm.heartbeat - rhythm.ping - took - T / 50;
+                assert!(least >= T * 5 / 12 - took - T / 50, "{least:?}");
+                assert!(lease.until().since(now) >= least, "{ping}: {:?}", lease.until().since(now));
+                lease.agreed(now);
+            }
+            lease.answered(now, now.plus(took));
             assert!(lease.heard.len() < 100, "{}", lease.heard.len());
         }
     }
 
     #[test]
-    fn with_the_tick_of_the_servers_it_needs_fewer_heartbeats() {
+    fn with_the_tick_of_the_servers_the_lag_is_shorter() {
         let rhythm = Rhythm::of(T, Some(Duration::from_secs(2)));
-        assert_eq!((rhythm.lag, rhythm.heartbeat), (Duration::from_millis(1100), Duration::from_secs(2)));
-        assert_eq!(Rhythm::of(T, None).heartbeat, Duration::from_secs(1));
+        assert_eq!((rhythm.lag, rhythm.heartbeat), (Duration::from_millis(1100), Duration::from_secs(3)));
+        assert_eq!(Rhythm::of(T, None).lag, Duration::from_secs(3));
     }
 
     #[test]

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use super::client::{Exchange, Failure};
 use super::nodes::Node;
-use super::queue::{Asked, Standing, TRIES, Unsettled, busy_directory, certain, created_in, is_refused, unsettled};
+use super::queue::{
+    Asked, Recency, Standing, TRIES, Unsettled, busy_directory, certain, created_in, is_refused, unsettled,
+};
 use super::wire::{Code, Mode, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
-    Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, TokenRule, UnknownOutcomes, Waiting,
+    Acquire, Acquired, Granted, HandedOver, HoldCounts, Release, Released, TokenRule, Topic, UnknownOutcomes, Waiting,
 };
 
 impl ZooKeeperStore {
@@ -36,7 +38,7 @@ impl ZooKeeperStore {
             match self.standing(name.kind, list, &node) {
                 Standing::First if node.czxid == 0 => {
                     node = self.learn_czxid(name, holder, node)?;
-                    list = self.list(self.paths(name).queue(name.kind), false)?;
+                    list = self.list_for_turn(self.paths(name).queue(name.kind))?;
                 }
                 Standing::First => return Ok(Acquired::Granted(self.granted(acquire, &node, sent_at))),
                 Standing::Behind(_) if is_try => {
@@ -46,11 +48,11 @@ impl ZooKeeperStore {
                 }
                 Standing::Behind(before) => match self.watch(name, holder, &before)? {
                     true => return Ok(self.busy()),
-                    false => list = self.list(self.paths(name).queue(name.kind), false)?,
+                    false => list = self.list_for_turn(self.paths(name).queue(name.kind))?,
                 },
                 // Somebody has deleted it by hand or by force: its place is at the end.
                 Standing::Gone => {
-                    self.forget(name, holder);
+                    self.leave_later(name, holder);
                     (node, list) = self.enter(name, holder)?;
                 }
             }
@@ -92,7 +94,7 @@ impl ZooKeeperStore {
             (node, _) => node,
         };
         match node {
-            Some(node) => Ok((node, self.list(directory, false)?)),
+            Some(node) => Ok((node, self.list_for_turn(directory)?)),
             None => self.enter(name, holder),
         }
     }
@@ -104,14 +106,22 @@ impl ZooKeeperStore {
 
     pub(super) fn granted(&self, acquire: &Acquire<'_>, node: &Node, sent_at: crate::base::lease::Moment) -> Granted {
         let Acquire { name, holder, token, .. } = *acquire;
-        let waited_for = self.nodes.get(name, holder).and_then(|node| node.waits_for);
-        if let Some((path, _)) = waited_for {
-            self.client.unwatch(&path, &crate::store::Topic::turn(name, holder.as_str()));
-        }
-        self.nodes.update(name, holder, |node| (node.granted, node.waits_for) = (true, None));
+        self.has_its_turn(name, holder);
         let has_token = token != TokenRule::Off && name.kind.is_exclusive();
         let token = if has_token { self.token_of(node.czxid) } else { 0 };
         Granted { token, sent_at, session: Some(node.session.term.clone()), next: None }
+    }
+
+    /// Its node is held from now on, and does not wait any more.
+    pub(super) fn has_its_turn(&self, name: &LockName, holder: &Holder) {
+        let mut has_waited = false;
+        self.nodes.update(name, holder, |node| {
+            node.granted = true;
+            has_waited = std::mem::take(&mut node.has_waited);
+        });
+        if has_waited {
+            self.client.unwatch(&Topic::turn(name, holder.as_str()));
+        }
     }
 
     /// The change that made the node: it grows from holder to holder.
@@ -151,7 +161,7 @@ impl ZooKeeperStore {
         let freed = || Released::Freed { listeners: None, next: None };
         let Some(node) = node else {
             // An earlier attempt has run.
-            self.forget(name, holder);
+            self.forget_deleted(name, holder);
             let is_done = repeated && granted && left == HoldCounts::NONE && self.is_present(before);
             return Ok(if is_done { freed() } else { Released::NotHeld });
         };
@@ -159,14 +169,16 @@ impl ZooKeeperStore {
             let is_downgrade = left.main == 0 && names::is_write(names::last_of(&node.path));
             return if is_downgrade { self.downgrade(name, holder, &node) } else { Ok(Released::StillHeld) };
         }
-        let path = node.path.clone();
-        let deletes: Vec<Request> = node.into_paths().iter().map(|path| Request::delete(path)).collect();
+        let (path, paths) = (node.path.clone(), node.paths());
+        // Before they are sent: their message comes before their answer.
+        self.client.unguard(&paths);
+        let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
         let exchange = self.ask(&deletes)?;
         // Of two at most one is there.
         let codes = || exchange.replies.iter().map(|reply| reply.code);
         let code = codes().find(|code| *code != Code::NO_NODE).unwrap_or(Code::NO_NODE);
         if code.is_ok() || code == Code::NO_NODE {
-            self.forget(name, holder);
+            self.forget_deleted(name, holder);
         }
         match code {
             Code::OK => Ok(freed()),
@@ -191,7 +203,7 @@ impl ZooKeeperStore {
         // Before it is sent: from then on either of the two may stand. Whoever gives the hold up
         // has to delete both, and that the writer's node goes is no loss any more.
         let either = |node: &mut Node| {
-            (node.downgraded, node.guarded, node.is_lost) = (Some(read.clone()), None, Arc::default());
+            (node.downgraded, node.is_lost) = (Some(read.clone()), Arc::default());
         };
         self.nodes.update(name, holder, either);
         let clear_if_nothing_ran = |failure: &Failure| {
@@ -209,14 +221,14 @@ impl ZooKeeperStore {
             // An earlier attempt has run, or the writer's node is gone.
             None => {
                 let own = |node: &String| names::is_of(node, &id);
-                match self.list(directory, true)?.into_iter().find(own) {
+                match self.list(directory, Recency::Majority)?.into_iter().find(own) {
                     Some(node) if names::is_read(&node) => {
                         self.reads_now(name, holder, read);
                         Ok(Released::Freed { listeners: None, next: None })
                     }
                     Some(_) => Err(certain(busy_directory(directory))),
                     None => {
-                        self.forget(name, holder);
+                        self.forget_deleted(name, holder);
                         Ok(Released::NotHeld)
                     }
                 }
@@ -226,7 +238,7 @@ impl ZooKeeperStore {
 
     /// The hold has another node from now on.
     fn reads_now(&self, name: &LockName, holder: &Holder, path: String) {
-        self.nodes.update(name, holder, |node| (node.path, node.downgraded, node.guarded) = (path, None, None));
+        self.nodes.update(name, holder, |node| (node.path, node.downgraded) = (path, None));
     }
 
     /// One transaction: the next node is made and the own one deleted, so that the next holder
@@ -248,6 +260,8 @@ impl ZooKeeperStore {
         }
         let directory = self.paths(next.name).base.clone();
         let both = [self.enter_request(next.name, next.holder), Request::delete(&own.path)];
+        // Before it is sent: its message comes before its answer.
+        self.client.unguard(std::slice::from_ref(&own.path));
         let sent_at = self.client.now();
         let exchange = match self.ask(&[Request::multi(&both), Request::children(&directory, false)]) {
             Ok(exchange) if exchange.session.generation == own.session.generation => exchange,
@@ -269,9 +283,15 @@ impl ZooKeeperStore {
         };
         // Nothing has run: the own node is gone, which the release by itself will find.
         let created = created?;
-        self.forget(release.name, release.holder);
+        self.forget_deleted(release.name, release.holder);
         let released = Ok(Released::Freed { listeners: None, next: None });
-        let node = self.entered(next.name, next.holder, &exchange, created);
+        let node = match self.entered(next.name, next.holder, &exchange, created) {
+            Ok(node) => node,
+            Err(failure) => {
+                let acquired = Err(failure.into_error());
+                return Some(HandedOver { released, acquired, unknowns: UnknownOutcomes::default() });
+            }
+        };
         let mut of_next = UnknownOutcomes::default();
         let acquired = match exchange.replies[1].children() {
             Ok(list) => match self.standing(next.name.kind, list, &node) {
@@ -309,7 +329,7 @@ impl ZooKeeperStore {
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
         let directory = &self.paths(name).base;
-        let list = self.list(directory, true).map_err(Failure::into_error)?;
+        let list = self.list(directory, Recency::Leader).map_err(Failure::into_error)?;
         let list = names::sorted(name.kind, list);
         let holders = Self::holders_in(name.kind, &list);
         if holders.is_empty() {

@@ -83,16 +83,18 @@ pub(crate) struct ZooKeeperStore {
 impl ZooKeeperStore {
     pub(crate) fn new(settings: ZooKeeperSettings) -> Self {
         let ZooKeeperSettings { client, acl, token_base, owner } = settings;
+        let (chroot, asked_lease) = (client.chroot.clone(), client.lease);
+        let client = Arc::new(Client::new(client));
         Self {
-            nodes: Nodes::default(),
+            nodes: Nodes::new(client.clone()),
             busy_names: BusyNames::default(),
             latches: Mutex::default(),
-            chroot: client.chroot.clone(),
+            chroot,
             owner,
             acl,
             token_base,
-            asked_lease: client.lease,
-            client: Arc::new(Client::new(client)),
+            asked_lease,
+            client,
         }
     }
 
@@ -206,6 +208,10 @@ impl LockStore for ZooKeeperStore {
 
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         Ok(subscription::subscribe(&self.client, &self.chroot, read_timeout))
+    }
+
+    fn tell_losses(&self, told: Box<dyn Fn() + Send + Sync>) {
+        self.client.tell_losses(told);
     }
 
     /// Holds whose session is in doubt, or over, are looked after at once.

@@ -57,10 +57,13 @@ impl ZooKeeperStore {
         let leaves = |release: &&Release<'_>| release.left == HoldCounts::NONE;
         let nodes: Vec<Option<Node>> =
             releases.iter().map(|one| self.node_of(one.name, one.holder).filter(|_| leaves(&one))).collect();
-        let deletes: Vec<Request> = nodes.iter().flatten().map(|node| Request::delete(&node.path)).collect();
+        let paths: Vec<String> = nodes.iter().flatten().map(|node| node.path.clone()).collect();
+        let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
         if deletes.len() < 2 {
             return Ok(None);
         }
+        // Before they are sent: their message comes before their answer.
+        self.client.unguard(&paths);
         let exchange = self.ask(&[Request::multi(&deletes)])?;
         let reply = &exchange.replies[0];
         let is_done = |change: &Change| *change == Change::Done;
@@ -71,7 +74,7 @@ impl ZooKeeperStore {
             if node.is_none() {
                 return self.release_lock(one, &mut UnknownOutcomes::default());
             }
-            self.forget(one.name, one.holder);
+            self.forget_deleted(one.name, one.holder);
             Ok(Released::Freed { listeners: None, next: None })
         };
         Ok(Some(releases.iter().zip(nodes).map(outcome).collect()))
@@ -98,7 +101,10 @@ impl ZooKeeperStore {
         for _ in 0..TRIES {
             self.enter_all(acquire, &fresh, unknowns)?;
             match self.first_blocked(acquire, &fresh)? {
-                Some((_, Standing::Gone)) => {}
+                // Deleted by hand or by force. If only this part were entered anew, it would stand
+                // behind another call that stands behind this one elsewhere, and each would wait
+                // for the other.
+                Some((_, Standing::Gone)) => self.leave_all_later(acquire),
                 Some((at, _)) if !acquire.waits => {
                     self.busy_names.note(acquire.parts[at].name, sent_at);
                     self.leave_all_later(acquire);
@@ -114,6 +120,7 @@ impl ZooKeeperStore {
                     if self.learn_all(acquire, &fresh)? {
                         return Ok(self.all_granted(acquire, sent_at));
                     }
+                    self.leave_all_later(acquire);
                 }
             }
         }
@@ -125,14 +132,13 @@ impl ZooKeeperStore {
         for Part { name, holder, .. } in fresh.iter().map(|&at| &acquire.parts[at]) {
             let node = self.node_of(name, holder).map(|node| self.learn_czxid(name, holder, node)).transpose()?;
             if node.is_none_or(|node| node.czxid == 0) {
-                self.forget(name, holder);
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Enters the queue of each fresh part that has no place, all in one transaction.
+    /// Enters the queues of all fresh parts in one transaction, if they have no places.
     fn enter_all(&self, acquire: &AcquireAll<'_>, fresh: &[usize], unknowns: &UnknownOutcomes) -> Asked<()> {
         let part = |at: usize| &acquire.parts[at];
         if let Some(unsettled) = unsettled(unknowns) {
@@ -145,9 +151,15 @@ impl ZooKeeperStore {
         let mut missing = Vec::new();
         for _ in 0..TRIES {
             let is_placeless = |at: &usize| self.node_of(part(*at).name, part(*at).holder).is_none();
-            let placeless: Vec<usize> = fresh.iter().copied().filter(is_placeless).collect();
+            let mut placeless: Vec<usize> = fresh.iter().copied().filter(is_placeless).collect();
             if placeless.is_empty() {
                 return Ok(());
+            }
+            if placeless.len() < fresh.len() {
+                // Some of the places that were found again are gone. All are entered together, or
+                // the order of the queues is not the same everywhere.
+                self.leave_all_later(acquire);
+                placeless = fresh.to_vec();
             }
             let directory = |at: usize| &*self.paths(part(at).name).base;
             // The directories that are missing come first, in the same transaction.
@@ -165,7 +177,7 @@ impl ZooKeeperStore {
                 _ => None,
             });
             match failed {
-                None => self.all_entered(acquire, &exchange, placeless.iter(), &outcomes[directories..]),
+                None => return self.all_entered(acquire, &exchange, placeless.iter(), &outcomes[directories..]),
                 // Another client has made it meanwhile.
                 Some((place, Code::NODE_EXISTS)) if place < directories => {}
                 Some((_, Code::NO_NODE)) => missing = self.missing(placeless.iter().map(|&at| directory(at)))?,
@@ -184,26 +196,33 @@ impl ZooKeeperStore {
         exchange: &Exchange,
         places: impl Iterator<Item = &'p usize>,
         outcomes: &[Change],
-    ) {
+    ) -> Asked<()> {
+        let mut all = Ok(());
         for (&at, outcome) in places.zip(outcomes) {
             if let Change::Created(created) = outcome {
                 let part = &acquire.parts[at];
-                self.entered(part.name, part.holder, exchange, Created::clone(created));
+                // All are noted, also behind one that is refused: the others have to be left.
+                all = self.entered(part.name, part.holder, exchange, Created::clone(created)).map(drop).and(all);
             }
         }
+        all
     }
 
     /// The first part, in order, whose turn has not come.
     fn first_blocked(&self, acquire: &AcquireAll<'_>, fresh: &[usize]) -> Asked<Option<(usize, Standing)>> {
         let part = |at: usize| &acquire.parts[at];
-        let lists: Vec<Request> =
-            fresh.iter().map(|&at| Request::children(&self.paths(part(at).name).base, false)).collect();
-        if lists.is_empty() {
+        if fresh.is_empty() {
             return Ok(None);
         }
-        let exchange = self.ask(&lists)?;
+        let mut requests = Vec::with_capacity(fresh.len() + 1);
+        requests.extend(self.grants_need_a_majority().then(|| self.client.quorum_check()));
+        let before = requests.len();
+        requests.extend(fresh.iter().map(|&at| Request::children(&self.paths(part(at).name).base, false)));
+        let exchange = self.ask(&requests)?;
+        let (check, lists) = exchange.replies.split_at(before);
+        check.iter().try_for_each(|reply| self.agreed_in(reply))?;
         let mut blocked = None;
-        for (&at, reply) in fresh.iter().zip(&exchange.replies) {
+        for (&at, reply) in fresh.iter().zip(lists) {
             let Part { name, holder, .. } = *part(at);
             let node = self.node_of(name, holder);
             let list = if reply.code == Code::NO_NODE { Ok(Vec::new()) } else { reply.children() };
@@ -213,11 +232,7 @@ impl ZooKeeperStore {
             };
             match node.map(|node| self.standing(name.kind, list, &node)) {
                 Some(Standing::First) => {}
-                // Deleted by hand or by force: it is entered again, at the end.
-                Some(Standing::Gone) | None => {
-                    self.forget(name, holder);
-                    return Ok(Some((at, Standing::Gone)));
-                }
+                Some(Standing::Gone) | None => return Ok(Some((at, Standing::Gone))),
                 Some(behind) => blocked = blocked.or(Some((at, behind))),
             }
         }
@@ -232,7 +247,7 @@ impl ZooKeeperStore {
             let draws = part.held == 0 && acquire.token != TokenRule::Off;
             tokens.push(node.as_ref().filter(|_| draws).map_or(0, |node| self.token_of(node.czxid)));
             session = session.or(node.map(|node| node.session.term));
-            self.nodes.update(part.name, part.holder, |node| (node.granted, node.waits_for) = (true, None));
+            self.has_its_turn(part.name, part.holder);
         }
         AcquiredAll::Granted { tokens, sent_at, session }
     }

@@ -31,9 +31,12 @@ const MARK: &str = "once-";
 /// What a node begins with whose maker can find it again.
 const PROTECTED: &str = "_c_";
 
-/// From this sequence number on a warning is logged: at 2^31 they become negative, and the order is
-/// wrong for everybody.
+/// From this sequence number on a warning is logged.
 pub(super) const MOST_SEQUENCE: i64 = 2_000_000_000;
+
+/// From this sequence number on the order is wrong for everybody: the server keeps the number in 32
+/// bits, gives this one several times, and then negative ones.
+pub(super) const LAST_SEQUENCE: i64 = i32::MAX as i64;
 
 /// The paths of a name.
 #[derive(Debug, PartialEq, Eq)]

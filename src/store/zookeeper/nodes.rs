@@ -25,10 +25,8 @@ pub(super) struct Node {
     pub(super) granted: bool,
     /// The server has said that it is gone, although nobody here deleted it.
     pub(super) is_lost: Arc<AtomicBool>,
-    /// The connection on which it is watched, for a hold that lasts.
-    pub(super) guarded: Option<u64>,
-    /// The node that it waits for, and the connection on which that is watched.
-    pub(super) waits_for: Option<(String, u64)>,
+    /// It has watched another node, and may do so still.
+    pub(super) has_waited: bool,
     /// Of a semaphore: the permits.
     pub(super) permits: Vec<String>,
 }
@@ -48,8 +46,7 @@ impl Node {
             czxid: 0,
             granted: true,
             is_lost: Arc::default(),
-            guarded: None,
-            waits_for: None,
+            has_waited: false,
             permits,
         }
     }
@@ -59,21 +56,26 @@ impl Node {
     }
 
     /// All of its paths.
-    pub(super) fn into_paths(self) -> Vec<String> {
-        let mut paths = self.permits;
-        paths.extend(self.downgraded);
-        if !self.path.is_empty() {
-            paths.push(self.path);
-        }
-        paths
+    pub(super) fn paths(&self) -> Vec<String> {
+        let own = Some(&self.path).filter(|path| !path.is_empty());
+        self.permits.iter().chain(&self.downgraded).chain(own).cloned().collect()
     }
 }
 
 type Key = (Holder, Arc<str>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Nodes {
-    map: Mutex<HashMap<Key, Node>>,
+    /// Knows how many of them are held.
+    client: Arc<Client>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    nodes: HashMap<Key, Node>,
+    /// How many are granted.
+    held: usize,
 }
 
 fn key(name: &LockName, holder: &Holder) -> Key {
@@ -81,36 +83,49 @@ fn key(name: &LockName, holder: &Holder) -> Key {
 }
 
 impl Nodes {
+    pub(super) fn new(client: Arc<Client>) -> Self {
+        Self { client, table: Mutex::default() }
+    }
+
     pub(super) fn get(&self, name: &LockName, holder: &Holder) -> Option<Node> {
-        self.map.lock().get(&key(name, holder)).cloned()
+        self.table.lock().nodes.get(&key(name, holder)).cloned()
     }
 
     /// Puts it there, in place of what was known of it.
-    pub(super) fn put(&self, client: &Client, name: &LockName, holder: &Holder, node: Node) {
-        let mut map = self.map.lock();
-        map.insert(key(name, holder), node);
-        // Under the mutex, so that the last change is the one that counts.
-        client.set_users(map.len());
+    pub(super) fn put(&self, name: &LockName, holder: &Holder, node: Node) {
+        let mut table = self.table.lock();
+        let is_held = node.granted;
+        let was_held = table.nodes.insert(key(name, holder), node).is_some_and(|known| known.granted);
+        self.count(&mut table, was_held, is_held);
     }
 
     /// Changes what is known of it, if it is there still.
     pub(super) fn update(&self, name: &LockName, holder: &Holder, change: impl FnOnce(&mut Node)) {
-        if let Some(node) = self.map.lock().get_mut(&key(name, holder)) {
-            change(node);
-        }
+        let mut table = self.table.lock();
+        let Some(node) = table.nodes.get_mut(&key(name, holder)) else { return };
+        let was_held = node.granted;
+        change(node);
+        let is_held = node.granted;
+        self.count(&mut table, was_held, is_held);
     }
 
-    pub(super) fn remove(&self, client: &Client, name: &LockName, holder: &Holder) -> Option<Node> {
-        let mut map = self.map.lock();
-        let removed = map.remove(&key(name, holder));
-        client.set_users(map.len());
-        removed
+    pub(super) fn remove(&self, name: &LockName, holder: &Holder) -> Option<Node> {
+        let mut table = self.table.lock();
+        let removed = table.nodes.remove(&key(name, holder))?;
+        self.count(&mut table, removed.granted, false);
+        Some(removed)
+    }
+
+    /// Under the mutex, so that the last change is the one that counts.
+    fn count(&self, table: &mut Table, was_held: bool, is_held: bool) {
+        table.held = table.held + usize::from(is_held) - usize::from(was_held);
+        self.client.set_held(table.held);
     }
 
     /// The paths of this client's nodes under a name that wait for their turn.
     pub(super) fn waiting(&self, name: &LockName) -> Vec<String> {
-        let map = self.map.lock();
-        let waiting = map.iter().filter(|((_, key), node)| *key == name.key && !node.granted);
+        let table = self.table.lock();
+        let waiting = table.nodes.iter().filter(|((_, key), node)| *key == name.key && !node.granted);
         waiting.map(|(_, node)| node.path.clone()).collect()
     }
 }

@@ -6,13 +6,13 @@
 //! list when that changes: a reader of Java that was the writer appears before us later than we
 //! came.
 //!
-//! An unknown outcome is settled by `sync` and a look for the holder's id. Without the `sync` a
-//! server that lags behind may not show a node that stands, and the node would keep out everybody
-//! for as long as the session lives.
+//! An unknown outcome is settled by a write that a majority agrees to, and behind it a look for the
+//! holder's id. Without the write a server that lags behind, or a leader that was replaced, may not
+//! show a node that stands, and the node would keep out everybody for as long as the session lives.
 
 use std::time::Instant;
 
-use super::client::{Exchange, Failure, Watch};
+use super::client::{Exchange, Failure, Waiter, Watch};
 use super::nodes::Node;
 use super::wire::{Code, Created, Mode, Reply, Request};
 use super::{ZooKeeperStore, names};
@@ -40,6 +40,18 @@ pub(super) enum Standing {
     Behind(String),
     /// It is not there any more.
     Gone,
+}
+
+/// How recent an answer has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recency {
+    /// What the server has.
+    Any,
+    /// What its leader had when it was asked. A leader that a majority has replaced and that has
+    /// not noticed may answer too: enough for what is no more than a hint.
+    Leader,
+    /// All that a majority had agreed to when it was asked, and the session lived then.
+    Majority,
 }
 
 pub(super) type Asked<T> = std::result::Result<T, Failure>;
@@ -106,7 +118,9 @@ impl ZooKeeperStore {
         if node.session.generation == self.client.generation() && !node.is_gone() {
             return Some(node);
         }
-        self.nodes.remove(&self.client, name, holder);
+        // Somebody has deleted it, or the session is over. What else it had, as other permits,
+        // goes.
+        self.leave_later(name, holder);
         None
     }
 
@@ -136,7 +150,7 @@ impl ZooKeeperStore {
             let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
             match entered.code {
                 Code::OK => {
-                    let node = self.entered(name, holder, &exchange, entered.created().map_err(certain)?);
+                    let node = self.entered(name, holder, &exchange, entered.created().map_err(certain)?)?;
                     return Ok((node, list_in(listed, &directory)?));
                 }
                 Code::NO_NODE => {
@@ -145,7 +159,7 @@ impl ZooKeeperStore {
                     let exchange = self.ask(&[Request::multi(&changes), list.clone()])?;
                     let [entered, listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
                     if let Some(created) = created_in(entered, &changes, &directory)?.pop() {
-                        let node = self.entered(name, holder, &exchange, created);
+                        let node = self.entered(name, holder, &exchange, created)?;
                         return Ok((node, list_in(listed, &directory)?));
                     }
                 }
@@ -156,28 +170,67 @@ impl ZooKeeperStore {
     }
 
     /// Notes a place that was made.
-    pub(super) fn entered(&self, name: &LockName, holder: &Holder, exchange: &Exchange, created: Created) -> Node {
-        let node = Node::new(&exchange.session, created);
-        if names::sequence(name.kind, names::last_of(&node.path)).is_some_and(|number| number > names::MOST_SEQUENCE) {
+    ///
+    /// # Errors
+    /// `Full` for a place whose number is out of order: with it two could have their turn at once,
+    /// because behind 2^31 - 1 servers give the same number again, or negative ones, which stand
+    /// before all others. The place is given up.
+    pub(super) fn entered(
+        &self,
+        name: &LockName,
+        holder: &Holder,
+        exchange: &Exchange,
+        created: Created,
+    ) -> Asked<Node> {
+        let number = names::sequence(name.kind, names::last_of(&created.path));
+        if number.is_some_and(|number| !(0..names::LAST_SEQUENCE).contains(&number)) {
+            self.client.delete_later(exchange.session.generation, [created.path]);
+            let why = "the numbers of the nodes have reached 2^31, behind which they are in no order: leave the lock \
+                       unused for a minute, so that ZooKeeper removes its directory and restarts its numbering";
+            return Err(certain(Error::named(ErrorKind::Full, &name.name, why)));
+        }
+        if number.is_some_and(|number| number > names::MOST_SEQUENCE) {
             log::warn!(
-                "the nodes of {:?} are numbered up to 2^31 and then stand in a wrong order: let the lock be unused for \
-                 a minute, so that its directory is removed and the numbers begin anew",
+                "the nodes of {:?} are numbered up to 2^31, and the lock is refused then: leave it unused for a minute, \
+                 so that ZooKeeper removes its directory and restarts its numbering",
                 name.name
             );
         }
-        self.nodes.put(&self.client, name, holder, node.clone());
-        node
+        let node = Node::new(&exchange.session, created);
+        self.nodes.put(name, holder, node.clone());
+        Ok(node)
     }
 
-    /// The list of a directory; empty if there is none. `up_to_date`: nothing that the leader
-    /// knows is missing.
-    pub(super) fn list(&self, directory: &str, up_to_date: bool) -> Asked<Vec<String>> {
+    /// The list of a directory; empty if there is none.
+    pub(super) fn list(&self, directory: &str, recency: Recency) -> Asked<Vec<String>> {
         let list = Request::children(directory, false);
-        let exchange = match up_to_date {
-            true => self.ask(&[Request::sync(&self.root()), list])?,
-            false => self.ask(&[list])?,
+        let requests = match recency {
+            Recency::Any => vec![list],
+            Recency::Leader => vec![Request::sync(&self.root()), list],
+            Recency::Majority => vec![self.client.quorum_check(), list],
         };
-        list_in(exchange.replies.last().expect("a reply for each request"), directory)
+        let exchange = self.ask(&requests)?;
+        let [before @ .., listed] = &exchange.replies[..] else { unreachable!("a reply for each request") };
+        before.iter().try_for_each(|reply| self.agreed_in(reply))?;
+        list_in(listed, directory)
+    }
+
+    /// Whether the session may end before the next heartbeat is answered, as far as is known. While
+    /// nothing is held there are no heartbeats, so a call that sees its turn asks a majority.
+    pub(super) fn grants_need_a_majority(&self) -> bool {
+        self.client.lives_until() <= self.client.now().plus(self.lease() / 3)
+    }
+
+    /// The list in which a place is looked for that may have its turn: the session is known to live
+    /// behind it.
+    pub(super) fn list_for_turn(&self, directory: &str) -> Asked<Vec<String>> {
+        self.list(directory, if self.grants_need_a_majority() { Recency::Majority } else { Recency::Any })
+    }
+
+    /// # Errors
+    /// Nobody has agreed to the request.
+    pub(super) fn agreed_in(&self, reply: &Reply) -> Asked<()> {
+        if reply.code.is_ok() { Ok(()) } else { Err(certain(reply.code.to_error(&self.root()))) }
     }
 
     /// Whether others had the name within the last session timeout.
@@ -190,7 +243,7 @@ impl ZooKeeperStore {
         if !self.was_busy(name) {
             return Ok(false);
         }
-        let is_busy = names::keeps_out(name.kind, self.list(self.paths(name).queue(name.kind), true)?);
+        let is_busy = names::keeps_out(name.kind, self.list(self.paths(name).queue(name.kind), Recency::Leader)?);
         if !is_busy {
             self.busy_names.forget(name);
         }
@@ -208,7 +261,7 @@ impl ZooKeeperStore {
         }
         let directory = self.paths(name).queue(name.kind).to_owned();
         let id = names::protection_id(holder, 0);
-        let found = self.list(&directory, true)?.into_iter().find(|node| names::is_of(node, &id));
+        let found = self.list(&directory, Recency::Majority)?.into_iter().find(|node| names::is_of(node, &id));
         let Some(found) = found else { return Ok(None) };
         let path = format!("{directory}/{found}");
         let exchange = self.ask(&[Request::get_data(&path, false)])?;
@@ -220,8 +273,7 @@ impl ZooKeeperStore {
             return Err(certain(reply.code.to_error(&path)));
         }
         let (_, stat) = reply.data().map_err(certain)?;
-        let node = self.entered(name, holder, &exchange, Created { path, stat });
-        Ok(Some(node))
+        self.entered(name, holder, &exchange, Created { path, stat }).map(Some)
     }
 
     /// Where a place stands in a list.
@@ -244,22 +296,28 @@ impl ZooKeeperStore {
     /// program, and would be waited for without an end.
     pub(super) fn watch(&self, name: &LockName, holder: &Holder, before: &str) -> Asked<bool> {
         let path = format!("{}/{before}", self.paths(name).queue(name.kind));
-        let present = self.client.present().map(|(_, link)| link);
-        let known = self.nodes.get(name, holder).and_then(|node| node.waits_for);
-        if known.as_ref().is_some_and(|(known, link)| *known == path && Some(*link) == present) {
+        let waiter = waiter(name, holder);
+        let turn = waiter.turn.clone();
+        if self.client.is_watched_by(&path, &turn) {
             return Ok(true);
         }
-        self.stop_watching(name, holder, known.map(|(path, _)| path));
-        let topics = vec![Topic::turn(name, holder.as_str()), Topic::freed(name)];
-        let exchange = self.client.ask(&[Request::get_data(&path, true)], Some((&path, Watch::Turn(topics))))?;
-        let reply = &exchange.replies[0];
+        // What it waited for before.
+        self.client.unwatch(&turn);
+        self.nodes.update(name, holder, |node| node.has_waited = true);
+        let exchange = self.client.ask(&[Request::get_data(&path, true)], Some((&path, Watch::Predecessor(waiter))))?;
+        let is_watched = self.is_of_a_session(&exchange.replies[0], &path);
+        if !matches!(is_watched, Ok(true)) {
+            self.client.unwatch(&turn);
+        }
+        is_watched
+    }
+
+    /// Whether the node is there that is waited for.
+    fn is_of_a_session(&self, reply: &Reply, path: &str) -> Asked<bool> {
         match reply.code {
             Code::OK => {}
-            Code::NO_NODE => {
-                self.client.unwatch_all(&path);
-                return Ok(false);
-            }
-            code => return Err(certain(code.to_error(&path))),
+            Code::NO_NODE => return Ok(false),
+            code => return Err(certain(code.to_error(path))),
         }
         let (_, stat) = reply.data().map_err(certain)?;
         if stat.ephemeral_owner == 0 {
@@ -269,28 +327,32 @@ impl ZooKeeperStore {
             );
             return Err(certain(Error::new(ErrorKind::WrongType, why)));
         }
-        self.nodes.update(name, holder, |node| node.waits_for = Some((path, exchange.link)));
         Ok(true)
-    }
-
-    fn stop_watching(&self, name: &LockName, holder: &Holder, path: Option<String>) {
-        if let Some(path) = path {
-            self.client.unwatch(&path, &Topic::turn(name, holder.as_str()));
-        }
     }
 
     /// Forgets a holder's nodes, and has them deleted without waiting for that.
     pub(super) fn leave_later(&self, name: &LockName, holder: &Holder) {
-        if let Some(node) = self.forget(name, holder) {
-            self.client.delete_later(node.session.generation, node.into_paths());
+        if let Some(node) = self.forget_deleted(name, holder) {
+            let paths = node.paths();
+            self.client.unguard(&paths);
+            self.client.delete_later(node.session.generation, paths);
         }
     }
 
-    pub(super) fn forget(&self, name: &LockName, holder: &Holder) -> Option<Node> {
-        let node = self.nodes.remove(&self.client, name, holder)?;
-        self.stop_watching(name, holder, node.waits_for.clone().map(|(path, _)| path));
+    /// Forgets a holder's nodes after the server has said that they are gone. Whatever else is
+    /// forgotten has to be [deleted](Self::leave_later): nobody would do it until the session ends.
+    pub(super) fn forget_deleted(&self, name: &LockName, holder: &Holder) -> Option<Node> {
+        let node = self.nodes.remove(name, holder)?;
+        if node.has_waited {
+            self.client.unwatch(&Topic::turn(name, holder.as_str()));
+        }
         Some(node)
     }
+}
+
+/// Who is woken for a place in the queue of a name.
+pub(super) fn waiter(name: &LockName, holder: &Holder) -> Waiter {
+    Waiter { turn: Topic::turn(name, holder.as_str()), freed: Topic::freed(name) }
 }
 
 /// The list of a directory. `None`: there is none.

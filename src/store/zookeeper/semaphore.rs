@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
-use super::client::{Session, Watch};
+use super::client::{Session, Watch, check_length};
 use super::nodes::Node;
-use super::queue::{Asked, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled};
+use super::queue::{
+    Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled, waiter,
+};
 use super::wire::{Code, Mode, Reply, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -40,7 +42,9 @@ struct Room {
 
 impl ZooKeeperStore {
     pub(super) fn acquire_permits(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
-        let Acquire { name, holder, waiting, .. } = *acquire;
+        let Acquire { name, holder, permits, waiting, .. } = *acquire;
+        // Now, and not when its turn has come.
+        check_length(self.permit_request(acquire, 0).length().saturating_mul(permits as usize))?;
         let outcome = self.repeated(unknowns, |unknowns| self.try_permits(acquire, unknowns));
         let stays = match &outcome {
             Ok(Acquired::Granted(_)) => true,
@@ -78,7 +82,7 @@ impl ZooKeeperStore {
             match self.standing(name.kind, list, &node) {
                 Standing::First => match self.take_permits(acquire, &node, sent_at)? {
                     Some(acquired) => return Ok(acquired),
-                    None => list = self.list(&self.paths(name).locks, false)?,
+                    None => list = self.list(&self.paths(name).locks, Recency::Any)?,
                 },
                 Standing::Behind(_) if is_try => {
                     if let Err(refused) = self.check_room(acquire)? {
@@ -87,11 +91,11 @@ impl ZooKeeperStore {
                     // There are permits: whoever is before it has its turn for a moment, or waits
                     // for more of them than there are.
                     std::thread::sleep(TURN);
-                    list = self.list(&self.paths(name).locks, false)?;
+                    list = self.list(&self.paths(name).locks, Recency::Any)?;
                 }
                 Standing::Behind(before) => match self.watch(name, holder, &before)? {
                     true => return Ok(self.busy()),
-                    false => list = self.list(&self.paths(name).locks, false)?,
+                    false => list = self.list(&self.paths(name).locks, Recency::Any)?,
                 },
                 Standing::Gone => {
                     self.leave_later(name, holder);
@@ -117,50 +121,50 @@ impl ZooKeeperStore {
             return Ok(None);
         }
         let node = Node::with_permits(&session, found);
-        self.nodes.put(&self.client, name, holder, node.clone());
+        self.nodes.put(name, holder, node.clone());
         Ok(Some(node))
     }
 
-    /// The paths of a holder's permits, as the leader knows them, and the session in which it was
-    /// asked.
+    /// The paths of a holder's permits, with all that a majority had agreed to, and the session in
+    /// which it was asked.
     fn permits_of(&self, name: &LockName, holder: &Holder, permits: u32) -> Asked<(Session, Vec<String>)> {
         let leases = &self.paths(name).leases;
         let ids: std::collections::HashSet<String> =
             (0..permits).map(|number| names::protection_id(holder, number)).collect();
-        let exchange = self.ask(&[Request::sync(&self.root()), Request::children(leases, false)])?;
+        let exchange = self.ask(&[self.client.quorum_check(), Request::children(leases, false)])?;
+        self.agreed_in(&exchange.replies[0])?;
         let list = children_in(&exchange.replies[1], leases)?.unwrap_or_default();
         let is_own = |node: &String| names::id_of(node).is_some_and(|id| ids.contains(id));
         let own = list.into_iter().filter(is_own).map(|node| format!("{leases}/{node}")).collect();
         Ok((exchange.session, own))
     }
 
-    /// Whether so many permits are free, and if not what the answer is. Watches for those that are
-    /// given back, if `watch` is given.
-    fn look_for_room(&self, acquire: &Acquire<'_>, watch: bool) -> Asked<(std::result::Result<Room, Acquired>, u64)> {
+    /// Whether so many permits are free, and if not what the answer is. `watch`: the holder is
+    /// woken when some are given back, and when their number changes.
+    fn look_for_room(&self, acquire: &Acquire<'_>, watch: bool) -> Asked<std::result::Result<Room, Acquired>> {
         let Acquire { name, holder, permits, .. } = *acquire;
         let paths = self.paths(name);
-        let topics = || vec![Topic::turn(name, holder.as_str()), Topic::freed(name)];
-        let told = watch.then(|| (paths.leases.as_str(), Watch::Turn(topics())));
-        let requests = [Request::children(&paths.leases, watch), Request::get_data(&paths.permits, false)];
-        let exchange = self.client.ask(&requests, told)?;
+        let watched = [&paths.leases, &paths.permits].into_iter().filter(|_| watch);
+        let watches = watched.map(|path| (path.clone(), Watch::Permits(waiter(name, holder)))).collect();
+        let requests = [Request::children(&paths.leases, watch), Request::get_data(&paths.permits, watch)];
+        let exchange = self.client.ask_watching(&requests, watches)?;
         let [leases, size] = &exchange.replies[..] else { unreachable!("a reply for each request") };
         let all = count_in(size, &paths.permits)?.map_or(0, |(count, _)| count);
         let taken = children_in(leases, &paths.leases)?;
         let has_directory = taken.is_some();
         // Curator counts in the same way.
         let taken = i64::try_from(taken.unwrap_or_default().len()).unwrap_or(i64::MAX);
-        let room = if all < i64::from(permits) {
+        Ok(if all < i64::from(permits) {
             Err(Acquired::TooFew { permits: u64::try_from(all).unwrap_or(0) })
         } else if taken.saturating_add(permits.into()) > all {
             Err(self.busy())
         } else {
             Ok(Room { has_directory })
-        };
-        Ok((room, exchange.link))
+        })
     }
 
     fn check_room(&self, acquire: &Acquire<'_>) -> Asked<std::result::Result<Room, Acquired>> {
-        self.look_for_room(acquire, false).map(|(room, _)| room)
+        self.look_for_room(acquire, false)
     }
 
     /// The turn of this holder has come: nobody else adds permits until it gives the turn back.
@@ -172,13 +176,12 @@ impl ZooKeeperStore {
         sent_at: crate::base::lease::Moment,
     ) -> Asked<Option<Acquired>> {
         let Acquire { name, holder, .. } = *acquire;
-        let leases = &self.paths(name).leases;
+        let turn_topic = Topic::turn(name, holder.as_str());
         let mut room = self.check_room(acquire)?;
         if matches!(room, Err(Acquired::Busy { .. })) && acquire.waiting != Waiting::No {
-            self.client.unwatch(leases, &Topic::turn(name, holder.as_str()));
-            let (seen, link) = self.look_for_room(acquire, true)?;
-            room = seen;
-            self.nodes.update(name, holder, |node| node.waits_for = Some((leases.clone(), link)));
+            self.client.unwatch(&turn_topic);
+            self.nodes.update(name, holder, |node| node.has_waited = true);
+            room = self.look_for_room(acquire, true)?;
         }
         let room = match room {
             Ok(room) => room,
@@ -188,26 +191,22 @@ impl ZooKeeperStore {
             }
         };
         let Some(permits) = self.make_permits(acquire, turn, room)? else { return Ok(None) };
-        self.client.unwatch(leases, &Topic::turn(name, holder.as_str()));
+        self.client.unwatch(&turn_topic);
         let node = Node::with_permits(&turn.session, permits);
-        self.nodes.put(&self.client, name, holder, node.clone());
+        self.nodes.put(name, holder, node.clone());
         Ok(Some(Acquired::Granted(permits_granted(&node, sent_at))))
     }
 
     /// One transaction makes the permits and gives the turn back, so that a permit that stands is
     /// one that was granted. `None`: the turn was over, or the directory came or went.
     fn make_permits(&self, acquire: &Acquire<'_>, turn: &Node, room: Room) -> Asked<Option<Vec<String>>> {
-        let Acquire { name, holder, permits, .. } = *acquire;
+        let Acquire { name, permits, .. } = *acquire;
         let leases = &self.paths(name).leases;
-        let data = self.data_of(holder);
         let mut requests = Vec::with_capacity(permits as usize + 2);
         if !room.has_directory {
             requests.push(Request::create(leases, &[], self.acl, Mode::Container));
         }
-        for number in 0..permits {
-            let prefix = names::lease_prefix(&names::protection_id(holder, number));
-            requests.push(Request::create(&format!("{leases}/{prefix}"), &data, self.acl, Mode::EphemeralSequential));
-        }
+        requests.extend((0..permits).map(|number| self.permit_request(acquire, number)));
         // Of a session that is over: then nothing is made in the present one.
         requests.push(Request::delete(&turn.path));
         let exchange = self.ask(&[Request::multi(&requests)])?;
@@ -219,6 +218,13 @@ impl ZooKeeperStore {
         Ok(Some(made.into_iter().map(|created| created.path).collect()))
     }
 
+    fn permit_request(&self, acquire: &Acquire<'_>, number: u32) -> Request {
+        let Acquire { name, holder, .. } = *acquire;
+        let prefix = names::lease_prefix(&names::protection_id(holder, number));
+        let path = format!("{}/{prefix}", self.paths(name).leases);
+        Request::create(&path, &self.data_of(holder), self.acl, Mode::EphemeralSequential)
+    }
+
     pub(super) fn release_permits(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let outcome = self.repeated(unknowns, |unknowns| self.try_release_permits(release, unknowns));
         self.note(outcome, unknowns)
@@ -228,7 +234,7 @@ impl ZooKeeperStore {
         let Release { name, holder, permits, granted, .. } = *release;
         let repeated = unsettled(unknowns).is_some();
         let mut paths = match self.node_of(name, holder) {
-            Some(node) => node.into_paths(),
+            Some(node) => node.paths(),
             // Their id may come from elsewhere.
             None if granted && !repeated => self.permits_of(name, holder, permits)?.1,
             None => Vec::new(),
@@ -237,13 +243,15 @@ impl ZooKeeperStore {
             paths.extend(self.permits_of(name, holder, permits)?.1);
             let id = names::protection_id(holder, 0);
             let locks = &self.paths(name).locks;
-            let turns = self.list(locks, true)?.into_iter().filter(|node| names::is_of(node, &id));
+            let turns = self.list(locks, Recency::Majority)?.into_iter().filter(|node| names::is_of(node, &id));
             paths.extend(turns.map(|node| format!("{locks}/{node}")));
             paths.sort();
             paths.dedup();
         }
         let mut given_back = 0;
         if !paths.is_empty() {
+            // Before they are sent: their message comes before their answer.
+            self.client.unguard(&paths);
             let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
             let exchange = self.ask(&deletes)?;
             for (reply, path) in exchange.replies.iter().zip(&paths) {
@@ -254,7 +262,7 @@ impl ZooKeeperStore {
                 }
             }
         }
-        self.forget(name, holder);
+        self.forget_deleted(name, holder);
         if given_back > 0 || repeated {
             return Ok(Released::Freed { listeners: None, next: None });
         }

@@ -84,7 +84,7 @@ impl SubscriptionSender for Half {
         let mut has_latches = false;
         for topic in topics {
             if let Some(path) = self.latch(topic) {
-                self.client.keep_watching(&path, topic)?;
+                self.client.watch_latch(&path, topic)?;
                 has_latches = true;
             }
         }
@@ -99,7 +99,7 @@ impl SubscriptionSender for Half {
 
     fn unwatch(&mut self, topic: &Topic) -> Result<()> {
         if let Some(path) = self.latch(topic) {
-            self.client.stop_watching(&path);
+            self.client.unwatch_latch(&path);
         }
         Ok(())
     }

@@ -21,40 +21,41 @@ impl ZooKeeperStore {
     /// Whether each hold is there. A hold that lasts is asked for once on each connection, and is
     /// watched from then on; shorter ones cost nothing.
     pub(super) fn look_after(&self, batch: &[Renewal]) -> Vec<Renewed> {
-        let Some((session, link)) = self.client.present() else {
+        batch.chunks(CHUNK).flat_map(|chunk| self.look_after_some(chunk)).collect()
+    }
+
+    fn look_after_some(&self, chunk: &[Renewal]) -> Vec<Renewed> {
+        let sent_at = self.client.now();
+        let nodes: Vec<Option<Node>> = chunk.iter().map(|one| self.held_node(one)).collect();
+        // In the middle of a downgrade either of two nodes may be the one that stands.
+        let settled = || nodes.iter().flatten().filter(|node| node.downgraded.is_none());
+        let Some((session, unguarded)) = self.client.unguarded(settled().flat_map(Self::guarded_paths)) else {
             let error = self.client.last_error();
-            return batch.iter().map(|one| self.without_connection(one, &error)).collect();
+            return chunk.iter().map(|one| self.without_connection(one, &error)).collect();
         };
-        let mut outcomes = Vec::with_capacity(batch.len());
-        for chunk in batch.chunks(CHUNK) {
-            let sent_at = self.client.now();
-            let held = || Renewed::Held { sent_at, again: false, beside: None };
-            let nodes: Vec<Option<Node>> = chunk.iter().map(|one| self.held_node(one)).collect();
-            let is_new = |node: &&Node| {
-                // In the middle of a downgrade either of two nodes may be the one that stands.
-                node.guarded != Some(link) && node.session.generation == session.generation && node.downgraded.is_none()
-            };
-            let unguarded: Vec<&Node> = nodes.iter().flatten().filter(is_new).collect();
-            let trouble = self.guard(&unguarded).err();
-            for (one, node) in chunk.iter().zip(&nodes) {
-                outcomes.push(match (node, &trouble) {
-                    (None, _) => Renewed::Gone,
-                    (Some(node), _) if node.is_gone() => Renewed::Gone,
-                    (Some(node), Some(error)) if is_new(&node) => Renewed::Failed(error.clone()),
-                    (Some(node), _) => {
-                        let is_asked = is_new(&node);
-                        self.nodes.update(&one.name, &one.holder, |now| {
-                            // Not if a downgrade has given it another node meanwhile.
-                            if is_asked && now.path == node.path && now.downgraded.is_none() {
-                                now.guarded = Some(link);
-                            }
-                        });
-                        held()
-                    }
-                });
-            }
-        }
-        outcomes
+        let is_new = |node: &&Node| {
+            node.session.generation == session.generation
+                && node.downgraded.is_none()
+                && Self::guarded_paths(node).iter().any(|path| unguarded.contains(&**path))
+        };
+        let trouble = self.guard(&settled().filter(is_new).collect::<Vec<_>>()).err();
+        let outcome = |node: &Option<Node>| match (node, &trouble) {
+            (None, _) => Renewed::Gone,
+            (Some(node), _) if node.is_gone() => Renewed::Gone,
+            (Some(node), Some(error)) if is_new(&node) => Renewed::Failed(error.clone()),
+            (Some(_), _) => Renewed::Held { sent_at, again: false, beside: None },
+        };
+        chunk
+            .iter()
+            .zip(nodes.iter().map(outcome))
+            .map(|(one, outcome)| {
+                if matches!(outcome, Renewed::Gone) {
+                    // Nobody else deletes what it has besides, as other permits.
+                    self.leave_later(&one.name, &one.holder);
+                }
+                outcome
+            })
+            .collect()
     }
 
     fn held_node(&self, hold: &Renewal) -> Option<Node> {
@@ -79,28 +80,30 @@ impl ZooKeeperStore {
             return Ok(());
         }
         let exchange = self.client.ask_watching(&requests, watches).map_err(Failure::into_error)?;
+        let mut all = Ok(());
         for (reply, (path, node)) in exchange.replies.iter().zip(paths()) {
+            if reply.code.is_ok() {
+                continue;
+            }
+            self.client.unguard(std::slice::from_ref(path));
             match reply.code {
-                Code::OK => {}
-                Code::NO_NODE => {
-                    self.client.unwatch_all(path);
-                    node.is_lost.store(true, Ordering::Release);
-                }
-                code => return Err(code.to_error(path)),
+                Code::NO_NODE => node.is_lost.store(true, Ordering::Release),
+                code => all = Err(code.to_error(path)),
             }
         }
-        Ok(())
+        all
     }
 
-    /// One question for all: the leader has to answer, and every node has to be there.
+    /// One question for all: a majority has to agree, and every node has to be there.
     pub(super) fn extend_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         renewals.iter().try_for_each(|one| self.check_lease(one.lease))?;
         let nodes: Vec<Option<Node>> = renewals.iter().map(|one| self.held_node(one)).collect();
-        let mut requests = vec![Request::sync(&self.root())];
+        let mut requests = vec![self.client.quorum_check()];
         for node in nodes.iter().flatten() {
             requests.extend(Self::guarded_paths(node).iter().map(|path| Request::exists(path, false)));
         }
         let exchange = self.ask(&requests).map_err(Failure::into_error)?;
+        self.agreed_in(&exchange.replies[0]).map_err(Failure::into_error)?;
         let mut replies = exchange.replies.iter().skip(1);
         let mut outcomes = Vec::with_capacity(renewals.len());
         for (one, node) in renewals.iter().zip(nodes) {
@@ -130,7 +133,7 @@ impl ZooKeeperStore {
     /// meanwhile must not wait for thousands of them. What cannot be settled yet stays: a node
     /// stands for as long as the session lives, not for a lease.
     pub(super) fn settle(&self, undos: &mut Vec<Undo>) {
-        if self.client.present().is_none() {
+        if !self.client.is_connected() {
             return;
         }
         let began = Instant::now();

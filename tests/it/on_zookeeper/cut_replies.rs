@@ -270,8 +270,8 @@ fn of_a_message_about_a_watch() {
 #[test]
 fn of_a_heartbeat_and_of_an_extension() {
     let rig = server!(Rig::start(&["/job"]));
-    let brief = client_of(&rig.proxy.zookeeper_url(), |builder| builder.lease(ms(3000)).io_timeout(ms(2000)));
-    rig.cut("sync /", 0, 2, |what| {
+    let brief = client_of(&rig.proxy.zookeeper_url(), |builder| builder.lease(ms(1600)).io_timeout(ms(1000)));
+    rig.cut("check /", 0, 2, |what| {
         let (guard, hits) = (brief.lock("job").unwrap(), rig.proxy.hits());
         wait_until("a heartbeat", || rig.proxy.hits() > hits);
         wait_until("it is back", || brief.mutex("job").holder().is_ok());
@@ -280,7 +280,7 @@ fn of_a_heartbeat_and_of_an_extension() {
         true
     });
     drop(brief);
-    for word in ["sync /", "exists /job"] {
+    for word in ["check /", "exists /job"] {
         rig.cut(word, 0, 1, |what| {
             let guard = rig.client.mutex("job").with_lease(LONG / 2).lock().unwrap();
             let _ = unless_lost(what, guard.extend(LONG / 2));
@@ -292,11 +292,11 @@ fn of_a_heartbeat_and_of_an_extension() {
     rig.end();
 }
 
-/// A create whose answer was lost is looked for with a `sync`, whose answer is lost too.
+/// A create whose answer was lost is looked for behind a write, whose answer is lost too.
 #[test]
 fn of_the_look_for_what_became_of_a_create() {
     let rig = server!(Rig::start(&["/job"]));
-    for (word, skip) in [("sync /", 0), ("getChildren2 /job", 0), ("getData /job", 0), ("delete /job", 0)] {
+    for (word, skip) in [("check /", 0), ("getChildren2 /job", 0), ("getData /job", 0), ("delete /job", 0)] {
         rig.cut(word, skip, 1, |what| {
             // One fault at a time: that of the create is armed first.
             rig.proxy.disarm();

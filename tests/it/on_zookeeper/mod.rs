@@ -1,8 +1,10 @@
 //! Locks in a ZooKeeper ensemble.
 
+mod behind_its_back;
 mod connecting;
 mod cut_replies;
 mod denied;
+mod deposed;
 mod loss;
 mod outcomes;
 mod primitives;

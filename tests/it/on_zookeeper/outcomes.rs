@@ -153,7 +153,7 @@ fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
 }
 
 /// The create is on its way when its connection ends, and the next connection is to a server that
-/// lags behind: that has heard of the create, but not yet that it is committed. Without the `sync`
+/// lags behind: that has heard of the create, but not yet that it is committed. Without the write
 /// before the look the place would not be found, and would keep out everybody.
 #[test]
 fn a_place_is_found_through_a_server_that_lags_behind() {

@@ -32,7 +32,7 @@ const FEW: usize = 3;
 /// What a role needs, as the chapter on PostgreSQL has it.
 fn all_rights(role: &str, missing: usize) -> Finding {
     let grants = [
-        "GRANT USAGE ON SCHEMA leasehold, leasehold_v1",
+        "GRANT USAGE ON SCHEMA leasehold, leasehold_v2",
         "GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share, leasehold.waiter, leasehold.once, \
          leasehold.fenced, leasehold.client",
         "GRANT SELECT, UPDATE ON leasehold.meta",

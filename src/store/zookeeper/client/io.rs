@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use super::Inner;
 use super::state::{Link, Phase, Then};
+use super::watches::Fired;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
-use crate::store::zookeeper::wire::{
-    Code, EventKind, FrameReader, Greeting, PING_XID, Reply, Request, WATCH_XID, to_error,
-};
+use crate::store::zookeeper::wire::{Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error};
 use crate::store::{Received, Topic};
 
 /// However the thread ends, nobody may wait for it.
@@ -98,11 +97,11 @@ impl Inner {
             }
             _ => patience,
         };
-        // Far beyond what anybody here believes in.
-        let is_hopeless = state
-            .until
-            .zip(state.rhythm)
-            .is_some_and(|(until, rhythm)| session.is_some() && self.clock.now() > until.plus(rhythm.timeout));
+        // No server has answered for so long that the session can only live if no majority was
+        // there to end it.
+        let is_hopeless = state.heard_at.zip(state.rhythm).is_some_and(|(heard_at, rhythm)| {
+            session.is_some() && self.clock.now() > heard_at.plus(rhythm.timeout.saturating_mul(2))
+        });
         drop(state);
         let connected = match self.servers.connect(session, last_zxid, self.lease, within) {
             Err(error) if is_hopeless => return self.begin_anew(error, within),
@@ -133,7 +132,6 @@ impl Inner {
 
     fn begin(&self, greeting: Greeting, resumed: bool) -> Result<Reading> {
         let Greeting { stream, reader, address, session, timeout, sent_at } = greeting;
-        let rhythm = Rhythm::of(timeout, self.tick);
         let tick = (timeout / 24).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let failed = |e| to_error(e, &address);
         stream.set_timeouts(tick, self.io_timeout).map_err(failed)?;
@@ -149,21 +147,30 @@ impl Inner {
         if state.phase != Phase::Running {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
         }
-        if !resumed {
+        let before = state.rhythm.filter(|_| resumed).map_or(timeout, |rhythm| rhythm.timeout);
+        // Never more than any server of the session has granted: one that granted less may still
+        // report, with its own timeout, what it heard on an earlier connection.
+        let rhythm = Rhythm::of(timeout.min(before), self.tick);
+        let lease = if resumed {
+            let until = state.until.unwrap_or(Moment::from_nanos(0));
+            SessionLease::resumed(rhythm, sent_at, until, timeout < before)
+        } else {
             state.generation += 1;
             state.term = std::sync::Arc::default();
-            state.until = None;
+            SessionLease::new(rhythm, sent_at)
+        };
+        if timeout < before {
+            state.term.shorten(lease.until());
         }
-        let until = state.until.unwrap_or(sent_at);
-        let lease = SessionLease::connected(rhythm, sent_at, until);
         state.term.lengthen(lease.until());
         (state.session, state.rhythm, state.is_wanted) = (Some(session), Some(rhythm), false);
+        state.heard_at = Some(sent_at);
         state.moves += 1;
         let number = state.moves;
-        state.link = Some(Link::new(number, address, writer, lease, now));
-        let kept: Vec<String> = state.kept_watches.keys().cloned().collect();
+        let agreed_at = (!resumed).then_some(sent_at);
+        state.link = Some(Link::new(number, address, writer, lease, agreed_at, now));
         let begun = state.send_deletions(now);
-        let begun = kept.iter().try_fold((), |(), path| state.renew_watch(path, now)).and(begun);
+        let begun = state.watches.latches().iter().try_fold((), |(), path| state.watch_latch(path, now)).and(begun);
         drop(state);
         self.changed.notify_all();
         if let Err(error) = begun {
@@ -230,13 +237,10 @@ impl Inner {
         match reply.xid {
             WATCH_XID => {
                 let event = reply.event()?;
-                let kept = state.kept_watches.get(&event.path).cloned();
-                let mut topics = if event.kind == EventKind::Other { Vec::new() } else { state.fired(&event.path) };
-                let watched = state.renew_watch(&event.path, now);
-                topics.extend(kept);
+                let (fired, renewed) = state.fired(&event.path, event.kind, now);
                 drop(state);
-                self.publish(topics);
-                return watched;
+                self.tell(fired);
+                return renewed;
             }
             PING_XID => {
                 let sent_at = link.pinged.take().ok_or_else(|| unexpected(reply.xid))?;
@@ -247,36 +251,53 @@ impl Inner {
         }
         let pending = link.pending.pop_front().filter(|pending| pending.xid == reply.xid);
         let pending = pending.ok_or_else(|| unexpected(reply.xid))?;
-        let is_over = reply.code.ends_the_connection();
+        let verdict = reply.verdict(pending.opcode)?;
+        let is_over = verdict.ends_the_connection();
         if !is_over {
             // First: its own answer does not show that the leader has heard of it before.
-            if reply.code.is_ok() && pending.opcode.goes_through_the_leader() {
-                let until = link.lease.confirmed(pending.sent_at);
+            if verdict.is_ok() && pending.opcode.is_write() {
+                let until = link.agreed(pending.sent_at);
                 state.term.lengthen(until);
             }
             if let Some(link) = &mut state.link {
                 link.lease.answered(pending.sent_at, now);
             }
         }
-        let over = if is_over { Err(reply.code.to_error("the session")) } else { Ok(()) };
+        let over = if is_over { Err(verdict.to_error("the session")) } else { Ok(()) };
         match pending.then {
-            Then::Heartbeat => {}
+            // A transaction of a session that is over has no answer that anybody could use.
+            Then::Answer(slot, _) if is_over && reply.code.is_ok() => slot.fail(&verdict.to_error("the session")),
+            Then::Answer(slot, place) => {
+                drop(state);
+                slot.answer(place, reply);
+            }
+            Then::Heartbeat => {
+                if let Some(link) = &mut state.link {
+                    link.heartbeat_is_answered();
+                }
+            }
+            Then::Nothing => {}
             Then::Deleted(path) => {
                 if !is_over {
-                    state.deletions.retain(|deletion| deletion.path != path);
+                    let failed = state.deletion_answered(&path, reply.code, now);
                     drop(state);
-                    if !reply.code.is_ok() && reply.code != Code::NO_NODE {
-                        log::warn!("a node stays until the session ends: {}", reply.code.to_error(&path));
+                    if let Some(error) = failed {
+                        log::warn!("a node stays until the session ends: {error}");
                     }
                 }
+            }
+            Then::Renewed(path) => {
+                let fired = match reply.code {
+                    Code::OK => return over,
+                    Code::NO_NODE => state.watches.fired(&path, EventKind::Deleted),
+                    _ => state.watches.failed(&path),
+                };
+                drop(state);
+                self.tell(fired);
             }
             Then::Watching(topic) => {
                 drop(state);
                 self.send(Received::Watching(vec![topic]));
-            }
-            Then::Answer(slot, place) => {
-                drop(state);
-                slot.answer(place, reply);
             }
         }
         over
@@ -288,7 +309,7 @@ impl Inner {
     /// The server has not answered for too long.
     fn keep_alive(&self, number: u64) -> Result<bool> {
         let now = self.clock.now();
-        let is_used = self.users.load(Ordering::Acquire) > 0;
+        let is_held = self.held.load(Ordering::Acquire) > 0;
         let mut state = self.state.lock();
         let is_running = state.phase != Phase::Ended;
         let (Some(rhythm), Some(link)) = (state.rhythm, state.link.as_mut()) else { return Ok(false) };
@@ -299,12 +320,24 @@ impl Inner {
             let why = format!("{:?} has not answered for {:?}, a third of the session", link.address, rhythm.silence);
             return Err(Error::new(ErrorKind::Unreachable, why));
         }
-        if is_used && now.since(link.last_through) >= rhythm.heartbeat {
-            link.send([(&Request::sync(&self.root), Then::Heartbeat)].into_iter(), now)?;
-        } else if link.pinged.is_none() && now.since(link.idle_since()) >= rhythm.ping {
+        let has_beaten = is_held && link.heartbeat_if_due(&self.root, &rhythm, now)?;
+        if !has_beaten && link.pinged.is_none() && now.since(link.idle_since()) >= rhythm.ping {
             link.ping(now)?;
         }
+        if state.delete_at.is_some_and(|at| now >= at) {
+            state.send_deletions(now)?;
+        }
         Ok(is_running)
+    }
+
+    /// Wakes whoever waits for what has happened to a node, and has a loss looked at.
+    fn tell(&self, fired: Fired) {
+        if fired.is_loss
+            && let Some(told) = self.losses.get()
+        {
+            told();
+        }
+        self.publish(fired.woken);
     }
 
     /// Wakes whoever waits for these.

@@ -12,12 +12,15 @@
 mod io;
 mod slot;
 mod state;
+mod watches;
 
-pub(super) use state::{Session, Watch};
+pub(super) use state::Session;
+pub(super) use watches::{Waiter, Watch};
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -61,9 +64,10 @@ struct Inner {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     changed: Condvar,
-    /// How many nodes are held or waited with: the session is kept alive closely while there are
-    /// any.
-    users: AtomicUsize,
+    /// How many nodes are held: a majority is asked for its agreement while there are any.
+    held: AtomicUsize,
+    /// Called when the node of a hold is gone.
+    losses: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Where messages for waiters go.
     outlet: Mutex<Option<Sender<Result<Received>>>>,
     warned: AtomicBool,
@@ -78,8 +82,6 @@ pub(super) struct Exchange {
     pub(super) sent_at: Moment,
     /// One for each request.
     pub(super) replies: Vec<Reply>,
-    /// Tells the connection from others.
-    pub(super) link: u64,
 }
 
 #[derive(Debug)]
@@ -111,7 +113,8 @@ impl Client {
             io_timeout,
             state: Mutex::default(),
             changed: Condvar::new(),
-            users: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
+            losses: OnceLock::new(),
             outlet: Mutex::default(),
             warned: AtomicBool::new(false),
         };
@@ -149,12 +152,13 @@ impl Client {
         requests: &[Request],
         watches: Vec<(String, Watch)>,
     ) -> std::result::Result<Exchange, Failure> {
+        requests.iter().try_for_each(|request| check_length(request.length())).map_err(Failure::NotSent)?;
         let slot = Arc::new(Slot::new(requests.len()));
         let mut state = self.connected().map_err(Failure::NotSent)?;
         let session = state.present();
         let sent_at = self.now();
         for (path, watch) in watches {
-            state.watches.entry(path).or_default().push(watch);
+            state.watches.add(path, watch);
         }
         let link = state.link.as_mut().expect("it is connected");
         let (number, address) = (link.number, link.address.clone());
@@ -174,24 +178,53 @@ impl Client {
             Err(error)
         });
         match replies {
-            Ok(replies) => Ok(Exchange { session, sent_at, replies, link: number }),
+            Ok(replies) => Ok(Exchange { session, sent_at, replies }),
             Err(error) => Err(Failure::Unknown { error, generation }),
         }
     }
 
-    /// Nobody is told any more when something happens to this node: it is not there.
-    pub(super) fn unwatch_all(&self, path: &str) {
-        self.inner.state.lock().watches.remove(path);
+    /// Whether the waiter is told on the present connection when this node goes.
+    pub(super) fn is_watched_by(&self, path: &str, waiter: &Topic) -> bool {
+        self.inner.state.lock().watches.is_watched_by(path, waiter)
     }
 
     /// This waiter is not told any more.
-    pub(super) fn unwatch(&self, path: &str, waiter: &Topic) {
+    pub(super) fn unwatch(&self, waiter: &Topic) {
+        let now = self.now();
         let mut state = self.inner.state.lock();
-        let Some(watches) = state.watches.get_mut(path) else { return };
-        watches.retain(|watch| !matches!(watch, Watch::Turn(topics) if topics.contains(waiter)));
-        if watches.is_empty() {
-            state.watches.remove(path);
+        let removals: Vec<_> =
+            state.watches.remove_waiter(waiter).iter().map(|path| Request::remove_watches(path)).collect();
+        let Some(link) = state.link.as_mut().filter(|_| !removals.is_empty()) else { return };
+        if let Err(error) = link.send(removals.iter().map(|request| (request, Then::Nothing)), now) {
+            let topics = state.end_link(&error);
+            drop(state);
+            self.inner.publish(topics);
         }
+    }
+
+    /// Which of these nodes nobody watches for their holder on the present connection, and the
+    /// session. `None` while there is no connection.
+    pub(super) fn unguarded<'p>(&self, paths: impl Iterator<Item = &'p String>) -> Option<(Session, HashSet<&'p str>)> {
+        let state = self.inner.state.lock();
+        state.link.as_ref()?;
+        let unguarded = paths.map(String::as_str).filter(|path| !state.watches.is_guarded(path)).collect();
+        Some((state.present(), unguarded))
+    }
+
+    /// These nodes are given up: that they go is no loss.
+    pub(super) fn unguard(&self, paths: &[String]) {
+        let mut state = self.inner.state.lock();
+        paths.iter().for_each(|path| state.watches.remove_guard(path));
+    }
+
+    /// Until when the present session is known to live.
+    pub(super) fn lives_until(&self) -> Moment {
+        self.inner.state.lock().term.until()
+    }
+
+    /// A request that a majority has to agree to, and that changes nothing.
+    pub(super) fn quorum_check(&self) -> Request {
+        Request::quorum_check(&self.inner.root)
     }
 
     /// The state while there is a connection.
@@ -248,10 +281,8 @@ impl Client {
         }
     }
 
-    /// The present session and the number of its connection. `None` while there is no connection.
-    pub(super) fn present(&self) -> Option<(Session, u64)> {
-        let state = self.inner.state.lock();
-        state.link.as_ref().map(|link| (state.present(), link.number))
+    pub(super) fn is_connected(&self) -> bool {
+        self.inner.state.lock().link.is_some()
     }
 
     /// Of the present session, or of the last one while there is none.
@@ -280,23 +311,28 @@ impl Client {
         }
     }
 
-    /// From now on, and over each new connection, the topic is told when the node at the path is
+    /// From now on, and over each new connection, the topic is told when the latch at the path is
     /// made, changed or deleted.
-    pub(super) fn keep_watching(&self, path: &str, topic: &Topic) -> Result<()> {
+    pub(super) fn watch_latch(&self, path: &str, topic: &Topic) -> Result<()> {
         let now = self.now();
         let mut state = self.inner.state.lock();
         self.start(&mut state)?;
-        state.kept_watches.insert(path.to_owned(), topic.clone());
-        state.renew_watch(path, now)
+        state.watches.add(path.to_owned(), Watch::Latch(topic.clone()));
+        state.watch_latch(path, now)
     }
 
-    pub(super) fn stop_watching(&self, path: &str) {
-        self.inner.state.lock().kept_watches.remove(path);
+    pub(super) fn unwatch_latch(&self, path: &str) {
+        self.inner.state.lock().watches.remove_latch(path);
     }
 
-    /// How many nodes are held or waited with.
-    pub(super) fn set_users(&self, users: usize) {
-        self.inner.users.store(users, Ordering::Release);
+    /// How many nodes are held.
+    pub(super) fn set_held(&self, held: usize) {
+        self.inner.held.store(held, Ordering::Release);
+    }
+
+    /// From now on this is called when the node of a hold is gone. Only the first one counts.
+    pub(super) fn tell_losses(&self, told: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.inner.losses.set(told);
     }
 
     pub(super) fn moves(&self) -> u64 {
@@ -388,6 +424,24 @@ impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("servers", &self.inner.servers).finish_non_exhaustive()
     }
+}
+
+/// Servers end the connection of a client that sends more than this (`jute.maxbuffer`, 1 MiB by
+/// default), and its other requests with it. A transaction grows by some bytes for each of its
+/// changes before it is written to a log.
+const LONGEST_REQUEST: usize = 960_000;
+
+/// # Errors
+/// `InvalidInput` for a request of so many bytes that servers would not read it.
+pub(super) fn check_length(bytes: usize) -> Result<()> {
+    if bytes <= LONGEST_REQUEST {
+        return Ok(());
+    }
+    let why = format!(
+        "a request of {bytes} bytes is more than the {LONGEST_REQUEST} that are safe to send: servers take no longer \
+         ones (jute.maxbuffer); ask for fewer names or permits at once"
+    );
+    Err(Error::new(ErrorKind::InvalidInput, why))
 }
 
 #[cold]

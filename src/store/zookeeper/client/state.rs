@@ -1,18 +1,18 @@
 //! What the threads of a client share: the session, the present connection with the requests that
 //! wait for a reply, and what is watched.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::slot::Slot;
+use super::watches::{Fired, Renew, Watches};
 use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm};
 use crate::store::Topic;
 use crate::store::net::{Address, Stream};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
-use crate::store::zookeeper::wire::{Opcode, PING_XID, Request, SessionId, to_error};
+use crate::store::zookeeper::wire::{Code, EventKind, Opcode, PING_XID, Request, SessionId, to_error};
 
 /// A session, told from those before it.
 #[derive(Debug, Clone)]
@@ -29,16 +29,18 @@ pub(super) struct State {
     /// Of the present session, or of the last one while there is none.
     pub(super) generation: u64,
     pub(super) term: Arc<SessionTerm>,
-    /// Of the present session, for the next connection.
+    /// Until when the present session is known to live, for the next connection.
     pub(super) until: Option<Moment>,
+    /// When the last request was sent that a server answered in the present session.
+    pub(super) heard_at: Option<Moment>,
     /// The rhythm of the last connection.
     pub(super) rhythm: Option<Rhythm>,
     pub(super) last_zxid: i64,
-    pub(super) watches: HashMap<String, Vec<Watch>>,
-    /// What is watched for as long as somebody waits: latches, by path.
-    pub(super) kept_watches: HashMap<String, Topic>,
+    pub(super) watches: Watches,
     /// Nodes that must go, until the server has said that they are gone.
     pub(super) deletions: Vec<Deletion>,
+    /// The server has put off some of them: when it is asked again.
+    pub(super) delete_at: Option<Moment>,
     /// How often the servers were tried, one after the other.
     pub(super) rounds: u64,
     /// The last of these rounds in which none could be used.
@@ -60,15 +62,6 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// Who is told when something happens to a node.
-#[derive(Debug, Clone)]
-pub(crate) enum Watch {
-    /// A waiter whose turn may have come.
-    Turn(Vec<Topic>),
-    /// The holder of this node: it is gone.
-    Own(Arc<AtomicBool>),
-}
-
 pub(super) struct Deletion {
     pub(super) path: String,
     /// It was requested on the present connection.
@@ -79,8 +72,12 @@ pub(super) struct Deletion {
 pub(super) enum Then {
     Answer(Arc<Slot>, usize),
     Heartbeat,
+    /// Nobody needs it.
+    Nothing,
     /// This node was to go.
     Deleted(String),
+    /// The watch on this node was set again.
+    Renewed(String),
     /// From here on nothing is missed that happens to this node.
     Watching(Topic),
 }
@@ -105,12 +102,25 @@ pub(super) struct Link {
     pub(super) pinged: Option<Moment>,
     pub(super) lease: SessionLease,
     last_sent: Moment,
-    /// When the last request went out that goes through the leader.
-    pub(super) last_through: Moment,
+    /// When the last write was sent to which a majority has agreed. `None`: none on this
+    /// connection.
+    agreed_at: Option<Moment>,
+    /// When the last heartbeat was sent.
+    last_heartbeat: Option<Moment>,
+    /// It has no answer yet.
+    is_heartbeat_pending: bool,
 }
 
 impl Link {
-    pub(super) fn new(number: u64, address: Address, writer: Stream, lease: SessionLease, now: Moment) -> Self {
+    /// `agreed_at`: when a new session was asked for.
+    pub(super) fn new(
+        number: u64,
+        address: Address,
+        writer: Stream,
+        lease: SessionLease,
+        agreed_at: Option<Moment>,
+        now: Moment,
+    ) -> Self {
         Self {
             number,
             address,
@@ -120,7 +130,9 @@ impl Link {
             pinged: None,
             lease,
             last_sent: now,
-            last_through: now,
+            agreed_at,
+            last_heartbeat: None,
+            is_heartbeat_pending: false,
         }
     }
 
@@ -134,9 +146,6 @@ impl Link {
             let xid = self.next_xid;
             self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
             request.write_to(xid, &mut frames);
-            if request.opcode.goes_through_the_leader() {
-                self.last_through = now;
-            }
             self.writer.meter().requests(1);
             self.pending.push_back(Pending { xid, opcode: request.opcode, sent_at: now, then });
         }
@@ -150,6 +159,31 @@ impl Link {
         (self.last_sent, self.pinged) = (now, Some(now));
         self.writer.meter().requests(1);
         self.write(&frame)
+    }
+
+    /// Asks a majority for its agreement if that is due. False: it is not.
+    ///
+    /// A write counts when it is answered without an error, and not when it is sent: a client whose
+    /// writes are all refused would never send a heartbeat otherwise, and lose what it holds.
+    pub(super) fn heartbeat_if_due(&mut self, root: &str, rhythm: &Rhythm, now: Moment) -> Result<bool> {
+        let is_old = |at: Option<Moment>, age| at.is_none_or(|at| now.since(at) >= age);
+        // One that was refused, by a server that has too much to do for example, is soon repeated.
+        let is_due = is_old(self.agreed_at, rhythm.heartbeat) && is_old(self.last_heartbeat, rhythm.ping);
+        if self.is_heartbeat_pending || !is_due {
+            return Ok(false);
+        }
+        (self.is_heartbeat_pending, self.last_heartbeat) = (true, Some(now));
+        self.send([(&Request::quorum_check(root), Then::Heartbeat)].into_iter(), now).map(|()| true)
+    }
+
+    pub(super) fn heartbeat_is_answered(&mut self) {
+        self.is_heartbeat_pending = false;
+    }
+
+    /// A majority has agreed to a write. Returns until when the session lives.
+    pub(super) fn agreed(&mut self, sent_at: Moment) -> Moment {
+        self.agreed_at = self.agreed_at.max(Some(sent_at));
+        self.lease.agreed(sent_at)
     }
 
     fn write(&mut self, frames: &[u8]) -> Result<()> {
@@ -179,6 +213,7 @@ impl State {
         }
         link.writer.shutdown();
         self.until = Some(link.lease.until());
+        self.heard_at = self.heard_at.max(link.lease.heard_at());
         self.moves += 1;
         self.last_error = Some(why.clone());
         for pending in link.pending {
@@ -187,36 +222,55 @@ impl State {
             }
         }
         self.deletions.iter_mut().for_each(|deletion| deletion.sent = false);
-        let watches = std::mem::take(&mut self.watches);
-        let waiting = watches.into_values().flatten().filter_map(|watch| match watch {
-            Watch::Turn(topics) => Some(topics),
-            Watch::Own(_) => None,
-        });
-        waiting.flatten().chain(self.kept_watches.values().cloned()).collect()
+        self.watches.ended()
     }
 
     /// The session is over, and all of its nodes are gone.
     pub(super) fn end_session(&mut self, now: Moment) {
         self.term.end(now);
-        (self.session, self.until) = (None, None);
+        (self.session, self.until, self.heard_at) = (None, None, None);
         self.deletions.clear();
         self.moves += 1;
     }
 
-    /// Something happened to a node that was watched. Returns who waits for it.
-    pub(super) fn fired(&mut self, path: &str) -> Vec<Topic> {
-        let mut topics = Vec::new();
-        for watch in self.watches.remove(path).into_iter().flatten() {
-            match watch {
-                Watch::Turn(waiting) => topics.extend(waiting),
-                Watch::Own(is_lost) => is_lost.store(true, Ordering::Release),
+    /// Something happened to a node that was watched.
+    ///
+    /// # Errors
+    /// The watch could not be renewed: the connection is of no use any more.
+    pub(super) fn fired(&mut self, path: &str, event: EventKind, now: Moment) -> (Fired, Result<()>) {
+        let fired = self.watches.fired(path, event);
+        let renewed = match (fired.renew, &mut self.link) {
+            (Renew::Latch, _) => self.watch_latch(path, now),
+            (Renew::Data, Some(link)) => {
+                link.send([(&Request::get_data(path, true), Then::Renewed(path.to_owned()))].into_iter(), now)
             }
+            _ => Ok(()),
+        };
+        (fired, renewed)
+    }
+
+    /// What the server says of a deletion. Returns why the node stays.
+    pub(super) fn deletion_answered(&mut self, path: &str, code: Code, now: Moment) -> Option<Error> {
+        let error = match code {
+            Code::OK | Code::NO_NODE => None,
+            code => Some(code.to_error(path)),
+        };
+        if error.as_ref().is_some_and(|error| error.kind().is_outage()) {
+            // Nothing has run, because the server has too much to do for example.
+            self.deletions
+                .iter_mut()
+                .filter(|deletion| deletion.path == path)
+                .for_each(|deletion| deletion.sent = false);
+            self.delete_at = self.rhythm.map(|rhythm| now.plus(rhythm.ping));
+            return None;
         }
-        topics
+        self.deletions.retain(|deletion| deletion.path != path);
+        error
     }
 
     /// Requests the deletions that have not been requested on this connection.
     pub(super) fn send_deletions(&mut self, now: Moment) -> Result<()> {
+        self.delete_at = None;
         let (Some(link), deletions) = (&mut self.link, &mut self.deletions) else { return Ok(()) };
         let mut requests = Vec::new();
         for deletion in deletions.iter_mut().filter(|deletion| !deletion.sent) {
@@ -230,10 +284,9 @@ impl State {
         link.send(requests.iter().zip(thens), now)
     }
 
-    /// Watches what has to be watched on this connection.
-    pub(super) fn renew_watch(&mut self, path: &str, now: Moment) -> Result<()> {
-        let Some(topic) = self.kept_watches.get(path).cloned() else { return Ok(()) };
-        let Some(link) = &mut self.link else { return Ok(()) };
+    /// Watches the latch at this path, if there is a connection and somebody waits at it.
+    pub(super) fn watch_latch(&mut self, path: &str, now: Moment) -> Result<()> {
+        let (Some(topic), Some(link)) = (self.watches.latch(path).cloned(), &mut self.link) else { return Ok(()) };
         link.send([(&Request::exists(path, true), Then::Watching(topic))].into_iter(), now)
     }
 }

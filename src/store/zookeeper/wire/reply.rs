@@ -18,7 +18,6 @@ pub(crate) struct Reply {
 /// What the server keeps about a node, as far as the store needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Stat {
-    /// The change that made it.
     /// The change that made the node; 0 if the server has not told.
     pub(crate) czxid: i64,
     /// The change that set its data last.
@@ -144,6 +143,26 @@ impl Reply {
                 }
             }
         })
+    }
+
+    /// The error of the reply. A transaction whose session has ended says so in the result of one
+    /// of its changes, while its own code is 0.
+    pub(crate) fn verdict(&self, opcode: Opcode) -> Result<Code> {
+        if opcode != Opcode::Multi || !self.code.is_ok() {
+            return Ok(self.code);
+        }
+        let mut fields = Decoder::new(&self.body);
+        loop {
+            let (kind, done, code) = (fields.int()?, fields.bool()?, Code(fields.int()?));
+            // Either all changes have errors or none has.
+            if kind != -1 || done {
+                return Ok(Code::OK);
+            }
+            if code.ends_the_connection() {
+                return Ok(code);
+            }
+            let _again = fields.int()?;
+        }
     }
 
     /// A message about a watch, whose xid is that of none.
@@ -302,6 +321,27 @@ mod tests {
         }
         let fewer = Reply::decode(&reply("00000002 00 00000000 ffffffff 01 ffffffff")).unwrap();
         assert_eq!(fewer.changes(&requested).unwrap_err().kind(), ErrorKind::Protocol);
+    }
+
+    #[test]
+    fn a_transaction_says_inside_that_its_session_has_ended() {
+        let verdict = |results: &str| {
+            let frame = reply(&format!("{results} ffffffff 01 ffffffff"));
+            Reply::decode(&frame).unwrap().verdict(Opcode::Multi).unwrap()
+        };
+        let failed = |code: &str| format!("ffffffff 00 {code} {code}");
+        assert_eq!(verdict("0000000d 00 00000000"), Code::OK, "the node is there");
+        for agreed in ["ffffff9b", "ffffff9a"] {
+            assert_eq!(verdict(&failed(agreed)), Code::OK, "the leader has looked, and the session lives");
+        }
+        assert_eq!(verdict(&failed("ffffff90")), Code::SESSION_EXPIRED);
+        assert_eq!(verdict(&failed("ffffff8a")), Code::SESSION_MOVED);
+        let second = [failed("00000000"), failed("ffffff90"), failed("fffffffe")].concat();
+        assert_eq!(verdict(&second), Code::SESSION_EXPIRED);
+        let refused = Reply::decode(&bytes("00000007 0000000100000014 ffffff81")).unwrap();
+        assert_eq!(refused.verdict(Opcode::Multi).unwrap(), Code(-127), "nothing was proposed");
+        let cut = Reply::decode(&reply("ffffffff 00")).unwrap();
+        assert_eq!(cut.verdict(Opcode::Multi).unwrap_err().kind(), ErrorKind::Protocol);
     }
 
     #[test]

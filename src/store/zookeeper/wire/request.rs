@@ -14,18 +14,20 @@ pub(crate) enum Opcode {
     Sync = 9,
     Ping = 11,
     GetChildren2 = 12,
+    Check = 13,
     Multi = 14,
     Create2 = 15,
+    RemoveWatches = 18,
     CreateContainer = 19,
     Auth = 100,
     CloseSession = -11,
 }
 
 impl Opcode {
-    /// Whether the leader has to agree to it. Its answer then shows that the server reaches the
-    /// leader.
-    pub(crate) fn goes_through_the_leader(self) -> bool {
-        matches!(self, Self::Delete | Self::SetData | Self::Sync | Self::Multi | Self::Create2 | Self::CreateContainer)
+    /// Whether a majority of the servers agrees to it before it is answered without an error. Not
+    /// `sync`: a leader that a majority has replaced answers it until it has noticed that.
+    pub(crate) fn is_write(self) -> bool {
+        matches!(self, Self::Delete | Self::SetData | Self::Multi | Self::Create2 | Self::CreateContainer)
     }
 }
 
@@ -127,9 +129,24 @@ impl Request {
         Self::new(Opcode::GetChildren2, Encoder::default().text(path).bool(watch))
     }
 
-    /// Answered when the server has what the leader had when it was asked.
+    /// This connection does not watch the node any more.
+    pub(crate) fn remove_watches(path: &str) -> Self {
+        const ANY: i32 = 3;
+        Self::new(Opcode::RemoveWatches, Encoder::default().text(path).int(ANY))
+    }
+
+    /// Answered when the server has what its leader had when it was asked. A leader that a majority
+    /// has replaced answers too, so the answer proves nothing: see
+    /// [`quorum_check`](Self::quorum_check).
     pub(crate) fn sync(path: &str) -> Self {
         Self::new(Opcode::Sync, Encoder::default().text(path))
+    }
+
+    /// A write that changes nothing: a transaction that only checks whether the node exists. It is
+    /// answered when a majority of the servers has agreed to it, and what is read behind it shows
+    /// everything that was agreed before. A bare check would be answered by any server.
+    pub(crate) fn quorum_check(path: &str) -> Self {
+        Self::multi(&[Self::new(Opcode::Check, Encoder::default().text(path).int(-1))])
     }
 
     /// Several changes as one: all or none.
@@ -153,9 +170,14 @@ impl Request {
         Self::new(Opcode::Auth, Encoder::default().int(0).text(scheme).bytes(secret))
     }
 
+    /// How long its frame is, without the length in front.
+    pub(crate) fn length(&self) -> usize {
+        8 + self.body.len()
+    }
+
     /// The whole frame: length, header, body.
     pub(crate) fn write_to(&self, xid: i32, frames: &mut Vec<u8>) {
-        let length = i32::try_from(8 + self.body.len()).expect("no request is that long");
+        let length = i32::try_from(self.length()).expect("no request is that long");
         frames.extend(length.to_be_bytes());
         frames.extend(xid.to_be_bytes());
         frames.extend((self.opcode as i32).to_be_bytes());
@@ -213,6 +235,7 @@ mod tests {
                 Request::set_data("/a", &[0, 0, 0, 3], 9),
                 format!("0000001a 00000007 00000005 {path} 00000004 00000003 00000009"),
             ),
+            (Request::remove_watches("/a"), format!("00000012 00000007 00000012 {path} 00000003")),
             (Request::sync("/a"), format!("0000000e 00000007 00000009 {path}")),
             (Request::ping(), "00000008 00000007 0000000b".to_owned()),
             (Request::children("/a", true), format!("0000000f 00000007 0000000c {path} 01")),
@@ -240,6 +263,10 @@ mod tests {
                      00000002 00 ffffffff {path} ffffffff \
                      ffffffff 01 ffffffff"
                 ),
+            ),
+            (
+                Request::quorum_check("/a"),
+                format!("00000024 00000007 0000000e 0000000d 00 ffffffff {path} ffffffff ffffffff 01 ffffffff"),
             ),
             (Request::close_session(), "00000008 00000007 fffffff5".to_owned()),
             (

@@ -40,6 +40,9 @@ pub(crate) enum Fault {
     Hold,
     /// The server never receives the request; the client receives this reply.
     Reply(&'static [u8]),
+    /// The server never receives the request; the client is told this error of ZooKeeper.
+    #[cfg(feature = "zookeeper")]
+    Refuse(i32),
     /// The client receives bytes that are not RESP.
     Garbage,
     /// The client receives an extra frame before the reply.
@@ -511,6 +514,8 @@ fn meet(
             done && client.write_all(frame).is_ok()
         }
         Fault::Reply(reply) => client.write_all(reply).is_ok(),
+        #[cfg(feature = "zookeeper")]
+        Fault::Refuse(_) => unreachable!("only ZooKeeper has these errors"),
         Fault::Garbage => {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
             let _ = client.read(&mut [0; 64]);

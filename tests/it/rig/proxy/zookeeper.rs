@@ -19,6 +19,9 @@ const CONNECT: i32 = i32::MIN;
 /// The number of a message about a watch, which answers no request.
 const WATCH: i32 = -1;
 
+/// The request that a node exists, which clients send in transactions.
+const CHECK: i32 = 13;
+
 /// One connection.
 struct Connection<'a> {
     state: &'a State,
@@ -31,7 +34,7 @@ struct Connection<'a> {
 impl Proxy {
     /// In front of a ZooKeeper, on a port of its own. The word of a fault may be a part of a path
     /// (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete /job`).
-    /// A message about a watch is an `event`.
+    /// A transaction that only checks a node is a `check`, and a message about a watch an `event`.
     pub(crate) fn before_zookeeper(server: &ZooKeeper) -> Self {
         let port = server.port();
         let connect = move || Some(as_unix(TcpStream::connect(("127.0.0.1", port)).ok()?));
@@ -95,6 +98,14 @@ impl Connection<'_> {
                 }
                 Some(Fault::Reply(reply)) => {
                     if client.write_all(reply).is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Some(Fault::Refuse(code)) => {
+                    let (xid, zxid) = (number.to_be_bytes(), 0_i64.to_be_bytes());
+                    let reply = [&16_i32.to_be_bytes()[..], &xid, &zxid, &code.to_be_bytes()].concat();
+                    if client.write_all(&reply).is_err() {
                         return;
                     }
                     continue;
@@ -179,7 +190,7 @@ impl Connection<'_> {
                 std::thread::sleep(pause);
                 sent && client.write_all(frame).is_ok()
             }
-            Fault::CutBeforeSend | Fault::CutRequestAt(_) | Fault::Reply(_) | Fault::Garbage => {
+            Fault::CutBeforeSend | Fault::CutRequestAt(_) | Fault::Reply(_) | Fault::Refuse(_) | Fault::Garbage => {
                 unreachable!("these meet the request")
             }
         }
@@ -224,7 +235,9 @@ fn int(frame: &[u8], at: usize) -> i32 {
 fn words(frame: &[u8], is_first: bool) -> Vec<Vec<u8>> {
     let name = if is_first { "connect" } else { name_of(int(frame, 8)) };
     // A transaction begins with its first request, not with a path.
-    let start = if name == "multi" { 25 } else { 16 };
+    let is_multi = name == "multi";
+    let name = if is_multi && int(frame, 12) == CHECK { name_of(CHECK) } else { name };
+    let start = if is_multi { 25 } else { 16 };
     let length = usize::try_from(int(frame, start - 4)).unwrap_or(0);
     let path = frame.get(start..start + length).unwrap_or_default();
     let named = [name.as_bytes(), b" ", path].concat();

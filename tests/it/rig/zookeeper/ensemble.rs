@@ -25,13 +25,20 @@ impl Default for EnsembleOptions<'_> {
     }
 }
 
-/// Three servers. What one sends to the leader port of another goes through a pipe of its own, so
-/// that any of them can be cut off from the others, or follow with a delay. Elections go past the
-/// pipes.
+/// Three servers. What one sends to another goes through pipes of its own, so that any of them can
+/// be cut off from the others, or follow with a delay.
 pub(crate) struct Ensemble {
     servers: Vec<ZooKeeper>,
-    /// By the server that connects and the one that leads; none to itself.
-    pipes: Vec<Vec<Option<Pipe>>>,
+    /// By the server that connects and the one that it connects to; none to itself.
+    pipes: Vec<Vec<Option<Pipes>>>,
+}
+
+/// From one server to another.
+struct Pipes {
+    /// To the port where it leads.
+    lead: Pipe,
+    /// To its port for elections.
+    elect: Pipe,
 }
 
 impl Ensemble {
@@ -107,24 +114,37 @@ impl Ensemble {
         self.wait_for_all();
     }
 
-    /// Sets whether nothing arrives any more between this server and the others, as leader and as
-    /// follower. A follower learns of it when its `sync_limit` is over, and answers its clients
-    /// until then. Other connections go on.
+    /// Sets whether nothing arrives any more between this server and the others. Leader and
+    /// followers learn of it when their `sync_limit` is over, and answer their clients until then.
+    /// Connections of clients go on.
     pub(crate) fn cut_off(&self, index: usize, cut_off: bool) {
-        for (from, pipes) in self.pipes.iter().enumerate() {
-            for (to, pipe) in pipes.iter().enumerate() {
-                if let Some(pipe) = pipe
-                    && (from == index || to == index)
-                {
-                    pipe.silence(cut_off);
-                }
-            }
+        for pipes in self.pipes_of(index) {
+            pipes.lead.silence(cut_off);
+            pipes.elect.silence(cut_off);
         }
+    }
+
+    /// The same for a leader, but the others learn of it at once and elect another one. The leader
+    /// learns of it when its `sync_limit` is over, and serves its clients until then.
+    pub(crate) fn depose(&self, leader: usize) {
+        self.cut_off(leader, true);
+        self.pipes
+            .iter()
+            .filter_map(|pipes| pipes[leader].as_ref())
+            .for_each(|pipes| pipes.lead.leave_target_half_open());
+    }
+
+    /// Those from and to this server.
+    fn pipes_of(&self, index: usize) -> impl Iterator<Item = &Pipes> {
+        self.pipes.iter().enumerate().flat_map(move |(from, pipes)| {
+            let meant = move |(to, _): &(usize, &Option<Pipes>)| from == index || *to == index;
+            pipes.iter().enumerate().filter(meant).filter_map(|(_, pipes)| pipes.as_ref())
+        })
     }
 
     /// How much later this server, while it follows, learns of what the leader has committed.
     pub(crate) fn lag(&self, index: usize, delay: Duration) {
-        self.pipes[index].iter().flatten().for_each(|pipe| pipe.delay(delay));
+        self.pipes[index].iter().flatten().for_each(|pipes| pipes.lead.delay(delay));
     }
 
     /// After all clients are gone: no session, connection, watch or node.
@@ -140,7 +160,7 @@ impl Ensemble {
     }
 }
 
-type Prepared = (ZooKeeper, Vec<Option<Pipe>>);
+type Prepared = (ZooKeeper, Vec<Option<Pipes>>);
 
 fn prepare(options: EnsembleOptions<'_>) -> Vec<Prepared> {
     // For clients, for followers, for elections.
@@ -150,10 +170,11 @@ fn prepare(options: EnsembleOptions<'_>) -> Vec<Prepared> {
             let mut pipes = Vec::new();
             let mut lines = format!("syncLimit={}\n{}\n", options.sync_limit, options.settings);
             for (index, [client, lead, elect]) in ports.iter().enumerate() {
-                let pipe = (index != own).then(|| Pipe::to(*lead));
-                let lead = pipe.as_ref().map_or(*lead, Pipe::port);
+                let to_other = (index != own).then(|| Pipes { lead: Pipe::to(*lead), elect: Pipe::to(*elect) });
+                let ports = to_other.as_ref().map(|pipes| [pipes.lead.port(), pipes.elect.port()]);
+                let [lead, elect] = ports.unwrap_or([*lead, *elect]);
                 lines += &format!("server.{}=127.0.0.1:{lead}:{elect};127.0.0.1:{client}\n", index + 1);
-                pipes.push(pipe);
+                pipes.push(to_other);
             }
             let server = ZooKeeper::prepare(ports[own][0], &lines);
             fs::write(server.dir().join("data/myid"), format!("{}\n", own + 1)).unwrap();

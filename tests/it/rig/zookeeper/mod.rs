@@ -249,6 +249,20 @@ impl ZooKeeper {
         }
     }
 
+    /// From its next start on it has this setting.
+    pub(crate) fn configure(&self, line: &str) {
+        let mut config = fs::OpenOptions::new().append(true).open(self.dir.join("zoo.cfg")).unwrap();
+        writeln!(config, "{line}").unwrap();
+    }
+
+    /// A line for the program around the server, see `Serve.java`.
+    pub(crate) fn say(&self, line: &str) {
+        let mut process = self.process.lock();
+        let stdin = process.as_mut().expect("it runs").stdin.as_mut().expect("it is piped");
+        writeln!(stdin, "{line}").unwrap();
+        stdin.flush().unwrap();
+    }
+
     /// Starts it on the same ports with the data it has, and waits until it serves.
     pub(crate) fn start_again(&self) {
         self.spawn();

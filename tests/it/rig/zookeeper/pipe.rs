@@ -18,12 +18,15 @@ struct State {
     silent: AtomicBool,
     delay_ms: AtomicU64,
     stop: AtomicBool,
-    streams: Mutex<Vec<TcpStream>>,
+    /// The near and the far end of each connection.
+    streams: Mutex<Vec<[TcpStream; 2]>>,
+    /// A near end that is closed does not close its far end.
+    is_half_open: AtomicBool,
 }
 
 impl State {
     fn cut(&self) {
-        for stream in self.streams.lock().drain(..) {
+        for stream in self.streams.lock().drain(..).flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -65,8 +68,24 @@ impl Pipe {
     pub(crate) fn silence(&self, silent: bool) {
         self.state.silent.store(silent, Ordering::SeqCst);
         if !silent {
+            self.state.is_half_open.store(false, Ordering::SeqCst);
             self.state.cut();
         }
+    }
+
+    /// Silent from now on; whoever has connected learns that the connection is over, and the target
+    /// does not.
+    pub(crate) fn leave_target_half_open(&self) {
+        self.state.is_half_open.store(true, Ordering::SeqCst);
+        self.silence(true);
+        for [near, _] in &*self.state.streams.lock() {
+            let _ = near.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Ends the connections that are there. New ones are carried on.
+    pub(crate) fn cut(&self) {
+        self.state.cut();
     }
 
     /// How much later what comes back from the target arrives, from now on.
@@ -92,7 +111,7 @@ fn carry(near: &TcpStream, far: &TcpStream, state: &Arc<State>) {
         stream.set_nodelay(true).unwrap();
         stream.try_clone().unwrap()
     };
-    state.streams.lock().extend([copy(near), copy(far)]);
+    state.streams.lock().push([copy(near), copy(far)]);
     let (there, shared) = ((copy(near), copy(far)), state.clone());
     std::thread::spawn(move || pass_on(there.0, there.1, &shared));
     let (late, due) = unbounded();
@@ -109,7 +128,9 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, state: &State) {
         }
     }
     let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
+    if !state.is_half_open.load(Ordering::SeqCst) {
+        let _ = to.shutdown(Shutdown::Both);
+    }
 }
 
 /// Reads at once and gives each piece the time at which it arrives.

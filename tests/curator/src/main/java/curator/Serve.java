@@ -1,26 +1,55 @@
 package curator;
 
+import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStreamReader;
+import java.lang.reflect.Field;
+import org.apache.zookeeper.server.DataTree;
+import org.apache.zookeeper.server.PrepRequestProcessor;
+import org.apache.zookeeper.server.ZooKeeperServer;
 import org.apache.zookeeper.server.quorum.QuorumPeerMain;
 
 /**
  * A ZooKeeper server that ends when its standard input does, so that none outlives the tests that started it. Argument: its
  * zoo.cfg, with other servers or without.
+ *
+ * <p>A line {@code cversion <path> <number>} sets how many children were ever created in a node, as if so many had been: a
+ * server alone would take weeks for 2^31.
  */
 public final class Serve {
     public static void main(String[] args) {
-        Thread end = new Thread(Serve::awaitEnd);
+        Thread end = new Thread(Serve::obeyUntilEnd);
         end.setDaemon(true);
         end.start();
         QuorumPeerMain.main(args);
     }
 
-    private static void awaitEnd() {
+    private static void obeyUntilEnd() {
         try {
-            while (System.in.read() >= 0) {}
-        } catch (IOException e) {
-            // As good as its end.
+            BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                String[] words = line.split(" ");
+                setCversion(words[1], Integer.parseInt(words[2]));
+            }
+        } catch (IOException | ReflectiveOperationException | RuntimeException e) {
+            // The end of the input, or as good as that.
+            e.printStackTrace();
         }
         Runtime.getRuntime().halt(1);
+    }
+
+    private static void setCversion(String path, int number) throws ReflectiveOperationException {
+        for (Thread thread : Thread.getAllStackTraces().keySet()) {
+            if (thread instanceof PrepRequestProcessor) {
+                Field field = PrepRequestProcessor.class.getDeclaredField("zks");
+                field.setAccessible(true);
+                DataTree tree = ((ZooKeeperServer) field.get(thread)).getZKDatabase().getDataTree();
+                try {
+                    tree.setCversionPzxid(path, number, tree.lastProcessedZxid);
+                } catch (org.apache.zookeeper.KeeperException e) {
+                    throw new IllegalStateException(e);
+                }
+            }
+        }
     }
 }

@@ -1,0 +1,298 @@
+//! What is watched on the present connection, and for whom. No other place remembers that: a watch
+//! that has fired, or whose connection has ended, is one that this table does not have.
+//!
+//! The server sends one message for each watch and forgets it then, whatever has happened. Anybody
+//! may write into a node: that is nothing to those who wait until it goes, so for them the watch is
+//! renewed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::store::Topic;
+use crate::store::zookeeper::wire::EventKind;
+
+/// Who is told what of a node.
+#[derive(Debug, Clone)]
+pub(crate) enum Watch {
+    /// A waiter is woken when the node goes that it waits for.
+    Predecessor(Waiter),
+    /// A waiter is woken by every change: of the number of permits, or of those that are taken.
+    Permits(Waiter),
+    /// A hold is lost when its node goes.
+    Own(Arc<AtomicBool>),
+    /// All who wait at a latch are woken by every change, over each new connection as well.
+    Latch(Topic),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Waiter {
+    /// Its own topic, by which it is known here.
+    pub(crate) turn: Topic,
+    /// That of all who wait for the name.
+    pub(crate) freed: Topic,
+}
+
+/// How a watch is set again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Renew {
+    No,
+    /// The node is there: when it is changed or goes.
+    Data,
+    /// The node of a latch: also when it is made.
+    Latch,
+}
+
+/// What follows from a message about a node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fired {
+    pub(super) woken: Vec<Topic>,
+    /// A hold of this client is lost.
+    pub(super) is_loss: bool,
+    pub(super) renew: Renew,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    by_path: HashMap<String, Vec<Watch>>,
+    /// The paths that each waiter watches.
+    by_waiter: HashMap<Topic, Vec<String>>,
+}
+
+impl Watch {
+    fn waiter(&self) -> Option<&Waiter> {
+        match self {
+            Self::Predecessor(waiter) | Self::Permits(waiter) => Some(waiter),
+            Self::Own(_) | Self::Latch(_) => None,
+        }
+    }
+
+    fn is_of(&self, waiter: &Topic) -> bool {
+        self.waiter().is_some_and(|own| own.turn == *waiter)
+    }
+
+    fn topics(&self) -> Vec<Topic> {
+        match self {
+            Self::Predecessor(waiter) | Self::Permits(waiter) => vec![waiter.turn.clone(), waiter.freed.clone()],
+            Self::Own(_) => Vec::new(),
+            Self::Latch(topic) => vec![topic.clone()],
+        }
+    }
+
+    /// Whether the message is what it watches for, and whether it goes on.
+    fn is_meant_by(&self, event: EventKind) -> (bool, bool) {
+        match (self, event) {
+            (_, EventKind::Other) => (false, true),
+            (Self::Latch(_), _) => (true, true),
+            (_, EventKind::Deleted) | (Self::Permits(_), _) => (true, false),
+            (Self::Predecessor(_) | Self::Own(_), _) => (false, true),
+        }
+    }
+}
+
+impl Watches {
+    /// To be called before the request is sent that sets the watch: its message cannot be missed
+    /// then.
+    pub(super) fn add(&mut self, path: String, watch: Watch) {
+        if let Some(waiter) = watch.waiter() {
+            self.by_waiter.entry(waiter.turn.clone()).or_default().push(path.clone());
+        }
+        let watches = self.by_path.entry(path).or_default();
+        if let Watch::Latch(_) = watch {
+            watches.retain(|known| !matches!(known, Watch::Latch(_)));
+        }
+        watches.push(watch);
+    }
+
+    pub(super) fn is_watched_by(&self, path: &str, waiter: &Topic) -> bool {
+        self.by_path.get(path).is_some_and(|watches| watches.iter().any(|watch| watch.is_of(waiter)))
+    }
+
+    /// Whether the holder of this node is told when it goes.
+    pub(super) fn is_guarded(&self, path: &str) -> bool {
+        self.by_path.get(path).is_some_and(|watches| watches.iter().any(|watch| matches!(watch, Watch::Own(_))))
+    }
+
+    /// The waiter does not wait any more. Returns what nobody watches now: a node that goes takes
+    /// its watches along, but the number of permits stays.
+    pub(super) fn remove_waiter(&mut self, waiter: &Topic) -> Vec<String> {
+        let mut unwatched = Vec::new();
+        for path in self.by_waiter.remove(waiter).unwrap_or_default() {
+            let is_permits = |watch: &Watch| matches!(watch, Watch::Permits(_));
+            let stays = self.by_path.get(&path).is_some_and(|watches| watches.iter().any(is_permits));
+            self.keep(&path, |watch| !watch.is_of(waiter));
+            if stays && !self.by_path.contains_key(&path) {
+                unwatched.push(path);
+            }
+        }
+        unwatched
+    }
+
+    /// The node is given up: that it goes is no loss.
+    pub(super) fn remove_guard(&mut self, path: &str) {
+        self.keep(path, |watch| !matches!(watch, Watch::Own(_)));
+    }
+
+    pub(super) fn remove_latch(&mut self, path: &str) {
+        self.keep(path, |watch| !matches!(watch, Watch::Latch(_)));
+    }
+
+    fn keep(&mut self, path: &str, is_kept: impl Fn(&Watch) -> bool) {
+        let Some(watches) = self.by_path.get_mut(path) else { return };
+        watches.retain(|watch| is_kept(watch));
+        if watches.is_empty() {
+            self.by_path.remove(path);
+        }
+    }
+
+    /// Takes in a message about a node.
+    pub(super) fn fired(&mut self, path: &str, event: EventKind) -> Fired {
+        let mut fired = Fired { woken: Vec::new(), is_loss: false, renew: Renew::No };
+        for watch in self.by_path.remove(path).unwrap_or_default() {
+            let (is_meant, goes_on) = watch.is_meant_by(event);
+            if is_meant {
+                fired.woken.extend(watch.topics());
+                if let Watch::Own(is_lost) = &watch {
+                    is_lost.store(true, Ordering::Release);
+                    fired.is_loss = true;
+                }
+            }
+            if goes_on {
+                let is_latch = matches!(watch, Watch::Latch(_)) || fired.renew == Renew::Latch;
+                fired.renew = if is_latch { Renew::Latch } else { Renew::Data };
+                self.by_path.entry(path.to_owned()).or_default().push(watch);
+            } else if let Some(waiter) = watch.waiter() {
+                self.forget_path(&waiter.turn.clone(), path);
+            }
+        }
+        fired
+    }
+
+    fn forget_path(&mut self, waiter: &Topic, path: &str) {
+        if let Some(paths) = self.by_waiter.get_mut(waiter) {
+            paths.retain(|known| known != path);
+            if paths.is_empty() {
+                self.by_waiter.remove(waiter);
+            }
+        }
+    }
+
+    /// A watch could not be set again, although the node is there. Whoever waits looks again by
+    /// itself, and a hold is asked for at the next visit.
+    pub(super) fn failed(&mut self, path: &str) -> Fired {
+        let (latches, others): (Vec<_>, Vec<_>) =
+            self.by_path.remove(path).into_iter().flatten().partition(|watch| matches!(watch, Watch::Latch(_)));
+        if !latches.is_empty() {
+            self.by_path.insert(path.to_owned(), latches);
+        }
+        for waiter in others.iter().filter_map(Watch::waiter) {
+            self.forget_path(&waiter.turn, path);
+        }
+        let woken = others.iter().flat_map(Watch::topics).collect();
+        Fired { woken, is_loss: false, renew: Renew::No }
+    }
+
+    /// The connection has ended, and with it all that it watched. Returns who waits.
+    pub(super) fn ended(&mut self) -> Vec<Topic> {
+        self.by_waiter.clear();
+        let waiting = self.by_path.values().flatten().flat_map(Watch::topics).collect();
+        self.by_path.retain(|_, watches| {
+            watches.retain(|watch| matches!(watch, Watch::Latch(_)));
+            !watches.is_empty()
+        });
+        waiting
+    }
+
+    /// The latch at this path, if somebody waits at it.
+    pub(super) fn latch(&self, path: &str) -> Option<&Topic> {
+        self.by_path.get(path)?.iter().find_map(|watch| match watch {
+            Watch::Latch(topic) => Some(topic),
+            _ => None,
+        })
+    }
+
+    /// The paths of all latches that somebody waits at.
+    pub(super) fn latches(&self) -> Vec<String> {
+        self.by_path.keys().filter(|path| self.latch(path).is_some()).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::lock_name::Kind;
+
+    fn topic(kind: Kind, turn_of: Option<&str>) -> Topic {
+        Topic { kind, key: "job".into(), turn_of: turn_of.map(Into::into) }
+    }
+
+    fn waiter(holder: &str) -> Waiter {
+        Waiter { turn: topic(Kind::Mutex, Some(holder)), freed: topic(Kind::Mutex, None) }
+    }
+
+    fn watches() -> (Watches, Arc<AtomicBool>) {
+        let (mut watches, is_lost) = (Watches::default(), Arc::new(AtomicBool::new(false)));
+        watches.add("/a".to_owned(), Watch::Predecessor(waiter("w1")));
+        watches.add("/a".to_owned(), Watch::Own(is_lost.clone()));
+        watches.add("/leases".to_owned(), Watch::Permits(waiter("w2")));
+        watches.add("/permits".to_owned(), Watch::Permits(waiter("w2")));
+        watches.add("/latch".to_owned(), Watch::Latch(topic(Kind::Latch, None)));
+        (watches, is_lost)
+    }
+
+    const IDLE: Fired = Fired { woken: Vec::new(), is_loss: false, renew: Renew::No };
+
+    #[test]
+    fn only_a_node_that_goes_is_a_loss_or_a_turn() {
+        let (mut watches, is_lost) = watches();
+        for event in [EventKind::DataChanged, EventKind::ChildrenChanged, EventKind::Created] {
+            assert_eq!(watches.fired("/a", event), Fired { renew: Renew::Data, ..IDLE });
+        }
+        assert!(!is_lost.load(Ordering::Acquire) && watches.is_guarded("/a"));
+        assert!(watches.is_watched_by("/a", &waiter("w1").turn));
+        let fired = watches.fired("/a", EventKind::Deleted);
+        assert_eq!(
+            fired,
+            Fired { woken: vec![waiter("w1").turn, waiter("w1").freed], is_loss: true, renew: Renew::No }
+        );
+        assert!(is_lost.load(Ordering::Acquire) && !watches.is_guarded("/a"));
+        assert_eq!(watches.fired("/a", EventKind::Deleted), IDLE, "nobody is told twice");
+    }
+
+    #[test]
+    fn permits_wake_their_waiter_once_by_any_change() {
+        for path in ["/leases", "/permits"] {
+            let (mut watches, _) = watches();
+            let fired = watches.fired(path, EventKind::ChildrenChanged);
+            assert_eq!((fired.woken.len(), fired.renew), (2, Renew::No));
+            assert!(!watches.is_watched_by(path, &waiter("w2").turn));
+            assert_eq!(watches.remove_waiter(&waiter("w2").turn).len(), 1, "the other one");
+            assert!(watches.by_waiter.len() == 1 && watches.by_path.len() == 2, "{watches:?}");
+        }
+    }
+
+    #[test]
+    fn a_latch_is_watched_for_as_long_as_somebody_waits() {
+        let (mut watches, is_lost) = watches();
+        for event in [EventKind::Created, EventKind::DataChanged, EventKind::Deleted] {
+            let fired = watches.fired("/latch", event);
+            assert_eq!((fired.woken.len(), fired.renew), (1, Renew::Latch));
+        }
+        assert_eq!(watches.ended().len(), 2 + 4 + 1);
+        assert!(!is_lost.load(Ordering::Acquire), "a connection that ends is no loss");
+        assert!(!watches.is_guarded("/a") && !watches.is_watched_by("/a", &waiter("w1").turn));
+        assert_eq!(watches.latches(), ["/latch"]);
+        watches.remove_latch("/latch");
+        assert!(watches.by_path.is_empty() && watches.by_waiter.is_empty(), "{watches:?}");
+    }
+
+    #[test]
+    fn what_could_not_be_watched_is_asked_for_again() {
+        let (mut watches, is_lost) = watches();
+        let failed = watches.failed("/a");
+        assert_eq!((failed.woken.len(), failed.is_loss), (2, false));
+        assert!(!is_lost.load(Ordering::Acquire) && !watches.is_guarded("/a"));
+        watches.remove_guard("/a");
+        assert_eq!(watches.fired("/a", EventKind::Deleted), IDLE);
+    }
+}
