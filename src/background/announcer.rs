@@ -122,8 +122,8 @@ impl Announcer {
         if state.is_denied { None } else { Some(Due { next, written: state.written }) }
     }
 
-    /// Whether it is to be written now. `announce_at`: when to look again, since something was found
-    /// that is to be announced.
+    /// Whether it is to be written now. `announce_at`: when to look again, since something was
+    /// found that is to be announced.
     pub(super) fn is_due(&self, held: &Schedule, announce_at: &mut Option<Moment>, now: Moment) -> bool {
         let tick = held.tick();
         let least = self.least_age(tick);

@@ -73,7 +73,7 @@ pub(crate) struct Grant {
     pub(crate) lease: Lease,
     /// The grant that the store answered with: the first turn of the run, or the first member of
     /// the share. `None` for that grant itself.
-    first: Option<Arc<Grant>>,
+    first: Option<Arc<Self>>,
     /// The store no longer has the hold: see [`is_gone`](Self::is_gone).
     gone: AtomicBool,
     /// Its user relies on the release: no other turn follows it.
@@ -217,7 +217,7 @@ impl Grant {
         self.lease.inspected(self.now(), ends.end());
     }
 
-    fn first<'g>(self: &'g Arc<Self>) -> &'g Arc<Self> {
+    fn first(self: &Arc<Self>) -> &Arc<Self> {
         self.first.as_ref().unwrap_or(self)
     }
 
