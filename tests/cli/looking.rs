@@ -154,7 +154,7 @@ fn a_server_that_is_down_or_denies_is_said() {
 fn a_reader_that_leaves_early_is_no_failure() {
     let server = Server::start();
     let client = server.builder().lease(Duration::from_secs(60)).build().unwrap();
-    let _guards: Vec<_> = (0..3000).map(|n| client.lock(&format!("job {n:0100}")).unwrap()).collect();
+    let _guards: Vec<_> = (0..3000).map(|n| client.lock(format!("job {n:0100}")).unwrap()).collect();
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", r#""$0" ls | head -n 1; exit "$?""#]).arg(crate::program::path());
     let (status, out, err) = run({
