@@ -211,7 +211,7 @@ fn play_many(url: &str, count: usize, seconds: &str) {
     drop(client.lock("warm").expect("the private server answers"));
     let mut guards = Vec::with_capacity(count);
     let before = resident_bytes();
-    guards.extend((0..count).map(|i| client.lock(&format!("many-{i:05}")).expect("the private server answers")));
+    guards.extend((0..count).map(|i| client.lock(format!("many-{i:05}")).expect("the private server answers")));
     let after = resident_bytes();
     let cpu_before = cpu_of_threads();
     std::thread::sleep(Duration::from_secs_f64(seconds));

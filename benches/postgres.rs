@@ -161,7 +161,7 @@ fn threads(bench: &Bench, table: &mut Table) {
     let (rounds, span) = bench.rounds((9, 400), (2, 100));
     for (count, least) in [(8, None), (64, Some(1.5))] {
         let client = bench.client();
-        let mut locks: Vec<_> = (0..count).map(|n| client.mutex(&format!("own-{n}"))).collect();
+        let mut locks: Vec<_> = (0..count).map(|n| client.mutex(format!("own-{n}"))).collect();
         let mut rows: Vec<_> = (0..count).map(|n| RowLock::new(&bench.server.dir, &format!("own-{n}"))).collect();
         let (mut raws, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..rounds {

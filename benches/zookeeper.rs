@@ -219,7 +219,7 @@ fn threads(bench: &Bench, table: &mut Table) {
     let (rounds, span) = bench.rounds((5, 400), (2, 200));
     for (count, least, of_curator) in [(8, None, None), (64, Some(0.9), Some(1.5))] {
         let client = bench.client();
-        let mut locks: Vec<_> = (0..count).map(|n| client.mutex(&format!("own-{n}"))).collect();
+        let mut locks: Vec<_> = (0..count).map(|n| client.mutex(format!("own-{n}"))).collect();
         let mut bare: Vec<_> = (0..count).map(|n| bench.raw(n, &format!("/bare-{n}"))).collect();
         let (mut raws, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rounds {
@@ -292,7 +292,7 @@ fn held(bench: &Bench, table: &mut Table) {
     let before = rig::threads_named("lh-");
     let client = bench.client();
     let guards: Vec<_> =
-        (0..count).map(|n| client.mutex(&format!("held/{n}")).lock_owned().expect("the server answers")).collect();
+        (0..count).map(|n| client.mutex(format!("held/{n}")).lock_owned().expect("the server answers")).collect();
     // A hold that lasts is asked for once, so that its loss is heard of from then on: after a third
     // of the lease.
     let watched = packets_in(bench, 12.0) * 12.0;

@@ -84,7 +84,7 @@ fn work(worker: u32, client: &LockClient, job: &CancelToken) -> Result<()> {
     let subject = if worker.is_multiple_of(2) { "invoices" } else { "report" };
     // Short jobs end by themselves; the report takes far longer than anybody waits.
     let steps = if worker.is_multiple_of(2) { 5 } else { 6_000 };
-    let lock = client.mutex(&format!("example-stop:{subject}")).with_cancel(job);
+    let lock = client.mutex(format!("example-stop:{subject}")).with_cancel(job);
     loop {
         let guard = lock.lock()?;
         println!("worker {worker} works on the {subject}");

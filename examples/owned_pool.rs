@@ -30,7 +30,7 @@ fn main() -> Result<()> {
             .collect();
         for customer in [1, 2, 3, 1, 2, 1] {
             // Two jobs of one customer must not overlap; those of different customers may.
-            let guard = client.mutex(&format!("customer:{customer}")).lock_owned()?;
+            let guard = client.mutex(format!("customer:{customer}")).lock_owned()?;
             sender.send((customer, guard)).expect("the workers live");
         }
         drop(sender);

@@ -64,7 +64,7 @@ fn is_stale(error: &postgres::Error) -> bool {
 /// The second process.
 fn late_holder(url: &str) -> Outcome<()> {
     let (client, mut db) = (connect(url)?, Client::connect(url, NoTls)?);
-    let guard = client.lock(&name(1))?;
+    let guard = client.lock(name(1))?;
     let mut transaction = db.transaction()?;
     fenced(&mut transaction, &guard.fence_sql()?)?;
     println!("in the middle");
@@ -102,7 +102,7 @@ fn play(url: &str) -> Outcome<()> {
     let mut lines = BufReader::new(late.stdout.take().ok_or("no output")?).lines();
     println!("A holds account 1 and is {}", lines.next().ok_or("it ended")??);
     signal(&late, "STOP")?;
-    let guard = client.lock(&name(1))?;
+    let guard = client.lock(name(1))?;
     println!("A is suspended, and B has the lock now: token {}", guard.fence_sql()?.token());
     let mut transaction = db.transaction()?;
     fenced(&mut transaction, &guard.fence_sql()?)?;

@@ -21,7 +21,8 @@ use crate::sync::mutex::{ReentrantMutex, ReentrantMutexGuard};
 use crate::sync::rwlock::RwLock;
 use crate::sync::semaphore::Semaphore;
 
-/// Locks on one Redis server, on a majority of several, or [in memory](Self::in_memory).
+/// Locks in Redis (one server, behind sentinels, a cluster, or a majority of several), in
+/// PostgreSQL, in ZooKeeper, or [in memory](Self::in_memory).
 ///
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and
@@ -30,9 +31,10 @@ use crate::sync::semaphore::Semaphore;
 /// resolved, at a server that hangs, say. Make one client per process and share it.
 ///
 /// A client has no thread until it needs one, then at most two whatever the load (one renews
-/// leases, one receives release messages), and one more once an `on_lost` callback is set, besides
-/// up to 16 while callbacks run. One for [Redlock](Builder::redlock) has the first of them from the
-/// start: it checks masters that are down or have no vote.
+/// leases, one receives release messages), one more behind [sentinels](Builder::sentinel), and one
+/// more once an `on_lost` callback is set, besides up to 16 while callbacks run. One for
+/// [Redlock](Builder::redlock) has the first of them from the start: it checks masters that are
+/// down or have no vote.
 ///
 /// # Forks
 /// In a child process made by `fork()` nothing of the client may be used: methods fail with
@@ -89,48 +91,51 @@ impl LockClient {
     /// occur in it, or as a pair with something in it, as in `a{b}c`: [In
     /// Redis](crate#in-redis) says why. The first call on the handle reports any other name as
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the other primitives.
+    /// Every name may be a `&str` or a `String`, such as `format!("report:{day}")`.
     #[must_use]
-    pub fn mutex(&self, name: &str) -> ReentrantMutex {
-        ReentrantMutex::new(&self.shared, name)
+    pub fn mutex(&self, name: impl AsRef<str>) -> ReentrantMutex {
+        ReentrantMutex::new(&self.shared, name.as_ref())
     }
 
     /// A handle to the fair lock of this name: first come, first served; no I/O.
     #[must_use]
-    pub fn fair(&self, name: &str) -> FairMutex {
-        FairMutex::new(&self.shared, name)
+    pub fn fair(&self, name: impl AsRef<str>) -> FairMutex {
+        FairMutex::new(&self.shared, name.as_ref())
     }
 
     /// A handle to the read-write lock of this name; no I/O.
     #[must_use]
-    pub fn rw_lock(&self, name: &str) -> RwLock {
-        RwLock::new(&self.shared, name)
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(&self.shared, name.as_ref())
     }
 
     /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any
     /// order, those that are named twice counted once; no I/O. The first method reports names
     /// that cannot work.
     #[must_use]
-    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+    pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         MultiLock::new(&self.shared, names)
     }
 
-    /// A handle to the count-down latch of this name; no I/O.
+    /// A handle to the count-down latch of this name; no I/O. It is open until somebody [sets its
+    /// count](CountDownLatch::set_count).
     #[must_use]
-    pub fn latch(&self, name: &str) -> CountDownLatch {
-        CountDownLatch::new(&self.shared, name)
+    pub fn latch(&self, name: impl AsRef<str>) -> CountDownLatch {
+        CountDownLatch::new(&self.shared, name.as_ref())
     }
 
-    /// A handle to the semaphore of this name, whose permits have leases; no I/O.
+    /// A handle to the semaphore of this name, whose permits have leases; no I/O. Nobody gets a
+    /// permit until somebody [sets how many there are](Semaphore::try_set_permits).
     #[must_use]
-    pub fn semaphore(&self, name: &str) -> Semaphore {
-        Semaphore::new(&self.shared, name)
+    pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
+        Semaphore::new(&self.shared, name.as_ref())
     }
 
     /// A handle to the counting semaphore of this name, whose permits a crash leaks; no I/O. Mostly
     /// [`semaphore`](Self::semaphore) is the right one.
     #[must_use]
-    pub fn counting_semaphore(&self, name: &str) -> CountingSemaphore {
-        CountingSemaphore::new(&self.shared, name)
+    pub fn counting_semaphore(&self, name: impl AsRef<str>) -> CountingSemaphore {
+        CountingSemaphore::new(&self.shared, name.as_ref())
     }
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the lock is ours.
@@ -140,7 +145,7 @@ impl LockClient {
     ///
     /// # Errors
     /// As [`ReentrantMutex::lock`].
-    pub fn lock(&self, name: &str) -> Result<ReentrantMutexGuard> {
+    pub fn lock(&self, name: impl AsRef<str>) -> Result<ReentrantMutexGuard> {
         self.mutex(name).lock()
     }
 
@@ -148,7 +153,7 @@ impl LockClient {
     ///
     /// # Errors
     /// As [`ReentrantMutex::lock`].
-    pub fn try_lock(&self, name: &str) -> Result<Option<ReentrantMutexGuard>> {
+    pub fn try_lock(&self, name: impl AsRef<str>) -> Result<Option<ReentrantMutexGuard>> {
         self.mutex(name).try_lock()
     }
 
@@ -156,7 +161,7 @@ impl LockClient {
     ///
     /// # Errors
     /// As [`ReentrantMutex::lock`].
-    pub fn try_lock_for(&self, name: &str, timeout: Duration) -> Result<Option<ReentrantMutexGuard>> {
+    pub fn try_lock_for(&self, name: impl AsRef<str>, timeout: Duration) -> Result<Option<ReentrantMutexGuard>> {
         self.mutex(name).try_lock_for(timeout)
     }
 
@@ -164,14 +169,14 @@ impl LockClient {
     ///
     /// # Errors
     /// As [`ReentrantMutex::lock`].
-    pub fn try_lock_until(&self, name: &str, deadline: Instant) -> Result<Option<ReentrantMutexGuard>> {
+    pub fn try_lock_until(&self, name: impl AsRef<str>, deadline: Instant) -> Result<Option<ReentrantMutexGuard>> {
         self.mutex(name).try_lock_until(deadline)
     }
 
     /// A value in Redis that refuses writes of stale holders; no I/O. See [`FencedValue`].
     #[must_use]
-    pub fn fenced_value(&self, key: &str) -> FencedValue {
-        FencedValue::new(&self.shared, key)
+    pub fn fenced_value(&self, key: impl AsRef<str>) -> FencedValue {
+        FencedValue::new(&self.shared, key.as_ref())
     }
 
     /// The lease of this client's locks. That is the one of
@@ -387,8 +392,8 @@ impl LockClient {
     /// [`WrongType`](crate::ErrorKind::WrongType) for what is no lock, semaphore or latch;
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that no lock can have;
     /// otherwise as [`ReentrantMutex::holder`].
-    pub fn inspect(&self, name: &str) -> Result<Option<LockReport>> {
-        listing::inspect(&self.shared, name)
+    pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockReport>> {
+        listing::inspect(&self.shared, name.as_ref())
     }
 
     /// The random identity of this client: the first part of its holder ids in Redis.

@@ -1,4 +1,5 @@
-//! Distributed locks over Redis, for Rust programs that use threads and not async.
+//! Distributed locks over Redis, PostgreSQL or ZooKeeper, for Rust programs that use threads and
+//! not async.
 //!
 //! You hold a *lease*. A background thread renews it until you drop the guard, and the guard tells
 //! you when the lease is gone. Java services with Redisson and Rust services with leasehold share
@@ -10,7 +11,7 @@
 //! cargo add leasehold
 //! ```
 //!
-//! You need Rust 1.88 and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
+//! You need Rust 1.88, and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
 //! [sentinels](Builder::sentinel), a [cluster](Builder::cluster), or [several independent
 //! servers](Builder::redlock). See [`guide::servers`], and [`guide::choosing_a_store`] for which to
 //! take: PostgreSQL and ZooKeeper keep the same locks.
@@ -19,11 +20,11 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 13 crates more, three of which only build ring, for which they need a C compiler |
+//! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 14 crates more, three of which only build ring, for which they need a C compiler |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more |
-//! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. Four small crates more |
-//! | `cli` | the command `leasehold`, on Unix: `cargo install leasehold --features cli`, and add the features of your stores. 58 crates more, which the library itself does not use |
+//! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. Three small crates more, that one included |
+//! | `cli` | the command `leasehold`, on Unix: `cargo install leasehold --features cli`, and add the features of your stores. 61 crates more, which the library itself does not use |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock
@@ -72,9 +73,35 @@
 //! the trait [`Held`] has as well. The exclusive ones also give a fencing token. For names that
 //! come from your users there is [`escape_name`].
 //!
+//! # What has to be set first
+//!
+//! A lock is there as soon as somebody names it. A semaphore and a latch are numbers, and somebody
+//! has to say which:
+//!
+//! | not set yet | what its callers get | who sets it |
+//! |---|---|---|
+//! | [`semaphore`](LockClient::semaphore), [`counting_semaphore`](LockClient::counting_semaphore) | an error, [`Conflict`](ErrorKind::Conflict), which says so: nobody waits for permits that may never come | every program when it begins, with [`try_set_permits`](Semaphore::try_set_permits): the first one sets them |
+//! | [`latch`](LockClient::latch) | it is open, as it is once its count is down: nothing tells the two apart | one program, with [`set_count`](CountDownLatch::set_count), before anybody waits |
+//!
+//! ```
+//! # let client = leasehold::LockClient::in_memory();
+//! # assert!(client.semaphore("api").acquire().is_err());
+//! let calls = client.semaphore("api");
+//! calls.try_set_permits(10)?; // in every program
+//! let call = calls.acquire()?; // at most ten at a time
+//!
+//! let start = client.latch("start");
+//! start.set_count(1)?; // in one program, before the others wait
+//! # assert!(!start.try_wait()?);
+//! start.count_down()?; // all waiters continue
+//! start.wait()?;
+//! # call.unlock()?;
+//! # Ok::<(), leasehold::Error>(())
+//! ```
+//!
 //! # What a lease promises
 //!
-//! A lock in Redis ends by itself when its holder dies. So it can also end while its holder is
+//! A lock ends by itself when its holder dies. So it can also end while its holder is
 //! alive.
 //!
 //! 1. **A guard never believes in a lock that it may have lost.**
@@ -89,7 +116,8 @@
 //!    leaves of those stays.
 //! 3. **Redisson's protocol.** Keys, values, channels and messages are Redisson's own.
 //! 4. **One round trip per call, and no polling.** A client has two background threads whatever the
-//!    load, and a third if you set `on_lost` callbacks.
+//!    load, one more behind [sentinels](Builder::sentinel), and one more if you set `on_lost`
+//!    callbacks.
 //!
 //! # What a lease does not promise
 //!

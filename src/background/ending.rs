@@ -12,6 +12,8 @@ const LEFT: u8 = 4;
 const REPORTED: u8 = 8;
 /// The listener was told how it ended.
 const TOLD: u8 = 16;
+/// Its loss was logged.
+const LOGGED: u8 = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Ending(AtomicU8);
@@ -39,6 +41,11 @@ impl Ending {
     /// Whether its loss was not reported before. Then nobody is told that it was given up.
     pub(super) fn report(&self) -> bool {
         self.note(REPORTED | TOLD) & REPORTED == 0
+    }
+
+    /// Whether its loss was reported, and is not logged yet: then the caller logs it.
+    pub(super) fn log(&self) -> bool {
+        self.0.load(Ordering::Acquire) & REPORTED != 0 && self.note(LOGGED) & LOGGED == 0
     }
 
     /// Whether nobody was told of its end before.

@@ -18,6 +18,7 @@ use crate::base::holder::Holder;
 use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, valid_until};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::loss::Loss;
+use crate::base::primitive::Primitive;
 use crate::store::{Renewal, TokenRule};
 
 /// How the watchdog treats a grant.
@@ -48,6 +49,8 @@ const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 /// Shared by the guards of a hold, the watchdog and the thread that reports losses.
 pub(crate) struct Grant {
     pub(crate) name: Arc<LockName>,
+    /// What took it: a multi-lock takes plain locks.
+    pub(crate) primitive: Primitive,
     pub(crate) holder: Holder,
     /// Of a semaphore; 1 for all others.
     pub(crate) permits: u32,
@@ -142,6 +145,7 @@ impl Grant {
         let (lease, ends) = (Lease::new(end), Mutex::new(Ends::new(end)));
         let shared = AtomicBool::new(name.kind == Kind::Read);
         Self {
+            primitive: name.kind.into(),
             name,
             holder,
             permits: 1,
@@ -172,6 +176,12 @@ impl Grant {
             listeners: Mutex::new(None),
             ended: Condvar::new(),
         }
+    }
+
+    /// The same, taken by a multi-lock.
+    pub(crate) fn of_multi_lock(mut self) -> Self {
+        self.primitive = Primitive::Multi;
+        self
     }
 
     /// The same in a store whose holds share a session: it ends with that as well. The session is
@@ -419,6 +429,12 @@ impl Grant {
     /// Whether its loss was not counted before; once. Then no one is told that it was given up.
     pub(super) fn is_first_to_report(&self) -> bool {
         self.ending.report()
+    }
+
+    /// The line for the log about its loss: once, for whoever comes first of the watchdog and its
+    /// guard. To be called after the loss was reported, and to be logged without any mutex.
+    pub(crate) fn loss_to_log(&self) -> Option<String> {
+        self.ending.log().then(|| format!("{:?} is lost: {}", self.name.name, self.loss_now()))
     }
 
     /// Whether its user has given it up, and the listener was not told before; once.

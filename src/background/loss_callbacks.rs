@@ -128,15 +128,15 @@ impl LossCallbacks {
             return;
         }
         let loss = grant.loss_now();
-        self.observer.hold_lost(&grant.name, loss.reason());
+        self.observer.hold_lost(grant.primitive, &grant.name, loss.reason());
         if grant.state() == State::Lost {
-            self.observer.hold_ended(&grant.name, loss.held_for());
+            self.observer.hold_ended(grant.primitive, &grant.name, loss.held_for());
         }
         self.tell(&grant.name, move |listener, lock| listener.lost(lock, &loss));
     }
 
     pub(super) fn observe_renewal_failure(self: &Arc<Self>, grant: &Grant, error: &Error) {
-        self.observer.renewed(&grant.name, false);
+        self.observer.renewed(grant.primitive, &grant.name, false);
         if self.observer.has_listener() {
             let (error, left) = (error.clone(), grant.remaining());
             self.tell(&grant.name, move |listener, lock| listener.renewal_failed(lock, &error, left));

@@ -97,8 +97,9 @@ impl Observer {
         self.primitives[primitive as usize].get_or_init(Box::default)
     }
 
-    fn count(&self, name: &LockName, count: impl Fn(&Counters)) {
-        count(self.of(name.kind.into()));
+    /// Counts it in the row of the primitive, and of the name.
+    fn count(&self, primitive: Primitive, name: &LockName, count: impl Fn(&Counters)) {
+        count(self.of(primitive));
         name.counters.get().iter().for_each(|counters| count(counters));
     }
 
@@ -133,21 +134,21 @@ impl Observer {
     }
 
     pub(crate) fn handed_over(&self, name: &LockName, how: HandOver) {
-        self.count(name, |counters| counters.handed_over(how));
+        self.count(name.kind.into(), name, |counters| counters.handed_over(how));
     }
 
     /// A hold is over that has lasted so long.
-    pub(crate) fn hold_ended(&self, name: &LockName, held: Duration) {
-        self.count(name, |counters| counters.held(held));
+    pub(crate) fn hold_ended(&self, primitive: Primitive, name: &LockName, held: Duration) {
+        self.count(primitive, name, |counters| counters.held(held));
     }
 
-    pub(crate) fn renewed(&self, name: &LockName, done: bool) {
-        self.count(name, |counters| counters.renewed(done));
+    pub(crate) fn renewed(&self, primitive: Primitive, name: &LockName, done: bool) {
+        self.count(primitive, name, |counters| counters.renewed(done));
     }
 
     /// The one place where a loss is counted, once for each hold.
-    pub(crate) fn hold_lost(&self, name: &LockName, reason: LossReason) {
-        self.count(name, |counters| counters.lost(reason));
+    pub(crate) fn hold_lost(&self, primitive: Primitive, name: &LockName, reason: LossReason) {
+        self.count(primitive, name, |counters| counters.lost(reason));
     }
 
     pub(crate) fn has_listener(&self) -> bool {

@@ -71,7 +71,7 @@ impl Drop for ExitGuard<'_> {
         for grant in orphans {
             if grant.neglect() == State::Lost {
                 self.0.loss_callbacks.report(&grant);
-                log::warn!("the watchdog ended: {:?} is lost", grant.name.name);
+                grant.loss_to_log().iter().for_each(|line| log::warn!("the watchdog ended: {line}"));
             }
         }
         self.0.changed.notify_all();
@@ -386,7 +386,7 @@ impl Inner {
         match outcome {
             Renewed::Held { sent_at, again, beside } => {
                 if !renewal.lease.is_zero() {
-                    self.loss_callbacks.observer.renewed(&grant.name, true);
+                    self.loss_callbacks.observer.renewed(grant.primitive, &grant.name, true);
                 }
                 // Before the renewal is confirmed, or the grant would for a moment have too late an
                 // end.
@@ -408,7 +408,7 @@ impl Inner {
             Renewed::Gone => {
                 if grant.lose() == State::Lost {
                     self.loss_callbacks.report(grant);
-                    news.warn(format!("{:?} is lost: {}", grant.name.name, grant.loss_now()));
+                    grant.loss_to_log().into_iter().for_each(|line| news.warn(line));
                 }
                 if grant.is_member() {
                     // The others of its share learn of it at once.
@@ -431,9 +431,9 @@ impl Inner {
     /// The hold is also undone: a renewal that reached the server late may have lengthened its
     /// lease there.
     fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
-        news.warn(format!("{:?} is lost: {}", grant.name.name, grant.loss_now()));
         grant.wake();
         self.loss_callbacks.report(grant);
+        grant.loss_to_log().into_iter().for_each(|line| news.warn(line));
         self.local_queues.notify(&grant.name.key);
         if grant.leaves_last() {
             self.take_back(grant);

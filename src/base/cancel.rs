@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, ErrorKind};
-use crate::base::event::Interrupt;
+use crate::base::event::{Awaited, Event, Interrupt};
+
+/// A hundred years, which every clock can count to.
+const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Ends waits from another thread: those of the handles that were made
 /// [`with_cancel`](crate::ReentrantMutex::with_cancel), and
@@ -108,6 +112,31 @@ impl CancelToken {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Blocks until the token is cancelled (true), at once if it is already, or for `timeout`
+    /// (false): the pause of a loop that does something now and then, and ends without a delay when
+    /// the program does. No I/O.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+    /// # let program = leasehold::CancelToken::new();
+    /// while !program.wait_timeout(Duration::from_secs(60)) {
+    ///     if let Some(guard) = client.try_lock("cleanup")? {
+    ///         // ... once a minute, on one of many machines ...
+    ///         guard.unlock()?;
+    ///     }
+    /// }
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        let event = Arc::new(Event::default());
+        let _waking = self.wakes(event.clone());
+        // Nothing but the cancel ends it before its time. The clock has no instant behind some.
+        event.wait_for(Awaited::Nothing, timeout.min(LONGEST_WAIT));
+        self.is_cancelled()
     }
 
     /// Interrupts a wait when the token is cancelled, at once if it is already, until the returned
@@ -210,6 +239,23 @@ mod tests {
         assert_eq!(wait.times(), 1);
         token.cancel();
         assert_eq!(wait.times(), 1, "it has ended");
+    }
+
+    #[test]
+    fn a_pause_ends_with_its_time_or_with_the_cancel() {
+        let program = CancelToken::new();
+        assert!(!program.wait_timeout(Duration::ZERO) && !program.wait_timeout(Duration::from_millis(2)));
+        assert!(program.0.below.lock().waits.is_empty(), "it leaves nothing");
+        let job = program.child();
+        std::thread::scope(|s| {
+            let pause = s.spawn(|| job.wait_timeout(Duration::MAX));
+            while job.0.below.lock().waits.is_empty() {
+                std::thread::yield_now();
+            }
+            program.cancel();
+            assert!(pause.join().unwrap());
+        });
+        assert!(job.wait_timeout(Duration::MAX), "at once");
     }
 
     #[test]

@@ -189,8 +189,8 @@ impl Figures {
         self.timed_out
     }
 
-    /// Calls that this program ended itself: by a cancel token, by stopping all waits, or by
-    /// closing the client.
+    /// Calls that this program ended itself, or did not let begin: by a cancel token, by stopping
+    /// all waits, or by closing the client.
     #[must_use]
     pub fn stopped(&self) -> u64 {
         self.errors().filter(|(kind, _)| is_stop(*kind)).map(|(_, count)| count).sum()

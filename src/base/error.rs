@@ -45,7 +45,8 @@ pub enum ErrorKind {
     /// [`Unreachable`](Self::Unreachable).
     Tls,
     /// The key under this name holds a value of a type that this kind of lock never has, or its
-    /// token key holds no number. Two kinds with the same type of value cannot be distinguished.
+    /// token key holds no number. In Redis two kinds with the same type of value cannot be
+    /// distinguished; PostgreSQL knows the kind, and refuses every second one.
     WrongType,
     /// The server is a read-only replica, or refuses writes because it cannot save or replicate
     /// them.
@@ -73,7 +74,7 @@ pub enum ErrorKind {
     /// Waiting would not help, because of what the caller or the name already has:
     ///
     /// - the write lock, while this thread holds the read lock;
-    /// - more permits than the semaphore has in all;
+    /// - more permits than the semaphore has in all, or one of which nobody has set the permits;
     /// - setting a latch while it counts;
     /// - a lock, while this thread holds one of another kind under the name;
     /// - a lock that this thread holds already, if one of the two handles is

@@ -13,8 +13,9 @@ const FIRST_DOUBLING: u32 = 10;
 /// From 2^46 ns on, about 19.5 hours, there is one as well.
 const LAST_DOUBLING: u32 = 46;
 const BUCKETS: usize = (LAST_DOUBLING - FIRST_DOUBLING) as usize * PARTS + 2;
-/// How many buckets one step of the coarse scale has: two doublings.
-const COARSE: usize = 2 * PARTS;
+/// How many buckets one step of the coarse scale has: half a doubling, so that a quantile that is
+/// computed from that scale is at most half as much again as the true one.
+const COARSE: usize = PARTS / 2;
 
 /// Durations that threads record.
 pub(crate) struct AtomicHistogram {
@@ -141,7 +142,8 @@ impl Histogram {
         self.max()
     }
 
-    /// A coarse scale from 2^10 ns in steps of four: how many were no longer than each of its ends.
+    /// A coarse scale from 2^10 ns, each end at most half as much again as the one before: how many
+    /// were no longer than each of its ends.
     pub(crate) fn cumulated(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let ends = (0..BUCKETS - 1).step_by(COARSE);
         let below = |bucket: usize| self.buckets.iter().take(bucket + 1).sum();
@@ -223,14 +225,16 @@ mod tests {
     #[test]
     fn the_coarse_scale_counts_what_is_below_its_ends() {
         let recorded = AtomicHistogram::default();
-        let nanos = [1, 1_500, 5_000, 5_000_000, 1 << 60];
+        let nanos = [1, 1_500, 1_600, 5_000_000, 1 << 60];
         nanos.into_iter().for_each(|nanos| recorded.record(Duration::from_nanos(nanos)));
         let coarse: Vec<_> = recorded.read().cumulated().collect();
         assert_eq!(coarse[0], (Duration::from_nanos(1 << 10), 1));
-        assert_eq!(coarse[1], (Duration::from_nanos(1 << 12), 2));
-        assert_eq!(coarse[2], (Duration::from_nanos(1 << 14), 3));
+        assert_eq!(coarse[1], (Duration::from_nanos(3 << 9), 2));
+        assert_eq!(coarse[2], (Duration::from_nanos(1 << 11), 3));
         assert_eq!(coarse.last().unwrap(), &(Duration::from_nanos(1 << 46), 4), "the longest is beyond the scale");
-        assert_eq!(coarse.len(), 19);
+        let steps = coarse.windows(2).map(|ends| ends[1].0.as_secs_f64() / ends[0].0.as_secs_f64());
+        assert!(steps.fold(0.0, f64::max) <= 1.5, "an alarm on a quantile would be off by more");
+        assert_eq!(coarse.len(), 73);
     }
 
     #[test]

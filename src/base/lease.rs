@@ -512,6 +512,22 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_is_granted_less_ends_sooner() {
+        let session = Arc::new(SessionTerm::default());
+        session.lengthen(at(300));
+        let lease = Lease::in_session(Moment::NEVER, Some(session.clone()));
+        session.shorten(at(200));
+        session.shorten(at(250));
+        assert!(lease.is_held(at(199)) && !lease.is_held(at(200)));
+        session.shorten(at(0));
+        session.lengthen(at(400));
+        assert_eq!(session.until(), at(400), "it was not over");
+        session.end(at(1));
+        session.shorten(at(100));
+        assert_eq!(session.until(), Moment(0));
+    }
+
+    #[test]
     fn a_loss_keeps_how_and_when_it_came() {
         let lost = |lease: Lease, now| {
             assert_eq!(lease.state(at(now)), State::Lost);

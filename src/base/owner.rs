@@ -7,6 +7,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 
 /// The longest label, in characters: it stands in log lines.
 const LONGEST_LABEL: usize = 100;
+/// In characters.
+pub(crate) const LONGEST_CLIENT_NAME: usize = 64;
 /// Of so many holds, the oldest ones, it is written how long they had lasted.
 pub(crate) const MOST_AGES: usize = 32;
 /// So many bytes of names are written at most: a client may hold thousands of locks, and writes
@@ -81,6 +83,17 @@ fn is_plain(text: &str) -> bool {
 fn plain(name: &str, otherwise: &str) -> String {
     let name: String = name.chars().filter(|c| !c.is_control()).take(LONGEST_LABEL).collect();
     if name.is_empty() { otherwise.to_owned() } else { name }
+}
+
+/// The name of the program as a client's name: letters, digits and `-_.:` only, for `CLIENT LIST`
+/// and the names of threads.
+pub(crate) fn program_as_client_name() -> String {
+    let fit = |c: char| if is_in_client_name(c) { c } else { '-' };
+    program_name().chars().map(fit).take(LONGEST_CLIENT_NAME).collect()
+}
+
+pub(crate) fn is_in_client_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.:".contains(c)
 }
 
 fn program_name() -> String {

@@ -16,8 +16,9 @@ pub enum Primitive {
     Read,
     /// [`RwLock`](crate::RwLock), for writing.
     Write,
-    /// [`MultiLock`](crate::MultiLock): the call. What it holds are plain locks, each counted as a
-    /// hold of [`Mutex`](Self::Mutex).
+    /// [`MultiLock`](crate::MultiLock): the calls, and each of the plain locks that they hold. A
+    /// [`Listener`](crate::Listener) is told of the end of such a hold as of one of
+    /// [`Mutex`](Self::Mutex), under its own name.
     Multi,
     /// [`Semaphore`](crate::Semaphore).
     Semaphore,

@@ -34,7 +34,8 @@ impl Builder {
     /// holds.
     ///
     /// With a label it is said as soon as the client holds something, or waits in the queue of a
-    /// fair lock. Without one, a hold that lasts less than a tenth of the lease, or a second, costs
+    /// fair lock. Without one, a hold that lasts less than a second (with leases below 10 s, less
+    /// than a tenth of the lease) costs
     /// nothing and is not known.
     pub fn owner(mut self, label: impl Into<String>) -> Self {
         self.owner = Some(label.into());

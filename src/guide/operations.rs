@@ -18,7 +18,8 @@
 //! tokens at no level. Each line has the whole chain of causes. A logger may block, and may
 //! use the client: nothing is logged under a mutex of the client.
 //!
-//! At WARN:
+//! At WARN (each loss once, whoever finds it first: the background thread, or the guard that is
+//! given up):
 //!
 //! | what the line says | what it means | what to do |
 //! |---|---|---|
@@ -29,7 +30,7 @@
 //! | a lock is lost: its `max_hold` was over, or its fixed lease ended | the holder took longer than the limit that its program has set | look at that holder |
 //! | a lock is lost: it was taken away | **lost by the server**: a flush, an eviction, a failover, `force_unlock` | find out which; see [`servers`](crate::guide::servers#when-the-server-forgets) |
 //! | a lock was held for its `max_hold`, and when it ends | a holder hangs, or its work takes longer than you thought | look at that holder |
-//! | releasing a lock failed | the drop of a guard found the server away, or the lock lost. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
+//! | releasing a lock failed | the drop of a guard found the server away. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
 //! | giving back permits failed | the same, of permits without leases | nothing: this is repeated until the server answers |
 //! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be asked for half a minute, or it refused for ten minutes, or the client ended; this is not tried again | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
 //! | a lock stays locked until its lease ends; too many unknown outcomes | what could not be undone: 10 000 unknown outcomes are kept, beyond that the oldest is dropped | nothing: the lease ends it |
@@ -94,7 +95,7 @@
 //! | key or channel | contents |
 //! |---|---|
 //! | `N` | a lock: hash, holder id → hold count (and `mode` of a read-write lock), with the lease as its TTL; `:kept` behind the id of a holder that has given it up, while it stays taken ([`min_hold`](crate::ReentrantMutex::min_hold)); a latch or semaphore: the count |
-//! | `redisson_lock_token:{N}` | the last fencing token; forgotten a day after the last grant |
+//! | `redisson_lock_token:{N}` | the last fencing token; forgotten a day after the last grant. 150 to 190 bytes for each name of the last day: with many short-lived names that nothing fences, turn [`fencing`](crate::Builder::fencing) off |
 //! | `redisson_lock_queue:{N}`, `redisson_lock_timeout:{N}` | the waiters of a fair lock, and when each counts as dead |
 //! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |
 //! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
@@ -142,15 +143,16 @@
 //! held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s
 //! ```
 //!
-//! It is written in the background, over the connection of renewals, once a hold has lasted for a
-//! second (with leases below 10 s, for a tenth of the lease; with a label at once, also by who
-//! waits in the queue of a fair lock), and then once for each third of a
-//! lease while there are holds, or a second after the last time if a new hold has lasted for that
-//! long. It names the holds, the oldest first, as far as 16 KB go. It goes when the client is
-//! closed, and by itself a lease after the last hold. So a process that was killed is known for as
-//! long as its locks are taken. No call and no renewal waits for it, and a failure costs nothing
-//! else. With [`Builder::announce_owner`](crate::Builder::announce_owner) off, nothing is written
-//! or read. Whoever can read the server can see it, and whoever can write there can forge it.
+//! It is written in the background, over the connection of renewals: with a label
+//! ([`Builder::owner`](crate::Builder::owner)) as soon as the client holds something or waits in
+//! the queue of a fair lock, without one once a hold has lasted for a second (with leases below
+//! 10 s, for a tenth of the lease); then once for each third of a lease while there are holds, or a
+//! second after the last time if a new hold has lasted for that long. It names the holds, the
+//! oldest first, as far as 16 KB go. It goes when the client is closed, and by itself a lease after
+//! the last hold. So a process that was killed is known for as long as its locks are taken. No call
+//! and no renewal waits for it, and a failure costs nothing else. With
+//! [`Builder::announce_owner`](crate::Builder::announce_owner) off, nothing is written or read.
+//! Whoever can read the server can see it, and whoever can write there can forge it.
 //!
 //! # Health of the servers
 //!
@@ -179,11 +181,11 @@
 //! | `leasehold_renewal_failures_total` | renewals that failed and are tried again: leases run out if it goes on for most of a lease | while it grows for longer than a third of the lease |
 //! | `leasehold_unknown_outcomes` | requests that may have run; each can keep a lock taken for a lease | above 0 for longer than a lease |
 //! | `leasehold_errors_total{error=..}` | calls that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `denied`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
-//! | `leasehold_calls_total{outcome=..}` | how calls ended: `granted_at_once`, `granted_after_wait`, `reentered`, `busy` (a `try_` call), `timed_out`, `stopped` (the client was closed), `failed`. Each call is in one of them | a share of `timed_out` that is unusual |
+//! | `leasehold_calls_total{outcome=..}` | how calls ended: `granted_at_once`, `granted_after_wait`, `reentered`, `busy` (a `try_` call), `timed_out`, `stopped` (by a cancel token, by [stopping all waits](crate::LockClient::stop_waiting) or by closing the client), `failed`. Each call is in one of them | a share of `timed_out` that is unusual |
 //! | `leasehold_contended_total` | calls that found it taken; divide it by all calls | |
-//! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long calls waited that had to, whatever their outcome | p99 above what your callers accept |
+//! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long calls waited that had to, whatever their outcome | p99 above what your callers accept. The ends of the buckets grow by half at most, so what `histogram_quantile` says is at most that far off |
 //! | `leasehold_hold_seconds`, `leasehold_hold_max_seconds` | how long holds lasted that are over; those that last are in the [snapshot](#a-job-hangs) | p99 near the lease of a fixed lease, or far above what the job takes |
-//! | `leasehold_waiting`, `leasehold_holds` | calls that wait, and holds, now | `waiting` that stays above 0 while nothing is granted |
+//! | `leasehold_waiting`, `leasehold_holds` | calls that wait, and holds, now; a hold that is lost is none | `waiting` that stays above 0 while nothing is granted |
 //! | `leasehold_hand_overs_total{how=..}` | grants that came from another thread of the client: `passed_on` and `joined` without a request, `with_release` in the request of the release | |
 //! | `leasehold_renewals_total` | renewals that were confirmed | none, while leases are held for long |
 //! | `leasehold_connections_broken_total`, `leasehold_reconnects_total` | connections that the other end closed or that did not answer in time, and those made in their place | a steady increase: an idle timeout of a proxy, or a server that restarts |
@@ -293,7 +295,7 @@
 //!
 //! | connection | how many per client |
 //! |---|---|
-//! | lock calls | up to [`connections`](crate::Builder::connections) (4 by default), to each master with Redlock; a call that repeats after a fault makes one more for itself |
+//! | lock calls | up to [`connections`](crate::Builder::connections) (8 by default, with PostgreSQL 4), to each master with Redlock; a call that repeats after a fault makes one more for itself |
 //! | renewals and unknown outcomes | 1, from the first hold on |
 //! | release messages | 1, from the first wait on, to each master with Redlock |
 //! | of each sentinel | 2: one for questions, one for its messages |

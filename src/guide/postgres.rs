@@ -30,8 +30,11 @@
 //! [`sentinel`](crate::Builder::sentinel) and [`credentials`](crate::Builder::credentials).
 //!
 //! Clients of PostgreSQL and of Redis do not see each other's locks. One name stands for one kind
-//! of thing: a second kind under it is refused with [`WrongType`](crate::ErrorKind::WrongType)
-//! while anything of the first is there. Names may be any text without a zero byte.
+//! of thing: a lock (plain, fair and multi are one kind), a read-write lock, a semaphore, a
+//! counting semaphore or a latch. A second kind under it is refused with
+//! [`WrongType`](crate::ErrorKind::WrongType) while anything of the first is held or set, whichever
+//! client it is of; a thread's own hold is refused with [`Conflict`](crate::ErrorKind::Conflict)
+//! before the server is asked. Names may be any text without a zero byte.
 //!
 //! # The URL
 //!
@@ -169,9 +172,9 @@
 //!
 //! | the server says | [`ErrorKind`](crate::ErrorKind) |
 //! |---|---|
-//! | wrong password, no such role, no right; a role that switches to one without the rights | `Denied` |
+//! | wrong password, no such role, no right; a role that switches to one without the rights; no schema, and the role may not make it | `Denied` |
 //! | no such database; hosts of several database clusters | `InvalidInput` |
-//! | no schema, and it may not be made; too old; a pooler | `Unsupported` |
+//! | no schema, and `Builder::create_schema(false)`; too old; a pooler | `Unsupported` |
 //! | too many connections, starting up, a timeout of a lock or a statement | `NotReady`: waiters ride it out |
 //! | a standby, or read-only | `ReadOnly` |
 //! | disk full, out of memory | `Full` |

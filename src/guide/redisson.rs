@@ -84,6 +84,7 @@
 //! |---|---|---|
 //! | never tells a holder that its lease has ended | a Java holder that paused continues beside a leasehold holder | a fencing token at the resource stops it, if it sends one: `RFencedLock` has tokens |
 //! | `RFencedLock.delete()` removes the token counter with the lock and notifies nobody | Java's tokens start again at 1, and the resource refuses them; waiters of both sides sleep until the TTL that they saw has passed | the next leasehold token is the server's clock, above all earlier ones, and Java's continue from there; a leasehold holder learns of it at its next renewal |
+//! | `RedissonSpinLock`, the same lock on the wire, publishes nothing when it is released | a waiter of either side that is not a spin lock sleeps until the TTL that it saw has passed: up to `lockWatchdogTimeout` | no remedy: give a name that Java takes as a spin lock to spin locks only, or poll with [`try_lock`](crate::LockClient::try_lock) |
 //! | may send a request twice after a lost reply, outside of single-server mode | a Java hold count can be one too high | leasehold counts nothing twice; a Java holder's count is its own |
 //! | lets a user without rights on channels take locks | such a release wakes nobody; waiters sleep until their hint | leasehold checks the rights when it connects, and a missing one is an error |
 //!
@@ -103,6 +104,7 @@
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
 //! | readers do not look at waiting writers | many Java readers can keep a leasehold writer waiting, and leasehold readers with it, which stay out while Java's go in | leasehold readers let a waiting leasehold writer go first |
+//! | a waiting writer leaves no sign of itself | leasehold readers cannot let it go first: beside readers without a pause, of either side, a Java writer gets in about once in 2 to 4 s | only a leasehold writer is let in first |
 //! | renewing one Java reader sets the TTL of the whole lock to that client's `lockWatchdogTimeout`, whatever lease the other readers have | a longer leasehold lease is cut to it | leasehold checks its read holds once a second, fixed leases too, lengthens the TTL again, and [believes in them no longer](#readers-of-both-sides) than Java may leave them |
 //! | a write lock that becomes a read lock notifies nobody | readers of both sides wait until the TTL that they saw has passed | no remedy for Java; leasehold's [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
 //! | a writer's release publishes `1`, which wakes only a waiter that sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL that it saw has passed (3 in 600 did, when the release came within 2.5 ms of the subscription) | a leasehold release publishes `00` behind it. Java reads that as another `0` and keeps it for such a waiter (none in 1 200) |

@@ -34,7 +34,7 @@
 //! | step | blocks | its threads |
 //! |---|---|---|
 //! | `stop_waiting` | never for a server | end within about a millisecond. One with a request under way ends with the reply, after a few I/O timeouts at most when the server hangs; if it is given the lock by that reply, it has it |
-//! | `cancel` | never | the same, for calls [with the token](crate::ReentrantMutex::with_cancel) and for [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled); a job ends when it looks at the token |
+//! | `cancel` | never | the same, for calls [with the token](crate::ReentrantMutex::with_cancel) and for [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled); a job ends when it looks at the token, and a pause in [`wait_timeout`](crate::CancelToken::wait_timeout) at once |
 //! | `close` | for the given time at most, and a few I/O timeouts more if it awaits an answer when that time is over | what still waits is ended as by the first step |
 //!
 //! So the bound of the program is the sum of the times that you give, and a few I/O timeouts (2 s

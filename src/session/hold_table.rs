@@ -179,8 +179,11 @@ impl Holds {
         self.map.lock().values().flatten().cloned().collect()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.map.lock().values().map(SmallVec::len).sum()
+    /// How many are held now: without those that are lost, whose guards may live on, and without
+    /// those whose release is under way.
+    pub(crate) fn live(&self) -> usize {
+        let is_live = |hold: &&Arc<HoldEntry>| matches!(hold.grant.state(), State::Held | State::Suspect);
+        self.map.lock().values().flatten().filter(is_live).count()
     }
 
     /// Removes all holds that are bound to the thread.

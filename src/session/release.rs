@@ -45,7 +45,7 @@ impl Hold {
     /// The lease has left this state now, because the hold is given up.
     pub(super) fn observe_end(&self, before: State, now: Moment) {
         if matches!(before, State::Held | State::Suspect) {
-            self.shared.observer.hold_ended(&self.grant.name, now.since(self.grant.since));
+            self.shared.observer.hold_ended(self.grant.primitive, &self.grant.name, now.since(self.grant.since));
         }
     }
 

@@ -55,8 +55,8 @@ impl NameStats {
         &self.name
     }
 
-    /// What the name is used for. A name in two uses has an entry for each; calls of multi-locks
-    /// count with the plain lock.
+    /// What the name is used for. A name in two uses has an entry for each; the calls and holds of
+    /// multi-locks count with the plain lock, because each of their names is one.
     #[must_use]
     pub fn primitive(&self) -> Primitive {
         self.primitive
@@ -85,7 +85,7 @@ impl Stats {
             total,
             primitives,
             names: names.into_iter().map(named).collect(),
-            holds: live(&|| shared.holds.len() + shared.outstanding_permits.lock().len()),
+            holds: live(&|| shared.holds.live() + shared.outstanding_permits.lock().len()),
             waiting: live(&|| shared.waits.len()),
             unknown_outcomes: live(&|| shared.watchdog.open_undos()),
             traffic: shared.traffic.as_ref().map(|traffic| traffic.counts()),
@@ -138,7 +138,8 @@ impl Stats {
         named.map(NameStats::figures)
     }
 
-    /// Holds that the client has now, those of a multi-lock one by one.
+    /// Holds that the client has now, those of a multi-lock one by one. A hold that is lost is
+    /// none, also while its guard lives.
     #[must_use]
     pub fn holds(&self) -> usize {
         self.holds

@@ -15,10 +15,10 @@ impl Stats {
     ///
     /// # Examples
     /// ```
-    /// let client = leasehold::LockClient::in_memory();
+    /// let client = leasehold::LockClient::builder().client_name("billing").build_in_memory()?;
     /// drop(client.lock("job")?);
     /// let text = client.stats().to_prometheus();
-    /// let labels = r#"client="leasehold",primitive="mutex",outcome="granted_at_once""#;
+    /// let labels = r#"client="billing",primitive="mutex",outcome="granted_at_once""#;
     /// assert!(text.contains(&format!("leasehold_calls_total{{{labels}}} 1\n")));
     /// # Ok::<(), leasehold::Error>(())
     /// ```

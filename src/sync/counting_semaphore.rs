@@ -29,15 +29,18 @@ use crate::sync::remote_counter::Counter;
 /// [`LockClient::counting_semaphore`](crate::LockClient::counting_semaphore).
 ///
 /// # Start
-/// A semaphore that is not set has no permits: an acquire waits until somebody
-/// [sets](Self::try_set_permits) or [adds](Self::add_permits) some.
+/// As of a [`Semaphore`](crate::Semaphore#start), somebody sets the permits first, and until then
+/// an acquire returns an error. To have callers wait for what others will [add](Self::add_permits),
+/// such as jobs that are ready, [set](Self::try_set_permits) it to 0. (Java's `RSemaphore` waits
+/// for one that nobody has set.)
 ///
 /// # Name
 /// A latch, a semaphore and a counting semaphore are each one number under their name, as in
 /// Redisson, and Redis cannot tell them apart. A client that has used a name for one of them
 /// refuses the name for the others with [`WrongType`](crate::ErrorKind::WrongType) as long as the
-/// number exists. Across clients nothing detects it: a permit taken from the latch of another
-/// client counts it down, and the last one opens it. Give each primitive its own name.
+/// number exists. Across clients nothing in Redis detects it (PostgreSQL does): a permit taken from
+/// the latch of another client counts it down, and the last one opens it. Give each primitive its
+/// own name.
 ///
 /// # Order
 /// As [`Semaphore`](crate::Semaphore).
@@ -55,6 +58,7 @@ use crate::sync::remote_counter::Counter;
 /// ```no_run
 /// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
 /// let jobs = client.counting_semaphore("jobs that are ready");
+/// jobs.try_set_permits(0)?; // each program, when it begins: the first one sets it
 /// jobs.add_permits(1)?; // the producer of a job
 /// jobs.acquire()?.forget(); // the consumer of a job
 /// # Ok::<(), leasehold::Error>(())
@@ -78,7 +82,8 @@ impl CountingSemaphore {
         /// Takes one permit, blocking until one is free.
         ///
         /// # Errors
-        /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when nobody has set its permits, or it was
+        /// removed; otherwise as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         acquire, try_acquire, try_acquire_for, try_acquire_until() -> CountingPermit, take_one
     }
 
@@ -93,14 +98,15 @@ impl CountingSemaphore {
     }
 
     /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
-    /// has: nobody records how many are taken, so it is not known whether another number was set. 1
+    /// has: nobody records how many are taken, so it is not known whether another number was set. 0
     /// to 2^31 − 1. One round trip. Safe to repeat.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the
-    /// server cannot be asked.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range;
+    /// [`WrongType`](crate::ErrorKind::WrongType) when the name is used for something else;
+    /// otherwise when the server cannot be asked.
     pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
-        Counter::new(&self.handle).set(permits)
+        Counter::new(&self.handle).set_from(0, permits)
     }
 
     /// Adds permits, or removes some for good. If more are removed than are free, the number of
@@ -123,8 +129,9 @@ impl CountingSemaphore {
         Counter::new(&self.handle).ask().map(|(free, _)| free)
     }
 
-    /// Removes the semaphore; false when there was none. Permits that are returned later create it
-    /// again, so wait until all have been returned. One round trip. Safe to repeat.
+    /// Removes the semaphore; false when there was none. Waiters get
+    /// [`Conflict`](crate::ErrorKind::Conflict). Permits that are returned later create it again,
+    /// so wait until all have been returned. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// When the server cannot be asked.
@@ -263,7 +270,7 @@ impl CountingPermit {
             return shared.check_usable().map_err(|e| e.for_name(&name.name));
         }
         let held = shared.clock.now().since(self.since);
-        shared.observer.hold_ended(name, held);
+        shared.observer.hold_ended(Primitive::CountingSemaphore, name, held);
         if shared.outstanding_permits.lock().remove(&self.holder).is_none() {
             let why = "the client was closed, which gave these permits back: somebody else may have them";
             return Err(Error::named(ErrorKind::Closed, &name.name, why));

@@ -202,6 +202,10 @@ impl<H: HeldLock, B> Guard<H, B> {
         let parts = self.held.parts();
         let loss = || Hold::first_loss_of(parts).unwrap_or_else(|| parts[0].grant.loss_now());
         parts[0].finish_callbacks(callbacks, &outcome, loss);
+        if outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Lost) {
+            // The watchdog may not have seen the loss, and no longer looks.
+            parts.iter().filter_map(|hold| hold.grant.loss_to_log()).for_each(|line| log::warn!("{line}"));
+        }
         outcome
     }
 
@@ -255,7 +259,10 @@ impl<H: HeldLock, B> Drop for Guard<H, B> {
             return;
         }
         match self.release() {
-            Err(e) if e.kind() != ErrorKind::Closed => log::warn!("releasing a lock failed: {e}"),
+            // A loss is logged already.
+            Err(e) if !matches!(e.kind(), ErrorKind::Closed | ErrorKind::Lost) => {
+                log::warn!("releasing a lock failed: {e}");
+            }
             _ => {}
         }
     }

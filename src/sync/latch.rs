@@ -24,18 +24,18 @@ use crate::sync::remote_counter::Counter;
 ///
 /// # Start and end
 /// One caller sets the count, others count it down. At zero the key is gone, and the latch can be
-/// set again. A latch that is not set counts as zero and lets a waiter continue at once, so set it
-/// before you start the waiters. A latch has no lease: a process that dies before it has counted
-/// down leaves the others waiting. So give [`wait_for`](Self::wait_for) a timeout, or
-/// [`delete`](Self::delete) the latch.
+/// set again. A latch that is not set cannot be told from one that has opened: it lets a waiter
+/// continue at once, so [set it](Self::set_count) before you start the waiters. A latch has no
+/// lease: a process that dies before it has counted down leaves the others waiting. So give
+/// [`wait_for`](Self::wait_for) a timeout, or [`delete`](Self::delete) the latch.
 ///
 /// # Name
 /// A latch, a semaphore and a counting semaphore are each one number under their name, as in
 /// Redisson, and Redis cannot tell them apart. A client that has used a name for one of them
 /// refuses the name for the others with [`WrongType`](ErrorKind::WrongType) as long as the number
-/// exists. Across clients nothing detects it: `count_down` of one client takes a permit from the
-/// semaphore of another, and an acquired permit counts a latch down. Give each primitive its own
-/// name.
+/// exists. Across clients nothing in Redis detects it (PostgreSQL does): `count_down` of one client
+/// takes a permit from the semaphore of another, and an acquired permit counts a latch down. Give
+/// each primitive its own name.
 ///
 /// # Waiting
 /// A waiter is woken by a message, and asks the server every few seconds besides: a lost message, a

@@ -29,7 +29,12 @@ impl<'a> Counter<'a> {
 
     /// False when the count was set before.
     pub(crate) fn set(&self, count: u32) -> Result<bool> {
-        check_count(count, MOST_PERMITS).map_err(|e| e.for_name(self.handle.name()))?;
+        self.set_from(1, count)
+    }
+
+    /// [`set`](Self::set), where the smallest count is `least`, which is 0 or 1.
+    pub(crate) fn set_from(&self, least: u32, count: u32) -> Result<bool> {
+        check_count(count.max(1 - least), MOST_PERMITS).map_err(|e| e.for_name(self.handle.name()))?;
         self.change(Count::Set(count)).map(|answer| answer.done)
     }
 

@@ -24,15 +24,19 @@ use crate::sync::remote_counter::Counter;
 /// [`LockClient::semaphore`](crate::LockClient::semaphore).
 ///
 /// # Start
-/// The first caller of [`try_set_permits`](Self::try_set_permits) sets the permits, once. Until
-/// then nobody can take one, and an acquire returns an error.
+/// The first caller of [`try_set_permits`](Self::try_set_permits) sets the permits, once. So let
+/// every program call it when it begins. Until then an acquire returns
+/// [`Conflict`](crate::ErrorKind::Conflict), and so does one of a
+/// [`CountingSemaphore`](crate::CountingSemaphore): a semaphore that nobody has set up, or that a
+/// flush has removed, would let its callers wait for ever.
 ///
 /// # Name
 /// A latch, a semaphore and a counting semaphore are each one number under their name, as in
 /// Redisson, and Redis cannot tell them apart. A client that has used a name for one of them
 /// refuses the name for the others with [`WrongType`](crate::ErrorKind::WrongType) as long as the
-/// number exists. Across clients nothing detects it: a permit taken from the latch of another
-/// client counts it down, and the last one opens it. Give each primitive its own name.
+/// number exists. Across clients nothing in Redis detects it (PostgreSQL does): a permit taken from
+/// the latch of another client counts it down, and the last one opens it. Give each primitive its
+/// own name.
 ///
 /// # Order
 /// Threads of one client are served first come, first served, so a thread that wants many permits
@@ -96,8 +100,9 @@ impl Semaphore {
     /// permits already. Safe to repeat.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range, or when the
-    /// server cannot be asked.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range;
+    /// [`WrongType`](crate::ErrorKind::WrongType) when the name is used for something else;
+    /// otherwise when the server cannot be asked.
     pub fn try_set_permits(&self, permits: u32) -> Result<SetPermits> {
         let counter = Counter::new(&self.handle);
         if counter.set(permits)? {

@@ -128,7 +128,7 @@ fn keys_of_others_cost_a_look_nothing() {
 fn the_holds_that_have_no_room_are_counted() {
     let server = Server::start();
     let client = server.builder().owner("x").lease(Duration::from_secs(3)).build().unwrap();
-    let _guards: Vec<_> = (0..300).map(|n| client.mutex(&format!("job {n:0200}")).lock_owned().unwrap()).collect();
+    let _guards: Vec<_> = (0..300).map(|n| client.mutex(format!("job {n:0200}")).lock_owned().unwrap()).collect();
     wait_until("it is said", || {
         let (status, out, err) = run(leasehold(&server, &["ls"]));
         status == Some(0) && out.lines().count() < 100 && err.contains("more holds") && err.contains("--all")
@@ -198,7 +198,7 @@ fn a_server_that_is_down_or_denies_is_said() {
 fn a_reader_that_leaves_early_is_no_failure() {
     let server = Server::start();
     let client = server.builder().lease(Duration::from_secs(60)).build().unwrap();
-    let _guards: Vec<_> = (0..3000).map(|n| client.lock(&format!("job {n:0100}")).unwrap()).collect();
+    let _guards: Vec<_> = (0..3000).map(|n| client.lock(format!("job {n:0100}")).unwrap()).collect();
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", r#""$0" ls --all | head -n 1; exit "$?""#]).arg(crate::program::path());
     let (status, out, err) = run({

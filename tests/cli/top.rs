@@ -68,7 +68,7 @@ impl Top {
 fn a_full_screen_is_scrolled_sorted_and_filtered() {
     let server = Server::start();
     let client = server.builder().owner("billing-7").build().unwrap();
-    let held: Vec<_> = (0..40).map(|n| client.mutex(&format!("job-{n:02}")).lock_owned().unwrap()).collect();
+    let held: Vec<_> = (0..40).map(|n| client.mutex(format!("job-{n:02}")).lock_owned().unwrap()).collect();
     let mut top = Top::start(&server.url(), 24, 100, "");
     let lines = top.wait_for_text("1-17 of 40");
     assert!(lines[1].starts_with("40 locks, 40 held, 0 waiting"), "{lines:?}");

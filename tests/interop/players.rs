@@ -84,7 +84,7 @@ pub(crate) fn play(client: &LockClient, primitive: &str, path: &Path, mode: Mode
 pub(crate) fn rounds(client: &LockClient, path: &Path, rounds: usize, players: usize) {
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
     for round in 0..rounds {
-        let latch = client.latch(&format!("stress-{round}"));
+        let latch = client.latch(format!("stress-{round}"));
         file.write_all(b".").unwrap();
         latch.count_down().unwrap();
         latch.wait().unwrap();

@@ -147,7 +147,7 @@ fn nobody_passes_a_latch_before_all_have_counted() {
     let mut process = Process::start(&world.server, LEASE);
     let (turns, players) = (if is_long() { 500 } else { 40 }, 4 * THREADS);
     for round in 0..turns {
-        assert!(client.latch(&format!("stress-{round}")).try_set_count(players as u32).unwrap());
+        assert!(client.latch(format!("stress-{round}")).try_set_count(players as u32).unwrap());
     }
     let path = world.server.dir().join("latch");
     std::fs::write(&path, "").unwrap();

@@ -51,12 +51,12 @@ fn names_that_cannot_work_are_refused_by_every_method() {
     let long = "x".repeat(1 << 20);
     invalid(client.lock(&long), None, "1024");
     assert!(client.lock(&long).unwrap_err().to_string().len() < 200);
-    invalid(client.lock(&"x".repeat(1025)), None, "1024");
-    drop(client.lock(&"x".repeat(1024)).unwrap());
+    invalid(client.lock("x".repeat(1025)), None, "1024");
+    drop(client.lock("x".repeat(1024)).unwrap());
 
     let prefixed = server.builder().key_prefix("p".repeat(1000)).build().unwrap();
-    invalid(prefixed.lock(&"x".repeat(25)), None, "prefix");
-    drop(prefixed.lock(&"x".repeat(24)).unwrap());
+    invalid(prefixed.lock("x".repeat(25)), None, "prefix");
+    drop(prefixed.lock("x".repeat(24)).unwrap());
     // With an open brace in the prefix every name that does not close it is invalid.
     let braced = server.builder().key_prefix("app{").build().unwrap();
     invalid(braced.lock("job"), Some("job"), "braces");

@@ -90,6 +90,7 @@ fn one_cancel_ends_the_waits_of_every_primitive() {
     let server = Server::start();
     let (holder, waiting) = (client(server.url()), client(server.url()));
     assert_eq!(holder.semaphore("semaphore").try_set_permits(2).unwrap(), leasehold::SetPermits::New);
+    assert!(holder.counting_semaphore("counting").try_set_permits(0).unwrap());
     holder.latch("latch").set_count(1).unwrap();
     let held = (
         holder.lock("mutex").unwrap(),
@@ -142,6 +143,7 @@ fn one_cancel_ends_the_waits_of_every_primitive() {
     });
     wait_until("no place and no marker stays", || keys() == before);
     drop((held, holder.latch("latch").delete().unwrap(), holder.semaphore("semaphore").delete().unwrap()));
+    assert!(holder.counting_semaphore("counting").delete().unwrap());
     drop(calls);
     drop((mutex, fair, rw, multi, semaphore, counting, latch, holder, waiting));
     server.assert_clean();

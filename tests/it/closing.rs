@@ -115,7 +115,7 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
 fn a_close_reports_what_is_not_confirmed_and_for_how_long_it_may_last() {
     let mut server = Server::start();
     let client = patient(server.url());
-    let guards: Vec<_> = (0..12).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> = (0..12).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     server.kill();
     let error = client.close(ms(300)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);

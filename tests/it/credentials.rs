@@ -250,7 +250,7 @@ fn a_connection_that_is_logged_out_is_replaced() {
     std::thread::scope(|s| {
         for n in 0..16 {
             let client = &client;
-            s.spawn(move || client.lock(&format!("batch{n}")).unwrap().unlock().unwrap());
+            s.spawn(move || client.lock(format!("batch{n}")).unwrap().unlock().unwrap());
         }
     });
     logged_in_again(before);

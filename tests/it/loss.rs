@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, Loss};
 
-use crate::rig::{Child, Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{Child, Fault, Proxy, Server, logged, ms, record_logs, wait_until};
 
 const SHORT: Duration = Duration::from_millis(400);
 
@@ -14,7 +14,7 @@ const SHORT: Duration = Duration::from_millis(400);
 fn renewal_keeps_a_lock_for_many_leases() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
-    let guards: Vec<_> = (0..50).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> = (0..50).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     std::thread::sleep(SHORT * 5);
     assert!(guards.iter().all(|g| g.is_held() && g.remaining() > Duration::ZERO));
     assert_eq!(server.lock_keys().len(), 50);
@@ -54,6 +54,55 @@ fn a_deleted_lock_is_reported_in_three_ways() {
     assert_eq!(client.try_lock("job").unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert!(client.lock("job").unwrap().is_held());
+}
+
+/// Whoever finds it: the watchdog before the guard, a guard before the watchdog, or the client that
+/// forces the lock open itself.
+#[test]
+fn a_loss_is_logged_once() {
+    record_logs();
+    let server = Server::start();
+    let client = server.builder().lease(SHORT).build().unwrap();
+    let lines = |name: &str| {
+        let (lost, failed) =
+            (logged(log::Level::Warn, &[name, "is lost"]), logged(log::Level::Warn, &[name, "failed"]));
+        (lost.len(), failed.len(), lost, failed)
+    };
+    let assert_once = |name: &str| {
+        let (lost, failed, ..) = lines(name);
+        assert_eq!((lost, failed), (1, 0), "{:?}", lines(name));
+    };
+
+    let guard = client.lock("logged-by-watchdog").unwrap();
+    server.cmd::<u32>(&["DEL", "logged-by-watchdog"]);
+    assert!(guard.wait_lost(Duration::from_secs(10)));
+    wait_until("the watchdog logs it", || lines("logged-by-watchdog").0 > 0);
+    drop(guard);
+    assert_once("logged-by-watchdog");
+
+    let long = server.client();
+    let guard = long.lock("logged-by-unlock").unwrap();
+    server.cmd::<u32>(&["DEL", "logged-by-unlock"]);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert_once("logged-by-unlock");
+
+    let guard = long.lock("logged-by-drop").unwrap();
+    server.cmd::<u32>(&["DEL", "logged-by-drop"]);
+    drop(guard);
+    assert_once("logged-by-drop");
+
+    let guard = client.lock("logged-when-forced").unwrap();
+    assert!(client.mutex("logged-when-forced").force_unlock().unwrap());
+    wait_until("the watchdog has seen it", || lines("logged-when-forced").0 > 0);
+    drop(guard);
+    assert_once("logged-when-forced");
+
+    let both = client.multi(["logged-one", "logged-other"]).lock().unwrap();
+    server.cmd::<u32>(&["DEL", "logged-one"]);
+    assert!(both.wait_lost(Duration::from_secs(10)));
+    drop(both);
+    assert_once("logged-one");
+    assert_eq!(lines("logged-other").0, 0, "that one was given back");
 }
 
 #[test]
@@ -133,7 +182,7 @@ fn a_server_that_stays_away_ends_every_hold_in_time() {
     let mut server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
     let reported = Arc::new(AtomicU32::new(0));
-    let guards: Vec<_> = (0..10).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> = (0..10).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     for guard in &guards {
         let reported = reported.clone();
         guard.on_lost(move |_| {
@@ -341,7 +390,7 @@ fn many_losses_at_once_take_few_threads() {
     let client = server.builder().lease(SHORT).build().unwrap();
     let other = client.mutex("renewed").lock_owned().unwrap();
     let fixed: Vec<_> = (0..LEASES)
-        .map(|n| client.mutex(&format!("n{n}")).with_lease(Duration::from_secs(1)).lock_owned().unwrap())
+        .map(|n| client.mutex(format!("n{n}")).with_lease(Duration::from_secs(1)).lock_owned().unwrap())
         .collect();
     let (running, most, done) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
     let (open, door) = crossbeam_channel::bounded::<()>(0);
@@ -397,7 +446,7 @@ fn blocking_logger_process() {
     let client = leasehold::LockClient::open(&std::env::var("LEASEHOLD_TEST_URL").unwrap()).unwrap();
     let leases: Vec<_> = (1..=3)
         .map(|n| {
-            let guard = client.mutex(&format!("n{n}")).with_lease(ms(300 * n)).lock_owned().unwrap();
+            let guard = client.mutex(format!("n{n}")).with_lease(ms(300 * n)).lock_owned().unwrap();
             let (reported, callback) = counter();
             guard.on_lost(callback);
             (guard, reported)

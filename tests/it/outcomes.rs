@@ -126,7 +126,7 @@ fn without_permission_for_client_kill_a_late_acquire_is_refused() {
         [("a", Fault::CutAfterApplied), ("b", Fault::BlackHoleReply), ("c", Fault::StallReply(ms(600)))]
     {
         proxy.inject(&format!("lock:{name}"), fault);
-        match client.try_lock(&format!("lock:{name}")) {
+        match client.try_lock(format!("lock:{name}")) {
             Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{fault:?}"),
             // To the client the connection may have ended while idle: it repeats the request once
             // the first attempt would be too late.
@@ -246,7 +246,7 @@ fn a_restart_between_two_calls_is_not_noticed() {
     std::thread::scope(|s| {
         for n in 0..8 {
             let client = &client;
-            s.spawn(move || drop(client.lock(&format!("n{n}")).unwrap()));
+            s.spawn(move || drop(client.lock(format!("n{n}")).unwrap()));
         }
     });
     server.restart();
@@ -254,7 +254,7 @@ fn a_restart_between_two_calls_is_not_noticed() {
         client.lock("job").unwrap().unlock().unwrap();
     }
     let lines = server.client_lines();
-    for line in lines.iter().filter(|l| l.contains("name=leasehold")) {
+    for line in lines.iter().filter(|l| l.contains("name=it-")) {
         let id = line.split([' ', '=']).nth(1).unwrap();
         server.cmd::<u32>(&["CLIENT", "KILL", "ID", id]);
     }

@@ -23,6 +23,17 @@ fn known_holder(mutex: &ReentrantMutex) -> LockHolder {
     holder_of(mutex)
 }
 
+/// In `CLIENT LIST`, in the figures and in the names of threads.
+#[test]
+fn a_client_has_the_name_of_its_program_unless_it_has_another() {
+    let server = Server::start();
+    let (client, named) = (server.client(), server.builder().client_name("billing-7").build().unwrap());
+    let program = std::env::current_exe().unwrap().file_stem().unwrap().to_str().unwrap().to_owned();
+    assert_eq!((client.stats().client_name(), named.stats().client_name()), (&*program, "billing-7"));
+    let is_listed = |name: &str| server.client_lines().iter().any(|line| line.contains(&format!(" name={name} ")));
+    assert!(is_listed(&program) && is_listed("billing-7"), "{:?}", server.client_lines());
+}
+
 /// `says_since_when`: whether the store knows how long another client has held what it holds.
 #[track_caller]
 fn others_see_who_holds_it(build: impl Fn(Builder) -> LockClient, says_since_when: bool) {
@@ -251,7 +262,7 @@ fn a_label_is_said_at_once() {
 fn a_short_hold_costs_nothing() {
     let server = Server::start();
     let client = server.client();
-    let connections = || server.client_lines().iter().filter(|line| line.contains("name=leasehold")).count();
+    let connections = || server.client_lines().iter().filter(|line| line.contains("name=it-")).count();
     let start = Instant::now();
     // For longer than a tick: there is nearly always a hold, and none lasts.
     while start.elapsed() < ms(2500) {
@@ -266,7 +277,7 @@ fn a_short_hold_costs_nothing() {
 fn all_holds_cost_one_command_for_each_third_of_a_lease() {
     let server = Server::start();
     let client = server.builder().lease(LEASE).build().unwrap();
-    let guards: Vec<_> = (0..100).map(|n| client.mutex(&format!("job-{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> = (0..100).map(|n| client.mutex(format!("job-{n}")).lock_owned().unwrap()).collect();
     wait_until("it is written", || server.call_count("set") > 0);
     let (start, first) = (Instant::now(), server.call_count("set"));
     std::thread::sleep(2 * LEASE);

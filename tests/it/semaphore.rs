@@ -86,7 +86,8 @@ fn bad_numbers_are_refused() {
     for bad in [0, 1 << 31, u32::MAX] {
         assert_eq!(kind(semaphore.try_set_permits(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
         assert_eq!(kind(semaphore.acquire_many(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
-        assert_eq!(kind(client.counting_semaphore("c").try_set_permits(bad).map(drop)), ErrorKind::InvalidInput);
+        let set = client.counting_semaphore("c").try_set_permits(bad.max(1 << 31));
+        assert_eq!(kind(set.map(drop)), ErrorKind::InvalidInput);
         assert_eq!(kind(client.counting_semaphore("c").acquire_many(bad).map(drop)), ErrorKind::InvalidInput);
         assert_eq!(kind(client.latch("l").try_set_count(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
     }
@@ -282,8 +283,9 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let (one, other) = (a.counting_semaphore("c"), b.counting_semaphore("c"));
+    assert!(one.try_set_permits(0).unwrap());
     std::thread::scope(|s| {
-        // The semaphore has no permits yet: the call waits for the first ones.
+        // All of none are taken: the call waits for the first ones.
         let waiter = s.spawn(|| other.acquire_many(2).unwrap());
         wait_until("it is subscribed", || server.channels() == ["redisson_sc:{c}"]);
         assert_eq!(one.add_permits(1).unwrap(), 1);
@@ -322,6 +324,71 @@ fn deleting_a_semaphore_is_reported_to_its_waiters() {
     });
     assert_eq!(held.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert!(server.lock_keys().is_empty(), "what is given back late makes no semaphore");
+}
+
+/// A semaphore that nobody has set up refuses its callers, instead of letting them wait for ever.
+fn an_unset_semaphore_refuses(client: &LockClient) {
+    let refused = |outcome: leasehold::Result<()>| {
+        let error = outcome.unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Conflict, Some("unset")), "{error}");
+        assert!(error.to_string().contains("try_set_permits"), "{error}");
+    };
+    let leased = client.semaphore("unset");
+    refused(leased.acquire().map(drop));
+    refused(leased.try_acquire().map(drop));
+    refused(leased.try_acquire_for(ms(20)).map(drop));
+    let counting = client.counting_semaphore("unset");
+    refused(counting.acquire().map(drop));
+    refused(counting.try_acquire().map(drop));
+    refused(counting.try_acquire_for(ms(20)).map(drop));
+    assert!(client.latch("unset").try_wait().unwrap(), "a latch that is not set is open");
+
+    // Set to nothing, it has callers wait for what others add.
+    assert!(counting.try_set_permits(0).unwrap() && !counting.try_set_permits(5).unwrap());
+    assert!(counting.try_acquire().unwrap().is_none());
+    assert_eq!(counting.add_permits(1).unwrap(), 1);
+    counting.acquire().unwrap().forget();
+    assert!(counting.try_acquire().unwrap().is_none(), "all are taken, which is not the same as unset");
+    assert!(counting.delete().unwrap());
+    refused(counting.try_acquire().map(drop));
+}
+
+#[test]
+fn an_unset_semaphore_refuses_on_redis() {
+    let server = Server::start();
+    let client = server.client();
+    an_unset_semaphore_refuses(&client);
+    drop(client);
+    server.assert_clean();
+}
+
+#[test]
+fn an_unset_semaphore_refuses_in_memory() {
+    an_unset_semaphore_refuses(&LockClient::in_memory());
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn an_unset_semaphore_refuses_in_a_database() {
+    let Some(server) = crate::rig::Postgres::start() else { return };
+    let client = server.client();
+    an_unset_semaphore_refuses(&client);
+    drop(client);
+    server.assert_clean();
+}
+
+#[test]
+fn deleting_a_counting_semaphore_is_reported_to_its_waiters() {
+    let server = Server::start();
+    let (a, b) = (server.client(), server.client());
+    let semaphore = a.counting_semaphore("c");
+    semaphore.try_set_permits(0).unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.counting_semaphore("c").acquire().unwrap_err().kind());
+        wait_until("it is subscribed", || !server.channels().is_empty());
+        assert!(semaphore.delete().unwrap());
+        assert_eq!(waiter.join().unwrap(), ErrorKind::Conflict);
+    });
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn a_lost_hold_is_shown_as_lost_until_its_guard_is_dropped() {
 #[test]
 fn a_long_list_is_cut() {
     let client = LockClient::in_memory();
-    let held: Vec<_> = (0..150).map(|n: u32| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
+    let held: Vec<_> = (0..150).map(|n: u32| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     let text = client.snapshot().to_string();
     assert_eq!((client.snapshot().holds().len(), text.lines().count()), (150, 102));
     assert!(text.ends_with("and 50 more\n"));

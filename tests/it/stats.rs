@@ -241,12 +241,41 @@ fn a_multi_lock_is_one_call_and_several_holds() {
     let counted = figures(&one, Primitive::Multi);
     assert_eq!((counted.busy(), counted.granted_after_wait(), counted.granted_at_once()), (1, 1, 1), "{}", one.stats());
     assert_eq!((counted.reentered(), counted.calls(), counted.waits().count()), (1, 4, 1));
-    let parts = figures(&one, Primitive::Mutex);
-    assert_eq!((parts.calls(), parts.holds().count()), (0, 4));
+    assert_eq!(counted.holds().count(), 4, "of two names, twice");
+    assert!(one.stats().primitive(Primitive::Mutex).is_none(), "nobody has used that: {}", one.stats());
     let name = |name| one.stats().name(name, Primitive::Mutex).unwrap().clone();
     assert_eq!((name("a").waits().count(), name("b").waits().count(), name("b").calls()), (0, 1, 4));
     drop((one, other, both));
     server.assert_clean();
+}
+
+/// What a multi-lock holds counts for it, also how it is renewed and lost.
+#[test]
+fn the_losses_of_a_multi_lock_are_its_own() {
+    let server = Server::start();
+    let client = server.builder().lease(ms(300)).build().unwrap();
+    let both = client.multi(["a", "b"]).lock().unwrap();
+    wait_until("they are renewed", || figures(&client, Primitive::Multi).renewals() >= 2);
+    server.cmd::<u32>(&["DEL", "a"]);
+    wait_until("the loss is counted", || figures(&client, Primitive::Multi).lost() == 1);
+    assert_eq!(client.stats().total().lost(), 1);
+    assert_eq!(client.stats().name("a", Primitive::Mutex).unwrap().lost(), 1);
+    assert!(client.stats().primitive(Primitive::Mutex).is_none(), "{}", client.stats());
+    drop(both);
+}
+
+#[test]
+fn a_lost_hold_is_not_held() {
+    let server = Server::start();
+    let client = server.builder().lease(ms(300)).build().unwrap();
+    let (lost, kept) = (client.lock("lost").unwrap(), client.lock("kept").unwrap());
+    assert_eq!(client.stats().holds(), 2);
+    server.cmd::<u32>(&["DEL", "lost"]);
+    assert!(lost.wait_lost(CAP));
+    assert_eq!(client.stats().holds(), 1, "its guard still lives");
+    assert!(client.stats().to_prometheus().contains("leasehold_holds{client="), "{}", client.stats());
+    drop((lost, kept));
+    assert_eq!(client.stats().holds(), 0);
 }
 
 #[test]
@@ -337,7 +366,7 @@ fn a_connection_that_is_cut_is_a_reconnect() {
         client.lock("job").unwrap().unlock().unwrap();
         proxy.cut_all();
         wait_until("the server sees no connection", || {
-            !server.client_lines().iter().any(|line| line.contains("name=leasehold"))
+            !server.client_lines().iter().any(|line| line.contains("name=it-"))
         });
         client.lock("job").unwrap().unlock().unwrap();
         let stats = client.stats();
@@ -750,7 +779,7 @@ mod facade {
 
     #[test]
     fn the_figures_are_published_for_the_facade() {
-        let client = LockClient::in_memory();
+        let client = LockClient::builder().client_name("billing").build_in_memory().unwrap();
         client.lock("job").unwrap().unlock().unwrap();
         let recorded = Recorded::default();
         for _ in 0..2 {
@@ -759,10 +788,10 @@ mod facade {
         }
         let recorded = recorded.0.lock().unwrap();
         let value = |key: &str| *recorded.get(key).unwrap_or_else(|| panic!("no {key} in {recorded:#?}"));
-        let labels = "client=leasehold,primitive=mutex";
+        let labels = "client=billing,primitive=mutex";
         assert_eq!(value(&format!("leasehold_calls_total {labels},outcome=granted_at_once")), 1.0);
         assert_eq!(value(&format!("leasehold_hold_seconds_count {labels}")), 1.0);
-        assert_eq!(value("leasehold_holds client=leasehold"), 0.0);
+        assert_eq!(value("leasehold_holds client=billing"), 0.0);
         assert_eq!(value(&format!("leasehold_name_calls_total {labels},name=job")), 1.0);
         let longest = client.stats().total().holds().max().as_secs_f64();
         assert!((value(&format!("leasehold_hold_seconds {labels},quantile=1")) - longest).abs() < 1e-9);

@@ -236,6 +236,7 @@ fn calls_that_begin_meanwhile_end_too() {
     for round in 0..20 {
         let (holder, stopped) = (client(server.url()), client(server.url()));
         let guard = holder.fair("fair").lock().unwrap();
+        let _ = holder.counting_semaphore("none").try_set_permits(0).unwrap();
         let reads = holder.rw_lock("rw").read_owned().unwrap();
         let before = keys();
         std::thread::scope(|s| {
@@ -259,5 +260,6 @@ fn calls_that_begin_meanwhile_end_too() {
         drop((guard, reads));
         stopped.close(CAP).unwrap();
     }
+    assert!(client(server.url()).counting_semaphore("none").delete().unwrap());
     server.assert_clean();
 }

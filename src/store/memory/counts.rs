@@ -143,7 +143,8 @@ impl State {
         }
         match self.typed(&name.key, now, Entry::counting_semaphore)? {
             Some(free) if *free >= i64::from(permits) => *free -= i64::from(permits),
-            _ => return Ok(Acquired::Busy { ttl: None }),
+            Some(_) => return Ok(Acquired::Busy { ttl: None }),
+            None => return Ok(Acquired::TooFew { permits: 0 }),
         }
         self.answers.keep(&name.key, holder.as_str(), Answer::Taken, TAKEN_TTL, now);
         Ok(granted)
@@ -240,6 +241,8 @@ mod tests {
     fn permits_are_taken_and_given_back_once() {
         let mut bench = Bench::new();
         let (name, holder) = (bench.name("n", Kind::CountingSemaphore), bench.holder());
+        assert_eq!(bench.acquire(&name, &holder).unwrap(), Acquired::TooFew { permits: 0 });
+        assert_eq!(bench.count(&name, Count::Set(0), "set"), CountAnswer { done: true, value: 0 });
         assert_eq!(bench.acquire(&name, &holder).unwrap(), Acquired::Busy { ttl: None });
         assert_eq!(bench.count(&name, Count::Add(1), "add").value, 1);
         for _ in 0..2 {

@@ -5,6 +5,7 @@ mod address;
 mod percent;
 mod poll;
 mod stream;
+mod timeout;
 #[cfg(feature = "tls")]
 mod tls_stream;
 mod waker;
@@ -13,5 +14,6 @@ pub(crate) use address::Address;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) use percent::decode;
 pub(crate) use poll::readable;
-pub(crate) use stream::{Stream, is_timeout};
+pub(crate) use stream::Stream;
+pub(crate) use timeout::{is_timeout, no_answer};
 pub(crate) use waker::Waker;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::address::Address;
 use super::poll::{read_now, time_left};
+use super::timeout::{is_timeout, within_limit};
 #[cfg(feature = "tls")]
 use super::tls_stream::TlsStream;
 use super::waker::Waker;
@@ -27,6 +28,8 @@ fn keepalive() -> socket2::TcpKeepalive {
 pub(crate) struct Stream {
     socket: Socket,
     meter: Meter,
+    /// How long the other end has for the handshake, and later for each write and each reply.
+    limit: Duration,
 }
 
 enum Socket {
@@ -67,14 +70,14 @@ impl Stream {
     /// `timeout`. It starts after the host name is resolved, or a slow name server would leave no
     /// time for the server.
     pub(crate) fn connect(address: &Address, timeout: Duration, traffic: &Arc<Traffic>) -> io::Result<(Self, Instant)> {
-        let (socket, deadline) = Socket::connect(address, timeout)?;
-        Ok((Self { socket, meter: Meter::opened(traffic) }, deadline))
+        let (socket, deadline) = within_limit(Socket::connect(address, timeout), timeout)?;
+        Ok((Self { socket, meter: Meter::opened(traffic), limit: timeout }, deadline))
     }
 
     /// Over a socket that is connected already.
     #[cfg(all(test, unix))]
     pub(crate) fn of_unix(socket: UnixStream) -> Self {
-        Self { socket: Socket::Unix(socket), meter: Meter::opened(&Arc::default()) }
+        Self { socket: Socket::Unix(socket), meter: Meter::opened(&Arc::default()), limit: Duration::ZERO }
     }
 
     /// Counts what goes over the connection. What TLS adds to it is not counted.
@@ -105,7 +108,7 @@ impl Stream {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "the connection has TLS already"));
             }
         };
-        Ok(Self { socket, meter: self.meter })
+        Ok(Self { socket, meter: self.meter, limit: self.limit })
     }
 
     /// Whether its bytes cross a network unencrypted: not on this machine, and not with TLS.
@@ -136,10 +139,17 @@ impl Stream {
             #[cfg(feature = "tls")]
             Socket::Tls(stream) => Socket::Tls(stream.clone()),
         };
-        Ok(Self { socket, meter: self.meter.clone() })
+        Ok(Self { socket, meter: self.meter.clone(), limit: self.limit })
     }
 
-    pub(crate) fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
+    /// From here on each write has this limit, and so has each reply; `read` is shorter for a
+    /// reader who looks for something else meanwhile.
+    pub(crate) fn set_timeouts(&mut self, read: Duration, write: Duration) -> io::Result<()> {
+        self.limit = write;
+        self.set_socket_timeouts(read, write)
+    }
+
+    fn set_socket_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
         let (read, write) = (Some(read), Some(write));
         match &self.socket {
             Socket::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
@@ -319,7 +329,8 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_by(bytes, None)
+        let written = self.write_by(bytes, None);
+        within_limit(written, self.limit)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -341,15 +352,17 @@ pub(crate) struct Within<'s> {
 impl Within<'_> {
     fn stream(&mut self) -> io::Result<&mut Stream> {
         let left = time_left(self.deadline)?;
-        self.stream.set_timeouts(left, left)?;
+        self.stream.set_socket_timeouts(left, left)?;
         Ok(self.stream)
     }
 }
 
 impl Read for Within<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let limit = self.stream.limit;
         loop {
-            if let Some(read) = self.stream()?.read_some(buffer)? {
+            let read = self.stream().and_then(|stream| stream.read_some(buffer));
+            if let Some(read) = within_limit(read, limit)? {
                 return Ok(read);
             }
         }
@@ -358,11 +371,12 @@ impl Read for Within<'_> {
 
 impl Write for Within<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let limit = self.stream.limit;
         #[cfg(feature = "tls")]
         if matches!(self.stream.socket, Socket::Tls(_)) {
-            return self.stream.write_by(bytes, Some(self.deadline));
+            return within_limit(self.stream.write_by(bytes, Some(self.deadline)), limit);
         }
-        self.stream()?.write_by(bytes, None)
+        within_limit(self.stream().and_then(|stream| stream.write_by(bytes, None)), limit)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -381,7 +395,7 @@ impl Read for Until<'_> {
         #[cfg(unix)]
         if let Socket::Unix(stream) = &self.stream.socket {
             let read = super::poll::read_until(stream, buffer, self.deadline);
-            return self.stream.metered(read, |read| Some(*read));
+            return self.stream.metered(within_limit(read, self.stream.limit), |read| Some(*read));
         }
         loop {
             let is_over = !std::mem::take(&mut self.first) && Instant::now() >= self.deadline;
@@ -391,7 +405,7 @@ impl Read for Until<'_> {
                 read => read,
             };
             // A part of a record is no reason to wait beyond the deadline.
-            if let Some(read) = read? {
+            if let Some(read) = within_limit(read, self.stream.limit)? {
                 return Ok(read);
             }
         }
@@ -422,10 +436,6 @@ impl Read for UntilWoken<'_> {
         }
         self.stream.read_now(buffer)
     }
-}
-
-pub(crate) fn is_timeout(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -769,7 +769,7 @@ BEGIN
 END $$;
 
 -- count: changes counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if there is none),
--- add, take (as a hold: answers 0 when too few are left), back (of such a hold, if it was taken), return (of one that is
+-- add, take (as a hold: answers 0 when too few are left, 4 when nobody has set any), back (of such a hold, if it was taken), return (of one that is
 -- known to be taken, also when its mark is gone), down (to 0: the row is at rest), drop.
 -- p_done: marks of this client whose requests are answered, and so will not be repeated: they go.
 -- Answers 1 value | 0 | 2 void | 3 too late | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id is kept.
@@ -807,11 +807,9 @@ BEGIN
     IF abs(value - held + p_number) > 2147483647 THEN status := 7; value := value - held; RETURN; END IF;
     n := value + p_number; told := p_number > 0; status := 1; value := n - held;
   WHEN 'take' THEN
+    IF n IS NULL OR r.kind <> p_kind THEN status := 4; value := 0; RETURN; END IF;
     IF value < p_number THEN
-      IF p_wait > 0 THEN
-        IF r.kind <> p_kind THEN UPDATE leasehold.lock SET kind = p_kind WHERE name = p_name; END IF;
-        PERFORM leasehold_v2.wait_for(r, p_id);
-      END IF;
+      IF p_wait > 0 THEN PERFORM leasehold_v2.wait_for(r, p_id); END IF;
       status := 0; value := -1; RETURN;
     END IF;
     n := value - p_number; status := 1; value := 0;

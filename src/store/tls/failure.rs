@@ -54,16 +54,19 @@ impl TlsFailure {
     /// without TLS takes the first TLS message for a long command, and waits for its end.
     pub(crate) fn in_handshake(error: io::Error) -> io::Error {
         use io::ErrorKind as Io;
+        let is_timeout = matches!(error.kind(), Io::WouldBlock | Io::TimedOut);
         let what = match error.kind() {
-            Io::WouldBlock | Io::TimedOut => "did not complete the TLS handshake within the I/O timeout (io_timeout)",
+            _ if is_timeout => "did not complete the TLS handshake within the I/O timeout (io_timeout)",
             Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
                 "ended the connection during the TLS handshake: it may take no more clients (maxclients, \
                  maxClientCnxns)"
             }
             _ => return error,
         };
+        // What the system calls a read that has reached its limit says nothing.
+        let cause = if is_timeout { what.to_owned() } else { error.to_string() };
         let (kind, what) = (ErrorKind::Unreachable, what.to_owned());
-        Self { kind, what, may_be_plain: true, cause: error.to_string() }.into()
+        Self { kind, what, may_be_plain: true, cause }.into()
     }
 
     /// The failure in `error`, if that is one of TLS.

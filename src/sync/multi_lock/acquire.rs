@@ -197,7 +197,8 @@ impl MultiLockCall<'_> {
                     let (holder, clock) = (attempt.holder.clone(), shared.clock.clone());
                     let renewal_policy = terms.renewal_policy(sent_at);
                     let grant = Grant::new(name.clone(), holder, *token, sent_at, terms.lease, renewal_policy, clock)
-                        .in_session(session.cloned());
+                        .in_session(session.cloned())
+                        .of_multi_lock();
                     Hold::begin(shared, grant, *owner, terms.reentrant)
                 }
             };

@@ -86,7 +86,7 @@ fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<(
     read.unlock()?;
     b.rw_lock(&rw).write()?.unlock()?;
     assert!(!a.rw_lock(&rw).force_unlock()?);
-    let semaphore = a.semaphore(&named("permits"));
+    let semaphore = a.semaphore(named("permits"));
     semaphore.try_set_permits(1)?;
     let permit = semaphore.acquire()?;
     permit.extend(LEASE + ms(5000))?;
@@ -94,11 +94,11 @@ fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<(
     permit.unlock()?;
     assert_eq!((semaphore.add_permits(1)?, semaphore.available_permits()?), (2, 2));
     semaphore.delete()?;
-    let counting = a.counting_semaphore(&named("count"));
+    let counting = a.counting_semaphore(named("count"));
     counting.add_permits(1)?;
     counting.acquire()?.unlock()?;
     counting.delete()?;
-    let latch = a.latch(&named("latch"));
+    let latch = a.latch(named("latch"));
     latch.set_count(1)?;
     assert!(!b.latch(latch.name()).wait_for(ms(10))?);
     assert_eq!((latch.count_down()?, latch.count()?), (0, 0));

@@ -47,6 +47,50 @@ fn a_server_that_accepts_and_says_nothing_is_unreachable() {
     fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build());
 }
 
+/// It says what did not answer, after how long, and which setting that is; and not what the system
+/// calls a read that has ended ("Resource temporarily unavailable").
+#[test]
+fn a_timeout_says_after_how_long_and_by_which_setting() {
+    let says = |error: leasehold::Error, address: &str, after: &str| {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{text}");
+        for word in ["did not answer within", after, "io_timeout", address] {
+            assert!(text.contains(word), "no {word:?}: {text}");
+        }
+        assert!(!text.contains("os error"), "{text}");
+    };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut urls = vec![format!("redis://{address}/")];
+    if cfg!(feature = "postgres") {
+        urls.push(format!("postgres://me@{address}/db?sslmode=disable"));
+    }
+    if cfg!(feature = "zookeeper") {
+        urls.push(format!("zookeeper://{address}/locks"));
+    }
+    for url in urls {
+        let builder = leasehold::LockClient::builder().url(&url).io_timeout(std::time::Duration::from_millis(187));
+        // Several servers of an ensemble share the time.
+        let after = if url.starts_with("zookeeper") { "ms" } else { "187ms" };
+        says(builder.build().unwrap_err(), &address, after);
+    }
+
+    for server in [Server::start(), Server::start_tcp(&[])] {
+        let builder = leasehold::LockClient::builder().url(server.url());
+        let client = builder.io_timeout(std::time::Duration::from_millis(187)).build().unwrap();
+        client.lock("job").unwrap().unlock().unwrap();
+        server.suspend();
+        let error = client.try_lock("job").unwrap_err();
+        server.resume();
+        says(error, "", "187ms");
+    }
+}
+
 /// A connect to a Unix socket whose queue is full blocks, and has no timeout of its own.
 #[test]
 fn a_server_whose_queue_is_full_is_unreachable_within_the_timeout() {

@@ -29,11 +29,11 @@ fn a_shard_that_hangs_costs_the_others_nothing() {
     assert!(guards[2..].iter().all(|guard| guard.is_held()));
     let free = format!("{{{}}}free", names[3]);
     drop(client.lock(&free).unwrap());
-    let down = client.try_lock(&format!("{{{}}}free", names[0])).unwrap_err();
+    let down = client.try_lock(format!("{{{}}}free", names[0])).unwrap_err();
     assert_eq!(down.kind(), ErrorKind::Unreachable, "{down}");
     cluster.node(0).resume();
     drop(guards);
-    wait_until("it answers again", || client.try_lock(&format!("{{{}}}free", names[0])).is_ok());
+    wait_until("it answers again", || client.try_lock(format!("{{{}}}free", names[0])).is_ok());
     assert!(client.nodes().iter().all(|node| node.state() == NodeState::Voting), "{:?}", client.nodes());
     drop(client);
     cluster.assert_clean();

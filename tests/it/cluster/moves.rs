@@ -54,7 +54,7 @@ fn a_hold_survives_the_move_of_its_slot() {
         std::thread::sleep(ms(3300));
         released.store(true, Ordering::SeqCst);
     });
-    one.semaphore(&names(primitives.iter().find(|primitive| primitive.label.starts_with("semaphore")).unwrap()))
+    one.semaphore(names(primitives.iter().find(|primitive| primitive.label.starts_with("semaphore")).unwrap()))
         .delete()
         .unwrap();
     drop((one, two));

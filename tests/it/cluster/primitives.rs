@@ -70,15 +70,15 @@ fn latches_counts_and_fenced_values_work_on_the_node_of_their_slot() {
             latch.count_down().unwrap();
             assert!(waiter.join().unwrap(), "{name}");
         });
-        let permits = one.counting_semaphore(&format!("{name}-permits"));
+        let permits = one.counting_semaphore(format!("{name}-permits"));
         assert!(permits.try_set_permits(1).unwrap());
         let permit = permits.acquire().unwrap();
-        assert!(two.counting_semaphore(&format!("{name}-permits")).try_acquire().unwrap().is_none());
+        assert!(two.counting_semaphore(format!("{name}-permits")).try_acquire().unwrap().is_none());
         permit.unlock().unwrap();
         permits.delete().unwrap();
 
         let guard = one.lock(&name).unwrap();
-        let value = one.fenced_value(&format!("{name}-value"));
+        let value = one.fenced_value(format!("{name}-value"));
         value.claim(guard.fencing_token().unwrap()).unwrap().write(b"new").unwrap();
         assert_eq!(cluster.cmd_at_owner::<u32>(&format!("{name}-value"), &["DEL", &format!("{name}-value")]), 1);
     }

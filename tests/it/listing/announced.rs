@@ -161,13 +161,13 @@ fn a_client_with_very_many_holds_names_the_oldest() {
     let server = Server::start();
     let client = server.builder().owner("x").lease(LONG).build().unwrap();
     let name = |n: u32| format!("tenant {n:0200}");
-    let first = client.mutex(&name(0)).lock_owned().unwrap();
+    let first = client.mutex(name(0)).lock_owned().unwrap();
     std::thread::sleep(ms(5));
-    let rest: Vec<_> = (1..300).map(|n| client.mutex(&name(n)).lock_owned().unwrap()).collect();
+    let rest: Vec<_> = (1..300).map(|n| client.mutex(name(n)).lock_owned().unwrap()).collect();
     let seen = server.client();
     // Written in the background, perhaps before all were taken.
     let client = LockClient::builder().url(server.url()).owner("y").lease(Duration::from_secs(3)).build().unwrap();
-    let more: Vec<_> = (300..600).map(|n| client.mutex(&name(n)).lock_owned().unwrap()).collect();
+    let more: Vec<_> = (300..600).map(|n| client.mutex(name(n)).lock_owned().unwrap()).collect();
     let of_second = |listed: &leasehold::AnnouncedLocks| listed.unlisted() > 200;
     wait_until("the rest is counted", || of_second(&seen.announced_locks("*").unwrap()));
     let listed = seen.announced_locks("*").unwrap();

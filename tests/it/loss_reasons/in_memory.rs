@@ -80,7 +80,7 @@ fn a_store_that_cannot_be_reached() {
 fn an_end_during_a_renewal_that_fails_is_reported() {
     let (client, faults) = stage();
     for round in 1..=20 {
-        let guards: Vec<_> = (0..50).map(|n| client.mutex(&n.to_string()).lock_owned().unwrap()).collect();
+        let guards: Vec<_> = (0..50).map(|n| client.mutex(n.to_string()).lock_owned().unwrap()).collect();
         faults.cut(LEASE * 2);
         for _ in 0..500 {
             faults.advance(LEASE / 500);

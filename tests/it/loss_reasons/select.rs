@@ -101,7 +101,7 @@ fn callbacks_that_block_delay_no_channel() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
     let (open, door) = crossbeam_channel::bounded::<()>(0);
-    let guards: Vec<_> = (0..20).map(|n| client.mutex(&format!("n{n}")).lock_owned().unwrap()).collect();
+    let guards: Vec<_> = (0..20).map(|n| client.mutex(format!("n{n}")).lock_owned().unwrap()).collect();
     for guard in &guards {
         let door = door.clone();
         guard.on_lost(move |_| {

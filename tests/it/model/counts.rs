@@ -265,8 +265,11 @@ fn counting_semaphore(mut run: Run) {
                 let outcome = Outcome::of_try(tried, |won| taken.push(won));
                 let wanted = match permits {
                     0 => Outcome::Failed(ErrorKind::InvalidInput),
-                    _ if free.unwrap_or(0) >= i64::from(permits) => Outcome::Won,
-                    _ => Outcome::Busy,
+                    _ => match free {
+                        None => Outcome::CONFLICT,
+                        Some(free) if free >= i64::from(permits) => Outcome::Won,
+                        Some(_) => Outcome::Busy,
+                    },
                 };
                 soon = run.answered(outcome, &[wanted], broken);
                 if outcome == Outcome::Won {
@@ -289,7 +292,7 @@ fn counting_semaphore(mut run: Run) {
                 taken.swap_remove(n).forget();
             }
             11 | 12 => {
-                let permits = 1 + run.roll(6) as u32;
+                let permits = run.roll(6) as u32;
                 run.note(format!("set {permits}"));
                 run.maybe_break();
                 run.same("set", &handle.try_set_permits(permits).unwrap(), &free.is_none());

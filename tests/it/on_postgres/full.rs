@@ -88,7 +88,7 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     let permit = client.semaphore("permits").acquire().unwrap();
     client.latch("latch").set_count(2).unwrap();
     let crowd = server.builder().connections(1).lease(LONG).build().unwrap();
-    (0..6).for_each(|n| crowd.lock(&format!("old-{n}")).unwrap().unlock().unwrap());
+    (0..6).for_each(|n| crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap());
     disk.fill();
     // New names take the room that their pages still have.
     let mut names = (0..100_000).map(|n| format!("a new name that is long, to take up room: {n:0200}"));
@@ -110,10 +110,10 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     std::thread::scope(|s| {
         for n in 0..6 {
             let (crowd, late, refused) = (&crowd, &late, &refused);
-            s.spawn(move || (0..10).for_each(|_| crowd.lock(&format!("old-{n}")).unwrap().unlock().unwrap()));
+            s.spawn(move || (0..10).for_each(|_| crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap()));
             s.spawn(move || {
                 for turn in 0..10 {
-                    if let Err(error) = crowd.try_lock(&format!("{late} {n} {turn}")) {
+                    if let Err(error) = crowd.try_lock(format!("{late} {n} {turn}")) {
                         assert_eq!(error.kind(), ErrorKind::Full, "{error:?}");
                         refused.fetch_add(1, Ordering::SeqCst);
                     }
@@ -157,7 +157,7 @@ fn a_server_that_crashes_on_a_full_disk_forgets_no_lock() {
     disk.fill();
     let (mut granted, mut db) = (Vec::new(), server.connect());
     let error = (0..500).find_map(|n| {
-        match client.mutex(&format!("held-{n}")).lock_owned() {
+        match client.mutex(format!("held-{n}")).lock_owned() {
             Ok(guard) => granted.push((n, guard)),
             Err(error) => return Some(error),
         }

@@ -19,7 +19,7 @@ fn many_threads_share_few_connections() {
             s.spawn(move || {
                 for turn in 0..8 {
                     // A name of its own, and one that all want.
-                    let guard = client.lock(&format!("own-{n}")).unwrap();
+                    let guard = client.lock(format!("own-{n}")).unwrap();
                     assert!(guard.fencing_token().is_ok());
                     if turn % 4 == 0 {
                         let shared = client.lock("shared").unwrap();
@@ -60,7 +60,7 @@ fn a_call_does_not_wait_for_a_new_connection_while_another_serves() {
             s.spawn(move || {
                 for turn in 0..5 {
                     let start = Instant::now();
-                    let won = client.try_lock_for(&format!("own-{n}-{turn}"), ms(500)).unwrap();
+                    let won = client.try_lock_for(format!("own-{n}-{turn}"), ms(500)).unwrap();
                     assert!(start.elapsed() < ms(2500), "{:?}", start.elapsed());
                     won.expect("nobody else asks for it").unlock().unwrap();
                 }
@@ -87,7 +87,7 @@ fn a_locked_row_holds_up_no_batch() {
             s.spawn(|| client.try_lock_for("locked", Duration::from_secs(30)).unwrap().unwrap().unlock().unwrap());
         for n in 0..12 {
             let client = &client;
-            s.spawn(move || (0..10).for_each(|_| client.lock(&format!("own-{n}")).unwrap().unlock().unwrap()));
+            s.spawn(move || (0..10).for_each(|_| client.lock(format!("own-{n}")).unwrap().unlock().unwrap()));
         }
         std::thread::sleep(ms(700));
         transaction.commit().unwrap();

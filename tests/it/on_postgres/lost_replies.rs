@@ -385,7 +385,7 @@ fn of_batches() {
                 .map(|thread| {
                     let client = &client;
                     s.spawn(move || -> Result<()> {
-                        let guard = client.try_lock(&format!("own-{thread}"))?.expect("nobody else has it");
+                        let guard = client.try_lock(format!("own-{thread}"))?.expect("nobody else has it");
                         assert!(guard.is_held());
                         guard.unlock()
                     })

@@ -119,7 +119,7 @@ fn a_connection_knows_what_it_has_prepared_after_an_error() {
         ));
         let unlock = s.spawn(move || held.unlock());
         let takes: Vec<_> =
-            ["x", "y"].map(|name| s.spawn(|| client.mutex(name).lock_owned().unwrap())).into_iter().collect();
+            ["x", "y"].map(|name| client.mutex(name)).map(|lock| s.spawn(move || lock.lock_owned().unwrap())).into();
         // They queue for the connection, and travel together.
         std::thread::sleep(ms(300));
         transaction.rollback().unwrap();

@@ -111,7 +111,7 @@ fn a_client_has_one_thread_and_a_session_of_its_own() {
 fn many_holds_cost_no_more_heartbeats_than_one() {
     let server = server!();
     let client = client_of(&server.url(), |builder| builder.lease(ms(6000)));
-    let guards: Vec<_> = (0..300).map(|n| client.lock(&format!("many/job-{n}")).unwrap()).collect();
+    let guards: Vec<_> = (0..300).map(|n| client.lock(format!("many/job-{n}")).unwrap()).collect();
     // After a third of the lease each is asked for once, and watched from then on.
     wait_until("each is watched", || server.watches().len() == 300);
     let before = server.figure("zk_packets_received");

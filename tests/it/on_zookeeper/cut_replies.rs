@@ -105,7 +105,7 @@ fn of_a_lock_whose_directory_is_missing() {
     for word in ["create2 /fresh", "exists /fresh", "multi /fresh", "getChildren2 /fresh"] {
         rig.cut(word, u32::from(word.starts_with("getC")), 1, |what| {
             number += 1;
-            if let Some(won) = unless_lost(what, rig.client.try_lock(&format!("fresh-{number}"))) {
+            if let Some(won) = unless_lost(what, rig.client.try_lock(format!("fresh-{number}"))) {
                 let _ = unless_lost(what, won.expect(what).unlock());
             }
             true

@@ -47,7 +47,7 @@ fn a_slow_master_does_not_keep_the_watchdog_from_renewing() {
     let start = Instant::now();
     let mut cycles = 0;
     while start.elapsed() < ms(6000) {
-        if let Ok(Some(guard)) = client.try_lock(&format!("l{cycles}")) {
+        if let Ok(Some(guard)) = client.try_lock(format!("l{cycles}")) {
             let _ = guard.unlock();
         }
         cycles += 1;

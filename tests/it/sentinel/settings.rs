@@ -105,7 +105,7 @@ fn the_other_sentinels_are_learned() {
     let mut rig = Sentinels::start();
     let client = LockClient::builder().url(&rig.urls()[0]).sentinel(MASTER_NAME).lease(super::LEASE).build().unwrap();
     works(&client, "job");
-    let asks = |n: usize| rig.sentinel(n).client_lines().iter().any(|line| line.contains("name=leasehold"));
+    let asks = |n: usize| rig.sentinel(n).client_lines().iter().any(|line| line.contains("name=it-"));
     wait_until("all are watched", || (0..3).all(asks));
     rig.kill_sentinel(0);
     let next = rig.failover();

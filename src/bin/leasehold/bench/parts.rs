@@ -54,7 +54,7 @@ impl Bench<'_> {
     }
 
     fn mutex(&self, client: usize, name: &str) -> ReentrantMutex {
-        self.clients[client].mutex(&format!("{}:{name}", self.prefix)).with_cancel(self.token)
+        self.clients[client].mutex(format!("{}:{name}", self.prefix)).with_cancel(self.token)
     }
 
     /// One thread locks and unlocks; in turns with the bare scripts.

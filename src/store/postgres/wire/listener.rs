@@ -61,7 +61,7 @@ pub(super) fn listen(
     read_timeout: Duration,
     write_timeout: Duration,
 ) -> Result<(ListenReader, ListenWriter)> {
-    let (stream, address, reader) = connection.into_parts();
+    let (mut stream, address, reader) = connection.into_parts();
     stream.set_timeouts(read_timeout, write_timeout).map_err(|e| to_error(e, &address))?;
     let writing = stream.try_clone().map_err(|e| to_error(e, &address))?;
     let under_way = UnderWay::default();

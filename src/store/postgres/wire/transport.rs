@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use postgres_protocol::message::backend::{Header, Message};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::net::{Address, Stream, is_timeout};
+use crate::store::net::{Address, Stream, is_timeout, no_answer};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsFailure;
 
@@ -137,8 +137,10 @@ pub(super) fn to_error(e: io::Error, address: &Address) -> Error {
         return Error::new(failure.kind, format!("{address:?} {}", failure.says("one with sslmode=disable")))
             .caused_by(e);
     }
+    if let Some(why) = no_answer(&e) {
+        return Error::new(ErrorKind::Unreachable, format!("{address:?} {why}"));
+    }
     let message = match e.kind() {
-        Io::WouldBlock | Io::TimedOut => format!("{address:?} did not answer within the I/O timeout (io_timeout)"),
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
         Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
         _ => format!("{address:?} cannot be reached"),

@@ -163,5 +163,5 @@ fn grouped(todo: Vec<(usize, Route)>, requests: &[(Slot, Request)]) -> Vec<Group
 
 #[cold]
 fn unanswered() -> Error {
-    Error::new(ErrorKind::Unreachable, "the node did not answer within the I/O timeout")
+    Error::new(ErrorKind::Unreachable, "the node did not answer within the I/O timeout (io_timeout)")
 }

@@ -8,6 +8,7 @@
 --         {0, -1} too few are free
 --         {2, 0} they were released already
 --         {3, 0} too late
+--         {4, 0} there is none: nobody has set its permits
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and takes nothing.
 local mark = redis.call('get', KEYS[2])
 if mark then
@@ -17,7 +18,11 @@ if is_late(ARGV[3]) then
   return {3, 0}
 end
 local count = tonumber(ARGV[1])
-if (number_at(KEYS[1]) or 0) < count then
+local free = number_at(KEYS[1])
+if not free then
+  return {4, 0}
+end
+if free < count then
   return {0, -1}
 end
 redis.call('set', KEYS[2], 'taken', 'px', ARGV[2])

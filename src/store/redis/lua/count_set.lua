@@ -17,5 +17,8 @@ if redis.call('exists', KEYS[1]) == 1 then
 end
 redis.call('set', KEYS[1], ARGV[1])
 answer = remember(KEYS[2], ARGV[2], 1, tonumber(ARGV[1]))
-redis.call('publish', ARGV[3], ARGV[4])
+-- Nobody can take a permit of none. Java takes the message for a number of permits.
+if ARGV[1] ~= '0' then
+  redis.call('publish', ARGV[3], ARGV[4])
+end
 return answer

@@ -31,7 +31,7 @@ macro_rules! for_each_script {
             PERMIT_RENEW = "permit_renew" with "permits" then "renew_each" => Shape::List;
             PERMIT_COUNT = "permit_count" with "number" with "permits" => Shape::Pair;
             PERMIT_DELETE = "permit_delete" with "number" with "once" => Shape::status(3);
-            COUNT_ACQUIRE = "count_acquire" with "number" with "once" => Shape::status(3);
+            COUNT_ACQUIRE = "count_acquire" with "number" with "once" => Shape::status(4);
             COUNT_RELEASE = "count_release" with "number" => Shape::status(2);
             COUNT_SET = "count_set" with "number" with "once" => Shape::status(3);
             COUNT_ADD = "count_add" with "number" with "once" => Shape::status(5);

@@ -83,7 +83,7 @@ impl Connector {
     /// Connects and logs in; reads then wait for `read_timeout`.
     pub(crate) fn subscribe(&self, read_timeout: Duration) -> Result<(PubSubReader, PubSubWriter)> {
         let (endpoint, epoch) = self.endpoint.find()?;
-        let (socket, send_half) = open_socket(&endpoint, &self.client_name, self.io_timeout)?;
+        let (mut socket, send_half) = open_socket(&endpoint, &self.client_name, self.io_timeout)?;
         socket.stream.set_timeouts(read_timeout, self.io_timeout).map_err(|e| to_error(e, &endpoint))?;
         Ok((PubSubReader { sockets: vec![socket], several: None, epoch }, PubSubWriter(vec![send_half])))
     }

@@ -9,7 +9,7 @@ use super::reader::ReplyReader;
 use super::reply::Reply;
 use super::request::Request;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::net::{Stream, is_timeout};
+use crate::store::net::{Stream, is_timeout, no_answer};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsFailure;
 
@@ -213,8 +213,10 @@ pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
     if let Some(failure) = TlsFailure::in_error(&e) {
         return Error::new(failure.kind, format!("{endpoint:?} {}", failure.says("redis://"))).caused_by(e);
     }
+    if let Some(why) = no_answer(&e) {
+        return Error::new(ErrorKind::Unreachable, format!("{endpoint:?} {why}"));
+    }
     let message = match e.kind() {
-        Io::WouldBlock | Io::TimedOut => format!("{endpoint:?} did not answer within the I/O timeout (io_timeout)"),
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {endpoint:?}"),
         Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
         _ => format!("{endpoint:?} cannot be reached"),

@@ -131,7 +131,7 @@ impl Inner {
     }
 
     fn begin(&self, greeting: Greeting, resumed: bool) -> Result<Reading> {
-        let Greeting { stream, reader, address, session, timeout, sent_at } = greeting;
+        let Greeting { mut stream, reader, address, session, timeout, sent_at } = greeting;
         let tick = (timeout / 24).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let failed = |e| to_error(e, &address);
         stream.set_timeouts(tick, self.io_timeout).map_err(failed)?;

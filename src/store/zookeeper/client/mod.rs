@@ -172,7 +172,7 @@ impl Client {
         }
         let generation = session.generation;
         let replies = slot.wait(Instant::now() + self.inner.io_timeout).unwrap_or_else(|| {
-            let why = format!("{address:?} did not answer within the I/O timeout (io_timeout)");
+            let why = format!("{address:?} did not answer within {:?} (io_timeout)", self.inner.io_timeout);
             let error = Error::new(ErrorKind::Unreachable, why);
             self.give_up(number, &error);
             Err(error)

@@ -13,7 +13,7 @@ use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::traffic::Traffic;
-use crate::store::net::{Address, Stream};
+use crate::store::net::{Address, Stream, no_answer};
 #[cfg(feature = "tls")]
 use crate::store::tls::{TlsClient, TlsFailure};
 
@@ -200,8 +200,10 @@ pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
     if let Some(failure) = TlsFailure::in_error(&e) {
         return Error::new(failure.kind, format!("{address:?} {}", failure.says("zookeeper://"))).caused_by(e);
     }
+    if let Some(why) = no_answer(&e) {
+        return Error::new(ErrorKind::Unreachable, format!("{address:?} {why}"));
+    }
     let message = match e.kind() {
-        Io::WouldBlock | Io::TimedOut => format!("{address:?} did not answer in time (io_timeout)"),
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
         Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
             format!("{address:?} ended the connection")

@@ -1,0 +1,63 @@
+//! What is said of a wait for the other end that has reached its limit. The system calls that
+//! "Resource temporarily unavailable", which helps nobody.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// The limit that a wait had.
+#[derive(Debug)]
+struct Limit(Duration);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What is left of a time that several share has digits that tell nobody anything.
+        let millis = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
+        write!(f, "{:?}", if millis.is_zero() { self.0 } else { millis })
+    }
+}
+
+impl std::error::Error for Limit {}
+
+pub(crate) fn is_timeout(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// The same outcome; an error that the limit was reached says what the limit was.
+pub(super) fn within_limit<T>(outcome: io::Result<T>, limit: Duration) -> io::Result<T> {
+    match outcome {
+        Err(e) if is_timeout(&e) => Err(io::Error::new(io::ErrorKind::TimedOut, Limit(limit))),
+        outcome => outcome,
+    }
+}
+
+/// Goes on from the address of the other end: "127.0.0.1:6379 did not answer ...". `None` for an
+/// error that is no timeout.
+pub(crate) fn no_answer(e: &io::Error) -> Option<String> {
+    if !is_timeout(e) {
+        return None;
+    }
+    let limit = e.get_ref().and_then(|e| e.downcast_ref::<Limit>());
+    Some(limit.map_or_else(
+        || "did not answer within the I/O timeout (io_timeout)".to_owned(),
+        |limit| format!("did not answer within {limit} (io_timeout)"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_says_its_limit_and_nothing_of_the_system() {
+        let limited =
+            |kind: io::ErrorKind| within_limit::<()>(Err(kind.into()), Duration::from_micros(1_500_123)).unwrap_err();
+        for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut] {
+            let error = limited(kind);
+            assert!(is_timeout(&error) && !error.to_string().contains("os error"), "{error}");
+            assert_eq!(no_answer(&error).unwrap(), "did not answer within 1.5s (io_timeout)");
+            assert_eq!(no_answer(&kind.into()).unwrap(), "did not answer within the I/O timeout (io_timeout)");
+        }
+        assert!(no_answer(&limited(io::ErrorKind::BrokenPipe)).is_none());
+    }
+}
