@@ -350,12 +350,12 @@ impl LockClient {
     ///   ([`Builder::announce_owner`](crate::Builder::announce_owner)), and those on whose channels
     ///   somebody listens, in any language, if the user may ask (`PUBSUB CHANNELS`). Each is looked
     ///   at, so what is listed stands there now.
-    ///   **Not listed, unless somebody waits for it:** what a hold has had for less than a second
-    ///   ([`LockHolder::owner`] says when clients write), what clients of Java and of releases
-    ///   before this one hold, what stays taken by `min_hold` after its client has ended, a fair
-    ///   lock that is free and has only waiters of other clients, and the holds for which there was
-    ///   no [room](AnnouncedLocks::unlisted): a client writes 16 KB of names, the oldest holds
-    ///   first.
+    ///   **Not listed, unless somebody waits for it:** a hold of less than a second
+    ///   ([`LockHolder::owner`](crate::LockHolder::owner) says when clients write), what clients of
+    ///   Java and of releases before this one hold, what stays taken by `min_hold` after its client
+    ///   has ended, a fair lock that is free and has only waiters of other clients, and the holds
+    ///   for which there was no [room](AnnouncedLocks::unlisted): a client writes 16 KB of names,
+    ///   the oldest holds first.
     /// - *In PostgreSQL, in memory and over ZooKeeper* the same as `locks`.
     ///
     /// # Cost
