@@ -233,8 +233,19 @@ fn a_waiter_rides_out_a_server_without_room_for_it() {
     server.run_sql("GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO leasehold");
     let holder = server.builder().lease(LONG).connections(1).build().unwrap();
     let guard = holder.lock("k").unwrap();
+    /// Also when an assertion fails: the other threads would go on for ever.
+    struct Ends<'a>(&'a AtomicBool);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
     let over = AtomicBool::new(false);
+    // One for all questions: where a connection ends there is room, which the waiter may be the
+    // first to take.
+    let mut admin = server.connect();
     std::thread::scope(|s| {
+        let ends = Ends(&over);
         let waits = s.spawn(|| client.lock("k").map(|guard| guard.is_held()));
         wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
         let fills = s.spawn(|| {
@@ -249,22 +260,21 @@ fn a_waiter_rides_out_a_server_without_room_for_it() {
             }
         });
         let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                   WHERE usename = 'app' AND application_name = 'leasehold'";
+                   WHERE usename = 'app' AND application_name <> 'filler'";
         wait_until("there is no room for it", || {
-            server.run_sql(end);
+            admin.batch_execute(end).unwrap();
             std::thread::sleep(ms(20));
-            server.number_of(
-                "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app' AND application_name <> 'filler'",
-            ) == 0
+            let there = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app' AND application_name <> 'filler'";
+            admin.query_one(there, &[]).unwrap().get::<_, i64>(0) == 0
         });
         assert_eq!(LockClient::open(&url).unwrap_err().kind(), ErrorKind::NotReady);
         guard.unlock().unwrap();
         std::thread::sleep(ms(300));
         assert!(!waits.is_finished(), "it cannot be asked");
-        over.store(true, Ordering::SeqCst);
+        drop(ends);
         fills.join().unwrap();
         assert!(waits.join().unwrap().unwrap());
     });
-    drop((client, holder));
+    drop((client, holder, admin));
     server.assert_clean();
 }

@@ -308,7 +308,8 @@ impl Postgres {
     }
 
     pub(crate) fn builder(&self) -> Builder {
-        LockClient::builder().url(self.url())
+        // By this name tests find the backends of the library.
+        LockClient::builder().url(self.url()).client_name("leasehold")
     }
 
     pub(crate) fn client(&self) -> LockClient {
