@@ -64,15 +64,15 @@ impl Certificates {
         sign(&self.dir, "expired", params, Some(&self.ca))
     }
 
-    #[cfg(all(feature = "postgres", feature = "tls"))]
     /// Signed with SHA-512, by RSA, with which other keys than those made here are needed.
+    #[cfg(all(feature = "postgres", feature = "tls"))]
     pub(crate) fn with_sha512(&self) -> Identity {
         let key = KeyPair::from_pem_and_sign_algo(include_str!("rsa.key"), &rcgen::PKCS_RSA_SHA512).unwrap();
         write(&self.dir, "sha512", &server_params(&NAMES).self_signed(&key).unwrap(), &key)
     }
 
-    #[cfg(all(feature = "postgres", feature = "tls"))]
     /// Signed with Ed25519, for which no binding is defined.
+    #[cfg(all(feature = "postgres", feature = "tls"))]
     pub(crate) fn with_ed25519(&self) -> Identity {
         let ca = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let ca = CertifiedIssuer::self_signed(CertificateParams::default(), ca).unwrap();
