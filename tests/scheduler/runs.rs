@@ -33,6 +33,7 @@ pub(crate) fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     prepare_panics();
+    crate::scenarios::install_logger();
     match &arguments.replay {
         Some(file) => replay_file(file),
         None => explore_all(&arguments),
@@ -63,6 +64,10 @@ fn explore_all(arguments: &Arguments) -> ExitCode {
                 Err(Failure(why)) => {
                     report(scenario, order, seed, done, &why);
                     failed.push(scenario.name);
+                    if arguments.first {
+                        println!("scheduler: after {} schedules in all", counts.values().sum::<usize>());
+                        return ExitCode::FAILURE;
+                    }
                 }
             }
         }
@@ -85,6 +90,7 @@ fn explore_all(arguments: &Arguments) -> ExitCode {
 
 /// On a thread of its own: one on which an execution has failed counts as panicking after that.
 fn batch(scenario: &'static Scenario, order: Order, seed: u64) -> Result<usize, Failure> {
+    crate::scenarios::calm_logger();
     let check = Check { run: scenario.run, limit: scenario.limit };
     let run = move || explore(check, order, seed, BATCH, config());
     std::thread::Builder::new().name(scenario.name.to_owned()).spawn(run).expect("a thread").join().unwrap_or_else(

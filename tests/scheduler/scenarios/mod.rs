@@ -4,6 +4,7 @@ mod ending;
 mod exclusive;
 mod fair;
 mod faults;
+mod foreign_code;
 mod losses;
 mod multi;
 mod permits;
@@ -12,6 +13,8 @@ mod shared;
 use std::time::Duration;
 
 use crate::stage::SOON;
+
+pub(crate) use self::foreign_code::{calm_logger, install_logger};
 
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
@@ -67,4 +70,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     within(5, "losses::renewed", losses::renewed),
     within(5, "losses::callbacks", losses::callbacks),
     within(5, "losses::lost_reads", losses::lost_reads),
+    within(20, "foreign_code::panicking_logger", foreign_code::panicking_logger),
+    soon("foreign_code::panicking_listener", foreign_code::panicking_listener),
+    soon("foreign_code::slow_listener", foreign_code::slow_listener),
 ];
