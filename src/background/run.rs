@@ -154,7 +154,7 @@ impl FairnessCounter {
     pub(super) fn is_over(&self, run: RunLength) -> bool {
         let turns = self.in_a_row.saturating_add(run.turns);
         let span = FIRST_SPAN * (self.bound / FIRST_BOUND);
-        let lasted = self.first.map_or(run.lasted, |first| os::since(first));
+        let lasted = self.first.map_or(run.lasted, os::since);
         let is_long = turns >= SHORTEST_RUN && lasted > span;
         (is_long || turns >= self.bound) && self.knows_others()
     }
