@@ -136,7 +136,7 @@ fn only_the_right_certificates_are_served() {
 #[cfg(feature = "postgres")]
 #[test]
 fn a_late_holder_cannot_commit() {
-    if let Some(server) = crate::rig::Postgres::start() {
+    if let Some(server) = crate::rig::Postgres::shared() {
         let last_line = run("postgres", Some(&server.url_of_libpq()));
         assert_eq!(last_line, "no late commit, and no money lost");
     }

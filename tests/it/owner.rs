@@ -126,7 +126,7 @@ fn others_see_it_on_several_masters() {
 #[cfg(feature = "postgres")]
 #[test]
 fn others_see_it_in_postgres() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+    let Some(server) = crate::rig::Postgres::shared() else { return };
     others_see_who_holds_it(|builder| builder.url(server.url()).build().unwrap(), true);
     server.assert_clean();
 }

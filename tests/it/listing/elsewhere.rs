@@ -42,7 +42,7 @@ fn a_memory_lists_what_it_has() {
 #[cfg(feature = "postgres")]
 #[test]
 fn others_see_it_in_postgres() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+    let Some(server) = crate::rig::Postgres::shared() else { return };
     let says = Says { kinds: true, counts: true, leases: true, tokens: true };
     others_see_what_stands(|builder| builder.url(server.url()).build().unwrap(), says);
     others_see_what_stands(|builder| builder.url(server.url()).key_prefix("app*:").build().unwrap(), says);

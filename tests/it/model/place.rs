@@ -45,8 +45,7 @@ impl Place {
     /// `None` if there is no PostgreSQL.
     #[cfg(feature = "postgres")]
     pub(super) fn postgres() -> Option<Self> {
-        let server = Postgres::start()?;
-        server.run_sql(leasehold::POSTGRES_SCHEMA);
+        let server = Postgres::shared()?;
         Some(Self::Postgres { connection: RefCell::new(server.connect()), server })
     }
 
