@@ -170,7 +170,7 @@ fn the_main_figures_in_a_database() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn the_main_figures_over_zookeeper() {
-    let Some(server) = crate::rig::zookeeper::ZooKeeper::start() else { return };
+    let Some(server) = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS) else { return };
     let client = || LockClient::builder().url(server.url_in("/figures")).build().unwrap();
     let (one, other) = (client(), client());
     main_figures(&one, &other);

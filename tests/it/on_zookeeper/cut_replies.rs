@@ -6,12 +6,12 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockClient, Result};
 
 use super::{LONG, children, client, client_of, server};
-use crate::rig::zookeeper::{PERSISTENT, ZooKeeper};
+use crate::rig::zookeeper::{Lent, PERSISTENT, ZooKeeper};
 use crate::rig::{CAP, Fault, Proxy, ms, threads_named, wait_until};
 
 /// A server whose directories stay, and a client of it behind a proxy.
 struct Rig {
-    server: ZooKeeper,
+    server: Lent,
     proxy: Proxy,
     client: LockClient,
     stay: &'static [&'static str],
@@ -19,7 +19,7 @@ struct Rig {
 
 impl Rig {
     fn start(stay: &'static [&'static str]) -> Option<Self> {
-        let server = ZooKeeper::start_with(super::SETTINGS)?;
+        let server = ZooKeeper::lend(super::SETTINGS)?;
         server.look(|session| {
             for path in stay {
                 session.create(path, b"", PERSISTENT).unwrap();
