@@ -1,6 +1,28 @@
 //! The PostgreSQL servers that the other tests start.
 
+use std::process::Command;
+
 use crate::rig::{Child, Postgres, wait_until};
+
+#[test]
+fn a_missing_server_is_a_failure_with_its_remedy_unless_it_shall_be_left_out() {
+    let without = |directory: &str| {
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["rig_postgres::asks_for_a_server", "--exact", "--ignored"]);
+        let output = program.env("LEASEHOLD_POSTGRES", directory).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (passes, says) = without("/no/such/directory");
+    assert!(!passes && says.contains("LEASEHOLD_POSTGRES=0") && says.contains("apt-get"), "{says}");
+    let (passes, says) = without("0");
+    assert!(passes, "{says}");
+}
+
+#[test]
+#[ignore = "a program for another test"]
+fn asks_for_a_server() {
+    drop(Postgres::prepare(""));
+}
 
 #[test]
 fn servers_end_with_the_process_that_started_them() {
@@ -8,8 +30,9 @@ fn servers_end_with_the_process_that_started_them() {
         return;
     }
     let mut child = Child::spawn("rig_postgres::starts_servers", &[]);
-    let directories = child.expect("directories: ");
-    let all = || directories.split(' ').map(std::path::Path::new);
+    // Each of them may take a while to start on a busy machine.
+    let directories: Vec<String> = (0..3).map(|_| child.expect("directory: ")).collect();
+    let all = || directories.iter().map(std::path::Path::new);
     assert!(all().all(|directory| directory.join("data/postmaster.pid").exists()));
     child.kill();
     // A shell removes it when the server has stopped.
@@ -19,13 +42,14 @@ fn servers_end_with_the_process_that_started_them() {
 #[test]
 #[ignore = "a program for another test"]
 fn starts_servers() {
-    let servers = [Postgres::start().unwrap(), Postgres::start().unwrap(), Postgres::shared().unwrap()];
-    servers[1].suspend();
-    println!(
-        "@@directories: {} {} {}",
-        servers[0].dir().display(),
-        servers[1].dir().display(),
-        servers[2].dir().display()
-    );
+    let says = |server: Option<Postgres>| {
+        let server = server.unwrap();
+        println!("@@directory: {}", server.dir().display());
+        server
+    };
+    let _running = [says(Postgres::start()), says(Postgres::shared())];
+    let stopped = Postgres::start().unwrap();
+    stopped.suspend();
+    println!("@@directory: {}", stopped.dir().display());
     std::thread::park();
 }

@@ -11,6 +11,7 @@ use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use leasehold::{Builder, LockClient};
+use parking_lot::Mutex;
 
 #[cfg(feature = "tls")]
 use super::free_port;
@@ -28,6 +29,9 @@ pub(crate) struct Postgres {
     database: String,
     /// None if the server belongs to all tests, and only the database to this one.
     end: Option<End>,
+    /// A connection to look into the database that all share, kept for the next look. A private
+    /// server, which a test may fill or stop, has none.
+    kept: Mutex<Option<postgres::Client>>,
 }
 
 /// Stops the server of a directory and removes that, when this value is dropped and when this
@@ -101,28 +105,30 @@ fn shared_server() -> &'static Postgres {
 }
 
 /// The directory of `initdb` and `pg_ctl`: that of the variable `LEASEHOLD_POSTGRES`, of the path,
-/// or of Debian's package. `LEASEHOLD_POSTGRES=0` asks to do without.
+/// or of Debian's package. Without any the test fails, unless `LEASEHOLD_POSTGRES=0` asks to do
+/// without.
 fn binaries() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
         let named = std::env::var_os("LEASEHOLD_POSTGRES").map(PathBuf::from);
         if named.as_deref() == Some(Path::new("0")) {
-            eprintln!("DID NOT RUN on PostgreSQL: LEASEHOLD_POSTGRES=0");
             return None;
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
         let debian = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
-        let all = named.into_iter().chain(std::env::split_paths(&path)).chain(debian);
-        let found = all.into_iter().find(|dir| dir.join("initdb").exists() && dir.join("pg_ctl").exists());
+        let mut all: Box<dyn Iterator<Item = PathBuf>> = match named {
+            Some(named) => Box::new(std::iter::once(named)),
+            None => Box::new(std::env::split_paths(&path).chain(debian)),
+        };
+        let found = all.find(|dir| dir.join("initdb").exists() && dir.join("pg_ctl").exists());
         // A link may lead there, and the programs look for each other beside themselves.
         let found = found.and_then(|dir| Some(fs::canonicalize(dir.join("pg_ctl")).ok()?.parent()?.to_owned()));
-        if found.is_none() {
-            eprintln!(
-                "NO POSTGRESQL: its tests do nothing. Install it (Debian: apt-get install postgresql), or name the \
-                 directory of initdb and pg_ctl in LEASEHOLD_POSTGRES."
-            );
-        }
+        assert!(
+            found.is_some(),
+            "no PostgreSQL: install it (Debian: apt-get install postgresql), or name the directory of initdb and \
+             pg_ctl in LEASEHOLD_POSTGRES, or leave its tests out with LEASEHOLD_POSTGRES=0"
+        );
         found
     };
     FOUND.get_or_init(find).as_deref()
@@ -175,7 +181,7 @@ fn run(command: &mut Command) {
 }
 
 impl Postgres {
-    /// `None` if there is no PostgreSQL, which is said on standard error.
+    /// `None` if the tests shall do without PostgreSQL.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with("")
     }
@@ -193,7 +199,14 @@ impl Postgres {
 
     /// Another database of this server, which does not end with that value.
     fn database(&self, database: String) -> Self {
-        Self { dir: self.dir.clone(), port: self.port, settings: self.settings.clone(), database, end: None }
+        Self {
+            dir: self.dir.clone(),
+            port: self.port,
+            settings: self.settings.clone(),
+            database,
+            end: None,
+            kept: Mutex::default(),
+        }
     }
 
     /// `settings`: lines of its configuration.
@@ -203,7 +216,7 @@ impl Postgres {
         Some(server)
     }
 
-    /// Whether there is a PostgreSQL; if not, that is said on standard error.
+    /// False if the tests shall do without it.
     pub(crate) fn is_installed() -> bool {
         binaries().is_some()
     }
@@ -252,7 +265,14 @@ impl Postgres {
         let dir = fresh_dir();
         give_away(&dir);
         let end = Some(End::of(&dir));
-        Some(Self { dir, port: 0, settings: settings.to_owned(), database: "postgres".to_owned(), end })
+        Some(Self {
+            dir,
+            port: 0,
+            settings: settings.to_owned(),
+            database: "postgres".to_owned(),
+            end,
+            kept: Mutex::default(),
+        })
     }
 
     /// Gives a directory to the user that the server runs as.
@@ -387,17 +407,36 @@ impl Postgres {
         config.connect_timeout(Duration::from_secs(5)).connect(postgres::NoTls)
     }
 
+    /// What `work` finds out on a connection that nobody else uses at that time.
+    fn look<T>(&self, mut work: impl FnMut(&mut postgres::Client) -> Result<T, postgres::Error>) -> T {
+        let kept = self.kept.lock().take();
+        if let Some(mut kept) = kept {
+            let found = work(&mut kept);
+            // Else somebody had ended its backend, which ran nothing then.
+            if !kept.is_closed() {
+                *self.kept.lock() = Some(kept);
+                return found.unwrap();
+            }
+        }
+        let mut fresh = self.connect();
+        let found = work(&mut fresh).unwrap();
+        if self.end.is_none() {
+            *self.kept.lock() = Some(fresh);
+        }
+        found
+    }
+
     pub(crate) fn run_sql(&self, sql: &str) {
-        self.connect().batch_execute(sql).unwrap();
+        self.look(|db| db.batch_execute(sql));
     }
 
     /// The number in the first column of the first row.
     pub(crate) fn number_of(&self, sql: &str) -> i64 {
-        self.connect().query_one(sql, &[]).unwrap().get(0)
+        self.look(|db| db.query_one(sql, &[])).get(0)
     }
 
     pub(crate) fn texts(&self, sql: &str) -> Vec<String> {
-        self.connect().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+        self.look(|db| db.query(sql, &[])).iter().map(|row| row.get(0)).collect()
     }
 
     /// How many backends serve clients in this database.

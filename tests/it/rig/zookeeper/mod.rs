@@ -53,7 +53,7 @@ pub(crate) struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// `None` if there is no ZooKeeper here, which is said on standard error.
+    /// `None` if the tests shall do without ZooKeeper.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with("")
     }
@@ -316,19 +316,23 @@ impl ZooKeeper {
 
     /// The sessions, also those without a connection. Only a leader or a server alone knows them.
     pub(crate) fn sessions(&self) -> Vec<i64> {
+        self.sessions_and_ephemerals().0
+    }
+
+    /// Each ephemeral node, with its session.
+    pub(crate) fn ephemerals(&self) -> Vec<(i64, String)> {
+        self.sessions_and_ephemerals().1
+    }
+
+    /// Both at one time.
+    pub(crate) fn sessions_and_ephemerals(&self) -> (Vec<i64>, Vec<(i64, String)>) {
         let answer = self.ask("dump");
         let lines = answer.lines().take_while(|line| !line.starts_with("ephemeral nodes dump"));
         let mut sessions: Vec<i64> = lines.filter_map(session_of).collect();
         // The server lists them in no order.
         sessions.sort_unstable();
-        sessions
-    }
-
-    /// Each ephemeral node, with its session.
-    pub(crate) fn ephemerals(&self) -> Vec<(i64, String)> {
-        let answer = self.ask("dump");
         let lines = answer.lines().skip_while(|line| !line.starts_with("Sessions with Ephemerals")).skip(1);
-        of_sessions(lines.take_while(|line| !line.starts_with("Connections dump")))
+        (sessions, of_sessions(lines.take_while(|line| !line.starts_with("Connections dump"))))
     }
 
     /// A session of the plain protocol, as long as the server grants.
