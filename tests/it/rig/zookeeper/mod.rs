@@ -254,8 +254,15 @@ impl ZooKeeper {
 
     /// Starts it on the same ports with the data it has, and waits until it serves.
     pub(crate) fn start_again(&self) {
-        self.spawn();
-        assert!(self.becomes_ready(), "the ZooKeeper ended when it started: {}", self.last_words());
+        for _ in 0..5 {
+            self.spawn();
+            if self.becomes_ready() {
+                return;
+            }
+            // Another process may have had its port for a moment, to see whether it is free.
+            self.kill();
+        }
+        panic!("the ZooKeeper ends when it starts: {}", self.last_words());
     }
 
     pub(crate) fn restart(&self) {
