@@ -11,6 +11,7 @@ use crate::rig::Postgres;
 use crate::rig::{Proxy, Server};
 
 /// A server, and a connection that looks into it past the clients.
+#[allow(clippy::large_enum_variant, reason = "a test has one of them")]
 pub(super) enum Place {
     Redis {
         connection: RefCell<redis::Connection>,
