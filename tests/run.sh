@@ -93,7 +93,8 @@ find_servers() {
     if [ -n "$LEASEHOLD_REDIS62" ]; then export LEASEHOLD_REDIS62; else unset LEASEHOLD_REDIS62; fi
     if [ -n "$LEASEHOLD_VALKEY" ]; then export LEASEHOLD_VALKEY; else unset LEASEHOLD_VALKEY; fi
     LEASEHOLD_POSTGRES=$(sed -n 's/^LEASEHOLD_POSTGRES=//p' "$work/servers")
-    if [ -n "$LEASEHOLD_POSTGRES" ]; then export LEASEHOLD_POSTGRES; else unset LEASEHOLD_POSTGRES; fi
+    # 0 tells the tests to do without, which the summary says; else they fail without one.
+    export LEASEHOLD_POSTGRES="${LEASEHOLD_POSTGRES:-0}"
 }
 
 test_on() { # test_on NAME SERVER FILTER...
@@ -111,10 +112,9 @@ test_on() { # test_on NAME SERVER FILTER...
     fi
 }
 
-# These tests start a PostgreSQL of their own, and say so when there is none: here it counts.
 test_on_postgres() {
     step 'unit tests with PostgreSQL alone' cargo test --features postgres --lib
-    if [ -n "${LEASEHOLD_POSTGRES:-}" ]; then
+    if [ "${LEASEHOLD_POSTGRES:-0}" != 0 ]; then
         step 'tests on PostgreSQL' cargo test --all-features --test it -- postgres
     else
         skip 'tests on PostgreSQL' 'no initdb and pg_ctl, and the wheel pgserver of PyPI could not be had'
@@ -158,7 +158,7 @@ test_on_zookeeper() {
     step 'unit tests with ZooKeeper alone' cargo test --features zookeeper --lib
     for name in 'tests on ZooKeeper' 'tests with Curator'; do
         if [ "${LEASEHOLD_ZOOKEEPER:-}" = 0 ]; then
-            skip "$name" 'LEASEHOLD_ZOOKEEPER=0'
+            skip "$name" "${lacks:-LEASEHOLD_ZOOKEEPER=0}"
         elif [ -n "$lacks" ] && [ "${LEASEHOLD_ZOOKEEPER:-}" != 1 ]; then
             skip "$name" "$lacks"
         elif [ "$name" = 'tests on ZooKeeper' ]; then
@@ -338,9 +338,9 @@ if [ -z "${RUST_TEST_THREADS:-}" ] && [ "$(getconf _NPROCESSORS_ONLN 2>/dev/null
     export RUST_TEST_THREADS=10
 fi
 
-# Where the tests with ZooKeeper can run they must.
-if [ -z "${LEASEHOLD_ZOOKEEPER:-}" ] && [ -z "$(lacks_for_java)" ]; then
-    export LEASEHOLD_ZOOKEEPER=1
+# Where the tests with ZooKeeper can run they must. Without a JDK the summary says that they do not.
+if [ -z "${LEASEHOLD_ZOOKEEPER:-}" ]; then
+    if [ -z "$(lacks_for_java)" ]; then export LEASEHOLD_ZOOKEEPER=1; else export LEASEHOLD_ZOOKEEPER=0; fi
 fi
 
 step 'find a server' find_servers

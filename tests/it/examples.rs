@@ -113,7 +113,7 @@ fn the_worker_pool_is_exact_in_zookeeper_too() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn a_holder_that_is_cut_off_from_zookeeper_writes_nothing() {
-    if let Some(server) = crate::rig::zookeeper::ZooKeeper::start() {
+    if let Some(server) = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS) {
         let last_line = run("zookeeper", Some(&server.url_in("/example")));
         assert_eq!(last_line, "each night has one report, and no late one");
         server.assert_clean_but(&["/example"]);
@@ -136,7 +136,7 @@ fn only_the_right_certificates_are_served() {
 #[cfg(feature = "postgres")]
 #[test]
 fn a_late_holder_cannot_commit() {
-    if let Some(server) = crate::rig::Postgres::start() {
+    if let Some(server) = crate::rig::Postgres::shared() {
         let last_line = run("postgres", Some(&server.url_of_libpq()));
         assert_eq!(last_line, "no late commit, and no money lost");
     }

@@ -43,6 +43,8 @@ mod redlock;
 mod replicas;
 mod restarts;
 mod rig;
+#[cfg(feature = "postgres")]
+mod rig_postgres;
 mod rig_servers;
 #[cfg(feature = "zookeeper")]
 mod rig_zookeeper;

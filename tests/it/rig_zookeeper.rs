@@ -10,7 +10,8 @@ use crate::rig::{Child, Fault, Proxy, ms, signal, wait_until};
 
 #[test]
 fn a_server_says_what_its_clients_leave_behind() {
-    let Some(server) = ZooKeeper::start() else { return };
+    // Sessions of two seconds at most.
+    let Some(server) = ZooKeeper::start_with("tickTime=100") else { return };
     assert_eq!(server.mode(), Some(Mode::Standalone));
     server.assert_clean();
     let mut session = server.raw();
@@ -39,6 +40,26 @@ fn a_server_says_what_its_clients_leave_behind() {
     drop(session);
     server.assert_clean_but(&["/stays/too"]);
     assert!(server.figure("zk_packets_received") > 10);
+}
+
+#[test]
+fn a_missing_java_is_a_failure_with_its_remedy_unless_it_shall_be_left_out() {
+    let without = |wish: &str| {
+        let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+        program.args(["rig_zookeeper::asks_for_a_server", "--exact", "--ignored"]);
+        let output = program.env("PATH", "/no/such/directory").env("LEASEHOLD_ZOOKEEPER", wish).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (passes, says) = without("");
+    assert!(!passes && says.contains("LEASEHOLD_ZOOKEEPER=0") && says.contains("JDK 17"), "{says}");
+    let (passes, says) = without("0");
+    assert!(passes, "{says}");
+}
+
+#[test]
+#[ignore = "a program for another test"]
+fn asks_for_a_server() {
+    let _ = crate::rig::zookeeper::has_zookeeper();
 }
 
 #[test]
@@ -76,7 +97,10 @@ fn a_server_ends_with_the_process_that_started_it() {
     signal(pids[1], "STOP");
     child.kill();
     wait_until("the servers end", || !pids.iter().any(|pid| runs(*pid)));
-    directories.split(' ').for_each(|directory| std::fs::remove_dir_all(directory).unwrap());
+    let mut directories = directories.split(' ').map(std::path::Path::new);
+    assert!(!directories.next().unwrap().exists());
+    // The kernel ends one that is stopped with a signal.
+    let _ = std::fs::remove_dir_all(directories.next().unwrap());
 }
 
 #[test]

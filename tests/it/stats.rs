@@ -159,7 +159,7 @@ fn the_main_figures_in_memory_which_has_no_traffic() {
 #[cfg(feature = "postgres")]
 #[test]
 fn the_main_figures_in_a_database() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+    let Some(server) = crate::rig::Postgres::shared() else { return };
     let (one, other) = (server.client(), server.client());
     main_figures(&one, &other);
     has_traffic(&other);
@@ -170,7 +170,7 @@ fn the_main_figures_in_a_database() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn the_main_figures_over_zookeeper() {
-    let Some(server) = crate::rig::zookeeper::ZooKeeper::start() else { return };
+    let Some(server) = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS) else { return };
     let client = || LockClient::builder().url(server.url_in("/figures")).build().unwrap();
     let (one, other) = (client(), client());
     main_figures(&one, &other);

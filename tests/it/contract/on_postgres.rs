@@ -1,4 +1,4 @@
-//! The contract in a PostgreSQL database: all rows of a test share one server.
+//! The contract in a PostgreSQL database: all rows of a test share one.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::rig::{Postgres, Proxy};
 struct Database(Postgres);
 
 pub(super) fn start() -> Option<Arc<dyn Elsewhere>> {
-    Postgres::start().map(|server| Arc::new(Database(server)) as Arc<dyn Elsewhere>)
+    Postgres::shared().map(|server| Arc::new(Database(server)) as Arc<dyn Elsewhere>)
 }
 
 impl Elsewhere for Database {
@@ -54,7 +54,7 @@ impl Elsewhere for Database {
     /// Whether a client of this name has subscribed. It may have sent a ping since then.
     fn is_waited_for(&self, client: &str, _name: &str) -> bool {
         let listeners = format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{client}' \
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = '{client}' \
              AND (query LIKE 'LISTEN %' OR query = '')"
         );
         self.0.number_of(&listeners) > 0

@@ -61,7 +61,7 @@ fn a_session_that_is_shorter_than_asked_for_is_a_warning() {
 
 #[test]
 fn a_chroot_that_is_not_for_this_client_is_a_problem() {
-    let server = server!(ZooKeeper::start_with(SETTINGS));
+    let server = server!(ZooKeeper::lend(SETTINGS));
     let mut look = server.raw();
     look.create("/locks", b"", crate::rig::zookeeper::PERSISTENT).unwrap();
     let ask = || diagnosed(LockClient::builder().url(server.url_in("/locks")));

@@ -98,7 +98,7 @@ fn in_memory_and_in_postgres() {
     let first = LockClient::in_memory();
     others_see_what_is_announced(|builder| builder.build_in_memory_shared(&first).unwrap(), true);
     #[cfg(feature = "postgres")]
-    if let Some(server) = crate::rig::Postgres::start() {
+    if let Some(server) = crate::rig::Postgres::shared() {
         others_see_what_is_announced(|builder| builder.url(server.url()).build().unwrap(), true);
         server.assert_clean();
     }

@@ -71,7 +71,7 @@ mod zookeeper {
 
     #[test]
     fn a_session_that_nobody_answers_and_a_node_that_is_deleted() {
-        let server = server!(ZooKeeper::start_with(SETTINGS));
+        let server = server!(ZooKeeper::lend(SETTINGS));
         let pipe = Pipe::to(server.port());
         let (far, near) = (client(&format!("zookeeper://127.0.0.1:{}", pipe.port())), client(&server.url()));
         let guard = far.lock("forced").unwrap();
@@ -99,7 +99,7 @@ mod zookeeper {
     /// be the one that learns it from the server.
     #[test]
     fn a_session_that_expired_while_the_process_stood_still() {
-        let server = server!(ZooKeeper::start_with(SETTINGS));
+        let server = server!(ZooKeeper::lend(SETTINGS));
         let mut child = Child::spawn(
             "loss_reasons::stores::zookeeper::suspended_process",
             &[("LEASEHOLD_TEST_URL", &server.url())],

@@ -11,6 +11,7 @@ use crate::rig::Postgres;
 use crate::rig::{Proxy, Server};
 
 /// A server, and a connection that looks into it past the clients.
+#[allow(clippy::large_enum_variant, reason = "a test has one of them")]
 pub(super) enum Place {
     Redis {
         connection: RefCell<redis::Connection>,
@@ -45,8 +46,7 @@ impl Place {
     /// `None` if there is no PostgreSQL.
     #[cfg(feature = "postgres")]
     pub(super) fn postgres() -> Option<Self> {
-        let server = Postgres::start()?;
-        server.run_sql(leasehold::POSTGRES_SCHEMA);
+        let server = Postgres::shared()?;
         Some(Self::Postgres { connection: RefCell::new(server.connect()), server })
     }
 

@@ -33,7 +33,7 @@ fn with_one_connection(server: &Postgres) -> LockClient {
 /// The request is in the socket of a backend that is stopped. It must not run when that goes on.
 #[test]
 fn a_stopped_backend_with_the_request_unread_takes_nothing() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let (client, other) = (with_one_connection(&server), server.client());
     let backend = only_backend(&server, "stopped");
     signal(backend, "STOP");
@@ -51,7 +51,7 @@ fn a_stopped_backend_with_the_request_unread_takes_nothing() {
 /// One who waits repeats its request, but not while the first can still run.
 #[test]
 fn a_waiter_repeats_nothing_until_the_stopped_backend_has_ended() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let (client, other) = (with_one_connection(&server), server.client());
     let backend = only_backend(&server, "stopped");
     let guard = other.lock("asleep").unwrap();

@@ -32,7 +32,7 @@ fn ask_for_passwords(server: &Postgres, method: &str) {
 
 #[test]
 fn passwords_are_checked_both_ways() {
-    let server = server!();
+    let server = server!(Postgres::start());
     server.run_sql(&format!(
         "{POSTGRES_SCHEMA}; SET password_encryption = 'md5'; CREATE ROLE old SUPERUSER LOGIN PASSWORD 'secret: 1'; \
         SET password_encryption = 'scram-sha-256'; CREATE ROLE app SUPERUSER LOGIN PASSWORD 'secret: 1'"
@@ -87,7 +87,7 @@ fn a_client_without_a_password() {
 /// What the chapter says is enough, and the role cannot do more.
 #[test]
 fn a_role_needs_few_rights() {
-    let server = server!();
+    let server = server!(Postgres::start());
     server.run_sql("CREATE ROLE app LOGIN");
     let url = server.url().replace("leasehold@", "app@");
     let error = refused(&url);
@@ -143,7 +143,7 @@ fn a_role_needs_few_rights() {
 
 #[test]
 fn the_schema_is_installed_once_and_known_by_its_version() {
-    let server = server!();
+    let server = server!(Postgres::start());
     std::thread::scope(|s| {
         let installs: Vec<_> =
             (0..6).map(|_| s.spawn(|| server.client().lock("k").map(|guard| guard.unlock()))).collect();

@@ -101,7 +101,10 @@ fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
                 .number_of("SELECT status::bigint FROM leasehold_v2.write_acquire('r', 'writer:1', 60000, 0, 0, NULL)")
         });
         wait_until("the writer waits for the renewal", || {
-            server.number_of("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == 1
+            server.number_of(
+                "SELECT count(*) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'",
+            ) == 1
         });
         renewal.commit().unwrap();
         assert_eq!(writes.join().unwrap(), 0, "a reader has it");

@@ -61,10 +61,9 @@ fn ended_backends_are_replaced() {
         let waits = s.spawn(|| server.builder().build().unwrap().lock("kept").unwrap().unlock().unwrap());
         let waits_now = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
         wait_until("it waits", || server.number_of(waits_now) > 0);
-        let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'";
-        wait_until("it listens", || server.number_of(listens) > 0);
+        wait_until("it listens", || server.listeners() > 0);
         server.end_backends();
-        wait_until("it listens again", || server.number_of(listens) > 0);
+        wait_until("it listens again", || server.listeners() > 0);
         let start = Instant::now();
         guard.unlock().unwrap();
         waits.join().unwrap();
@@ -76,7 +75,7 @@ fn ended_backends_are_replaced() {
 
 #[test]
 fn locks_outlive_a_restart_and_a_crash() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let client = server.builder().lease(LONG).build().unwrap();
     let guard = client.lock("kept").unwrap();
     let permit = {
@@ -109,7 +108,7 @@ fn locks_outlive_a_restart_and_a_crash() {
 /// A waiter rides out a restart; the data are there, so the holder keeps its lock.
 #[test]
 fn a_waiter_rides_out_a_restart() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let (a, b) = (server.builder().lease(LONG).build().unwrap(), server.builder().lease(LONG).build().unwrap());
     let guard = a.lock("k").unwrap();
     std::thread::scope(|s| {
@@ -130,7 +129,7 @@ fn a_waiter_rides_out_a_restart() {
 /// The lease ends by the clock of the holder, and what it sent is not believed.
 #[test]
 fn a_suspended_server_costs_the_lease_and_nothing_stays() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let client = server.builder().lease(ms(900)).io_timeout(ms(400)).build().unwrap();
     let guard = client.lock("k").unwrap();
     server.suspend();
@@ -207,7 +206,7 @@ fn a_promoted_standby_goes_on() {
 /// stays.
 #[test]
 fn a_synchronous_standby_that_is_away_leaves_nothing() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let client = server.builder().lease(LONG).io_timeout(ms(600)).build().unwrap();
     client.lock("k").unwrap().unlock().unwrap();
     server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
@@ -237,7 +236,7 @@ fn a_counter_stays_exact_while_backends_are_ended() {
             while !over.load(Ordering::SeqCst) && start.elapsed() < LONG {
                 // Not those of the counters' own connections.
                 let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                            WHERE application_name = 'leasehold' AND random() < 0.3";
+                            WHERE datname = current_database() AND application_name = 'leasehold' AND random() < 0.3";
                 killer.execute(kill, &[]).unwrap();
                 std::thread::sleep(ms(40));
             }

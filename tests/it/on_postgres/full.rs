@@ -68,7 +68,7 @@ impl Drop for SmallDisk {
 fn a_full_disk_takes_no_new_lock_and_loses_none() {
     let Some(disk) = SmallDisk::mount("1m") else { return };
     // After the disk: it ends before the disk goes.
-    let server = server!();
+    let server = server!(Postgres::start());
     let space = disk.0.join("space");
     std::fs::create_dir(&space).unwrap();
     server.own(&space);
@@ -192,7 +192,7 @@ fn a_server_that_crashes_on_a_full_disk_forgets_no_lock() {
 /// `default_transaction_read_only` of the database, of the role, or of the session.
 #[test]
 fn a_database_that_is_read_only_is_told_as_that() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let client = server.builder().lease(ms(1500)).io_timeout(ms(1000)).build().unwrap();
     client.lock("k").unwrap().unlock().unwrap();
     let kind = |outcome: leasehold::Result<LockClient>| outcome.unwrap_err().kind();

@@ -42,7 +42,7 @@ fn many_threads_share_few_connections() {
 /// served by the one that is there.
 #[test]
 fn a_call_does_not_wait_for_a_new_connection_while_another_serves() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let client = server.client();
     client.lock("k").unwrap().unlock().unwrap();
     // Long beside anything else here.

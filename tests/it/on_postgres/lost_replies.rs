@@ -1,5 +1,5 @@
-//! Every reply is lost at every byte, whatever was asked: nothing stays that the caller does not
-//! know of, also where the backend lives on.
+//! Every reply is lost, at every byte that a reply of its form has, whatever was asked: nothing stays
+//! that the caller does not know of, also where the backend lives on.
 
 use std::time::Duration;
 
@@ -34,6 +34,21 @@ impl<'s> Bench<'s> {
 
     /// `ask` arms the fault, makes one call and returns its outcome; `check` what must be then.
     fn at_every_byte(&self, what: &str, ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>, check: impl Fn(&Result<()>)) {
+        self.at_each(1, what, ask, check);
+    }
+
+    /// The same for a reply like another one: at each third byte, and in the next run at others.
+    fn at_some_bytes(&self, what: &str, ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>, check: impl Fn(&Result<()>)) {
+        self.at_each(3, what, ask, check);
+    }
+
+    fn at_each(
+        &self,
+        step: usize,
+        what: &str,
+        ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>,
+        check: impl Fn(&Result<()>),
+    ) {
         let mut db = self.server.connect();
         let mut held = || -> i64 {
             let sql = "SELECT (SELECT count(*) FROM leasehold.lock WHERE holder IS NOT NULL) + \
@@ -41,8 +56,8 @@ impl<'s> Bench<'s> {
                        (SELECT count(*) FROM leasehold.lock WHERE barred > clock_timestamp())";
             db.query_one(sql, &[]).unwrap().get(0)
         };
-        for n in 0.. {
-            self.proxy.keep_backends(n % 2 == 0);
+        for (turn, n) in (rand::random_range(0..step)..).step_by(step).enumerate() {
+            self.proxy.keep_backends(turn % 2 == 0);
             let hits = self.proxy.hits();
             let outcome = ask(&self.lossy, &|| self.proxy.inject(NAME, Fault::CutReplyAt(n)));
             let story = format!("{what}, {n} bytes of the reply: {outcome:?}");
@@ -52,7 +67,7 @@ impl<'s> Bench<'s> {
             }
             wait_until(&format!("{story} leaves nothing"), || held() == 0);
             check(&outcome);
-            if n % 16 == 0 {
+            if turn % 16 == 0 {
                 // Backends that nobody had to end: nothing that they may have done had to be undone.
                 self.proxy.cut_all();
             }
@@ -109,7 +124,7 @@ fn of_plain_locks() {
         },
         check,
     );
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "re-entry",
         |client, arm| {
             let outer = client.lock(NAME)?;
@@ -121,7 +136,7 @@ fn of_plain_locks() {
         },
         check,
     );
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "inner release",
         |client, arm| {
             let (outer, inner) = (client.lock(NAME)?, client.lock(NAME)?);
@@ -133,7 +148,7 @@ fn of_plain_locks() {
         },
         check,
     );
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "extension",
         |client, arm| {
             let guard = client.lock(NAME)?;
@@ -161,7 +176,7 @@ fn of_fair_locks() {
         },
         check,
     );
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "fair release",
         |client, arm| {
             let guard = client.fair(NAME).lock()?;
@@ -171,7 +186,7 @@ fn of_fair_locks() {
         check,
     );
     // The reply that has its place in the queue. It asks again until its time is over.
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "place in a queue",
         |client, arm| {
             let guard = bench.direct.fair(NAME).lock().unwrap();
@@ -201,7 +216,7 @@ fn of_read_write_locks() {
         },
         check,
     );
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "write",
         |client, arm| {
             arm();
@@ -210,7 +225,7 @@ fn of_read_write_locks() {
         check,
     );
     for writes in [false, true] {
-        bench.at_every_byte(
+        bench.at_some_bytes(
             "release",
             |client, arm| {
                 if writes {
@@ -225,7 +240,7 @@ fn of_read_write_locks() {
             check,
         );
     }
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "downgrade",
         |client, arm| {
             let guard = client.rw_lock(NAME).write()?;
@@ -238,7 +253,7 @@ fn of_read_write_locks() {
         check,
     );
     // A writer that waits keeps readers out until it has given up.
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "sign of a waiting writer",
         |client, arm| {
             let guard = bench.direct.rw_lock(NAME).read().unwrap();
@@ -266,7 +281,7 @@ fn of_several_locks_and_permits() {
         },
         check,
     );
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "release of several",
         |client, arm| {
             let guard = client.multi([NAME, "too"]).lock()?;
@@ -286,7 +301,7 @@ fn of_several_locks_and_permits() {
         },
         check,
     );
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "release of permits",
         |client, arm| {
             let guard = client.semaphore(NAME).acquire_many(2)?;
@@ -309,7 +324,7 @@ fn of_counts() {
     let check = |_: &Result<()>| {
         wait_until("all permits are back", || counting.available_permits().unwrap() == 3);
     };
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "permits without leases",
         |client, arm| {
             arm();
@@ -317,7 +332,7 @@ fn of_counts() {
         },
         check,
     );
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "return of permits",
         |client, arm| {
             let guard = client.counting_semaphore(NAME).acquire_many(2)?;
@@ -327,7 +342,7 @@ fn of_counts() {
         check,
     );
     let before = std::cell::Cell::new(3);
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "more permits",
         |client, arm| {
             arm();
@@ -343,7 +358,7 @@ fn of_counts() {
     let latch = bench.direct.latch(NAME);
     latch.set_count(1000).unwrap();
     let before = std::cell::Cell::new(1000);
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "count down",
         |client, arm| {
             arm();
@@ -355,7 +370,7 @@ fn of_counts() {
             before.set(now);
         },
     );
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "a new latch",
         |client, arm| {
             latch.delete().unwrap();
@@ -417,7 +432,8 @@ fn of_a_hand_over() {
     let direct = server.client();
     for fair in [false, true] {
         for lost in [0, 1] {
-            let mut n = 0;
+            // At each third byte, and in the next run at others.
+            let mut n = rand::random_range(0..3);
             loop {
                 proxy.keep_backends(n % 2 == 0);
                 let hits = proxy.hits();
@@ -457,7 +473,7 @@ fn of_a_hand_over() {
                 if proxy.hits() > hits && n >= proxy.reply_length() {
                     break;
                 }
-                n += 1;
+                n += 3;
             }
             assert!(n > 20, "{n}");
         }
@@ -471,7 +487,7 @@ fn of_a_hand_over() {
 fn of_force() {
     let server = server!();
     let bench = Bench::new(&server);
-    bench.at_every_byte(
+    bench.at_some_bytes(
         "force",
         |client, arm| {
             let guard = bench.direct.lock(NAME).unwrap();

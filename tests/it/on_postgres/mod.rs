@@ -19,10 +19,10 @@ mod search_path;
 mod secure;
 mod sessions;
 
-/// A server, or nothing to test: then the rig has said so.
+/// A database of its own on the server that all share, or nothing to test: the tests shall do without.
 macro_rules! server {
     () => {
-        server!(crate::rig::Postgres::start())
+        server!(crate::rig::Postgres::shared())
     };
     ($started:expr) => {
         match $started {

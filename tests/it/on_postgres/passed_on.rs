@@ -75,7 +75,7 @@ fn all_readers_of_a_hold_learn_that_it_is_lost() {
 /// One hold, so what one member's request meets is no other's loss.
 #[test]
 fn a_shared_hold_outlives_faults_and_its_last_release_may_be_lost() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let proxy = Proxy::before_postgres(&server);
     let url = proxy.url();
     let client = LockClient::builder().url(url).lease(ms(20_000)).io_timeout(ms(1500)).build().unwrap();
@@ -104,7 +104,7 @@ fn a_shared_hold_outlives_faults_and_its_last_release_may_be_lost() {
 
 #[test]
 fn nobody_joins_a_hold_of_a_suspended_server() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let client = server.builder().lease(ms(900)).io_timeout(ms(400)).build().unwrap();
     let lock = client.rw_lock(NAME);
     let guards = shared(&lock, &server);
@@ -268,7 +268,7 @@ fn tokens_grow_over_all_turns() {
             std::thread::sleep(ms(100));
             server.run_sql(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                 WHERE application_name = 'leasehold' AND random() < 0.2",
+                 WHERE datname = current_database() AND application_name = 'leasehold' AND random() < 0.2",
             );
         }
     });

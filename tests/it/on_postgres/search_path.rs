@@ -67,7 +67,7 @@ fn session(server: &Postgres) -> postgres::Client {
 
 #[test]
 fn the_library_calls_no_function_of_another_role() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let url = set_up(&server);
     let mut db = session(&server);
     db.batch_execute("SELECT 2::bigint * interval '1 ms', clock_timestamp()").unwrap();
@@ -119,7 +119,7 @@ fn the_library_calls_no_function_of_another_role() {
 
 #[test]
 fn a_fence_calls_no_function_of_another_role() {
-    let server = server!();
+    let server = server!(Postgres::start());
     let client = LockClient::open(&set_up(&server)).unwrap();
     let guard = client.lock("k").unwrap();
     let fence = guard.fence_sql().unwrap();
@@ -146,7 +146,7 @@ fn a_fence_calls_no_function_of_another_role() {
 /// Its clients still call the functions of an earlier release, which had no search path.
 #[test]
 fn the_functions_of_an_earlier_release_get_a_search_path() {
-    let server = server!();
+    let server = server!(Postgres::start());
     server.run_sql(super::earlier_release::SCHEMA);
     let url = set_up(&server);
     server.run_sql(

@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// Such a session may not see when its backend has started, nor end it.
 #[test]
 fn a_session_of_another_role_than_the_one_that_logged_in_is_refused_with_the_reason() {
-    let server = server!();
+    let server = server!(Postgres::start());
     drop(server.client());
     server.run_sql(
         "CREATE ROLE owner; CREATE ROLE app LOGIN IN ROLE owner; ALTER ROLE app SET role = owner; \
@@ -69,7 +69,7 @@ fn all_hosts_belong_to_one_database_cluster() {
 /// Each connect would hash the password for hours, before the server has proven anything.
 #[test]
 fn a_server_that_asks_for_too_many_rounds_of_hashing_is_refused() {
-    let server = server!();
+    let server = server!(Postgres::start());
     // A verifier that nobody has the password of. Not by CREATE ROLE, which would hash as often.
     let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     server.run_sql(&format!(
@@ -106,7 +106,8 @@ fn a_connection_knows_what_it_has_prepared_after_an_error() {
     let mut other = server.connect();
     let mut transaction = other.transaction().unwrap();
     transaction.execute("SELECT FROM leasehold.lock WHERE name = 'busy' FOR UPDATE", &[]).unwrap();
-    let waits = "SELECT coalesce(max(pid), 0)::bigint FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let waits = "SELECT coalesce(max(pid), 0)::bigint FROM pg_stat_activity \
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
     std::thread::scope(|s| {
         // The only connection waits for the row.
         let busy = s.spawn(|| drop(client.try_lock("busy")));

@@ -6,12 +6,12 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockClient, Result};
 
 use super::{LONG, children, client, client_of, server};
-use crate::rig::zookeeper::{PERSISTENT, ZooKeeper};
+use crate::rig::zookeeper::{Lent, PERSISTENT, ZooKeeper};
 use crate::rig::{CAP, Fault, Proxy, ms, threads_named, wait_until};
 
 /// A server whose directories stay, and a client of it behind a proxy.
 struct Rig {
-    server: ZooKeeper,
+    server: Lent,
     proxy: Proxy,
     client: LockClient,
     stay: &'static [&'static str],
@@ -19,7 +19,7 @@ struct Rig {
 
 impl Rig {
     fn start(stay: &'static [&'static str]) -> Option<Self> {
-        let server = ZooKeeper::start_with(super::SETTINGS)?;
+        let server = ZooKeeper::lend(super::SETTINGS)?;
         server.look(|session| {
             for path in stay {
                 session.create(path, b"", PERSISTENT).unwrap();
@@ -33,8 +33,17 @@ impl Rig {
     /// Runs `act` once for each length of the reply to the request with this word, which comes
     /// after so many others, and looks afterwards that nothing is left. False: the request was not
     /// sent, and it has to be tried once more.
-    fn cut(&self, word: &str, skip: u32, sessions: usize, mut act: impl FnMut(&str) -> bool) {
-        let mut at = 0;
+    fn cut(&self, word: &str, skip: u32, sessions: usize, act: impl FnMut(&str) -> bool) {
+        self.cut_at_each(1, word, skip, sessions, act);
+    }
+
+    /// The same for a reply like another one: at each third length, and in the next run at others.
+    fn cut_at_some(&self, word: &str, skip: u32, sessions: usize, act: impl FnMut(&str) -> bool) {
+        self.cut_at_each(3, word, skip, sessions, act);
+    }
+
+    fn cut_at_each(&self, step: usize, word: &str, skip: u32, sessions: usize, mut act: impl FnMut(&str) -> bool) {
+        let mut at = rand::random_range(0..step);
         for _ in 0..5000 {
             let (what, hits) = (format!("{word} cut at {at}"), self.proxy.hits());
             self.proxy.inject_after(word, skip, Fault::CutReplyAt(at));
@@ -48,15 +57,17 @@ impl Rig {
                 assert!(at >= 20, "{what}: a reply is longer");
                 return;
             }
-            at += 1;
+            at += step;
         }
         panic!("{word}: it was not sent");
     }
 
     fn is_clean(&self, what: &str, sessions: usize) {
-        wait_until(&format!("{what}: its nodes go"), || self.server.ephemerals().is_empty());
+        wait_until(&format!("{what}: its nodes go, and its session stays alone"), || {
+            let (all, ephemerals) = self.server.sessions_and_ephemerals();
+            ephemerals.is_empty() && all.len() == sessions
+        });
         wait_until(&format!("{what}: its watches go"), || self.server.watches().is_empty());
-        wait_until(&format!("{what}: its session stays alone"), || self.server.sessions().len() == sessions);
     }
 
     fn end(self) {
@@ -103,7 +114,7 @@ fn of_a_lock_whose_directory_is_missing() {
     let rig = server!(Rig::start(&[]));
     let mut number = 0;
     for word in ["create2 /fresh", "exists /fresh", "multi /fresh", "getChildren2 /fresh"] {
-        rig.cut(word, u32::from(word.starts_with("getC")), 1, |what| {
+        rig.cut_at_some(word, u32::from(word.starts_with("getC")), 1, |what| {
             number += 1;
             if let Some(won) = unless_lost(what, rig.client.try_lock(format!("fresh-{number}"))) {
                 let _ = unless_lost(what, won.expect(what).unlock());
@@ -153,7 +164,7 @@ fn of_several_locks_as_one() {
     let rig = server!(Rig::start(&["/a", "/b"]));
     // Entered by one transaction, listed, and released by another.
     for (word, skip) in [("multi /a", 0), ("getChildren2 /a", 0), ("getChildren2 /b", 0), ("multi /a", 1)] {
-        rig.cut(word, skip, 1, |what| {
+        rig.cut_at_some(word, skip, 1, |what| {
             if let Some(won) = unless_lost(what, rig.client.multi(["b", "a"]).try_lock()) {
                 let _ = unless_lost(what, won.expect(what).unlock());
             }
@@ -171,7 +182,7 @@ fn of_permits() {
     let acquires = ["create2 /pool/locks", "getChildren2 /pool/locks", "getData /pool/permits", "multi /pool/leases"];
     let releases = ["getChildren2 /pool/leases", "delete /pool/leases"];
     for word in acquires.into_iter().chain(releases) {
-        rig.cut(word, 0, 1, |what| {
+        rig.cut_at_some(word, 0, 1, |what| {
             if let Some(won) = unless_lost(what, pool.try_acquire_many(2)) {
                 drop(won.expect(what));
             }
@@ -192,7 +203,7 @@ fn of_a_count() {
     for (word, skip) in [("getData /start", 0), ("multi /start", 0), ("delete /start/once", 0)] {
         latch.set_count(1000).unwrap();
         let mut count = 1000;
-        rig.cut(word, skip, 2, |what| {
+        rig.cut_at_some(word, skip, 2, |what| {
             count -= 1;
             assert_eq!(latch.count_down().unwrap(), count, "{what}");
             assert_eq!(direct.latch("start").count().unwrap(), count, "{what}");
@@ -200,13 +211,13 @@ fn of_a_count() {
         });
         assert!(latch.delete().unwrap());
     }
-    rig.cut("multi /start", 0, 2, |what| {
+    rig.cut_at_some("multi /start", 0, 2, |what| {
         assert!(latch.try_set_count(5).unwrap(), "{what}");
         assert_eq!(direct.latch("start").count().unwrap(), 5, "{what}");
         assert!(latch.delete().unwrap(), "{what}");
         true
     });
-    rig.cut("multi /start", 1, 2, |what| {
+    rig.cut_at_some("multi /start", 1, 2, |what| {
         assert!(latch.try_set_count(5).unwrap(), "{what}");
         let _ = unless_lost(what, latch.delete());
         wait_until(&format!("{what}: it goes"), || direct.latch("start").count().unwrap() == 0);
@@ -223,7 +234,7 @@ fn of_a_waiters_watch() {
     let other = client(&rig.server);
     let mut look = rig.server.raw();
     let (mut guard, mut place) = (None, Vec::new());
-    rig.cut("getData /job", 0, 3, |what| {
+    rig.cut_at_some("getData /job", 0, 3, |what| {
         if guard.is_none() {
             guard = Some(other.lock("job").unwrap());
             place = children(&mut look, "/job");
@@ -271,7 +282,7 @@ fn of_a_message_about_a_watch() {
 fn of_a_heartbeat_and_of_an_extension() {
     let rig = server!(Rig::start(&["/job"]));
     let brief = client_of(&rig.proxy.zookeeper_url(), |builder| builder.lease(ms(1600)).io_timeout(ms(1000)));
-    rig.cut("check /", 0, 2, |what| {
+    rig.cut_at_some("check /", 0, 2, |what| {
         let (guard, hits) = (brief.lock("job").unwrap(), rig.proxy.hits());
         wait_until("a heartbeat", || rig.proxy.hits() > hits);
         wait_until("it is back", || brief.mutex("job").holder().is_ok());
@@ -281,7 +292,7 @@ fn of_a_heartbeat_and_of_an_extension() {
     });
     drop(brief);
     for word in ["check /", "exists /job"] {
-        rig.cut(word, 0, 1, |what| {
+        rig.cut_at_some(word, 0, 1, |what| {
             let guard = rig.client.mutex("job").with_lease(LONG / 2).lock().unwrap();
             let _ = unless_lost(what, guard.extend(LONG / 2));
             assert!(guard.is_held(), "{what}");
@@ -297,7 +308,7 @@ fn of_a_heartbeat_and_of_an_extension() {
 fn of_the_look_for_what_became_of_a_create() {
     let rig = server!(Rig::start(&["/job"]));
     for (word, skip) in [("check /", 0), ("getChildren2 /job", 0), ("getData /job", 0), ("delete /job", 0)] {
-        rig.cut(word, skip, 1, |what| {
+        rig.cut_at_some(word, skip, 1, |what| {
             // One fault at a time: that of the create is armed first.
             rig.proxy.disarm();
             let (hits, at) = (rig.proxy.hits(), what.rsplit(' ').next().unwrap().parse().unwrap());
@@ -327,7 +338,7 @@ fn of_a_look() {
     };
     // The lists: of the lock, and of the look.
     for (word, skip) in [("getChildren2 /job", 1), ("getData /job", 0)] {
-        rig.cut(word, skip, 1, |what| {
+        rig.cut_at_some(word, skip, 1, |what| {
             look(what);
             true
         });

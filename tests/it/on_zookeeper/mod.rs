@@ -18,10 +18,11 @@ use leasehold::{Builder, LockClient};
 use crate::rig::ms;
 use crate::rig::zookeeper::{Raw, ZooKeeper};
 
-/// A server, or nothing to test: then the rig has said so.
+/// A server that other tests have before and after this one, or nothing to test: the tests shall
+/// do without.
 macro_rules! server {
     () => {
-        server!(crate::rig::zookeeper::ZooKeeper::start_with(crate::on_zookeeper::SETTINGS))
+        server!(crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS))
     };
     ($started:expr) => {
         match $started {

@@ -67,7 +67,9 @@ fn a_waiter_adopts_its_own_place() {
 fn a_lost_hand_over_is_settled() {
     let server = server!();
     let proxy = Proxy::before_zookeeper(&server);
-    for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(30)] {
+    let mut faults = vec![Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(30)];
+    let start = Instant::now();
+    while let Some(fault) = faults.pop() {
         let client = client_of(&proxy.zookeeper_url(), |builder| builder);
         let guard = client.lock("job").unwrap();
         std::thread::scope(|s| {
@@ -78,7 +80,8 @@ fn a_lost_hand_over_is_settled() {
             });
             wait_until("it waits", || client.snapshot().waits().len() == 1);
             // It has been listed before it stands in the local queue, and nothing shows that it does.
-            std::thread::sleep(ms(50));
+            // It is tried once more if that was too short.
+            std::thread::sleep(ms(20));
             proxy.inject("multi", fault);
             if let Err(e) = guard.unlock() {
                 assert_eq!(e.kind(), ErrorKind::Unreachable, "{fault:?}: {e}");
@@ -86,7 +89,10 @@ fn a_lost_hand_over_is_settled() {
             // The call has waited already, so it goes on.
             next.join().unwrap().unwrap();
         });
-        assert!(!proxy.disarm(), "{fault:?}: the hand-over is one transaction");
+        if proxy.disarm() {
+            assert!(start.elapsed() < crate::rig::CAP, "{fault:?}: no hand-over is one transaction");
+            faults.push(fault);
+        }
         client.lock("job").unwrap().unlock().unwrap();
         drop(client);
         server.assert_clean();

@@ -1,11 +1,13 @@
-//! A private PostgreSQL on a Unix socket. It ends when the test ends.
+//! PostgreSQL on a Unix socket: a server that all tests of this process share, each with a database
+//! of its own, or a private one. A server ends with its test or with this process, also when that
+//! is killed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use leasehold::{Builder, LockClient};
@@ -23,61 +25,110 @@ pub(crate) struct Postgres {
     /// On 127.0.0.1; 0 if there is only the Unix socket.
     port: u16,
     settings: String,
-    template: Option<Arc<Template>>,
+    /// Where its tests connect to.
+    database: String,
+    /// None if the server belongs to all tests, and only the database to this one.
+    end: Option<End>,
+    /// A connection to look into the database that all share, kept for the next look. A private
+    /// server, which a test may fill or stop, has none.
+    kept: Mutex<Option<postgres::Client>>,
 }
 
-/// What `initdb` makes, for all servers of this process: a copy takes less than half of the time.
-/// It goes with the last of them.
-struct Template {
-    dir: PathBuf,
-    data: PathBuf,
-}
+/// Stops the server of a directory and removes that, when this value is dropped and when this
+/// process ends in whatever way: only it keeps the standard input of the shell open. A group of its
+/// own protects the shell from the signals of a terminal.
+struct End(Child);
 
-impl Template {
-    fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<Template>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock();
-        if let Some(template) = shared.upgrade() {
-            return template;
-        }
-        let dir = fresh_dir();
-        give_away(&dir);
-        let template = Arc::new(Self { data: dir.join("data"), dir });
-        initdb(&template.data);
-        *shared = Arc::downgrade(&template);
-        template
+impl End {
+    fn of(dir: &Path) -> Self {
+        use std::os::unix::process::CommandExt;
+        // One that is suspended would not stop.
+        let script = r#"read -r _
+            if [ -f "$1/data/postmaster.pid" ]; then
+                pid=$(head -n 1 "$1/data/postmaster.pid")
+                kill -CONT "$pid" $(cat "/proc/$pid/task/$pid/children")
+                "$2" -D "$1/data" -m immediate -w stop
+            fi
+            rm -rf "$1""#;
+        let mut shell = command(Path::new("/bin/sh"));
+        shell.args(["-c", script, "sh"]).arg(dir).arg(binaries().expect("asked before").join("pg_ctl"));
+        shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(shell.spawn().unwrap())
     }
 }
 
-impl Drop for Template {
+impl Drop for End {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir);
+        // Closes its standard input before it waits.
+        let _ = self.0.wait();
     }
+}
+
+/// What `initdb` makes, for all servers: a copy takes a tenth of the time. Made once for each version.
+fn template() -> &'static Path {
+    static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let initdb_program = binaries().expect("asked before").join("initdb");
+        let version = Command::new(initdb_program).arg("--version").output().unwrap().stdout;
+        let name: String =
+            version.iter().map(|byte| if byte.is_ascii_alphanumeric() { *byte as char } else { '-' }).collect();
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("postgres");
+        // Servers of root run as another user, to whom their data belong.
+        let made = home.join(if is_root() { name + "root" } else { name });
+        if !made.exists() {
+            let dir = fresh_dir();
+            give_away(&dir);
+            initdb(&dir.join("data"));
+            // Moved to its place when it is complete: another process may make one beside this one.
+            let unfinished = made.with_extension(std::process::id().to_string());
+            fs::create_dir_all(&home).unwrap();
+            run(Command::new("cp").arg("-a").arg(dir.join("data")).arg(&unfinished));
+            if fs::rename(&unfinished, &made).is_err() {
+                let _ = fs::remove_dir_all(&unfinished);
+            }
+            let _ = fs::remove_dir_all(dir);
+        }
+        made
+    });
+    &MADE
+}
+
+/// The server of [`Postgres::shared`], with the database that the others are copies of.
+fn shared_server() -> &'static Postgres {
+    static SHARED: LazyLock<Postgres> = LazyLock::new(|| {
+        let settings = "max_connections = 400\nshared_buffers = 64MB\nlog_line_prefix = '%m [%p] %d '";
+        let server = Postgres::start_with(settings).expect("asked before");
+        server.run_sql("CREATE DATABASE with_schema");
+        server.database("with_schema".to_owned()).run_sql(leasehold::POSTGRES_SCHEMA);
+        server
+    });
+    &SHARED
 }
 
 /// The directory of `initdb` and `pg_ctl`: that of the variable `LEASEHOLD_POSTGRES`, of the path,
-/// or of Debian's package. `LEASEHOLD_POSTGRES=0` asks to do without.
+/// or of Debian's package. Without any the test fails, unless `LEASEHOLD_POSTGRES=0` asks to do
+/// without.
 fn binaries() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
         let named = std::env::var_os("LEASEHOLD_POSTGRES").map(PathBuf::from);
         if named.as_deref() == Some(Path::new("0")) {
-            eprintln!("DID NOT RUN on PostgreSQL: LEASEHOLD_POSTGRES=0");
             return None;
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
         let debian = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
-        let all = named.into_iter().chain(std::env::split_paths(&path)).chain(debian);
-        let found = all.into_iter().find(|dir| dir.join("initdb").exists() && dir.join("pg_ctl").exists());
+        let mut all: Box<dyn Iterator<Item = PathBuf>> = match named {
+            Some(named) => Box::new(std::iter::once(named)),
+            None => Box::new(std::env::split_paths(&path).chain(debian)),
+        };
+        let found = all.find(|dir| dir.join("initdb").exists() && dir.join("pg_ctl").exists());
         // A link may lead there, and the programs look for each other beside themselves.
         let found = found.and_then(|dir| Some(fs::canonicalize(dir.join("pg_ctl")).ok()?.parent()?.to_owned()));
-        if found.is_none() {
-            eprintln!(
-                "NO POSTGRESQL: its tests do nothing. Install it (Debian: apt-get install postgresql), or name the \
-                 directory of initdb and pg_ctl in LEASEHOLD_POSTGRES."
-            );
-        }
+        assert!(
+            found.is_some(),
+            "no PostgreSQL: install it (Debian: apt-get install postgresql), or name the directory of initdb and \
+             pg_ctl in LEASEHOLD_POSTGRES, or leave its tests out with LEASEHOLD_POSTGRES=0"
+        );
         found
     };
     FOUND.get_or_init(find).as_deref()
@@ -130,9 +181,32 @@ fn run(command: &mut Command) {
 }
 
 impl Postgres {
-    /// `None` if there is no PostgreSQL, which is said on standard error.
+    /// `None` if the tests shall do without PostgreSQL.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with("")
+    }
+
+    /// A database of its own on the server that all tests share, with the schema. For tests that do
+    /// nothing to the server, to its settings or to its roles, and that stop none of its processes.
+    /// `None` as [`Self::start`] says.
+    pub(crate) fn shared() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        binaries()?;
+        let own = shared_server().database(format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        shared_server().run_sql(&format!("CREATE DATABASE {} TEMPLATE with_schema", own.database));
+        Some(own)
+    }
+
+    /// Another database of this server, which does not end with that value.
+    fn database(&self, database: String) -> Self {
+        Self {
+            dir: self.dir.clone(),
+            port: self.port,
+            settings: self.settings.clone(),
+            database,
+            end: None,
+            kept: Mutex::default(),
+        }
     }
 
     /// `settings`: lines of its configuration.
@@ -142,7 +216,7 @@ impl Postgres {
         Some(server)
     }
 
-    /// Whether there is a PostgreSQL; if not, that is said on standard error.
+    /// False if the tests shall do without it.
     pub(crate) fn is_installed() -> bool {
         binaries().is_some()
     }
@@ -155,10 +229,8 @@ impl Postgres {
             eprintln!("SKIPPED: this PostgreSQL was built without TLS");
             return None;
         }
-        let mut server = Self::empty(settings)?;
-        let template = Template::shared();
-        run(command(Path::new("cp")).arg("-a").arg(&template.data).arg(server.data()));
-        server.template = Some(template);
+        let server = Self::empty(settings)?;
+        run(Command::new("cp").arg("-a").arg(template()).arg(server.data()));
         Some(server)
     }
 
@@ -192,7 +264,15 @@ impl Postgres {
         binaries()?;
         let dir = fresh_dir();
         give_away(&dir);
-        Some(Self { dir, port: 0, settings: settings.to_owned(), template: None })
+        let end = Some(End::of(&dir));
+        Some(Self {
+            dir,
+            port: 0,
+            settings: settings.to_owned(),
+            database: "postgres".to_owned(),
+            end,
+            kept: Mutex::default(),
+        })
     }
 
     /// Gives a directory to the user that the server runs as.
@@ -292,19 +372,19 @@ impl Postgres {
     /// As the crate `postgres` understands it too, which takes no directory as a parameter.
     pub(crate) fn url_of_libpq(&self) -> String {
         let directory = self.dir.display().to_string().replace('/', "%2F");
-        format!("postgres://leasehold@{directory}:{}/postgres", self.number())
+        format!("postgres://leasehold@{directory}:{}/{}", self.number(), self.database)
     }
 
     /// Of the socket with this number in its directory.
     pub(crate) fn url_at(&self, number: u16) -> String {
-        format!("postgres://leasehold@/postgres?host={}&port={number}", self.dir.display())
+        format!("postgres://leasehold@/{}?host={}&port={number}", self.database, self.dir.display())
     }
 
     /// Over TCP.
     #[cfg(feature = "tls")]
     pub(crate) fn tcp_url(&self, user: &str, parameters: &str) -> String {
         assert!(self.port > 0);
-        format!("postgres://{user}@127.0.0.1:{}/postgres?{parameters}", self.port)
+        format!("postgres://{user}@127.0.0.1:{}/{}?{parameters}", self.port, self.database)
     }
 
     pub(crate) fn builder(&self) -> Builder {
@@ -323,27 +403,56 @@ impl Postgres {
 
     pub(crate) fn try_connect(&self) -> Result<postgres::Client, postgres::Error> {
         let mut config = postgres::Config::new();
-        config.host_path(&self.dir).port(self.number()).user("leasehold").dbname("postgres");
+        config.host_path(&self.dir).port(self.number()).user("leasehold").dbname(&self.database);
         config.connect_timeout(Duration::from_secs(5)).connect(postgres::NoTls)
     }
 
+    /// What `work` finds out on a connection that nobody else uses at that time.
+    fn look<T>(&self, mut work: impl FnMut(&mut postgres::Client) -> Result<T, postgres::Error>) -> T {
+        let kept = self.kept.lock().take();
+        if let Some(mut kept) = kept {
+            let found = work(&mut kept);
+            // Else somebody had ended its backend, which ran nothing then.
+            if !kept.is_closed() {
+                *self.kept.lock() = Some(kept);
+                return found.unwrap();
+            }
+        }
+        let mut fresh = self.connect();
+        let found = work(&mut fresh).unwrap();
+        if self.end.is_none() {
+            *self.kept.lock() = Some(fresh);
+        }
+        found
+    }
+
     pub(crate) fn run_sql(&self, sql: &str) {
-        self.connect().batch_execute(sql).unwrap();
+        self.look(|db| db.batch_execute(sql));
     }
 
     /// The number in the first column of the first row.
     pub(crate) fn number_of(&self, sql: &str) -> i64 {
-        self.connect().query_one(sql, &[]).unwrap().get(0)
+        self.look(|db| db.query_one(sql, &[])).get(0)
     }
 
     pub(crate) fn texts(&self, sql: &str) -> Vec<String> {
-        self.connect().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+        self.look(|db| db.query(sql, &[])).iter().map(|row| row.get(0)).collect()
     }
 
-    /// How many backends serve clients of leasehold.
+    /// How many backends serve clients in this database.
     pub(crate) fn backends(&self) -> i64 {
         self.number_of(
-            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+            "SELECT count(*) FROM pg_stat_activity \
+             WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()",
+        )
+    }
+
+    /// How many connections of the library listen in this database. One that has sent a ping since
+    /// then shows an empty statement.
+    pub(crate) fn listeners(&self) -> i64 {
+        self.number_of(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+             AND backend_type = 'client backend' AND (query LIKE 'LISTEN %' OR query = '')",
         )
     }
 
@@ -395,7 +504,7 @@ impl Postgres {
     pub(crate) fn end_backends(&self) {
         self.run_sql(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
-             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+             WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()",
         );
     }
 
@@ -412,7 +521,7 @@ impl Postgres {
                  WHERE ends > clock_timestamp() + interval '1 hour' \
              UNION ALL SELECT 'more than 16 clients wait for ' || name FROM leasehold.lock WHERE cardinality(wants) > 16 \
              UNION ALL SELECT 'the client ' || id FROM leasehold.client WHERE ends > clock_timestamp() \
-             UNION ALL SELECT 'a prepared transaction ' || gid FROM pg_prepared_xacts",
+             UNION ALL SELECT 'a prepared transaction ' || gid FROM pg_prepared_xacts WHERE database = current_database()",
         );
         assert!(left.is_empty(), "{left:?}");
         // Whatever is at rest goes, and nothing else stands there but counts.
@@ -432,14 +541,17 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        if self.data().join("postmaster.pid").exists() {
-            if std::thread::panicking() {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+            // The server that all share writes of which database a line is.
+            let is_own = |line: &&str| self.end.is_some() || line.contains(&format!(" {} ", self.database));
+            log.lines().filter(is_own).for_each(|line| eprintln!("{line}"));
+            if self.end.is_some() && self.data().join("postmaster.pid").exists() {
                 let _ = self.try_resume();
-                eprintln!("{}", fs::read_to_string(self.dir.join("log")).unwrap_or_default());
             }
-            let mut stop = command(&binaries().unwrap().join("pg_ctl"));
-            let _ = stop.arg("-D").arg(self.data()).args(["-m", "immediate", "-w", "stop"]).output();
+        } else if self.end.is_none() && self.database != "with_schema" {
+            let drop = format!("SET statement_timeout = '5s'; DROP DATABASE {} WITH (FORCE)", self.database);
+            let _ = shared_server().try_connect().map(|mut db| db.batch_execute(&drop));
         }
-        let _ = fs::remove_dir_all(&self.dir);
     }
 }

@@ -5,7 +5,6 @@ mod tables;
 
 use self::tables::{STATES, Then, calls};
 use super::server;
-use crate::rig::Postgres;
 
 /// Empties all tables: what a test makes is all that stands there.
 const EMPTY: &str = "DELETE FROM leasehold.lock; DELETE FROM leasehold.share; DELETE FROM leasehold.waiter; \
@@ -28,16 +27,15 @@ fn expand(sql: &str) -> String {
 }
 
 /// What a call answers; of an error its SQLSTATE.
-fn run(db: &mut postgres::Client, sql: &str) -> String {
+fn run<S: ?Sized + postgres::ToStatement>(db: &mut postgres::Client, sql: &S) -> String {
     match db.query_one(sql, &[]) {
         Ok(row) => row.get::<_, Option<String>>(0).unwrap_or_default(),
-        Err(error) => error.code().unwrap_or_else(|| panic!("{sql}: {error}")).code().to_owned(),
+        Err(error) => error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned(),
     }
 }
 
 /// All rows, with what may differ from run to run left out: times, and tokens. And the token.
-fn picture(db: &mut postgres::Client) -> (Vec<String>, i64) {
-    let sql = "SELECT 'lock ' || concat_ws(' ', name, kind, coalesce(holder, '-'), level, \
+const PICTURE: &str = "SELECT 'lock ' || concat_ws(' ', name, kind, coalesce(holder, '-'), level, \
                    ends > clock_timestamp() + interval '45 s', ends > clock_timestamp() + interval '75 s', \
                    number, wants, tokens, barred > clock_timestamp(), bars), \
                    CASE name WHEN 'k' THEN token END FROM leasehold.lock \
@@ -49,7 +47,9 @@ fn picture(db: &mut postgres::Client) -> (Vec<String>, i64) {
                UNION ALL SELECT 'once ' || concat_ws(' ', id, status, value, ends > clock_timestamp()), NULL \
                    FROM leasehold.once \
                UNION ALL SELECT 'fenced ' || name, NULL FROM leasehold.fenced ORDER BY 1";
-    let rows = db.query(sql, &[]).unwrap();
+
+fn picture(db: &mut postgres::Client, prepared: &postgres::Statement) -> (Vec<String>, i64) {
+    let rows = db.query(prepared, &[]).unwrap();
     let token = rows.iter().filter_map(|row| row.get::<_, Option<i64>>(1)).max();
     (rows.iter().map(|row| row.get(0)).collect(), token.unwrap_or(0))
 }
@@ -69,19 +69,20 @@ fn sign(answer: &str) -> char {
 
 #[test]
 fn each_function_may_run_twice_in_every_state() {
-    // Its many errors are what it answers.
-    let server: Postgres = server!(Postgres::start_with("log_min_messages = fatal"));
-    server.run_sql(leasehold::POSTGRES_SCHEMA);
+    let server = server!();
     let mut db = server.connect();
+    // Its many errors are what it answers.
+    db.batch_execute("SET log_min_messages = fatal; SET synchronous_commit = off").unwrap();
+    let all = db.prepare(PICTURE).unwrap();
     let mut differ = String::new();
     for (call, then, wanted) in calls() {
-        let sql = expand(&call);
+        let sql = db.prepare(&expand(&call)).unwrap();
         let mut signs = String::new();
         for (state, make) in STATES {
             db.batch_execute(&format!("{EMPTY} {}", expand(make))).unwrap();
-            let (_, before) = picture(&mut db);
+            let (_, before) = picture(&mut db, &all);
             let first = run(&mut db, &sql);
-            let (after, between) = picture(&mut db);
+            let (after, between) = picture(&mut db, &all);
             let second = run(&mut db, &sql);
             let what = format!("{call}, {state}: {first}, then {second}");
             signs.push(sign(&first));
@@ -97,7 +98,7 @@ fn each_function_may_run_twice_in_every_state() {
                 Then::Done(done) => first == second || second == done,
             };
             assert!(as_it_must, "{what}");
-            let (again, last) = picture(&mut db);
+            let (again, last) = picture(&mut db, &all);
             assert_eq!(again, after, "{what}");
             // Unless it was swept.
             assert!(last == 0 || (before <= between && between <= last), "{what}");
@@ -113,7 +114,6 @@ fn each_function_may_run_twice_in_every_state() {
 #[test]
 fn late_requests_take_nothing() {
     let server = server!();
-    server.run_sql(leasehold::POSTGRES_SCHEMA);
     let mut db = server.connect();
     for (call, ..) in calls().iter().filter(|(call, ..)| call.contains("$late")) {
         db.batch_execute(EMPTY).unwrap();
@@ -129,7 +129,6 @@ fn late_requests_take_nothing() {
 #[test]
 fn each_token_of_a_grant_is_fenced() {
     let server = server!();
-    server.run_sql(leasehold::POSTGRES_SCHEMA);
     let mut db = server.connect();
     for acquire in ["acquire", "acquire_now"] {
         let sql = format!("SELECT value FROM leasehold_v2.{acquire}('k', 'me', 60000, 0, 0, null, 5)");

@@ -42,7 +42,7 @@ struct Pipes {
 }
 
 impl Ensemble {
-    /// `None` if there is no ZooKeeper here, which is said on standard error.
+    /// `None` if the tests shall do without ZooKeeper.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(EnsembleOptions::default())
     }

@@ -13,16 +13,15 @@ fn chosen(variable: &str, default: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| default.to_owned())
 }
 
-/// A command that runs this class, with the level of its log lines. `None` if there is no JDK, no
-/// Maven, or no jar to be had, which is said on standard error; with `LEASEHOLD_ZOOKEEPER=1` that
-/// is a failure. `LEASEHOLD_ZOOKEEPER=0` asks to do without.
+/// A command that runs this class, with the level of its log lines. Without a JDK, Maven, or the jar
+/// the test fails; `None` if `LEASEHOLD_ZOOKEEPER=0` asks to do without.
 pub(crate) fn java(class: &str, options: &[String]) -> Option<Command> {
     let mut command = Command::new("java");
     command.args(SMALL).args(options).arg("-cp").arg(jar()?).arg(class);
     Some(command)
 }
 
-/// Whether [`java`] can run, which is said if not.
+/// False if the tests shall do without it.
 pub(crate) fn has_zookeeper() -> bool {
     jar().is_some()
 }
@@ -30,19 +29,16 @@ pub(crate) fn has_zookeeper() -> bool {
 /// The jar with its libraries beside it; `None` as [`java`] says.
 pub(crate) fn jar() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let wish = std::env::var("LEASEHOLD_ZOOKEEPER").unwrap_or_default();
-    if wish == "0" {
-        eprintln!("DID NOT RUN on ZooKeeper: LEASEHOLD_ZOOKEEPER=0");
+    if std::env::var("LEASEHOLD_ZOOKEEPER").is_ok_and(|wish| wish == "0") {
         return None;
     }
-    match BUILT.get_or_init(build) {
-        Ok(jar) => Some(jar),
-        Err(why) => {
-            assert!(wish != "1", "LEASEHOLD_ZOOKEEPER=1, and there is no ZooKeeper: {why}");
-            eprintln!("DID NOT RUN on ZooKeeper: {why} (a JDK 17 and Maven are needed)");
-            None
-        }
-    }
+    let built = BUILT.get_or_init(build).as_deref();
+    Some(built.unwrap_or_else(|why| {
+        panic!(
+            "no ZooKeeper: {why}; install a JDK 17 and Maven (Debian: apt-get install openjdk-17-jdk-headless maven), \
+             or leave its tests out with LEASEHOLD_ZOOKEEPER=0"
+        )
+    }))
 }
 
 fn build() -> Result<PathBuf, String> {

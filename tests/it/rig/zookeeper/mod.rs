@@ -1,7 +1,9 @@
-//! A private ZooKeeper on a free port. It ends when the test ends, and when the test binary dies.
+//! A ZooKeeper on a free port, for one test at a time. It ends when the test ends, or is lent to the
+//! next one; and when the test binary dies.
 
 mod ensemble;
 mod jars;
+mod lent;
 mod pipe;
 mod raw;
 
@@ -11,13 +13,13 @@ use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 pub(crate) use ensemble::{Ensemble, EnsembleOptions};
 pub(crate) use jars::{has_zookeeper, jar, java};
+pub(crate) use lent::Lent;
 pub(crate) use pipe::Pipe;
 pub(crate) use raw::{CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw};
 
@@ -51,7 +53,7 @@ pub(crate) struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// `None` if there is no ZooKeeper here, which is said on standard error.
+    /// `None` if the tests shall do without ZooKeeper.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with("")
     }
@@ -128,20 +130,6 @@ impl ZooKeeper {
         format!("zookeeper+tls://127.0.0.1:{}", self.secure_port)
     }
 
-    /// One server for all tests that take turns on it and leave nothing behind: starting one takes
-    /// longer than most tests.
-    pub(crate) fn shared(settings: &str) -> Option<Arc<Self>> {
-        // The last test that drops it ends it, so that nothing is left running.
-        static SHARED: Mutex<Weak<ZooKeeper>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock();
-        if let Some(server) = shared.upgrade() {
-            return Some(server);
-        }
-        let server = Arc::new(Self::start_with(settings)?);
-        *shared = Arc::downgrade(&server);
-        Some(server)
-    }
-
     /// A server that does not run yet. The lines say its ports.
     fn prepare(port: u16, settings: &str) -> Self {
         let dir = fresh_dir();
@@ -165,7 +153,7 @@ impl ZooKeeper {
 
     fn spawn(&self) {
         let options = [
-            "-Dznode.container.checkIntervalMs=1000",
+            "-Dznode.container.checkIntervalMs=200",
             // The machine does not lose its power in a test.
             "-Dzookeeper.forceSync=no",
             "-Dzookeeper.preAllocSize=1024",
@@ -177,6 +165,7 @@ impl ZooKeeper {
         ];
         let mut options: Vec<String> = options.map(str::to_owned).to_vec();
         options.push(format!("-Dorg.slf4j.simpleLogger.logFile={}", self.log().display()));
+        options.push(format!("-Dcurator.remove={}", self.dir.display()));
         let mut command = java("curator.Serve", &options).expect("asked before");
         command.arg(self.dir.join("zoo.cfg")).current_dir(&self.dir);
         // The server ends with its standard input, which only this process keeps open. One that is
@@ -265,8 +254,15 @@ impl ZooKeeper {
 
     /// Starts it on the same ports with the data it has, and waits until it serves.
     pub(crate) fn start_again(&self) {
-        self.spawn();
-        assert!(self.becomes_ready(), "the ZooKeeper ended when it started: {}", self.last_words());
+        for _ in 0..5 {
+            self.spawn();
+            if self.becomes_ready() {
+                return;
+            }
+            // Another process may have had its port for a moment, to see whether it is free.
+            self.kill();
+        }
+        panic!("the ZooKeeper ends when it starts: {}", self.last_words());
     }
 
     pub(crate) fn restart(&self) {
@@ -327,19 +323,23 @@ impl ZooKeeper {
 
     /// The sessions, also those without a connection. Only a leader or a server alone knows them.
     pub(crate) fn sessions(&self) -> Vec<i64> {
+        self.sessions_and_ephemerals().0
+    }
+
+    /// Each ephemeral node, with its session.
+    pub(crate) fn ephemerals(&self) -> Vec<(i64, String)> {
+        self.sessions_and_ephemerals().1
+    }
+
+    /// Both at one time.
+    pub(crate) fn sessions_and_ephemerals(&self) -> (Vec<i64>, Vec<(i64, String)>) {
         let answer = self.ask("dump");
         let lines = answer.lines().take_while(|line| !line.starts_with("ephemeral nodes dump"));
         let mut sessions: Vec<i64> = lines.filter_map(session_of).collect();
         // The server lists them in no order.
         sessions.sort_unstable();
-        sessions
-    }
-
-    /// Each ephemeral node, with its session.
-    pub(crate) fn ephemerals(&self) -> Vec<(i64, String)> {
-        let answer = self.ask("dump");
         let lines = answer.lines().skip_while(|line| !line.starts_with("Sessions with Ephemerals")).skip(1);
-        of_sessions(lines.take_while(|line| !line.starts_with("Connections dump")))
+        (sessions, of_sessions(lines.take_while(|line| !line.starts_with("Connections dump"))))
     }
 
     /// A session of the plain protocol, as long as the server grants.
@@ -400,9 +400,16 @@ impl ZooKeeper {
     #[track_caller]
     pub(crate) fn assert_clean_but(&self, stay: &[&str]) {
         let may_stay = |path: &str| stay.iter().any(|stays| *stays == path || stays.starts_with(&format!("{path}/")));
-        let left = || self.nodes().into_iter().filter(|path| !may_stay(path)).collect::<Vec<_>>();
-        // First, because it takes sessions of our own.
-        wait_until("the nodes go", || left().is_empty());
+        // First, because it takes a session of our own.
+        self.look(|session| {
+            wait_until("the nodes go", || {
+                let _ = session.sync("/");
+                let is_clean = session.tree("/").iter().all(|(path, _)| may_stay(path));
+                // The server looks for empty containers a few times in a second.
+                std::thread::sleep(ms(if is_clean { 0 } else { 20 }));
+                is_clean
+            });
+        });
         wait_until("no watch is left", || self.watches().is_empty());
         wait_until("no connection is left", || self.connections().is_empty());
         if self.mode() != Some(Mode::Follower) {

@@ -1,6 +1,7 @@
 package curator;
 
 import java.io.BufferedReader;
+import java.io.File;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.lang.reflect.Field;
@@ -11,7 +12,7 @@ import org.apache.zookeeper.server.quorum.QuorumPeerMain;
 
 /**
  * A ZooKeeper server that ends when its standard input does, so that none outlives the tests that started it. Argument: its
- * zoo.cfg, with other servers or without.
+ * zoo.cfg, with other servers or without. The directory that the property {@code curator.remove} names goes with it.
  *
  * <p>A line {@code cversion <path> <number>} sets how many children were ever created in a node, as if so many had been: a
  * server alone would take weeks for 2^31.
@@ -35,7 +36,19 @@ public final class Serve {
             // The end of the input, or as good as that.
             e.printStackTrace();
         }
+        String directory = System.getProperty("curator.remove");
+        if (directory != null) {
+            remove(new File(directory));
+        }
         Runtime.getRuntime().halt(1);
+    }
+
+    private static void remove(File file) {
+        File[] inside = file.listFiles();
+        for (int n = 0; inside != null && n < inside.length; n++) {
+            remove(inside[n]);
+        }
+        file.delete();
     }
 
     private static void setCversion(String path, int number) throws ReflectiveOperationException {

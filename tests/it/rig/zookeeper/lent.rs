@@ -1,0 +1,87 @@
+//! Servers that go from test to test: to start one takes longer than most tests.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::{Mode, ZooKeeper};
+use crate::rig::ms;
+
+/// Those that no test has at the moment, with their settings. As many as had one at a time. They end
+/// with this process.
+static IDLE: Mutex<Vec<(&'static str, ZooKeeper)>> = Mutex::new(Vec::new());
+
+/// A server that one test has to itself, without nodes and sessions of others. The next test gets it
+/// when the sessions of this one have ended.
+pub(crate) struct Lent {
+    settings: &'static str,
+    server: Option<ZooKeeper>,
+}
+
+impl ZooKeeper {
+    /// `None` as [`Self::start`] says. `settings`: lines of its configuration, and all that the test
+    /// may have of that: what it changes would change it for others.
+    pub(crate) fn lend(settings: &'static str) -> Option<Lent> {
+        let idle = {
+            let mut idle = IDLE.lock();
+            idle.iter().position(|(own, _)| *own == settings).map(|at| idle.swap_remove(at).1)
+        };
+        let server = match idle {
+            Some(server) => server,
+            None => Self::start_with(settings)?,
+        };
+        Some(Lent { settings, server: Some(server) })
+    }
+
+    /// One server for tests that use it at the same time, each below a path of its own.
+    pub(crate) fn shared(settings: &str) -> Option<Arc<Self>> {
+        static SHARED: Mutex<Option<Arc<ZooKeeper>>> = Mutex::new(None);
+        let mut shared = SHARED.lock();
+        if shared.is_none() {
+            *shared = Self::start_with(settings).map(Arc::new);
+        }
+        shared.clone()
+    }
+
+    /// Removes all nodes. Whether it has none then, and no session.
+    fn is_as_new(&self) -> bool {
+        if self.mode() != Some(Mode::Standalone) {
+            return false;
+        }
+        let is_empty = self.look(|session| {
+            for (path, _) in session.tree("/").into_iter().rev() {
+                let _ = session.delete(&path);
+            }
+            session.tree("/").is_empty()
+        });
+        is_empty && self.sessions().is_empty()
+    }
+}
+
+impl Deref for Lent {
+    type Target = ZooKeeper;
+
+    fn deref(&self) -> &ZooKeeper {
+        self.server.as_ref().expect("it goes when this value does")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let server = self.server.take().expect("it was there");
+        if std::thread::panicking() || !server.runs() {
+            return;
+        }
+        // What the last clients have left goes soon; if it does not, another server is started.
+        let start = Instant::now();
+        while start.elapsed() < ms(1000) {
+            if server.is_as_new() {
+                IDLE.lock().push((self.settings, server));
+                return;
+            }
+            std::thread::sleep(ms(50));
+        }
+    }
+}
